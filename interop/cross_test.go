@@ -335,7 +335,7 @@ func mcpCells() (all []cell) {
 	all[len(all)-1].left = true
 	one("goa2a", "INPUT_REQUIRED, answered", askTool("goa2a", "ask", call{"content": map[string]any{"message": "Bonn"}}), `"text":"in Bonn, true"`,
 		`"Asked":[{"Fields":["message"],"Message":"which city?","Mode":"form","URL":""}]`)
-	one("goa2a", "INPUT_REQUIRED, declined", askTool("goa2a", "ask", call{"answer": "decline"}), `"isError":true`, `does not answer`)
+	one("goa2a", "INPUT_REQUIRED, declined", askTool("goa2a", "ask", call{"answer": "decline"}), `"isError":true`, `declined to provide`)
 	all[len(all)-1].left = true
 	then("goa2a", "INPUT_REQUIRED, of who cannot be asked", []call{askTool("goa2a", "ask", call{"answer": "none"}),
 		{"tool": "ask_goa2a", "answer": "none", "args": map[string]any{"message": "Bonn", "taskId": "$taskId"}}}, `"text":"in Bonn, true"`)

@@ -189,7 +189,7 @@ func TestErrorsCross(t *testing.T) {
 	agent.CloseClientConnections()
 	agent.Close()
 	tool("a server that is not there", "tools", "fail", failed, `{"metadata":{"lmosCode":"LMOS-1503","retryable":true},"text":"the MCP server cannot be reached: `)
-	ask("an A2A agent that is not there", `"isError":true`, `"code":"LMOS-1503"`, `"retryable":true`, ` does not answer\n`)
+	ask("an A2A agent that is not there", `"isError":true`, `"code":"LMOS-1503"`, `"retryable":true`, ` does not respond\n`)
 	c.stopHost()
 	// The words differ: that the host was lost, if its end was not noticed before, or that no path leads there.
 	tool("an MCP server whose host has stopped", "tools", "fail", failed, `{"metadata":{"lmosCode":"LMOS-1503","retryable":true},"text":"`)

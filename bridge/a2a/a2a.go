@@ -44,10 +44,10 @@ type Options struct {
 	KeyOrigins []string
 	// Recheck is the interval at which cards of imported agents are fetched again; 0 means 1 min.
 	Recheck time.Duration
-	// Desk and Push configure the tasks of Things, and the webhooks.
-	Desk executor.Options
-	Push push.Options
-	Log  *slog.Logger
+	// Executor and Push configure the tasks of Things, and the webhooks.
+	Executor executor.Options
+	Push     push.Options
+	Log      *slog.Logger
 }
 
 // A Bridge implements [bridge.Bridge].
@@ -56,7 +56,7 @@ type Bridge struct{ o Options }
 // New returns the bridge.
 func New(o Options) *Bridge {
 	o.Log, o.Recheck = cmp.Or(o.Log, slog.New(slog.DiscardHandler)), cmp.Or(max(o.Recheck, 0), defaultRecheck)
-	o.Desk.Log, o.Push.Log = cmp.Or(o.Desk.Log, o.Log), cmp.Or(o.Push.Log, o.Log)
+	o.Executor.Log, o.Push.Log = cmp.Or(o.Executor.Log, o.Log), cmp.Or(o.Push.Log, o.Log)
 	return &Bridge{o}
 }
 

@@ -16,27 +16,27 @@ import (
 	"github.com/lmosd/lmosd/interact/oauth"
 )
 
-// secrets are the credentials of the host's store for an imported agent. They are sent in requests only.
-type secrets struct {
+// credentialSet are the credentials of the host's store for an imported agent. They are sent in requests only.
+type credentialSet struct {
 	store  credentials.Store
 	thing  string
 	client *http.Client
 
-	turn   chan struct{}      // mutex of tokens that supports cancellation: holds a value while locked
-	tokens map[string]granted // OAuth2 tokens, by scheme and scopes
+	lock   chan struct{}          // mutex of tokens that supports cancellation: holds a value while locked
+	tokens map[string]issuedToken // OAuth2 tokens, by scheme and scopes
 }
 
 // maxTokens limits the tokens of one agent, whose card chooses the scopes.
 const maxTokens = 64
 
 // A granted is a token with the time when it was issued.
-type granted struct {
+type issuedToken struct {
 	oauth.Token
 	at time.Time
 }
 
 // optional adds the bearer token of one scheme to requests, if there is one.
-func (s *secrets) optional(scheme string) func(*http.Request) error {
+func (s *credentialSet) optional(scheme string) func(*http.Request) error {
 	return func(r *http.Request) error {
 		if c, err := s.store.Lookup(s.thing, scheme, r.URL.String()); err == nil && c.Token != "" {
 			r.Header.Set("Authorization", "Bearer "+c.Token)
@@ -47,7 +47,7 @@ func (s *secrets) optional(scheme string) func(*http.Request) error {
 
 // of adds the credentials that a card requires: all schemes of the first requirement for which the store has credentials (A2A 1.0 §4.5).
 // If nothing is required, the first available scheme identifies the caller, because some operations need it.
-func (s *secrets) of(c *card.Card) func(*http.Request) error {
+func (s *credentialSet) of(c *card.Card) func(*http.Request) error {
 	return func(r *http.Request) error {
 		for _, name := range slices.Sorted(maps.Keys(c.Schemes)) {
 			if len(c.Requirements) == 0 && s.satisfy(r, c, card.Requirement{Schemes: map[string]card.Scopes{name: {}}}) == nil {
@@ -73,7 +73,7 @@ func (s *secrets) of(c *card.Card) func(*http.Request) error {
 	}
 }
 
-func (s *secrets) satisfy(r *http.Request, c *card.Card, need card.Requirement) error {
+func (s *credentialSet) satisfy(r *http.Request, c *card.Card, need card.Requirement) error {
 	put := make([]func(), 0, len(need.Schemes))
 	for name, scopes := range need.Schemes {
 		scheme, known := c.Schemes[name]
@@ -93,7 +93,7 @@ func (s *secrets) satisfy(r *http.Request, c *card.Card, need card.Requirement) 
 }
 
 // secret returns a function that adds the credentials of a scheme to r.
-func (s *secrets) secret(r *http.Request, name string, scheme card.Scheme, scopes []string) (func(), error) {
+func (s *credentialSet) secret(r *http.Request, name string, scheme card.Scheme, scopes []string) (func(), error) {
 	bearer := func(text string) func() { return func() { r.Header.Set("Authorization", "Bearer "+text) } }
 	if flow, ok := clientFlow(scheme); ok {
 		if own, err := s.store.Lookup(s.thing, name, flow.TokenURL); err == nil && own.Confidential() {
@@ -141,12 +141,12 @@ func clientFlow(s card.Scheme) (card.Flow, bool) {
 // grant returns a token of the client credentials flow (RFC 6749 §4.4). Client id and secret, or a signed assertion, are sent only to the
 // origin that the store has for them. A card does not name the issuer, so the audience of an assertion is the token endpoint, unless the
 // store has another one.
-func (s *secrets) grant(ctx context.Context, name string, flow card.Flow, own credentials.Credential,
+func (s *credentialSet) grant(ctx context.Context, name string, flow card.Flow, own credentials.Credential,
 	scopes []string) (string, error) {
 	key := name + " " + strings.Join(scopes, " ")
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+	case s.lock <- struct{}{}:
+		defer func() { <-s.lock }()
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
@@ -171,14 +171,14 @@ func (s *secrets) grant(ctx context.Context, name string, flow card.Flow, own cr
 		t.Expires = now.Add(2 * time.Second) // unknown: used for concurrent calls only
 	}
 	if s.tokens == nil || len(s.tokens) == maxTokens {
-		s.tokens = map[string]granted{}
+		s.tokens = map[string]issuedToken{}
 	}
-	s.tokens[key] = granted{t, now}
+	s.tokens[key] = issuedToken{t, now}
 	return t.Access, nil
 }
 
 // missing returns a warning if no requirement of a card can be satisfied from the store.
-func (s *secrets) missing(c *card.Card) []string {
+func (s *credentialSet) missing(c *card.Card) []string {
 	if len(c.Requirements) == 0 || len(c.Interfaces) == 0 {
 		return nil
 	}

@@ -157,7 +157,7 @@ const (
 )
 
 // directoryAgent returns the agent of the node itself, which searches the mesh.
-func directoryAgent(m bridge.Mesh) executor.Subject {
+func directoryAgent(m bridge.Mesh) executor.Agent {
 	sync := true
 	schema := td.ParseSchema(map[string]any{"type": "object", "required": []any{"query"},
 		"properties": map[string]any{"query": map[string]any{"type": "string", "description": "capability or words to search for"}}})
@@ -169,7 +169,7 @@ func directoryAgent(m bridge.Mesh) executor.Subject {
 	find := func(ctx context.Context, ask *interact.Message) (*interact.Message, error) {
 		return findAgents(ctx, m, ask)
 	}
-	return executor.Subject{Ref: string(m.Signer().DID()), Desc: t, Thing: interact.Unary(find)}
+	return executor.Agent{Ref: string(m.Signer().DID()), Desc: t, Thing: interact.Unary(find)}
 }
 
 // A hit is a search result.

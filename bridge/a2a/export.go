@@ -29,28 +29,28 @@ import (
 // An exporter serves the Things of a mesh to A2A clients.
 type exporter struct {
 	*server.Handler
-	mesh   bridge.Mesh
-	desk   *executor.Desk
-	pusher *push.Pusher
-	own    executor.Subject // the agent of the node itself
-	secret []byte           // derives the caller names that hosts see
+	mesh     bridge.Mesh
+	executor *executor.Executor
+	pusher   *push.Pusher
+	own      executor.Agent // the agent of the node itself
+	secret   []byte         // derives the caller names that hosts see
 
 	tasks, contexts bridge.Owners // of imported A2A agents
 
 	mu  sync.Mutex
-	can map[string]able // by reference
+	can map[string]declaredCapabilities // by reference
 }
 
 // An able is the declared capabilities of an agent, from one description.
-type able struct {
+type declaredCapabilities struct {
 	of  *td.Description
 	can card.Capabilities
 }
 
 // Export implements [bridge.Bridge].
 func (b *Bridge) Export(m bridge.Mesh) bridge.Handler {
-	e := &exporter{mesh: m, desk: executor.New(b.o.Desk), pusher: push.New(b.o.Push), own: directoryAgent(m),
-		can: map[string]able{}, secret: secretOf(m.Signer())}
+	e := &exporter{mesh: m, executor: executor.New(b.o.Executor), pusher: push.New(b.o.Push), own: directoryAgent(m),
+		can: map[string]declaredCapabilities{}, secret: secretOf(m.Signer())}
 	e.Handler = server.New(server.Options{Find: e.find, Base: m.PublicURL(), Log: b.o.Log})
 	return e
 }
@@ -61,7 +61,7 @@ func (e *exporter) Paths() []string { return server.Paths }
 // Close implements [bridge.Handler].
 func (e *exporter) Close() {
 	e.pusher.Close()
-	e.desk.Close()
+	e.executor.Close()
 }
 
 // find returns the agent for the reference of a Thing; the directory agent for an empty name.
@@ -84,27 +84,27 @@ func (e *exporter) find(ctx context.Context, name string) (*server.Agent, error)
 // directory returns the agent of the node itself.
 func (e *exporter) directory() *server.Agent {
 	return &server.Agent{
-		Card: func(at server.Place) (*card.Card, error) { return e.sign(describeThing(e.own.Desc), at) },
-		As: func(c server.Caller, _ server.Place) protocol.Agent {
+		Card: func(at server.Endpoint) (*card.Card, error) { return e.sign(describeThing(e.own.Desc), at) },
+		For: func(c server.Caller, _ server.Endpoint) protocol.Agent {
 			own := e.own
 			own.From = c.From
-			return e.pusher.Wrap(e.desk.Agent(own, c.Principal), own.Ref, c.Principal)
+			return e.pusher.Wrap(e.executor.Agent(own, c.Principal), own.Ref, c.Principal)
 		},
 	}
 }
 
 // plain returns an agent for a Thing that is not an A2A agent.
 func (e *exporter) plain(d *td.Description) *server.Agent {
-	s := executor.Subject{Ref: d.Ref(), Desc: d.Thing, Thing: e.mesh}
-	whole := func(at server.Place) *card.Card {
+	s := executor.Agent{Ref: d.Ref(), Desc: d.Thing, Thing: e.mesh}
+	whole := func(at server.Endpoint) *card.Card {
 		c := describeThing(d.Thing)
 		offerExtended(c)
 		provenance(c, d, at)
 		return c
 	}
 	return &server.Agent{
-		Card: func(at server.Place) (*card.Card, error) { return e.sign(whole(at), at) },
-		As: func(c server.Caller, at server.Place) protocol.Agent {
+		Card: func(at server.Endpoint) (*card.Card, error) { return e.sign(whole(at), at) },
+		For: func(c server.Caller, at server.Endpoint) protocol.Agent {
 			s := s
 			s.From = c.From
 			return extendedFor(e.pusher.Wrap(e.served(s, c.Principal), s.Ref, c.Principal), c,
@@ -119,10 +119,10 @@ func (e *exporter) plain(d *td.Description) *server.Agent {
 
 // relayed returns an agent for an imported A2A agent: its own card with the interfaces of this node, and its operations verbatim.
 func (e *exporter) relayed(d *td.Description, action string) *server.Agent {
-	ref, can := d.Ref(), e.abilities(d)
-	more := card.Yes(can.ExtendedCard)
+	ref, can := d.Ref(), e.capabilities(d)
+	more := card.Supported(can.ExtendedCard)
 	return &server.Agent{
-		Card: func(at server.Place) (*card.Card, error) {
+		Card: func(at server.Endpoint) (*card.Card, error) {
 			c := relayedCard(d.Thing)
 			if more {
 				offerExtended(c)
@@ -130,14 +130,14 @@ func (e *exporter) relayed(d *td.Description, action string) *server.Agent {
 			provenance(c, d, at)
 			return e.sign(c, at)
 		},
-		As: func(c server.Caller, at server.Place) protocol.Agent {
+		For: func(c server.Caller, at server.Endpoint) protocol.Agent {
 			far := &relay{e, ref, action, c.From, e.nameOf(c.Principal, ref)}
-			a := e.pusher.Wrap(within(claims{e.tasks.OfAgent(ref), e.contexts.OfAgent(ref)}.guard(far, c.Principal), can), ref, c.Principal)
+			a := e.pusher.Wrap(within(owners{e.tasks.OfAgent(ref), e.contexts.OfAgent(ref)}.guard(far, c.Principal), can), ref, c.Principal)
 			if !more {
 				return extendedFor(a, c, nil)
 			}
 			return extendedFor(a, c, func(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
-				raw, err := protocol.Ask(ctx, far, op)
+				raw, err := protocol.Call(ctx, far, op)
 				if err != nil {
 					return nil, err
 				}
@@ -147,11 +147,11 @@ func (e *exporter) relayed(d *td.Description, action string) *server.Agent {
 	}
 }
 
-// maxAble is the number of cached capabilities.
-const maxAble = 1024
+// maxCapabilities is the number of cached capabilities.
+const maxCapabilities = 1024
 
-// abilities returns the declared capabilities of an agent. They are cached, because each operation needs them.
-func (e *exporter) abilities(d *td.Description) card.Capabilities {
+// capabilities returns the declared capabilities of an agent. They are cached, because each operation needs them.
+func (e *exporter) capabilities(d *td.Description) card.Capabilities {
 	ref := d.Ref()
 	e.mu.Lock()
 	known, ok := e.can[ref]
@@ -162,15 +162,15 @@ func (e *exporter) abilities(d *td.Description) card.Capabilities {
 	can := relayedCard(d.Thing).Capabilities
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.can) >= maxAble {
+	if len(e.can) >= maxCapabilities {
 		clear(e.can)
 	}
-	e.can[ref] = able{d, can}
+	e.can[ref] = declaredCapabilities{d, can}
 	return can
 }
 
 // extended converts the extended card of a remote agent: with the interfaces and the signature of this node.
-func (e *exporter) extended(raw json.RawMessage, d *td.Description, at server.Place) (json.RawMessage, error) {
+func (e *exporter) extended(raw json.RawMessage, d *td.Description, at server.Endpoint) (json.RawMessage, error) {
 	c, err := card.Parse(raw)
 	if err != nil {
 		return nil, protocol.Errorf(protocol.InvalidAgentResponse, "invalid extended card")
@@ -181,7 +181,7 @@ func (e *exporter) extended(raw json.RawMessage, d *td.Description, at server.Pl
 }
 
 // signed returns a signed card as JSON.
-func (e *exporter) signed(c *card.Card, at server.Place) (json.RawMessage, error) {
+func (e *exporter) signed(c *card.Card, at server.Endpoint) (json.RawMessage, error) {
 	c, err := e.sign(c, at)
 	if err != nil {
 		return nil, err
@@ -204,7 +204,7 @@ const (
 	askFor    = time.Minute
 )
 
-func patience(method string) time.Duration {
+func operationTimeout(method string) time.Duration {
 	switch {
 	case protocol.Streams(method):
 		return streamFor
@@ -225,7 +225,7 @@ func (r *relay) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json.R
 		op = &named
 	}
 	m := &interact.Message{Type: interact.InvokeAction, Thing: r.ref, Name: r.action, ID: interact.NewID(), From: r.from, Data: op.Bytes(),
-		Deadline: time.Now().Add(patience(op.Method))}
+		Deadline: time.Now().Add(operationTimeout(op.Method))}
 	return func(yield func(json.RawMessage, error) bool) {
 		for reply, err := range r.mesh.Do(ctx, m) {
 			if err != nil {
@@ -265,7 +265,7 @@ func (e *exporter) nameOf(principal, agent string) string {
 }
 
 // sign sets the interfaces of a card, and signs it. Interfaces of 1.0 come first, then those of 0.3, and last the custom libp2p binding.
-func (e *exporter) sign(c *card.Card, place server.Place) (*card.Card, error) {
+func (e *exporter) sign(c *card.Card, place server.Endpoint) (*card.Card, error) {
 	base, name := place.Base, place.Name
 	at := base
 	if name != "" {

@@ -29,7 +29,7 @@ const (
 )
 
 // provenance adds the DescriptionExtension to a card, in place of that of another node.
-func provenance(c *card.Card, d *td.Description, at server.Place) {
+func provenance(c *card.Card, d *td.Description, at server.Endpoint) {
 	others := slices.DeleteFunc(slices.Clone(c.Capabilities.Extensions), func(x card.Extension) bool { return x.URI == DescriptionExtension })
 	c.Capabilities.Extensions = append(others, card.Extension{URI: DescriptionExtension,
 		Description: "The signed description of this agent. The node that serves the agent signs this card; the owner signs the description.",
@@ -64,7 +64,7 @@ func extendedFor(a protocol.Agent, c server.Caller, get func(context.Context, *p
 // that do not declare a required extension.
 func within(a protocol.Agent, can card.Capabilities) protocol.Agent {
 	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
-		if protocol.Streams(op.Method) && !card.Yes(can.Streaming) {
+		if protocol.Streams(op.Method) && !card.Supported(can.Streaming) {
 			return protocol.Once(nil, protocol.Errorf(protocol.UnsupportedOperation, "the agent does not support streaming"))
 		}
 		if op.Method != protocol.SendMessage && op.Method != protocol.SendStreamingMessage {
@@ -127,14 +127,14 @@ func withProperties(t *td.Thing) *td.Thing {
 }
 
 // served returns the agent of a Thing: only messages that name the skill of a property can use it.
-func (e *exporter) served(s executor.Subject, principal string) protocol.Agent {
-	plain := e.desk.Agent(s, principal)
+func (e *exporter) served(s executor.Agent, principal string) protocol.Agent {
+	plain := e.executor.Agent(s, principal)
 	if len(s.Desc.Properties) == 0 {
 		return plain
 	}
 	all := s
 	all.Desc, all.Thing = withProperties(s.Desc), &properties{s.Thing, s.Desc}
-	more := e.desk.Agent(all, principal)
+	more := e.executor.Agent(all, principal)
 	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		name := skillOf(op)
 		if strings.HasPrefix(name, getPrefix) || strings.HasPrefix(name, setPrefix) {

@@ -85,7 +85,7 @@ func TestExtendedCardOfThing(t *testing.T) {
 	d := m.Publish(t, []byte(meterTD), meter())
 	at := guarded(t, m, Options{}) + "/meter"
 	public, err := card.Parse([]byte(get(t, at+"/.well-known/agent-card.json", nil).raw))
-	if err != nil || len(public.Skills) != 2 || !card.Yes(public.Capabilities.ExtendedCard) ||
+	if err != nil || len(public.Skills) != 2 || !card.Supported(public.Capabilities.ExtendedCard) ||
 		len(public.Capabilities.Extensions) == 0 {
 		t.Fatalf("the public card is %+v, %v", public, err)
 	}

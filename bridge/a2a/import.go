@@ -41,46 +41,46 @@ type imported struct {
 	target  string
 	as      bridge.Import
 	client  *http.Client
-	secrets *secrets
+	secrets *credentialSet
 	keys    did.Resolver // of signatures
-	claims  claims
+	owners  owners
 	parking interact.Parking
-	known   atomic.Pointer[known]
+	cached  atomic.Pointer[cachedCard]
 	stale   chan struct{} // receives a value when the card may be outdated; has room for one
 
 	mu     sync.Mutex
-	busy   map[*run]bool // open calls
+	busy   map[*openCall]bool // open calls
 	closed bool
 }
 
 // A run is one call of an agent.
-type run struct {
+type openCall struct {
 	cancel context.CancelFunc
-	over   chan struct{} // closed at its end
+	done   chan struct{} // closed at its end
 }
 
 // A known is the last fetched card. It is read-only.
-type known struct {
-	card    *card.Card
-	found   client.Found
-	agent   protocol.Agent
-	skills  map[string]string // skill ids by action name
-	verdict *card.Verdict     // nil: the signature is not verified
-	why     error             // the reason if it is not
+type cachedCard struct {
+	card       *card.Card
+	found      client.Found
+	agent      protocol.Agent
+	skills     map[string]string  // skill ids by action name
+	signature  *card.Verification // nil: the signature is not verified
+	unverified error              // the reason if it is not
 }
 
 func newImported(o Options, u *url.URL, target string, as bridge.Import) *imported {
 	i := &imported{o: o, url: u, target: target, as: as, client: client.Client(u), stale: make(chan struct{}, 1)}
 	i.keys = newKeyring(u, i.client, o.KeyOrigins)
-	i.secrets = &secrets{store: o.Credentials, thing: "a2a:" + target, client: i.client, turn: make(chan struct{}, 1)}
-	i.busy, i.claims = map[*run]bool{}, ownClaims()
+	i.secrets = &credentialSet{store: o.Credentials, thing: "a2a:" + target, client: i.client, lock: make(chan struct{}, 1)}
+	i.busy, i.owners = map[*openCall]bool{}, newOwners()
 	return i
 }
 
 // load fetches the card, and reports whether it has changed.
 func (i *imported) load(ctx context.Context) (changed bool, err error) {
 	var before client.Found
-	if k := i.known.Load(); k != nil {
+	if k := i.cached.Load(); k != nil {
 		before = k.found
 	}
 	found, err := client.Fetch(ctx, i.client, i.url, i.secrets.optional("card"), before)
@@ -92,10 +92,10 @@ func (i *imported) load(ctx context.Context) (changed bool, err error) {
 		return false, &interact.Error{Code: interact.AgentFailed, Title: "invalid agent card",
 			Hint: "report it to the operator of the agent", Err: err}
 	}
-	k := &known{card: c, found: found, skills: map[string]string{}}
-	if k.verdict, k.why = i.verify(ctx, found.Raw); errors.Is(k.why, card.ErrSignature) {
+	k := &cachedCard{card: c, found: found, skills: map[string]string{}}
+	if k.signature, k.unverified = i.verify(ctx, found.Raw); errors.Is(k.unverified, card.ErrSignature) {
 		return false, &interact.Error{Code: interact.BadSignature, Title: "the card of " + i.target + " was changed after it was signed",
-			Err:  k.why,
+			Err:  k.unverified,
 			Hint: "do not use the agent until its operator has corrected the card"}
 	}
 	at, err := client.Choose(c)
@@ -109,27 +109,27 @@ func (i *imported) load(ctx context.Context) (changed bool, err error) {
 		}
 		k.skills[name] = s.ID
 	}
-	k.agent = i.noticing(client.New(at, i.client, i.secrets.of(c)))
-	i.known.Store(k)
+	k.agent = i.watchErrors(client.New(at, i.client, i.secrets.of(c)))
+	i.cached.Store(k)
 	return true, nil
 }
 
-func (i *imported) verify(ctx context.Context, raw []byte) (*card.Verdict, error) {
+func (i *imported) verify(ctx context.Context, raw []byte) (*card.Verification, error) {
 	ctx, cancel := context.WithTimeout(ctx, keysFor)
 	defer cancel()
 	return card.Verify(ctx, raw, i.keys)
 }
 
-// doubts are error codes that suggest an outdated card.
-var doubts = []int{protocol.UnknownMethod, protocol.InvalidParams, protocol.UnsupportedOperation, protocol.ContentTypeUnsupported,
+// staleCodes are error codes that suggest an outdated card.
+var staleCodes = []int{protocol.UnknownMethod, protocol.InvalidParams, protocol.UnsupportedOperation, protocol.ContentTypeUnsupported,
 	protocol.ExtensionRequired, protocol.VersionUnsupported}
 
-// noticing marks the card as stale when an error suggests that it is outdated.
-func (i *imported) noticing(a protocol.Agent) protocol.Agent {
+// watchErrors marks the card as stale when an error suggests that it is outdated.
+func (i *imported) watchErrors(a protocol.Agent) protocol.Agent {
 	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		return func(yield func(json.RawMessage, error) bool) {
 			for result, err := range a.Do(ctx, op) {
-				if err != nil && doubtful(err) {
+				if err != nil && isStale(err) {
 					select {
 					case i.stale <- struct{}{}:
 					default:
@@ -143,10 +143,10 @@ func (i *imported) noticing(a protocol.Agent) protocol.Agent {
 	})
 }
 
-func doubtful(err error) bool {
+func isStale(err error) bool {
 	var said *protocol.Error
 	var here *interact.Error
-	return errors.As(err, &said) && slices.Contains(doubts, said.Code) || errors.As(err, &here) && here.Code == interact.Unreachable
+	return errors.As(err, &said) && slices.Contains(staleCodes, said.Code) || errors.As(err, &here) && here.Code == interact.Unreachable
 }
 
 // closeFor is how long close waits for open calls: for cancellation at the agent, and for slow consumers.
@@ -165,7 +165,7 @@ func (i *imported) close() {
 	}
 	for _, one := range all {
 		select {
-		case <-one.over:
+		case <-one.done:
 		case <-late.C:
 			late.Reset(0)
 		}
@@ -173,14 +173,14 @@ func (i *imported) close() {
 	i.client.CloseIdleConnections()
 }
 
-// gone is the error of a closed agent.
-func gone() *interact.Error {
+// closedError is the error of a closed agent.
+func closedError() *interact.Error {
 	return interact.Errorf(interact.Unreachable, "it may come back: lmosd find", "the agent is not published here anymore")
 }
 
 // begin registers a call, which ends with end, close, or the deadline of m.
 func (i *imported) begin(ctx context.Context, m *interact.Message) (_ context.Context, end func(), err error) {
-	one := &run{over: make(chan struct{})}
+	one := &openCall{done: make(chan struct{})}
 	if m.Deadline.IsZero() {
 		ctx, one.cancel = context.WithCancel(ctx)
 	} else {
@@ -190,12 +190,12 @@ func (i *imported) begin(ctx context.Context, m *interact.Message) (_ context.Co
 	defer i.mu.Unlock()
 	if i.closed {
 		one.cancel()
-		return nil, nil, gone()
+		return nil, nil, closedError()
 	}
 	i.busy[one] = true
 	return ctx, func() {
 		one.cancel()
-		close(one.over)
+		close(one.done)
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		delete(i.busy, one)
@@ -203,9 +203,9 @@ func (i *imported) begin(ctx context.Context, m *interact.Message) (_ context.Co
 }
 
 func (i *imported) warnings() (all []string) {
-	k := i.known.Load()
-	if k.why != nil {
-		all = append(all, k.why.Error())
+	k := i.cached.Load()
+	if k.unverified != nil {
+		all = append(all, k.unverified.Error())
 	}
 	return append(all, i.secrets.missing(k.card)...)
 }
@@ -240,7 +240,7 @@ func (i *imported) changes(ctx context.Context) iter.Seq[[]byte] {
 
 // describe returns the draft of a Thing Description for the card.
 func (i *imported) describe() ([]byte, error) {
-	k := i.known.Load()
+	k := i.cached.Load()
 	c := k.card
 	actions := map[string]any{
 		Verbatim: map[string]any{"@type": bridge.A2AOperation, "title": "A2A", "synchronous": true,
@@ -272,9 +272,9 @@ func (i *imported) describe() ([]byte, error) {
 		capabilities = append(capabilities, map[string]any{"id": id, "name": id})
 	}
 	sum := sha256.Sum256(k.found.Raw)
-	source := map[string]any{"protocol": "a2a", "card": "sha256:" + hex.EncodeToString(sum[:]), "verified": k.verdict != nil}
-	if k.verdict != nil {
-		source["key"], source["payload"] = k.verdict.Key, k.verdict.Form
+	source := map[string]any{"protocol": "a2a", "card": "sha256:" + hex.EncodeToString(sum[:]), "verified": k.signature != nil}
+	if k.signature != nil {
+		source["key"], source["payload"] = k.signature.Key, k.signature.Form
 	}
 	doc := map[string]any{
 		"@context": []any{td.Context10, td.Context11, map[string]any{"lmos": td.ContextLMOS, "a2a": Namespace}},

@@ -164,7 +164,7 @@ func TestRelay(t *testing.T) {
 	at := root + "/far-desk"
 	raw := get(t, at+"/.well-known/agent-card.json", map[string]string{"A2A-Version": "1.0"})
 	c, err := card.Parse([]byte(raw.raw))
-	if err != nil || c.Name != "far desk" || len(c.Skills) != 8 || !card.Yes(c.Capabilities.Push) || strings.Contains(raw.raw, s.url) {
+	if err != nil || c.Name != "far desk" || len(c.Skills) != 8 || !card.Supported(c.Capabilities.Push) || strings.Contains(raw.raw, s.url) {
 		t.Errorf("the card is %s, %v", raw.raw, err)
 	}
 	mine, theirs := map[string]string{"Authorization": "Bearer mine"}, map[string]string{"Authorization": "Bearer theirs"}

@@ -335,4 +335,4 @@ func until(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-func wordsOf(m *protocol.Message) string { return cmp.Or(words(m), "") }
+func wordsOf(m *protocol.Message) string { return cmp.Or(messageText(m), "") }

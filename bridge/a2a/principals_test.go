@@ -148,7 +148,7 @@ func TestNamesOfPrincipals(t *testing.T) {
 // TestReferencesToOthers are refused like messages to them.
 func TestReferencesToOthers(t *testing.T) {
 	t.Parallel()
-	c := ownClaims()
+	c := newOwners()
 	c.tasks.Claim("T", "ada")
 	agent := protocol.Func(func(context.Context, *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		return protocol.Once(json.RawMessage(`{"message":{}}`), nil)
@@ -163,10 +163,10 @@ func TestReferencesToOthers(t *testing.T) {
 	} {
 		for _, method := range []string{protocol.SendMessage, protocol.SendStreamingMessage} {
 			op := &protocol.Operation{Method: method, Params: json.RawMessage(params)}
-			if _, err := protocol.Ask(t.Context(), c.guard(agent, "ada"), op); err != nil && strings.Count(params, "erence") == 1 {
+			if _, err := protocol.Call(t.Context(), c.guard(agent, "ada"), op); err != nil && strings.Count(params, "erence") == 1 {
 				t.Errorf("ada says %s: %v", params, err)
 			}
-			if _, err := protocol.Ask(t.Context(), c.guard(agent, "eve"), op); (err != nil) != refused {
+			if _, err := protocol.Call(t.Context(), c.guard(agent, "eve"), op); (err != nil) != refused {
 				t.Errorf("eve says %s: %v", params, err)
 			}
 		}
@@ -212,7 +212,7 @@ func TestContextsOfOthers(t *testing.T) {
 // TestContexts are of who was first in them, from the first message on, unless the agent takes none.
 func TestContexts(t *testing.T) {
 	t.Parallel()
-	c := ownClaims()
+	c := newOwners()
 	answers := map[string]string{"own": `{"task":{"id":"1","contextId":"made"}}`, "talk": `{"message":{"contextId":"talked"}}`, "none": `{"message":{}}`}
 	ask := func(method, params, as string) string {
 		agent := protocol.Func(func(_ context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
@@ -234,7 +234,7 @@ func TestContexts(t *testing.T) {
 			}
 			return protocol.Once(nil, protocol.Errorf(protocol.UnsupportedOperation, "no"))
 		})
-		if _, err := protocol.Ask(t.Context(), c.guard(agent, as), &protocol.Operation{Method: method, Params: json.RawMessage(params)}); err != nil {
+		if _, err := protocol.Call(t.Context(), c.guard(agent, as), &protocol.Operation{Method: method, Params: json.RawMessage(params)}); err != nil {
 			return fmt.Sprint(protocol.AsError(err).Code)
 		}
 		return "taken"

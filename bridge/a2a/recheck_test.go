@@ -159,7 +159,7 @@ func TestKeyring(t *testing.T) {
 	for jku, want := range map[string]string{
 		s.URL + "/jwks.json": "", elsewhere.URL + "/jwks.json": "neither that of the card", // trusted, but not with TLS
 		"https://keys.example/jwks.json": "neither that of the card", "https://10.1.2.3/jwks.json": "refused to connect", "https://localhost:1/jwks.json": "refused to connect",
-		s.URL + "/none": "responds with 404", s.URL + "/moved": "responds with 302", s.URL + "/large": "exceeds", "file:///etc/passwd": "invalid URL", "": "no address", "http://u:p@" + target.Host: "no address",
+		s.URL + "/none": "responds with 404", s.URL + "/moved": "responds with 302", s.URL + "/large": "exceeds", "file:///etc/passwd": "invalid URL", "": "invalid URL", "http://u:p@" + target.Host: "invalid URL",
 	} {
 		raw, err := i.keys.(*keyring).KeySet(t.Context(), jku)
 		if want == "" && (err != nil || string(raw) != `{"keys":[]}`) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

@@ -82,7 +82,7 @@ func (o *outcome) artifact(a *protocol.Artifact, more bool) {
 		to.Parts = parts
 		return
 	}
-	if n := len(to.Parts); n > 0 && len(parts) > 0 && goesOn(to.Parts[n-1], parts[0]) {
+	if n := len(to.Parts); n > 0 && len(parts) > 0 && continues(to.Parts[n-1], parts[0]) {
 		text := *to.Parts[n-1].Text + *parts[0].Text
 		to.Parts[n-1].Text = &text
 		parts = parts[1:]
@@ -90,7 +90,7 @@ func (o *outcome) artifact(a *protocol.Artifact, more bool) {
 	to.Parts = append(to.Parts, parts...)
 }
 
-func goesOn(a, b bridge.Part) bool {
+func continues(a, b bridge.Part) bool {
 	return a.Text != nil && b.Text != nil && a.Filename == b.Filename && a.MediaType == b.MediaType && string(a.Metadata) == string(b.Metadata)
 }
 

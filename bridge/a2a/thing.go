@@ -39,7 +39,7 @@ func (i *imported) Do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 		defer end()
 		i.do(asking, m)(func(r *interact.Message, err error) bool {
 			if errors.Is(err, context.Canceled) && ctx.Err() == nil {
-				err = gone()
+				err = closedError()
 			}
 			return yield(r, err)
 		})
@@ -51,13 +51,13 @@ func (i *imported) do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 		return interact.Fail(interact.Errorf(interact.TooLarge, "send less at once", "the input of %s exceeds %d bytes",
 			m.Name, protocol.MaxMessage))
 	}
-	k := i.known.Load()
-	agent := i.claims.guard(telling(k.agent, m.From), m.From.ID())
+	k := i.cached.Load()
+	agent := i.owners.guard(withCaller(k.agent, m.From), m.From.ID())
 	switch {
 	case m.Type == interact.InvokeAction && m.Name == Verbatim:
 		return i.verbatim(ctx, k.agent, m)
 	case m.Type == interact.InvokeAction:
-		return (&invocation{imported: i, known: k, agent: agent, m: m, skill: k.skills[m.Name]}).run(ctx)
+		return (&invocation{imported: i, cachedCard: k, agent: agent, m: m, skill: k.skills[m.Name]}).run(ctx)
 	case m.Type == interact.ContinueAction:
 		return interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message,
 			error) {
@@ -70,18 +70,18 @@ func (i *imported) do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 }
 
 func readTasks(ctx context.Context, agent protocol.Agent, m *interact.Message) iter.Seq2[*interact.Message, error] {
-	list, err := protocol.Ask(ctx, agent, &protocol.Operation{Method: protocol.ListTasks, Params: json.RawMessage("{}")})
+	list, err := protocol.Call(ctx, agent, &protocol.Operation{Method: protocol.ListTasks, Params: json.RawMessage("{}")})
 	if err != nil {
-		return interact.Fail(said(err))
+		return interact.Fail(toInteract(err))
 	}
 	return interact.One(m.Reply(interact.PropertyReading, interact.JSON, list))
 }
 
-// said converts an A2A error for consumers of other protocols.
-func said(err error) error {
+// toInteract converts an A2A error for consumers of other protocols.
+func toInteract(err error) error {
 	var e *protocol.Error
 	if errors.As(err, &e) {
-		return e.Interact()
+		return e.ToInteract()
 	}
 	return err
 }
@@ -89,14 +89,14 @@ func said(err error) error {
 // maxPrincipal is the size limit of a caller's name, in bytes: it is stored with each task.
 const maxPrincipal = 64
 
-// telling adds the caller to the messages to an agent.
-func telling(a protocol.Agent, from *did.Principal) protocol.Agent {
+// withCaller adds the caller to the messages to an agent.
+func withCaller(a protocol.Agent, from *did.Principal) protocol.Agent {
 	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		var caller json.RawMessage
 		if from != nil {
 			caller = protocol.Encode(from)
 		}
-		op, e := op.Told(caller)
+		op, e := op.WithCaller(caller)
 		if e != nil {
 			return protocol.Once(nil, e)
 		}
@@ -130,7 +130,7 @@ func (i *imported) verbatim(ctx context.Context, agent protocol.Agent, m *intera
 			yield(nil, interact.Errorf(interact.Invalid, "this action is for A2A clients through their own node; call the other actions", "%v", err))
 			return
 		}
-		agent := i.claims.guard(telling(agent, principalOf(m, op)), callerOf(m, op))
+		agent := i.owners.guard(withCaller(agent, principalOf(m, op)), callerOf(m, op))
 		for result, err := range agent.Do(ctx, op) {
 			var e *protocol.Error
 			if err != nil && !errors.As(err, &e) {
@@ -157,7 +157,7 @@ func (i *imported) verbatim(ctx context.Context, agent protocol.Agent, m *intera
 // An invocation is one run of a skill for a consumer of another protocol.
 type invocation struct {
 	*imported
-	*known
+	*cachedCard
 	agent protocol.Agent
 	m     *interact.Message
 	skill string
@@ -169,9 +169,9 @@ type invocation struct {
 	context  string
 	status   protocol.Status
 	answered protocol.Status // the last status for which the consumer provided input
-	given    bool            // a part of the output was sent
+	sent     bool            // a part of the output was sent
 	parts    map[string]int  // number of parts of each artifact that were sent
-	made     outcome         // of a turn
+	outcome  outcome         // of a turn
 }
 
 // run sends the message and yields the results, in several rounds if the agent requires input. When the consumer disconnects, the task is
@@ -219,7 +219,7 @@ func (v *invocation) begin(ctx context.Context) (*protocol.Operation, error) {
 func (v *invocation) cancel(ctx context.Context) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer stop()
-	if _, err := protocol.Ask(ctx, v.agent, &protocol.Operation{Method: protocol.CancelTask,
+	if _, err := protocol.Call(ctx, v.agent, &protocol.Operation{Method: protocol.CancelTask,
 		Params: protocol.Encode(protocol.Get{ID: v.task})}); err != nil {
 		v.o.Log.Debug("A2A task cancellation failed", "target", v.target, "err", err)
 	}
@@ -280,14 +280,14 @@ func (v *invocation) turnMessage() *protocol.Message {
 func (v *invocation) refer(ctx context.Context, m *protocol.Message) error {
 	m.TaskID = v.turn.Task
 	none := 0
-	raw, err := protocol.Ask(ctx, v.agent, &protocol.Operation{Method: protocol.GetTask,
+	raw, err := protocol.Call(ctx, v.agent, &protocol.Operation{Method: protocol.GetTask,
 		Params: protocol.Encode(protocol.Get{ID: v.turn.Task, HistoryLength: &none})})
 	var e *protocol.Error
 	switch {
 	case err != nil && errors.As(err, &e) && e.Code != protocol.TaskNotFound:
 		return nil // the agent cannot return tasks: its response to the message decides
 	case err != nil:
-		return said(err)
+		return toInteract(err)
 	}
 	var t protocol.Task
 	if json.Unmarshal(raw, &t) != nil {
@@ -306,7 +306,7 @@ func (v *invocation) refer(ctx context.Context, m *protocol.Message) error {
 // send returns the operation for a message; a stream if the agent supports it.
 func (v *invocation) send(m *protocol.Message) *protocol.Operation {
 	method := protocol.SendMessage
-	if card.Yes(v.card.Capabilities.Streaming) {
+	if card.Supported(v.card.Capabilities.Streaming) {
 		method = protocol.SendStreamingMessage
 	}
 	return &protocol.Operation{Method: method, Params: protocol.Encode(protocol.Send{Message: m})}
@@ -330,19 +330,19 @@ func (v *invocation) round(ctx context.Context, op *protocol.Operation) error {
 	for result, err := range v.agent.Do(asking, op) {
 		var refused *protocol.Error
 		if errors.As(err, &refused) && op.Method == protocol.SubscribeToTask && ctx.Err() == nil {
-			if err := v.look(ctx); err != nil || v.left { // some agents refuse to subscribe to a task that does not run
+			if err := v.poll(ctx); err != nil || v.left { // some agents refuse to subscribe to a task that does not run
 				return err
 			}
 			break
 		}
 		if err != nil {
-			return cmp.Or(ctx.Err(), said(err))
+			return cmp.Or(ctx.Err(), toInteract(err))
 		}
 		var e protocol.StreamResponse
 		if err := json.Unmarshal(result, &e); err != nil {
 			return unreadable(err)
 		}
-		if v.heard(&e); v.left || v.status.State.Waits() && !v.isAnswered() {
+		if v.handle(&e); v.left || v.status.State.Waits() && !v.isAnswered() {
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -378,23 +378,23 @@ func (v *invocation) settle(ctx context.Context) error {
 		if err := backoff.For(ctx, pause); err != nil {
 			return err
 		}
-		if err := v.look(ctx); err != nil || v.left {
+		if err := v.poll(ctx); err != nil || v.left {
 			return err
 		}
 	}
 }
 
-// look gets the task.
-func (v *invocation) look(ctx context.Context) error {
-	raw, err := protocol.Ask(ctx, v.agent, &protocol.Operation{Method: protocol.GetTask, Params: protocol.Encode(protocol.Get{ID: v.task})})
+// poll gets the task.
+func (v *invocation) poll(ctx context.Context) error {
+	raw, err := protocol.Call(ctx, v.agent, &protocol.Operation{Method: protocol.GetTask, Params: protocol.Encode(protocol.Get{ID: v.task})})
 	if err != nil {
-		return cmp.Or(ctx.Err(), said(err))
+		return cmp.Or(ctx.Err(), toInteract(err))
 	}
 	var t protocol.Task
 	if err := json.Unmarshal(raw, &t); err != nil {
 		return unreadable(err)
 	}
-	v.heard(&protocol.StreamResponse{Task: &t})
+	v.handle(&protocol.StreamResponse{Task: &t})
 	return nil
 }
 
@@ -402,64 +402,64 @@ func unreadable(err error) error {
 	return interact.Errorf(interact.AgentFailed, "report it to the operator of the agent", "invalid A2A response of the agent: %v", err)
 }
 
-func (v *invocation) heard(e *protocol.StreamResponse) {
+func (v *invocation) handle(e *protocol.StreamResponse) {
 	switch {
 	case e.Message != nil:
 		v.context = e.Message.ContextID
-		v.made.message(e.Message)
-		v.give(e.Message.Parts)
+		v.outcome.message(e.Message)
+		v.sendParts(e.Message.Parts)
 		v.status = protocol.Status{State: protocol.Completed}
 	case e.Task != nil:
 		v.task, v.context = e.Task.ID, e.Task.ContextID
-		v.made.task(e.Task, v.parts)
+		v.outcome.task(e.Task, v.parts)
 		for _, a := range e.Task.Artifacts {
 			if n := v.parts[a.ID]; n < len(a.Parts) {
-				v.give(a.Parts[n:])
+				v.sendParts(a.Parts[n:])
 			}
 			v.parts[a.ID] = len(a.Parts)
 		}
-		v.become(e.Task.Status)
+		v.setStatus(e.Task.Status)
 	case e.StatusUpdate != nil:
 		v.task, v.context = e.StatusUpdate.TaskID, e.StatusUpdate.ContextID
-		v.become(e.StatusUpdate.Status)
+		v.setStatus(e.StatusUpdate.Status)
 	case e.ArtifactUpdate != nil && e.ArtifactUpdate.Artifact != nil:
 		a := e.ArtifactUpdate.Artifact
 		if !e.ArtifactUpdate.Append {
 			v.parts[a.ID] = 0
 		}
 		v.parts[a.ID] += len(a.Parts)
-		v.made.artifact(a, e.ArtifactUpdate.Append)
-		v.give(a.Parts)
+		v.outcome.artifact(a, e.ArtifactUpdate.Append)
+		v.sendParts(a.Parts)
 	}
 }
 
-// become updates the status. Text of a working agent is progress.
-func (v *invocation) become(s protocol.Status) {
+// setStatus updates the status. Text of a working agent is progress.
+func (v *invocation) setStatus(s protocol.Status) {
 	v.status = s
-	if text := words(s.Message); s.State == protocol.Working && text != "" {
-		v.tell(text)
+	if text := messageText(s.Message); s.State == protocol.Working && text != "" {
+		v.progress(text)
 	}
 }
 
-// tell sends progress to the consumer.
-func (v *invocation) tell(text string) {
+// progress sends progress to the consumer.
+func (v *invocation) progress(text string) {
 	if v.left {
 		return
 	}
-	r := v.m.Reply(interact.ActionStatus, interact.Progress, protocol.Encode(map[string]string{"message": interact.Clip(text, maxTold)}))
+	r := v.m.Reply(interact.ActionStatus, interact.Progress, protocol.Encode(map[string]string{"message": interact.Clip(text, maxProgressText)}))
 	r.Status = interact.StatusRunning
 	v.left = !v.yield(r, nil)
 }
 
-// maxTold is the size limit of a progress text, in bytes.
-const maxTold = 8 << 10
+// maxProgressText is the size limit of a progress text, in bytes.
+const maxProgressText = 8 << 10
 
-// give yields parts of the output. Parts of a turn are in its outcome; until then their text is progress.
-func (v *invocation) give(parts []protocol.Part) {
+// sendParts yields parts of the output. Parts of a turn are in its outcome; until then their text is progress.
+func (v *invocation) sendParts(parts []protocol.Part) {
 	for _, p := range parts {
 		if v.turn != nil {
 			if p.Text != nil && *p.Text != "" {
-				v.tell(*p.Text)
+				v.progress(*p.Text)
 			}
 			continue
 		}
@@ -469,7 +469,7 @@ func (v *invocation) give(parts []protocol.Part) {
 		}
 		r := v.m.Reply(interact.ActionStatus, media, data)
 		r.Status = interact.StatusRunning
-		v.given = true
+		v.sent = true
 		v.left = !v.yield(r, nil)
 	}
 }
@@ -508,8 +508,8 @@ func (v *invocation) isAnswered() bool {
 	return was.State == now.State && was.Timestamp == now.Timestamp && id(was.Message) == id(now.Message)
 }
 
-// whole is the key of an input that the agent describes as text.
-const whole = "message"
+// textInput is the key of an input that the agent describes as text.
+const textInput = "message"
 
 // inputs returns the input that the agent requires. An lmosd agent sends it as structured data; then own is true.
 func (v *invocation) inputs() (in interact.Inputs, own bool) {
@@ -521,11 +521,11 @@ func (v *invocation) inputs() (in interact.Inputs, own bool) {
 			}
 		}
 	}
-	one := interact.Input{Kind: interact.InputMessage, Message: words(v.status.Message), Params: protocol.Encode(v.status)}
+	one := interact.Input{Kind: interact.InputMessage, Message: messageText(v.status.Message), Params: protocol.Encode(v.status)}
 	if v.status.State == protocol.AuthRequired {
 		one.Kind, one.URL = interact.InputURL, link(v.status.Message)
 	}
-	return interact.Inputs{whole: one}, false
+	return interact.Inputs{textInput: one}, false
 }
 
 // askable reports whether there are inputs, all of known kinds.
@@ -562,7 +562,7 @@ func (v *invocation) ask(ctx context.Context) (*protocol.Operation, error) {
 	if v.left = left; left || err != nil {
 		return nil, err
 	}
-	a := answers[whole]
+	a := answers[textInput]
 	v.answered = v.status
 	next := v.empty()
 	next.ID = rand.Text()
@@ -577,7 +577,7 @@ func (v *invocation) ask(ctx context.Context) (*protocol.Operation, error) {
 	default:
 		said := *v.m
 		said.Data, said.ContentType, said.ID, said.Key = a.Content, interact.JSON, next.ID, ""
-		if next, err = (&invocation{imported: v.imported, known: v.known, m: &said, skill: v.skill}).message(); err != nil {
+		if next, err = (&invocation{imported: v.imported, cachedCard: v.cachedCard, m: &said, skill: v.skill}).message(); err != nil {
 			return nil, err
 		}
 	}
@@ -586,7 +586,7 @@ func (v *invocation) ask(ctx context.Context) (*protocol.Operation, error) {
 	return v.send(next), nil
 }
 
-func words(m *protocol.Message) string {
+func messageText(m *protocol.Message) string {
 	if m == nil {
 		return ""
 	}
@@ -619,7 +619,7 @@ func link(m *protocol.Message) string {
 
 // end yields the final reply or the error.
 func (v *invocation) end(err error) {
-	text := words(v.status.Message)
+	text := messageText(v.status.Message)
 	switch status := executor.StatusOf(v.status.State); {
 	case err != nil:
 	case status == interact.StatusCancelled:
@@ -635,14 +635,14 @@ func (v *invocation) end(err error) {
 		v.yield(nil, err)
 		return
 	}
-	if v.turn == nil && !v.given && v.status.Message != nil {
-		if v.give(v.status.Message.Parts); v.left {
+	if v.turn == nil && !v.sent && v.status.Message != nil {
+		if v.sendParts(v.status.Message.Parts); v.left {
 			return
 		}
 	}
 	r := v.m.Reply(interact.ActionStatus, "", nil)
 	if v.turn != nil {
-		r.ContentType, r.Data = bridge.TurnType, protocol.Encode(v.made.end(v.task, v.context, v.status))
+		r.ContentType, r.Data = bridge.TurnType, protocol.Encode(v.outcome.end(v.task, v.context, v.status))
 	}
 	r.Status = interact.StatusCompleted
 	v.yield(r, nil)

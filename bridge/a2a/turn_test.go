@@ -74,7 +74,7 @@ func through(states ...string) func(w http.ResponseWriter, id, method string) {
 func TestEndsOfTasks(t *testing.T) {
 	t.Parallel()
 	yes := func(in interact.Inputs) interact.Answers {
-		return interact.Answers{whole: {Action: interact.Accept, Content: []byte(`"Bonn"`)}}
+		return interact.Answers{textInput: {Action: interact.Accept, Content: []byte(`"Bonn"`)}}
 	}
 	for states, want := range map[string]string{
 		"COMPLETED":                             `"one"`,

@@ -59,8 +59,8 @@ type Capabilities struct {
 	Extensions   []Extension `json:"extensions,omitempty"`
 }
 
-// Yes reports whether a capability is supported.
-func Yes(b *bool) bool { return b != nil && *b }
+// Supported reports whether a capability is supported.
+func Supported(b *bool) bool { return b != nil && *b }
 
 // An Extension is a protocol extension.
 type Extension struct {

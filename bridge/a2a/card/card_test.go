@@ -170,7 +170,7 @@ func TestOldCard(t *testing.T) {
 	if len(c.Interfaces) != 2 || c.Interfaces[0] != want[0] || c.Interfaces[1] != want[1] {
 		t.Errorf("the interfaces are %+v", c.Interfaces)
 	}
-	if !Yes(c.Capabilities.Streaming) || !Yes(c.Capabilities.ExtendedCard) || Yes(c.Capabilities.Push) || len(c.Skills) != 1 || len(c.Skills[0].Requirements) != 1 {
+	if !Supported(c.Capabilities.Streaming) || !Supported(c.Capabilities.ExtendedCard) || Supported(c.Capabilities.Push) || len(c.Skills) != 1 || len(c.Skills[0].Requirements) != 1 {
 		t.Errorf("the card is %+v", c)
 	}
 	if s := c.Schemes["key_1"].APIKey; s == nil || s.Location != "header" || s.Name != "X-Key" || c.Schemes["o"].OAuth2.Flows["clientCredentials"].TokenURL == "" ||

@@ -53,11 +53,11 @@ func verifies(alg string, key crypto.PublicKey, text, signature []byte) bool {
 // algorithms are the supported algorithms.
 var algorithms = []string{"EdDSA", "Ed25519", "ES256", "RS256"}
 
-// A claim is the signer as a protected header names it.
-type claim struct{ alg, kid, jku string }
+// A jwsHeader is the signer as a protected header names it.
+type jwsHeader struct{ alg, kid, jku string }
 
 // readHeader decodes a protected header. It rejects "crit", which requires unknown extensions (RFC 7515 §4.1.11).
-func readHeader(protected string) (c claim, err error) {
+func readHeader(protected string) (c jwsHeader, err error) {
 	raw, err := b64.DecodeString(protected)
 	if err != nil {
 		return c, fmt.Errorf("%w: its header is not base64url", ErrUnknownKey)
@@ -77,7 +77,7 @@ func readHeader(protected string) (c claim, err error) {
 
 // find returns the key that a header names, and the name of the key. A kid that is a DID URL is resolved; otherwise the key is in the
 // key set at jku.
-func (c claim) find(ctx context.Context, r did.Resolver) (crypto.PublicKey, string, error) {
+func (c jwsHeader) find(ctx context.Context, r did.Resolver) (crypto.PublicKey, string, error) {
 	var key crypto.PublicKey
 	var err error
 	name := c.kid
@@ -155,7 +155,7 @@ type jwk struct {
 }
 
 // keyInSet returns the key of a header: the one with its id, or the only one.
-func keyInSet(raw []byte, c claim) (crypto.PublicKey, error) {
+func keyInSet(raw []byte, c jwsHeader) (crypto.PublicKey, error) {
 	var set struct{ Keys []json.RawMessage }
 	if len(raw) > maxSet || json.Unmarshal(raw, &set) != nil || len(set.Keys) > maxKeys {
 		return nil, errors.New("invalid key set")

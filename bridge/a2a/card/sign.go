@@ -125,7 +125,7 @@ var (
 )
 
 // A Verdict is the signer of a card.
-type Verdict struct {
+type Verification struct {
 	// Key is the DID URL of the key, or the URL of its key set followed by "#" and the key id.
 	Key string
 	// Form is the signed payload: "proto", as the specification defines it; "clean", without empty values; "raw", the received
@@ -139,7 +139,7 @@ const maxSignatures = 8
 // Verify checks the signatures of a received card: EdDSA, ES256 and RS256, with the keys that r resolves, or finds if it is a
 // [SetFinder]. One valid signature is sufficient. An invalid signature is [ErrSignature] even if others are valid, because the card
 // was modified.
-func Verify(ctx context.Context, raw []byte, r did.Resolver) (*Verdict, error) {
+func Verify(ctx context.Context, raw []byte, r did.Resolver) (*Verification, error) {
 	doc, err := jcs.Object(raw, maxCard)
 	if err != nil {
 		return nil, fmt.Errorf("the card is not a JSON object: %w", err)
@@ -150,7 +150,7 @@ func Verify(ctx context.Context, raw []byte, r did.Resolver) (*Verdict, error) {
 	}
 	delete(doc, "signatures")
 	payloads := payloadsOf(doc)
-	var good *Verdict
+	var good *Verification
 	for i, s := range list {
 		if i == maxSignatures {
 			break
@@ -215,7 +215,7 @@ func prune(v any) any {
 	return v
 }
 
-func verifyOne(ctx context.Context, v any, payloads []payload, r did.Resolver) (*Verdict, error) {
+func verifyOne(ctx context.Context, v any, payloads []payload, r did.Resolver) (*Verification, error) {
 	m, _ := v.(map[string]any)
 	protected, _ := m["protected"].(string)
 	text, _ := m["signature"].(string)
@@ -233,7 +233,7 @@ func verifyOne(ctx context.Context, v any, payloads []payload, r did.Resolver) (
 	}
 	for _, p := range payloads {
 		if verifies(c.alg, key, []byte(protected+"."+b64.EncodeToString(p.text)), signature) {
-			return &Verdict{Key: name, Form: p.form}, nil
+			return &Verification{Key: name, Form: p.form}, nil
 		}
 	}
 	return nil, fmt.Errorf("%w: it was not made by %s", ErrSignature, name)

@@ -190,7 +190,7 @@ func addV03(doc object, c *Card) {
 		more = append(more, object{"url": i.URL, "transport": i.Binding})
 	}
 	doc["additionalInterfaces"] = more
-	doc["supportsAuthenticatedExtendedCard"] = Yes(c.Capabilities.ExtendedCard)
+	doc["supportsAuthenticatedExtendedCard"] = Supported(c.Capabilities.ExtendedCard)
 	if schemes, ok := doc["securitySchemes"].(object); ok {
 		for name, s := range schemes {
 			addOldScheme(s.(object), c.Schemes[name])

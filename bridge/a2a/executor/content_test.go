@@ -41,7 +41,7 @@ func TestContents(t *testing.T) {
 	long := strings.Repeat("AAAA", maxPart)
 	parts, _ := partsOf([]byte(`{"lmos:content":[{"type":"image","data":"`+long+`"},{"type":"text","text":"a"}]}`), interact.JSON)
 	for i, n := 0, 0; i < len(parts); i += n {
-		if n = fitting(parts[i:]); len(protocol.Encode(parts[i:i+n])) > 2*maxPart || n == 0 {
+		if n = partsPerEvent(parts[i:]); len(protocol.Encode(parts[i:i+n])) > 2*maxPart || n == 0 {
 			t.Errorf("%d parts from %d are an event of %d bytes", n, i, len(protocol.Encode(parts[i:i+n])))
 		}
 	}
@@ -81,7 +81,7 @@ func progress(t *testing.T) {
 				if r.Status = interact.StatusRunning; !yield(r, nil) {
 					return
 				}
-				time.Sleep(2 * progressEach)
+				time.Sleep(2 * minProgressInterval)
 			}
 			r := m.Reply(interact.ActionStatus, "", []byte(`"done"`))
 			r.Status = interact.StatusCompleted
@@ -131,7 +131,7 @@ func TestStatesOfRuns(t *testing.T) {
 		"cancelled":   {interact.StatusCancelled, ``, nil, protocol.Canceled, ""},
 		"asks":        {interact.StatusInputRequired, `{"k":{"kind":"form","message":"which?"}}`, nil, protocol.InputRequired, "which?"},
 		"proof":       {interact.StatusInputRequired, `{"k":{"kind":"url","message":"log in","url":"https://x"}}`, nil, protocol.AuthRequired, "log in https://x"},
-		"a model":     {interact.StatusInputRequired, `{"k":{"kind":"model"}}`, nil, protocol.InputRequired, unsaid[interact.InputModel]},
+		"a model":     {interact.StatusInputRequired, `{"k":{"kind":"model"}}`, nil, protocol.InputRequired, defaultTexts[interact.InputModel]},
 		"asks what?":  {interact.StatusInputRequired, `{}`, nil, protocol.Failed, "the agent returned an invalid input request"},
 		"not known":   {interact.Status(99), ``, nil, protocol.Failed, "the agent returned an unknown status"},
 		"the agent":   {0, "", &interact.Error{Code: interact.AgentFailed, Title: "no ink"}, protocol.Failed, "no ink"},
@@ -166,9 +166,9 @@ func TestVerbatimSchemas(t *testing.T) {
 	raw := []byte(`{"actions":{"a":{"mcp:inputSchema":{"type":"object","$defs":{"n":{"type":"integer"}},"properties":{"x":{"$ref":"#/$defs/n"}},"required":["x"],"additionalProperties":false}},
 		"b":{"mcp:inputSchema":{"type":"object","properties":{"x":{"type":"string"}},"required":["x"]}},"c":{"mcp:inputSchema":7},"d":{}}}`)
 	thing := &td.Thing{Title: "X", Raw: raw, Actions: map[string]*td.Action{"a": {}, "b": {}, "c": {}, "d": {}}}
-	a := &agent{subject: Subject{Desc: thing}}
+	a := &agent{thing: Agent{Desc: thing}}
 	for data, want := range map[string]string{`{"x":1}`: "a", `{"arguments":{"x":1}}`: "a", `{"x":"1"}`: "b", `{"x":1.5}`: "", `{}`: "", `7`: ""} {
-		got, err := a.meant(&protocol.Message{Parts: []protocol.Part{protocol.DataPart([]byte(data))}}, []string{"a", "b", "c", "d"})
+		got, err := a.matchAction(&protocol.Message{Parts: []protocol.Part{protocol.DataPart([]byte(data))}}, []string{"a", "b", "c", "d"})
 		if got != want || err != nil {
 			t.Errorf("%s means %q, want %q (%v)", data, got, want, err)
 		}

@@ -33,7 +33,7 @@ func (a *agent) list(op *protocol.Operation) (json.RawMessage, error) {
 	a.sweepLocked(time.Now())
 	var found []*task
 	for _, t := range a.tasks {
-		fits := t.principal == a.principal && t.thing == a.subject.Ref && (p.ContextID == "" || t.shown.ContextID == p.ContextID) &&
+		fits := t.principal == a.principal && t.thing == a.thing.Ref && (p.ContextID == "" || t.shown.ContextID == p.ContextID) &&
 			(p.Status == "" || t.shown.Status.State == p.Status) && !t.at.Before(after)
 		if fits {
 			found = append(found, t)
@@ -55,7 +55,7 @@ func (a *agent) list(op *protocol.Operation) (json.RawMessage, error) {
 	}
 	tasks := make([]*protocol.Task, len(found)) // never null
 	for i, t := range found {
-		tasks[i] = t.showLocked(p.HistoryLength, p.Artifacts)
+		tasks[i] = t.viewLocked(p.HistoryLength, p.Artifacts)
 	}
 	return protocol.Encode(map[string]any{"tasks": tasks, "nextPageToken": next, "pageSize": size, "totalSize": total}), nil
 }
@@ -65,16 +65,16 @@ func newestFirst(x, y *task) int {
 }
 
 // A spot is a position in a list of tasks.
-type spot struct {
+type position struct {
 	At time.Time `json:"at"`
 	ID string    `json:"id"`
 }
 
 // seal returns the page token of the position of a task.
-func (a *agent) seal(t *task) string { return a.tokens.Seal(a.pages(), 0, spot{t.at, t.id}) }
+func (a *agent) seal(t *task) string { return a.tokens.Seal(a.pages(), 0, position{t.at, t.id}) }
 
 func (a *agent) unseal(token string) (*task, *protocol.Error) {
-	var place spot
+	var place position
 	if a.tokens.Open(a.pages(), token, &place) != nil {
 		return nil, protocol.Errorf(protocol.InvalidParams, "invalid page token").At("pageToken")
 	}
@@ -83,7 +83,7 @@ func (a *agent) unseal(token string) (*task, *protocol.Error) {
 
 // pages binds page tokens to the caller and the Thing.
 func (a *agent) pages() opaque.For {
-	return opaque.For{Purpose: "page of " + a.subject.Ref, Caller: a.principal}
+	return opaque.For{Purpose: "page of " + a.thing.Ref, Caller: a.principal}
 }
 
 func check(p *protocol.List) (size int, after time.Time, e *protocol.Error) {

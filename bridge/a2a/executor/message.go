@@ -56,7 +56,7 @@ func accepts(modes []string, media string) bool {
 
 // checkModes rejects parts that the Thing does not accept, and clients that accept none of its outputs (A2A 1.0 §3.3.2).
 func (a *agent) checkModes(p *protocol.Send) *protocol.Error {
-	in, out := Modes(a.subject.Desc)
+	in, out := Modes(a.thing.Desc)
 	for i, part := range p.Message.Parts {
 		if part.URL == nil && !accepts(in, part.Media()) && !strings.HasPrefix(part.Media(), "text/") && !td.IsJSON(part.Media()) {
 			return protocol.Errorf(protocol.ContentTypeUnsupported, "part %d is %s; the agent accepts %s", i, interact.Clip(part.Media(), 64),
@@ -79,23 +79,23 @@ type invocation struct {
 // invocation selects the action of a message: the one that it names, the only one, the only one whose schema its data match, or for
 // text the one that takes free text. It never guesses.
 func (a *agent) invocation(m *protocol.Message) (*invocation, error) {
-	names := Actions(a.subject.Desc)
+	names := Actions(a.thing.Desc)
 	name, err := named(m)
 	if err == nil && name == "" {
-		name, err = a.meant(m, names)
+		name, err = a.matchAction(m, names)
 	}
 	switch {
 	case err != nil:
 		return nil, err
 	case name == "" && len(names) == 0:
-		return nil, protocol.Errorf(protocol.UnsupportedOperation, "%s has no skills", a.subject.Desc.Name())
+		return nil, protocol.Errorf(protocol.UnsupportedOperation, "%s has no skills", a.thing.Desc.Name())
 	case name == "":
 		return nil, nil
 	case !slices.Contains(names, name):
-		return nil, protocol.Errorf(protocol.InvalidParams, "%s has no skill %q", a.subject.Desc.Name(), interact.Clip(name, 64)).
+		return nil, protocol.Errorf(protocol.InvalidParams, "%s has no skill %q", a.thing.Desc.Name(), interact.Clip(name, 64)).
 			At("message.metadata.skillId")
 	}
-	return inputOf(a.subject.Desc.Actions[name], name, m)
+	return inputOf(a.thing.Desc.Actions[name], name, m)
 }
 
 // named returns the skill that the metadata of a message or of its parts name.
@@ -120,18 +120,18 @@ func named(m *protocol.Message) (string, error) {
 	return found, nil
 }
 
-// talkers are the names of actions that take free text.
-var talkers = []string{"ask", "chat", "sendMessage"}
+// textActions are the names of actions that take free text.
+var textActions = []string{"ask", "chat", "sendMessage"}
 
-func (a *agent) meant(m *protocol.Message, names []string) (string, error) {
+func (a *agent) matchAction(m *protocol.Message, names []string) (string, error) {
 	if len(names) == 1 {
 		return names[0], nil
 	}
 	if data := dataOf(m); data != nil {
-		schemas := Schemas(a.subject.Desc)
+		schemas := Schemas(a.thing.Desc)
 		v, err := decoded(arguments(data))
 		fit := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-			s := schemas[name].schema(a.subject.Desc.Actions[name].Input)
+			s := schemas[name].schema(a.thing.Desc.Actions[name].Input)
 			return err != nil || s == nil || s.Type() == "" || len(s.Check(v)) > 0
 		})
 		if len(fit) == 1 {
@@ -139,7 +139,7 @@ func (a *agent) meant(m *protocol.Message, names []string) (string, error) {
 		}
 		return "", nil
 	}
-	for _, name := range talkers {
+	for _, name := range textActions {
 		if slices.Contains(names, name) {
 			return name, nil
 		}
@@ -204,12 +204,12 @@ func inputOf(action *td.Action, name string, m *protocol.Message) (*invocation, 
 			return &invocation{name, interact.JSON, protocol.Encode(*p.URL)}, nil
 		}
 	}
-	return &invocation{name, interact.JSON, spoken(action.Input, textOf(m), m.ContextID)}, nil
+	return &invocation{name, interact.JSON, inputFromText(action.Input, textOf(m), m.ContextID)}, nil
 }
 
-// spoken converts text to an input: a string, the request of the LMOS data model, the text itself if it is JSON that the schema
+// inputFromText converts text to an input: a string, the request of the LMOS data model, the text itself if it is JSON that the schema
 // accepts, or an object with the one text member of the schema.
-func spoken(s *td.Schema, text, conversation string) []byte {
+func inputFromText(s *td.Schema, text, conversation string) []byte {
 	plain := protocol.Encode(text)
 	if s == nil && text == "" {
 		return nil
@@ -255,13 +255,13 @@ func textMember(s *td.Schema) string {
 
 // choices lists the skills, for users and for programs.
 func (a *agent) choices() []protocol.Part {
-	names := Actions(a.subject.Desc)
+	names := Actions(a.thing.Desc)
 	var text strings.Builder
 	fmt.Fprintf(&text, "Which skill of %s do you want? Name it in the metadata of the message as skillId, or answer with its name:",
-		a.subject.Desc.Title)
-	skills, schemas := []any{}, Schemas(a.subject.Desc)
+		a.thing.Desc.Title)
+	skills, schemas := []any{}, Schemas(a.thing.Desc)
 	for _, name := range names {
-		action := a.subject.Desc.Actions[name]
+		action := a.thing.Desc.Actions[name]
 		fmt.Fprintf(&text, "\n- %s", name)
 		if action.Description != "" {
 			fmt.Fprintf(&text, ": %s", action.Description)
@@ -369,17 +369,17 @@ func contentFor(in interact.Input, m *protocol.Message, data json.RawMessage, as
 	if err != nil {
 		v = nil
 	}
-	return spoken(td.ParseSchema(v), textOf(m), ""), nil
+	return inputFromText(td.ParseSchema(v), textOf(m), ""), nil
 }
 
-// unsaid are default texts of inputs without a message.
-var unsaid = map[string]string{
+// defaultTexts are default texts of inputs without a message.
+var defaultTexts = map[string]string{
 	interact.InputModel: "The agent requests a model response: answer with the result of sampling/createMessage (MCP) for the params.",
 	interact.InputRoots: "The agent requests the list of folders: answer with the result of roots/list (MCP).",
 }
 
-// asks returns the state for the input that a run requires, and its text for users and programs.
-func asks(in interact.Inputs) (protocol.State, []protocol.Part) {
+// inputParts returns the state for the input that a run requires, and its text for users and programs.
+func inputParts(in interact.Inputs) (protocol.State, []protocol.Part) {
 	state := protocol.AuthRequired
 	var texts []string
 	var links []protocol.Part
@@ -390,7 +390,7 @@ func asks(in interact.Inputs) (protocol.State, []protocol.Part) {
 		if in[key].Kind != interact.InputURL {
 			state = protocol.InputRequired
 		}
-		texts = append(texts, strings.TrimSpace(cmp.Or(in[key].Message, unsaid[in[key].Kind])+" "+in[key].URL))
+		texts = append(texts, strings.TrimSpace(cmp.Or(in[key].Message, defaultTexts[in[key].Kind])+" "+in[key].URL))
 	}
 	text := strings.TrimSpace(strings.Join(texts, "\n"))
 	if text == "" {

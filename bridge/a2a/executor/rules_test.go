@@ -51,7 +51,7 @@ func do(ctx context.Context, a protocol.Agent, method, params string) iter.Seq2[
 }
 
 // asker returns a Thing whose run requires in, and then completes with the answers.
-func asker(in string) Subject {
+func asker(in string) Agent {
 	var parking interact.Parking
 	s := subject(nil)
 	s.Thing = interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -280,7 +280,7 @@ func TestHistory(t *testing.T) {
 	defer d.mu.Unlock()
 	long := d.tasks[task.ID]
 	for i := range maxHistory + 5 {
-		d.noteLocked(long, &protocol.Message{ID: fmt.Sprint("m", i), Role: protocol.User})
+		d.appendHistoryLocked(long, &protocol.Message{ID: fmt.Sprint("m", i), Role: protocol.User})
 	}
 	if h := long.shown.History; len(h) != maxHistory || h[0].ID != "1" || h[maxHistory-1].ID != fmt.Sprint("m", maxHistory+4) {
 		t.Errorf("%d messages are kept, from %s to %s", len(h), h[0].ID, h[len(h)-1].ID)
@@ -482,7 +482,7 @@ func TestMeant(t *testing.T) {
 		if err := json.Unmarshal([]byte(`{"messageId":"1","role":"ROLE_USER","parts":[`+test.parts+`],"metadata":{`+test.meta+`}}`), &m); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		a := &agent{subject: Subject{Desc: &td.Thing{ID: "x", Title: "x", Actions: test.actions}}}
+		a := &agent{thing: Agent{Desc: &td.Thing{ID: "x", Title: "x", Actions: test.actions}}}
 		in, err := a.invocation(&m)
 		got := ""
 		if err != nil {

@@ -60,8 +60,8 @@ func failure(e *interact.Error) protocol.State {
 	return protocol.Failed
 }
 
-// take decodes a message, and returns the task that it creates or continues.
-func (a *agent) take(op *protocol.Operation) (*task, *protocol.Send, error) {
+// accept decodes a message, and returns the task that it creates or continues.
+func (a *agent) accept(op *protocol.Operation) (*task, *protocol.Send, error) {
 	p := &protocol.Send{}
 	if e := protocol.Read(op.Params, p); e != nil {
 		return nil, nil, e
@@ -93,14 +93,14 @@ func (a *agent) begin(m *protocol.Message) (*task, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sweepLocked(time.Now())
-	if t := a.sent[sentKey{a.principal, a.subject.Ref, m.ID}]; t != nil {
+	if t := a.sent[sentKey{a.principal, a.thing.Ref, m.ID}]; t != nil {
 		return t, nil
 	}
 	in, err := a.invocation(m)
 	if err != nil {
 		return nil, err
 	}
-	t, err := a.enterLocked(m)
+	t, err := a.createLocked(m)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (a *agent) resume(m *protocol.Message) (*task, error) {
 	switch {
 	case m.ContextID != "" && m.ContextID != t.shown.ContextID:
 		err = protocol.Errorf(protocol.InvalidParams, "the task belongs to another context").At("message.contextId")
-	case a.heardLocked(t, m.ID):
+	case a.hasMessageLocked(t, m.ID):
 		a.mu.Unlock()
 		return t, nil
 	case state.Terminal():
@@ -141,8 +141,8 @@ func (a *agent) resume(m *protocol.Message) (*task, error) {
 		defer a.mu.Unlock()
 		return t, a.decideLocked(t, m)
 	}
-	open, ask := t.open, &interact.Message{Type: interact.ContinueAction, Thing: a.subject.Ref, Name: t.action, ActionID: t.run,
-		ID: interact.NewID(), From: a.subject.From}
+	open, ask := t.open, &interact.Message{Type: interact.ContinueAction, Thing: a.thing.Ref, Name: t.action, ActionID: t.run,
+		ID: interact.NewID(), From: a.thing.From}
 	a.mu.Unlock()
 	answers, e := answersOf(m, open)
 	if e != nil {
@@ -152,7 +152,7 @@ func (a *agent) resume(m *protocol.Message) (*task, error) {
 	return t, a.answer(t, m, ask)
 }
 
-func (a *agent) heardLocked(t *task, message string) bool {
+func (a *agent) hasMessageLocked(t *task, message string) bool {
 	for _, m := range t.shown.History {
 		if m.ID == message {
 			return true
@@ -166,19 +166,19 @@ func (a *agent) answer(t *task, m *protocol.Message, ask *interact.Message) erro
 	a.mu.Lock()
 	before := t.shown.Status
 	t.open = nil
-	a.noteLocked(t, m)
+	a.appendHistoryLocked(t, m)
 	a.setLocked(t, protocol.Working)
 	a.mu.Unlock()
 	ctx, cancel := context.WithTimeout(a.ctx, 30*time.Second)
 	defer cancel()
-	_, err := interact.Ask(ctx, a.subject.Thing, ask)
+	_, err := interact.Ask(ctx, a.thing.Thing, ask)
 	if err == nil {
 		return nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if t.shown.Status.State == protocol.Working && t.open == nil && interact.AsError(err).Code == interact.Invalid {
-		parts := []protocol.Part{protocol.TextPart(said(interact.AsError(err)))}
+		parts := []protocol.Part{protocol.TextPart(errorText(interact.AsError(err)))}
 		a.setLocked(t, before.State, parts...)
 	}
 	return err
@@ -187,7 +187,7 @@ func (a *agent) answer(t *task, m *protocol.Message, ask *interact.Message) erro
 // decideLocked selects the skill of an undecided task from m: m names it, has its name as text, or is a complete message.
 func (a *agent) decideLocked(t *task, m *protocol.Message) error {
 	first := t.undecided
-	if word := strings.TrimSpace(textOf(m)); a.subject.Desc.Actions[word] != nil && dataOf(m) == nil {
+	if word := strings.TrimSpace(textOf(m)); a.thing.Desc.Actions[word] != nil && dataOf(m) == nil {
 		named := *first
 		named.Metadata = protocol.Encode(map[string]string{"skillId": word})
 		first = &named
@@ -204,7 +204,7 @@ func (a *agent) decideLocked(t *task, m *protocol.Message) error {
 		return err
 	}
 	m.TaskID = t.id
-	a.noteLocked(t, m)
+	a.appendHistoryLocked(t, m)
 	if in == nil {
 		a.setLocked(t, protocol.InputRequired, a.choices()...)
 		return nil
@@ -219,14 +219,14 @@ func (a *agent) decideLocked(t *task, m *protocol.Message) error {
 func (a *agent) startLocked(t *task, in *invocation) {
 	ctx, cancel := context.WithTimeout(a.ctx, a.o.MaxRun)
 	t.cancel, t.action = cancel, in.action
-	m := &interact.Message{Type: interact.InvokeAction, Thing: a.subject.Ref, Name: in.action, ID: interact.NewID(),
-		From: a.subject.From, Correlation: t.id,
+	m := &interact.Message{Type: interact.InvokeAction, Thing: a.thing.Ref, Name: in.action, ID: interact.NewID(),
+		From: a.thing.From, Correlation: t.id,
 		ContentType: in.media, Data: in.data, Deadline: time.Now().Add(a.o.MaxRun)}
 	a.work.Go(func() {
 		defer cancel()
 		defer func() {
 			if p := recover(); p != nil {
-				a.o.Log.Error("a run panicked", "thing", a.subject.Ref, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				a.o.Log.Error("a run panicked", "thing", a.thing.Ref, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				a.fail(t, interact.Errorf(interact.Internal, "see the log of the node", "the node failed while it called %s", m.Name))
 			}
 		}()
@@ -236,27 +236,27 @@ func (a *agent) startLocked(t *task, in *invocation) {
 
 // run invokes the action and processes all replies.
 func (a *agent) run(ctx context.Context, t *task, m *interact.Message) {
-	for r, err := range a.subject.Thing.Do(ctx, m) {
+	for r, err := range a.thing.Thing.Do(ctx, m) {
 		if err != nil {
 			a.fail(t, interact.AsError(err))
 			return
 		}
-		if !a.heard(t, r) {
+		if !a.handleReply(t, r) {
 			return
 		}
 	}
 	a.fail(t, interact.Errorf(interact.AgentFailed, "see the log of the agent", "the agent ended %s without a final status", m.Name))
 }
 
-// heard processes a reply of a run, and reports whether the run continues.
-func (a *agent) heard(t *task, r *interact.Message) bool {
+// handleReply processes a reply of a run, and reports whether the run continues.
+func (a *agent) handleReply(t *task, r *interact.Message) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if r.ActionID != "" {
 		t.run = r.ActionID
 	}
 	for one := range t.readers {
-		one.behind = one.size
+		one.backlog = one.size
 	}
 	switch state := StateOf(r.Status); {
 	case state == protocol.Unspecified:
@@ -267,13 +267,13 @@ func (a *agent) heard(t *task, r *interact.Message) bool {
 			a.setLocked(t, protocol.Failed, protocol.TextPart("the agent returned an invalid input request"))
 			return false
 		}
-		state, parts := asks(in)
+		state, parts := inputParts(in)
 		t.open = in
 		a.setLocked(t, state, parts...)
 		return true
 	case r.ContentType == interact.Progress && r.Status == interact.StatusRunning:
 		a.progressLocked(t, r.Data)
-	case len(r.Data) > 0 && state != protocol.Failed && state != protocol.Canceled && !a.outLocked(t, r):
+	case len(r.Data) > 0 && state != protocol.Failed && state != protocol.Canceled && !a.addOutputLocked(t, r):
 		a.setLocked(t, protocol.Failed, protocol.TextPart("the output exceeds the size limit of a task"))
 		return false
 	case state == protocol.Completed && len(r.Data) > 0:
@@ -288,16 +288,16 @@ func (a *agent) heard(t *task, r *interact.Message) bool {
 	return !t.shown.Status.State.Terminal()
 }
 
-// progressEach is the shortest interval between two progress updates.
-const progressEach = 50 * time.Millisecond
+// minProgressInterval is the shortest interval between two progress updates.
+const minProgressInterval = 50 * time.Millisecond
 
 // progressLocked updates the status with the progress of a run. Progress is not part of the history.
 func (a *agent) progressLocked(t *task, data []byte) {
 	now := time.Now()
-	if t.shown.Status.State == protocol.Working && now.Sub(t.told) < progressEach {
+	if t.shown.Status.State == protocol.Working && now.Sub(t.progressAt) < minProgressInterval {
 		return
 	}
-	t.told = now
+	t.progressAt = now
 	var p struct {
 		Progress, Total json.Number
 		Message         string
@@ -312,27 +312,27 @@ func (a *agent) progressLocked(t *task, data []byte) {
 	if text == "" {
 		return
 	}
-	part := protocol.TextPart(interact.Clip(text, maxTold))
+	part := protocol.TextPart(interact.Clip(text, maxProgressText))
 	if json.Valid(data) {
 		part.Metadata = protocol.Encode(map[string]json.RawMessage{ProgressTerm: data})
 	}
 	t.open = nil
-	a.becomeLocked(t, protocol.Working, t.saying(part))
+	a.setStatusLocked(t, protocol.Working, t.agentMessage(part))
 }
 
-// maxTold is the size limit of a progress text, in bytes.
-const maxTold = 8 << 10
+// maxProgressText is the size limit of a progress text, in bytes.
+const maxProgressText = 8 << 10
 
-// outLocked adds the data of r to the output of the task. Data of the final reply is the whole output.
-func (a *agent) outLocked(t *task, r *interact.Message) bool {
+// addOutputLocked adds the data of r to the output of the task. Data of the final reply is the whole output.
+func (a *agent) addOutputLocked(t *task, r *interact.Message) bool {
 	if r.Status == interact.StatusRunning && t.shown.Status.State == protocol.Submitted {
 		a.setLocked(t, protocol.Working)
 	}
 	parts, meta := partsOf(r.Data, r.Media())
 	for len(parts) > 0 {
-		n := fitting(parts)
+		n := partsPerEvent(parts)
 		last := r.Status == interact.StatusCompleted && n == len(parts)
-		if !a.giveLocked(t, &protocol.Artifact{ID: "output", Name: t.action, Metadata: meta, Parts: parts[:n:n]}, last) {
+		if !a.addArtifactLocked(t, &protocol.Artifact{ID: "output", Name: t.action, Metadata: meta, Parts: parts[:n:n]}, last) {
 			return false
 		}
 		parts = parts[n:]
@@ -340,8 +340,8 @@ func (a *agent) outLocked(t *task, r *interact.Message) bool {
 	return true
 }
 
-// fitting returns the number of parts that fit into one event (see maxPart), at least one.
-func fitting(parts []protocol.Part) int {
+// partsPerEvent returns the number of parts that fit into one event (see maxPart), at least one.
+func partsPerEvent(parts []protocol.Part) int {
 	size := 0
 	for i, p := range parts {
 		if size += len(protocol.Encode(p)); size > maxPart && i > 0 {
@@ -368,8 +368,8 @@ func reply(r *interact.Message) []protocol.Part {
 	return parts
 }
 
-// said returns an error as text.
-func said(e *interact.Error) string {
+// errorText returns an error as text.
+func errorText(e *interact.Error) string {
 	title := e.Title
 	if title == "" {
 		title = e.Code.Title()
@@ -387,11 +387,11 @@ func said(e *interact.Error) string {
 func (a *agent) fail(t *task, e *interact.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if t.gone && e.Code == interact.Cancelled {
+	if t.canceled && e.Code == interact.Cancelled {
 		return // end has set the state
 	}
 	meta := protocol.Encode(map[string]any{"lmosCode": e.Code.String(), "retryable": e.Code.Retryable()})
-	part := protocol.TextPart(said(e))
+	part := protocol.TextPart(errorText(e))
 	part.Metadata = meta
 	a.setLocked(t, failure(e), part)
 }
@@ -407,7 +407,7 @@ func (a *agent) end(ctx context.Context, t *task) error {
 		}
 		return protocol.Errorf(protocol.TaskNotCancelable, "the task has ended").With(map[string]string{"taskId": t.id})
 	}
-	t.gone = true
+	t.canceled = true
 	a.setLocked(t, protocol.Canceled)
 	a.mu.Unlock()
 	if cancel == nil {
@@ -416,11 +416,11 @@ func (a *agent) end(ctx context.Context, t *task) error {
 	if run != "" { // a detached run continues when its consumer disconnects
 		ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 		defer stop()
-		_, err := interact.Ask(ctx, a.subject.Thing, &interact.Message{Type: interact.CancelAction, Thing: a.subject.Ref,
+		_, err := interact.Ask(ctx, a.thing.Thing, &interact.Message{Type: interact.CancelAction, Thing: a.thing.Ref,
 			Name:     t.action,
-			ActionID: run, ID: interact.NewID(), From: a.subject.From})
+			ActionID: run, ID: interact.NewID(), From: a.thing.From})
 		if err != nil {
-			a.o.Log.Debug("action cancellation failed", "thing", a.subject.Ref, "action", t.action, "err", err)
+			a.o.Log.Debug("action cancellation failed", "thing", a.thing.Ref, "action", t.action, "err", err)
 		}
 	}
 	cancel()

@@ -23,17 +23,17 @@ type task struct {
 	cancel           context.CancelFunc // of the run; nil before it starts
 	done             chan struct{}      // closed at the end
 
-	// The rest is owned by Desk.mu.
-	shown     protocol.Task // artifacts and history only grow; elements change only in the parts of an artifact
-	at        time.Time     // of the status
-	told      time.Time     // of the last progress update
-	bytes     int64
-	action    string            // the running action
-	run       string            // its ActionID, if it has one
-	open      interact.Inputs   // the input that it requires
-	undecided *protocol.Message // the message that does not identify an action
-	gone      bool              // canceled by the client: later errors of the run are ignored
-	readers   map[*reader]bool
+	// The rest is owned by Executor.mu.
+	shown      protocol.Task // artifacts and history only grow; elements change only in the parts of an artifact
+	at         time.Time     // of the status
+	progressAt time.Time     // of the last progress update
+	bytes      int64
+	action     string            // the running action
+	run        string            // its ActionID, if it has one
+	open       interact.Inputs   // the input that it requires
+	undecided  *protocol.Message // the message that does not identify an action
+	canceled   bool              // canceled by the client: later errors of the run are ignored
+	readers    map[*reader]bool
 }
 
 // Limits of a task.
@@ -50,67 +50,67 @@ type event struct {
 	state protocol.State // the new state; empty if unchanged
 }
 
-// A reader receives the events of a task. Its fields are owned by Desk.mu.
+// A reader receives the events of a task. Its fields are owned by Executor.mu.
 type reader struct {
-	desk   *Desk
-	queue  []event
-	size   int
-	behind int // the size before the last reply of the run: all events of one reply are queued at once
-	over   bool
-	err    error
-	news   chan struct{}
+	executor *Executor
+	queue    []event
+	size     int
+	backlog  int // the size before the last reply of the run: all events of one reply are queued at once
+	ended    bool
+	err      error
+	changed  chan struct{}
 }
 
-var errOver = errors.New("the task has ended")
+var errEnded = errors.New("the task has ended")
 
-// next waits for an event. At the end it returns errOver.
+// next waits for an event. At the end it returns errEnded.
 func (r *reader) next(ctx context.Context) (event, error) {
 	for {
-		r.desk.mu.Lock()
+		r.executor.mu.Lock()
 		if len(r.queue) > 0 {
 			e := r.queue[0]
 			r.queue, r.size = r.queue[1:], r.size-len(e.text)
-			r.desk.mu.Unlock()
+			r.executor.mu.Unlock()
 			return e, nil
 		}
-		over, err, news := r.over, r.err, r.news
-		r.desk.mu.Unlock()
+		over, err, news := r.ended, r.err, r.changed
+		r.executor.mu.Unlock()
 		switch {
 		case err != nil:
 			return event{}, err
 		case over:
-			return event{}, errOver
+			return event{}, errEnded
 		}
 		select {
 		case <-news:
 		case <-ctx.Done():
 			return event{}, ctx.Err()
-		case <-r.desk.ctx.Done():
+		case <-r.executor.ctx.Done():
 			return event{}, interact.Errorf(interact.ShuttingDown, "subscribe again in a moment", "the node is shutting down")
 		}
 	}
 }
 
 func (r *reader) wakeLocked() {
-	close(r.news)
-	r.news = make(chan struct{})
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
-func (d *Desk) follow(t *task) *reader {
+func (d *Executor) follow(t *task) *reader {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.followLocked(t)
 }
 
 // followWith returns a reader and the task at the time when it started.
-func (d *Desk) followWith(t *task, history *int) (*reader, *protocol.Task) {
+func (d *Executor) followWith(t *task, history *int) (*reader, *protocol.Task) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.followLocked(t), t.showLocked(history, true)
+	return d.followLocked(t), t.viewLocked(history, true)
 }
 
-func (d *Desk) followLocked(t *task) *reader {
-	r := &reader{desk: d, news: make(chan struct{}), over: t.shown.Status.State.Terminal()}
+func (d *Executor) followLocked(t *task) *reader {
+	r := &reader{executor: d, changed: make(chan struct{}), ended: t.shown.Status.State.Terminal()}
 	if len(t.readers) >= maxReaders {
 		r.err = interact.Errorf(interact.Overloaded, "use GetTask instead", "the task has %d subscribers already", maxReaders)
 	} else {
@@ -119,79 +119,79 @@ func (d *Desk) followLocked(t *task) *reader {
 	return r
 }
 
-func (d *Desk) unfollow(t *task, r *reader) {
+func (d *Executor) unfollow(t *task, r *reader) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(t.readers, r)
 }
 
-// tellLocked sends an event to all readers, in order.
-func (t *task) tellLocked(v protocol.StreamResponse, s protocol.State) {
+// notifyLocked sends an event to all readers, in order.
+func (t *task) notifyLocked(v protocol.StreamResponse, s protocol.State) {
 	if len(t.readers) == 0 {
 		return
 	}
 	e := event{protocol.Encode(v), s}
 	for r := range t.readers {
-		if r.size += len(e.text); r.behind > maxQueue {
+		if r.size += len(e.text); r.backlog > maxQueue {
 			r.err = interact.Errorf(interact.Overloaded, "subscribe to the task again", "the client reads the events too slowly")
 			r.queue = nil
 			delete(t.readers, r)
 		} else {
 			r.queue = append(r.queue, e)
 		}
-		r.over = r.over || s.Terminal()
+		r.ended = r.ended || s.Terminal()
 		r.wakeLocked()
 	}
 }
 
 // setLocked changes the state of t, unless it has ended. A message is added to the history, too.
-func (d *Desk) setLocked(t *task, s protocol.State, parts ...protocol.Part) {
+func (d *Executor) setLocked(t *task, s protocol.State, parts ...protocol.Part) {
 	if t.shown.Status.State.Terminal() {
 		return
 	}
-	m := t.saying(parts...)
+	m := t.agentMessage(parts...)
 	if m != nil {
-		d.noteLocked(t, m)
+		d.appendHistoryLocked(t, m)
 	}
-	d.becomeLocked(t, s, m)
+	d.setStatusLocked(t, s, m)
 	if s.Terminal() {
 		t.open, t.undecided = nil, nil
 		close(t.done)
 	}
 }
 
-// saying returns a message of the agent; nil without parts.
-func (t *task) saying(parts ...protocol.Part) *protocol.Message {
+// agentMessage returns a message of the agent; nil without parts.
+func (t *task) agentMessage(parts ...protocol.Part) *protocol.Message {
 	if len(parts) == 0 {
 		return nil
 	}
 	return &protocol.Message{ID: rand.Text(), ContextID: t.shown.ContextID, TaskID: t.id, Role: protocol.AgentRole, Parts: parts}
 }
 
-// becomeLocked changes the status of t, and notifies its readers.
-func (d *Desk) becomeLocked(t *task, s protocol.State, m *protocol.Message) {
+// setStatusLocked changes the status of t, and notifies its readers.
+func (d *Executor) setStatusLocked(t *task, s protocol.State, m *protocol.Message) {
 	t.at = time.Now()
 	t.shown.Status = protocol.Status{State: s, Message: m, Timestamp: protocol.Time(t.at)}
-	t.tellLocked(protocol.StreamResponse{StatusUpdate: &protocol.StatusUpdate{TaskID: t.id, ContextID: t.shown.ContextID,
+	t.notifyLocked(protocol.StreamResponse{StatusUpdate: &protocol.StatusUpdate{TaskID: t.id, ContextID: t.shown.ContextID,
 		Status: t.shown.Status}}, s)
 }
 
-// noteLocked adds a message to the history. When it is full, the oldest message but the first is dropped.
-func (d *Desk) noteLocked(t *task, m *protocol.Message) {
+// appendHistoryLocked adds a message to the history. When it is full, the oldest message but the first is dropped.
+func (d *Executor) appendHistoryLocked(t *task, m *protocol.Message) {
 	if len(t.shown.History) >= maxHistory {
 		t.shown.History = append(t.shown.History[:1:1], t.shown.History[2:]...)
 	}
 	t.shown.History = append(t.shown.History, m)
-	d.holdLocked(t, len(protocol.Encode(m)))
+	d.reserveLocked(t, len(protocol.Encode(m)))
 }
 
-// holdLocked reserves n bytes, and reports whether the limits allow it.
-func (d *Desk) holdLocked(t *task, n int) bool {
+// reserveLocked reserves n bytes, and reports whether the limits allow it.
+func (d *Executor) reserveLocked(t *task, n int) bool {
 	if t.bytes+int64(n) > int64(d.o.MaxBytes) {
 		return false
 	}
 	for d.held+int64(n) > d.o.MaxTotal {
-		if !d.forgetLocked() {
+		if !d.evictLocked() {
 			return false
 		}
 	}
@@ -199,12 +199,12 @@ func (d *Desk) holdLocked(t *task, n int) bool {
 	return true
 }
 
-// giveLocked adds parts to an artifact of t, or adds the artifact.
-func (d *Desk) giveLocked(t *task, given *protocol.Artifact, last bool) bool {
+// addArtifactLocked adds parts to an artifact of t, or adds the artifact.
+func (d *Executor) addArtifactLocked(t *task, given *protocol.Artifact, last bool) bool {
 	if t.shown.Status.State.Terminal() {
 		return true
 	}
-	if !d.holdLocked(t, len(protocol.Encode(given))) {
+	if !d.reserveLocked(t, len(protocol.Encode(given))) {
 		return false
 	}
 	u := &protocol.ArtifactUpdate{TaskID: t.id, ContextID: t.shown.ContextID, LastChunk: last, Artifact: given}
@@ -222,12 +222,12 @@ func (d *Desk) giveLocked(t *task, given *protocol.Artifact, last bool) bool {
 	} else {
 		t.shown.Artifacts = append(t.shown.Artifacts[:n:n], u.Artifact)
 	}
-	t.tellLocked(protocol.StreamResponse{ArtifactUpdate: u}, "")
+	t.notifyLocked(protocol.StreamResponse{ArtifactUpdate: u}, "")
 	return true
 }
 
-// showLocked returns t with the last messages of the history: nil means all.
-func (t *task) showLocked(history *int, artifacts bool) *protocol.Task {
+// viewLocked returns t with the last messages of the history: nil means all.
+func (t *task) viewLocked(history *int, artifacts bool) *protocol.Task {
 	s := t.shown
 	if s.History = s.History[:len(s.History):len(s.History)]; history != nil {
 		s.History = s.History[max(0, len(s.History)-max(0, *history)):]
@@ -238,20 +238,20 @@ func (t *task) showLocked(history *int, artifacts bool) *protocol.Task {
 	return &s
 }
 
-func (d *Desk) snapshot(t *task, history *int) *protocol.Task {
+func (d *Executor) snapshot(t *task, history *int) *protocol.Task {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return t.showLocked(history, true)
+	return t.viewLocked(history, true)
 }
 
 // settled reports whether t has ended or waits for its client.
-func (d *Desk) settled(t *task) bool {
+func (d *Executor) settled(t *task) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return t.shown.Status.State.Terminal() || t.shown.Status.State.Waits()
 }
 
-func (d *Desk) ended(t *task) bool {
+func (d *Executor) ended(t *task) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return t.shown.Status.State.Terminal()
@@ -267,15 +267,15 @@ func (a *agent) find(id string) (*task, error) {
 func (a *agent) findLocked(id string) (*task, error) {
 	a.sweepLocked(time.Now())
 	t := a.tasks[id]
-	if t == nil || t.principal != a.principal || t.thing != a.subject.Ref {
+	if t == nil || t.principal != a.principal || t.thing != a.thing.Ref {
 		id = interact.Clip(id, 64)
 		return nil, protocol.Errorf(protocol.TaskNotFound, "unknown task %q", id).With(map[string]string{"taskId": id})
 	}
 	return t, nil
 }
 
-// enterLocked creates a task for a message.
-func (a *agent) enterLocked(m *protocol.Message) (*task, error) {
+// createLocked creates a task for a message.
+func (a *agent) createLocked(m *protocol.Message) (*task, error) {
 	running := 0
 	for _, t := range a.tasks {
 		if t.principal == a.principal && !t.shown.Status.State.Terminal() {
@@ -287,17 +287,17 @@ func (a *agent) enterLocked(m *protocol.Message) (*task, error) {
 		return nil, interact.Errorf(interact.ShuttingDown, "try again in a moment", "the node is shutting down")
 	case running >= a.o.MaxRunning:
 		return nil, interact.Errorf(interact.Overloaded, "wait until one has ended, or cancel one", "%d tasks are running already", running)
-	case len(a.tasks) >= a.o.MaxTasks && !a.forgetLocked():
+	case len(a.tasks) >= a.o.MaxTasks && !a.evictLocked():
 		return nil, interact.Errorf(interact.Overloaded, "try again later", "%d tasks are running already", a.o.MaxTasks)
 	}
-	t := &task{principal: a.principal, thing: a.subject.Ref, key: sentKey{a.principal, a.subject.Ref, m.ID}, id: rand.Text(),
+	t := &task{principal: a.principal, thing: a.thing.Ref, key: sentKey{a.principal, a.thing.Ref, m.ID}, id: rand.Text(),
 		done: make(chan struct{}), readers: map[*reader]bool{}, at: time.Now()}
 	if m.ContextID == "" {
 		m.ContextID = rand.Text()
 	}
 	m.TaskID = t.id
 	t.shown = protocol.Task{ID: t.id, ContextID: m.ContextID, Status: protocol.Status{State: protocol.Submitted, Timestamp: protocol.Time(t.at)}}
-	if !a.holdLocked(t, len(protocol.Encode(m))) {
+	if !a.reserveLocked(t, len(protocol.Encode(m))) {
 		return nil, interact.Errorf(interact.TooLarge, "send less", "the message exceeds the storage limit")
 	}
 	t.shown.History = []*protocol.Message{m}
@@ -306,7 +306,7 @@ func (a *agent) enterLocked(m *protocol.Message) (*task, error) {
 }
 
 // sweepLocked drops expired tasks, and fails those that have waited too long for their client.
-func (d *Desk) sweepLocked(now time.Time) {
+func (d *Executor) sweepLocked(now time.Time) {
 	for _, t := range d.tasks {
 		if now.Sub(t.at) < d.o.Keep {
 			continue
@@ -323,8 +323,8 @@ func (d *Desk) sweepLocked(now time.Time) {
 	}
 }
 
-// forgetLocked drops the task that ended first, and reports whether there was one.
-func (d *Desk) forgetLocked() bool {
+// evictLocked drops the task that ended first, and reports whether there was one.
+func (d *Executor) evictLocked() bool {
 	var oldest *task
 	for _, t := range d.tasks {
 		if t.shown.Status.State.Terminal() && (oldest == nil || t.at.Before(oldest.at)) {
@@ -337,7 +337,7 @@ func (d *Desk) forgetLocked() bool {
 	return oldest != nil
 }
 
-func (d *Desk) dropLocked(t *task) {
+func (d *Executor) dropLocked(t *task) {
 	delete(d.tasks, t.id)
 	if d.sent[t.key] == t {
 		delete(d.sent, t.key)

@@ -9,9 +9,9 @@ import (
 // CallerKey is the metadata member that identifies the caller to an agent: {"id", "did", "node", "name", "via"}.
 const CallerKey = "io.lmosd/caller"
 
-// Told returns op with caller in the metadata of the request if op sends a message; nil removes it. A value of the client there, or in
+// WithCaller returns op with caller in the metadata of the request if op sends a message; nil removes it. A value of the client there, or in
 // the metadata of the message, is removed. The error is an [*Error] for params with duplicate fields.
-func (op *Operation) Told(caller json.RawMessage) (*Operation, *Error) {
+func (op *Operation) WithCaller(caller json.RawMessage) (*Operation, *Error) {
 	if op.Method != SendMessage && op.Method != SendStreamingMessage {
 		return op, nil
 	}

@@ -221,7 +221,7 @@ func AsError(err error) *Error {
 	if !ok {
 		code = InternalError
 	}
-	return Said(code, said)
+	return FromInteract(code, said)
 }
 
 // steps are hints for A2A clients, in place of hints that are commands.
@@ -243,8 +243,8 @@ var steps = map[interact.Code]string{
 // Hint returns the hint of an error for A2A clients: without commands, because agents read it.
 func Hint(e *interact.Error) string { return e.HintFor(steps) }
 
-// Said returns an lmosd error as an A2A error with a code.
-func Said(code int, said *interact.Error) *Error {
+// FromInteract returns an lmosd error as an A2A error with a code.
+func FromInteract(code int, said *interact.Error) *Error {
 	title := said.Title
 	if title == "" {
 		title = said.Code.Title()
@@ -256,7 +256,7 @@ func Said(code int, said *interact.Error) *Error {
 	return (&Error{Code: code, Message: title}).With(meta)
 }
 
-// Interact returns e as an error of the interaction model, marked as remote.
-func (e *Error) Interact() *interact.Error {
+// ToInteract returns e as an error of the interaction model, marked as remote.
+func (e *Error) ToInteract() *interact.Error {
 	return &interact.Error{Code: kindOf(e.Code).interactCode, Title: e.Message, Remote: true, Hint: "the agent returned this A2A error"}
 }

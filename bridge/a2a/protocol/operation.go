@@ -95,8 +95,8 @@ func Once(result json.RawMessage, err error) iter.Seq2[json.RawMessage, error] {
 	}
 }
 
-// Ask returns the result of an operation without a stream.
-func Ask(ctx context.Context, a Agent, op *Operation) (json.RawMessage, error) {
+// Call returns the result of an operation without a stream.
+func Call(ctx context.Context, a Agent, op *Operation) (json.RawMessage, error) {
 	for result, err := range a.Do(ctx, op) {
 		return result, err
 	}

@@ -22,16 +22,16 @@ var queryNames = map[string]byte{"contextId": 's', "status": 'e', "pageSize": 'n
 	"statusTimestampAfter": 's', "includeArtifacts": 'b', "tenant": 's'}
 
 // A Place is an operation that a path of the REST binding identifies.
-type Place struct {
+type RESTMatch struct {
 	Method     string
-	Before     []string // the preceding segments, unescaped
+	Prefix     []string // the preceding segments, unescaped
 	Task, Push string   // ids
 	V03        bool     // below /v1, the prefix of 0.3
 }
 
 // FindREST returns the operation of a verb and an escaped path. Ids may contain colons and escaped slashes: the last colon separates
 // the verb of a task. ok is false for an unknown path; a known path with a wrong verb has an empty Method.
-func FindREST(verb, escaped string) (p Place, ok bool) {
+func FindREST(verb, escaped string) (p RESTMatch, ok bool) {
 	raw := strings.Split(strings.Trim(escaped, "/"), "/")
 	n := len(raw)
 	at := func(i int) string { // from the end
@@ -64,19 +64,19 @@ func FindREST(verb, escaped string) (p Place, ok bool) {
 		used, ok = 2, true
 	}
 	if !ok {
-		return Place{}, false
+		return RESTMatch{}, false
 	}
 	before := raw[:n-used]
 	if p.V03 = len(before) > 0 && before[len(before)-1] == "v1"; p.V03 {
 		before = before[:len(before)-1]
 	}
 	for _, s := range before {
-		p.Before = append(p.Before, unescape(s))
+		p.Prefix = append(p.Prefix, unescape(s))
 	}
 	return p, true
 }
 
-func (p *Place) ofTask(verb, segment string) {
+func (p *RESTMatch) ofTask(verb, segment string) {
 	id, action := segment, ""
 	if i := strings.LastIndexByte(segment, ':'); i >= 0 {
 		id, action = segment[:i], segment[i+1:]
@@ -113,7 +113,7 @@ func unescape(segment string) string {
 }
 
 // Params returns the JSON-RPC params of a REST request. The body stays unchanged if path and query add nothing.
-func (p Place) Params(query url.Values, body []byte) (json.RawMessage, *Error) {
+func (p RESTMatch) Params(query url.Values, body []byte) (json.RawMessage, *Error) {
 	if len(strings.TrimSpace(string(body))) == 0 {
 		body = nil
 	}

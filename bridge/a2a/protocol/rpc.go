@@ -135,13 +135,13 @@ func ParseResponse(body []byte, id json.RawMessage) (json.RawMessage, error) {
 	return result, nil
 }
 
-// trusted is the largest buffer, in bytes, that is allocated for a declared length.
-const trusted = 64 << 10
+// maxPrealloc is the largest buffer, in bytes, that is allocated for a declared length.
+const maxPrealloc = 64 << 10
 
 // ReadBody reads a body to its end. length is the declared length, which may be wrong; -1 if unknown.
 func ReadBody(r io.Reader, length int64) ([]byte, error) {
 	var b bytes.Buffer
-	b.Grow(int(min(max(length, 0), trusted)) + bytes.MinRead) // with MinRead free bytes at the end the buffer does not grow again
+	b.Grow(int(min(max(length, 0), maxPrealloc)) + bytes.MinRead) // with MinRead free bytes at the end the buffer does not grow again
 	_, err := b.ReadFrom(r)
 	return b.Bytes(), err
 }

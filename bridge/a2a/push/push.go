@@ -55,15 +55,15 @@ type Pusher struct {
 	work   sync.WaitGroup
 
 	mu     sync.Mutex
-	all    map[place]*followed
+	all    map[taskKey]*subscription
 	closed bool
 }
 
 // A place identifies a task of a principal at an agent.
-type place struct{ agent, principal, task string }
+type taskKey struct{ agent, principal, task string }
 
 // A followed task has webhooks. Its fields but work are owned by Pusher.mu.
-type followed struct {
+type subscription struct {
 	hooks   []*webhook
 	running bool
 	work    sync.WaitGroup // deliveries
@@ -72,11 +72,11 @@ type followed struct {
 // A webhook is a config with its undelivered events. Its fields but config are owned by Pusher.mu.
 type webhook struct {
 	config
-	queue  []json.RawMessage
-	size   int  // of queue, in bytes
-	busy   bool // its events are being delivered
-	heard  bool // an event was queued
-	failed int  // failed events in a row
+	queue    []json.RawMessage
+	size     int  // of queue, in bytes
+	busy     bool // its events are being delivered
+	notified bool // an event was queued
+	failed   int  // failed events in a row
 }
 
 // maxQueue limits the undelivered events of a webhook, in bytes.
@@ -108,7 +108,7 @@ func New(o Options) *Pusher {
 	if o.Private {
 		guard = netguard.Any()
 	}
-	p := &Pusher{o: o, all: map[place]*followed{}}
+	p := &Pusher{o: o, all: map[taskKey]*subscription{}}
 	p.client = clientOf(guard.DialContext)
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
@@ -146,17 +146,17 @@ func (p *Pusher) Close() {
 // Wrap adds push notifications to an agent: it handles the operations on webhooks, and the webhook of a message. ref identifies the
 // agent.
 func (p *Pusher) Wrap(a protocol.Agent, ref, principal string) protocol.Agent {
-	return &pushed{p, a, ref, principal}
+	return &pushAgent{p, a, ref, principal}
 }
 
-type pushed struct {
+type pushAgent struct {
 	*Pusher
 	agent          protocol.Agent
 	ref, principal string
 }
 
 // Do implements [protocol.Agent].
-func (p *pushed) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
+func (p *pushAgent) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 	switch op.Method {
 	case protocol.CreatePush:
 		return protocol.Once(p.create(ctx, op))
@@ -176,20 +176,20 @@ func (p *pushed) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json.
 	return p.agent.Do(ctx, op)
 }
 
-// theirs decodes the params of op, and checks that the caller may get the task.
-func (p *pushed) theirs(ctx context.Context, op *protocol.Operation, c *config) error {
+// authorize decodes the params of op, and checks that the caller may get the task.
+func (p *pushAgent) authorize(ctx context.Context, op *protocol.Operation, c *config) error {
 	if e := protocol.Read(op.Params, c); e != nil {
 		return e
 	}
 	zero := 0
-	_, err := protocol.Ask(ctx, p.agent, &protocol.Operation{Method: protocol.GetTask, Service: op.Service,
+	_, err := protocol.Call(ctx, p.agent, &protocol.Operation{Method: protocol.GetTask, Service: op.Service,
 		Params: protocol.Encode(protocol.Get{ID: c.TaskID, HistoryLength: &zero})})
 	return err
 }
 
-func (p *pushed) create(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
+func (p *pushAgent) create(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
 	var c config
-	if err := p.theirs(ctx, op, &c); err != nil {
+	if err := p.authorize(ctx, op, &c); err != nil {
 		return nil, err
 	}
 	if err := p.add(&c); err != nil {
@@ -198,9 +198,9 @@ func (p *pushed) create(ctx context.Context, op *protocol.Operation) (json.RawMe
 	return protocol.Encode(c), nil
 }
 
-func (p *pushed) get(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
+func (p *pushAgent) get(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
 	var c config
-	if err := p.theirs(ctx, op, &c); err != nil {
+	if err := p.authorize(ctx, op, &c); err != nil {
 		return nil, err
 	}
 	for _, have := range p.configs(c.TaskID) {
@@ -211,33 +211,33 @@ func (p *pushed) get(ctx context.Context, op *protocol.Operation) (json.RawMessa
 	return nil, protocol.Errorf(protocol.TaskNotFound, "the task has no such push notification config")
 }
 
-func (p *pushed) list(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
+func (p *pushAgent) list(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
 	var c config
-	if err := p.theirs(ctx, op, &c); err != nil {
+	if err := p.authorize(ctx, op, &c); err != nil {
 		return nil, err
 	}
 	return protocol.Encode(map[string]any{"configs": p.configs(c.TaskID), "nextPageToken": ""}), nil
 }
 
 // remove removes a webhook. It succeeds also if there is none.
-func (p *pushed) remove(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
+func (p *pushAgent) remove(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
 	var c config
-	if err := p.theirs(ctx, op, &c); err != nil {
+	if err := p.authorize(ctx, op, &c); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if f := p.all[place{p.ref, p.principal, c.TaskID}]; f != nil {
+	if f := p.all[taskKey{p.ref, p.principal, c.TaskID}]; f != nil {
 		f.hooks = slices.DeleteFunc(f.hooks, func(have *webhook) bool { return have.ID == c.ID })
 	}
 	return json.RawMessage("{}"), nil
 }
 
-func (p *pushed) configs(task string) []config {
+func (p *pushAgent) configs(task string) []config {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := []config{}
-	if f := p.all[place{p.ref, p.principal, task}]; f != nil {
+	if f := p.all[taskKey{p.ref, p.principal, task}]; f != nil {
 		for _, h := range f.hooks {
 			all = append(all, h.config)
 		}
@@ -261,7 +261,7 @@ func (c *config) check() *protocol.Error {
 }
 
 // add stores a webhook, in place of one with the same id, and subscribes to its task.
-func (p *pushed) add(c *config) error {
+func (p *pushAgent) add(c *config) error {
 	if e := c.check(); e != nil {
 		return e
 	}
@@ -269,10 +269,10 @@ func (p *pushed) add(c *config) error {
 	c.Tenant = ""
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := place{p.ref, p.principal, c.TaskID}
+	at := taskKey{p.ref, p.principal, c.TaskID}
 	f := p.all[at]
 	if f == nil {
-		f = &followed{}
+		f = &subscription{}
 	}
 	f.hooks = slices.DeleteFunc(f.hooks, func(have *webhook) bool { return have.ID == c.ID })
 	switch {
@@ -296,7 +296,7 @@ func (p *pushed) add(c *config) error {
 }
 
 // ownLocked returns the number of the principal's tasks with webhooks.
-func (p *pushed) ownLocked() (n int) {
+func (p *pushAgent) ownLocked() (n int) {
 	for at := range p.all {
 		if at.principal == p.principal {
 			n++
@@ -332,7 +332,7 @@ func inline(op *protocol.Operation) (*config, *protocol.Operation, *protocol.Err
 
 // sendWith sends a message whose task gets a webhook. It sends it as a stream, which has the task at its start; for SendMessage it
 // returns the task at the end.
-func (p *pushed) sendWith(ctx context.Context, op *protocol.Operation, c *config) iter.Seq2[json.RawMessage, error] {
+func (p *pushAgent) sendWith(ctx context.Context, op *protocol.Operation, c *config) iter.Seq2[json.RawMessage, error] {
 	streamed := *op
 	streamed.Method = protocol.SendStreamingMessage
 	return func(yield func(json.RawMessage, error) bool) {
@@ -364,7 +364,7 @@ func (p *pushed) sendWith(ctx context.Context, op *protocol.Operation, c *config
 		if added {
 			var history protocol.Send
 			_ = protocol.Read(op.Params, &history) // the agent has accepted it
-			task, err := protocol.Ask(ctx, p.agent, &protocol.Operation{Method: protocol.GetTask, Service: op.Service,
+			task, err := protocol.Call(ctx, p.agent, &protocol.Operation{Method: protocol.GetTask, Service: op.Service,
 				Params: protocol.Encode(protocol.Get{ID: c.TaskID, HistoryLength: history.Configuration.HistoryLength})})
 			last = append(append([]byte(`{"task":`), task...), '}')
 			if err != nil {
@@ -382,8 +382,8 @@ func immediately(op *protocol.Operation) bool {
 }
 
 // sendOnce is sendWith for an agent without streams.
-func (p *pushed) sendOnce(ctx context.Context, op *protocol.Operation, c *config, yield func(json.RawMessage, error) bool) {
-	result, err := protocol.Ask(ctx, p.agent, op)
+func (p *pushAgent) sendOnce(ctx context.Context, op *protocol.Operation, c *config, yield func(json.RawMessage, error) bool) {
+	result, err := protocol.Call(ctx, p.agent, op)
 	if id, _ := protocol.TaskOf(result); err == nil && id != "" {
 		c.TaskID = id
 		err = p.add(c)

@@ -212,7 +212,7 @@ func TestConfigs(t *testing.T) {
 	a := p.Wrap(&tasker{states: []protocol.State{protocol.Working}, streams: true}, "x", "me")
 	ask := func(method, params string) string {
 		t.Helper()
-		r, err := protocol.Ask(t.Context(), a, &protocol.Operation{Method: method, Params: json.RawMessage(params)})
+		r, err := protocol.Call(t.Context(), a, &protocol.Operation{Method: method, Params: json.RawMessage(params)})
 		if err != nil {
 			return protocol.AsError(err).Message
 		}
@@ -242,7 +242,7 @@ func TestConfigs(t *testing.T) {
 		}
 	}
 	other := p.Wrap(&tasker{states: []protocol.State{protocol.Working}}, "x", "other")
-	if r, err := protocol.Ask(t.Context(), other, &protocol.Operation{Method: protocol.ListPush, Params: json.RawMessage(`{"taskId":"t"}`)}); err != nil || string(r) != `{"configs":[],"nextPageToken":""}` {
+	if r, err := protocol.Call(t.Context(), other, &protocol.Operation{Method: protocol.ListPush, Params: json.RawMessage(`{"taskId":"t"}`)}); err != nil || string(r) != `{"configs":[],"nextPageToken":""}` {
 		t.Errorf("another's webhooks are %s, %v", r, err)
 	}
 }

@@ -107,7 +107,7 @@ func TestPace(t *testing.T) {
 				agent := &stepper{make(chan protocol.State)}
 				a := p.Wrap(agent, "x", "me")
 				for _, host := range []string{"a", "b"} {
-					if _, err := protocol.Ask(t.Context(), a, &protocol.Operation{Method: protocol.CreatePush, Params: json.RawMessage(`{"taskId":"t","id":"` + host + `","url":"https://` + host + `/"}`)}); err != nil {
+					if _, err := protocol.Call(t.Context(), a, &protocol.Operation{Method: protocol.CreatePush, Params: json.RawMessage(`{"taskId":"t","id":"` + host + `","url":"https://` + host + `/"}`)}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -122,7 +122,7 @@ func TestPace(t *testing.T) {
 					}
 				}
 				var ids []string
-				for _, left := range a.(*pushed).configs("t") {
+				for _, left := range a.(*pushAgent).configs("t") {
 					ids = append(ids, left.ID)
 				}
 				if got := strings.Join(ids, " "); got != test.left {
@@ -179,7 +179,7 @@ func TestWaiting(t *testing.T) {
 				agent := test.agent
 				agent.began = time.Now()
 				a := p.Wrap(&agent, "x", "me")
-				if _, err := protocol.Ask(t.Context(), a, &protocol.Operation{Method: protocol.CreatePush, Params: json.RawMessage(`{"taskId":"t","url":"https://a/"}`)}); err != nil {
+				if _, err := protocol.Call(t.Context(), a, &protocol.Operation{Method: protocol.CreatePush, Params: json.RawMessage(`{"taskId":"t","url":"https://a/"}`)}); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(15 * time.Minute)
@@ -211,7 +211,7 @@ func TestChanges(t *testing.T) {
 		a := p.Wrap(agent, "x", "me")
 		change := func(method, id string) {
 			t.Helper()
-			if _, err := protocol.Ask(t.Context(), a, &protocol.Operation{Method: method, Params: json.RawMessage(`{"taskId":"t","id":"` + id + `","url":"https://` + id + `/"}`)}); err != nil {
+			if _, err := protocol.Call(t.Context(), a, &protocol.Operation{Method: method, Params: json.RawMessage(`{"taskId":"t","id":"` + id + `","url":"https://` + id + `/"}`)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -238,13 +238,13 @@ func TestChanges(t *testing.T) {
 		change(protocol.CreatePush, "big")
 		for range 10 { // the first event always fails
 			p.mu.Lock()
-			f := p.all[place{"x", "me", "t"}]
+			f := p.all[taskKey{"x", "me", "t"}]
 			p.mu.Unlock()
 			if f != nil {
-				a.(*pushed).deliverAll(t.Context(), place{"x", "me", "t"}, make([]byte, 1<<20))
+				a.(*pushAgent).deliverAll(t.Context(), taskKey{"x", "me", "t"}, make([]byte, 1<<20))
 			}
 		}
-		if left := a.(*pushed).configs("t"); len(left) != 0 {
+		if left := a.(*pushAgent).configs("t"); len(left) != 0 {
 			t.Errorf("%d webhooks that are too slow are left", len(left))
 		}
 	})
@@ -305,7 +305,7 @@ func TestShares(t *testing.T) {
 	p := newPusher(t, Options{Private: true, MaxTasks: 8})
 	asks := func(principal, agent string) error {
 		working := &tasker{states: []protocol.State{protocol.Working}}
-		_, err := protocol.Ask(t.Context(), p.Wrap(working, agent, principal), &protocol.Operation{Method: protocol.CreatePush,
+		_, err := protocol.Call(t.Context(), p.Wrap(working, agent, principal), &protocol.Operation{Method: protocol.CreatePush,
 			Params: json.RawMessage(`{"taskId":"t","id":"h","url":"http://127.0.0.1:1/"}`)})
 		return err
 	}
@@ -332,7 +332,7 @@ func TestShares(t *testing.T) {
 	}
 	p.mu.Lock()
 	for n := range 3 {
-		delete(p.all, place{fmt.Sprint("agent ", n), "greedy", "t"})
+		delete(p.all, taskKey{fmt.Sprint("agent ", n), "greedy", "t"})
 	}
 	p.mu.Unlock()
 	if err := asks("late", "agent 0"); err != nil {

@@ -39,7 +39,7 @@ func challenge(w http.ResponseWriter, e *protocol.Error) {
 
 // refuse writes an error in the client's version.
 func (c *restCall) refuse(w http.ResponseWriter, r *http.Request, e *protocol.Error) {
-	if c.old {
+	if c.v03 {
 		challenge(w, e)
 		answer(w, e.Status(), mediaOf(r), v03.RESTError(e))
 		return
@@ -48,9 +48,9 @@ func (c *restCall) refuse(w http.ResponseWriter, r *http.Request, e *protocol.Er
 }
 
 // rest handles a request of the REST binding.
-func (h *Handler) rest(w http.ResponseWriter, r *http.Request, p protocol.Place) {
+func (h *Handler) rest(w http.ResponseWriter, r *http.Request, p protocol.RESTMatch) {
 	w.Header().Set("Vary", protocol.VersionParam)
-	c := &restCall{Handler: h, place: p}
+	c := &restCall{Handler: h, match: p}
 	op, name, e := c.operation(w, r)
 	var agent protocol.Agent
 	if e == nil {
@@ -74,7 +74,7 @@ func (h *Handler) rest(w http.ResponseWriter, r *http.Request, p protocol.Place)
 	switch {
 	case first == nil && !waits && r.Context().Err() != nil: // the client has disconnected
 	case first == nil && !waits:
-		c.refuse(w, r, noAnswer.err)
+		c.refuse(w, r, noResult.err)
 	case first != nil && first.err != nil:
 		c.refuse(w, r, first.err)
 	default:
@@ -90,20 +90,20 @@ func (h *Handler) rest(w http.ResponseWriter, r *http.Request, p protocol.Place)
 // A restCall is one REST request.
 type restCall struct {
 	*Handler
-	place protocol.Place
-	old   bool // the client uses 0.3
+	match protocol.RESTMatch
+	v03   bool // the client uses 0.3
 }
 
 // operation decodes the operation and the agent name of a request. Without a version header the path determines the version.
 func (c *restCall) operation(w http.ResponseWriter, r *http.Request) (op *protocol.Operation, name string, e *protocol.Error) {
 	v, e := versionOf(r)
-	c.old = v == old || v == unsaid && c.place.V03
+	c.v03 = v == version03 || v == unspecified && c.match.V03
 	switch {
 	case e != nil:
 		return nil, "", e
-	case c.place.Method == "":
+	case c.match.Method == "":
 		return nil, "", protocol.Errorf(protocol.UnknownMethod, "the method %s is not allowed here", interact.Clip(r.Method, 16))
-	case v == modern && c.place.V03, len(c.place.Before) > 2:
+	case v == version10 && c.match.V03, len(c.match.Prefix) > 2:
 		return nil, "", protocol.Errorf(protocol.UnknownMethod, "unknown path %s", interact.Clip(r.URL.Path, 128))
 	}
 	var body []byte
@@ -112,29 +112,29 @@ func (c *restCall) operation(w http.ResponseWriter, r *http.Request) (op *protoc
 			return nil, "", e
 		}
 	}
-	params, e := c.place.Params(r.URL.Query(), body)
+	params, e := c.match.Params(r.URL.Query(), body)
 	if e != nil {
 		return nil, "", e
 	}
-	op = &protocol.Operation{Method: c.place.Method, Params: params}
-	if c.old {
-		if op, e = v03.OfREST(c.place.Method, params); e != nil {
+	op = &protocol.Operation{Method: c.match.Method, Params: params}
+	if c.v03 {
+		if op, e = v03.OfREST(c.match.Method, params); e != nil {
 			return nil, "", e
 		}
 	}
 	op.Service = service(r, v)
-	if len(c.place.Before) > 0 {
-		name = c.place.Before[0]
+	if len(c.match.Prefix) > 0 {
+		name = c.match.Prefix[0]
 	}
-	if len(c.place.Before) == 2 {
-		op.Params = protocol.SetTenant(op.Params, c.place.Before[1])
+	if len(c.match.Prefix) == 2 {
+		op.Params = protocol.SetTenant(op.Params, c.match.Prefix[1])
 	}
 	return op, name, nil
 }
 
 // failure encodes an error of a stream.
 func (c *restCall) failure(e *protocol.Error) []byte {
-	if c.old {
+	if c.v03 {
 		return v03.RESTError(e)
 	}
 	return e.REST()
@@ -142,7 +142,7 @@ func (c *restCall) failure(e *protocol.Error) []byte {
 
 // result encodes a result in the client's version.
 func (c *restCall) result(method string, raw json.RawMessage) []byte {
-	if c.old {
+	if c.v03 {
 		raw = v03.REST.Result(method, raw)
 	}
 	if len(raw) == 0 || string(raw) == "null" {

@@ -82,7 +82,7 @@ func statusOf(w http.ResponseWriter, e *protocol.Error) int {
 type rpcCall struct {
 	*Handler
 	id     json.RawMessage
-	old    bool // the client uses 0.3
+	v03    bool // the client uses 0.3
 	method string
 }
 
@@ -92,12 +92,12 @@ func (c *rpcCall) operation(r *http.Request, in *protocol.Request) (*protocol.Op
 	if e != nil {
 		return nil, e
 	}
-	if c.old = v == old || v == unsaid && !protocol.Known(in.Method); c.old {
+	if c.v03 = v == version03 || v == unspecified && !protocol.Known(in.Method); c.v03 {
 		op, e := v03.Operation(in.Method, in.Params)
 		if e != nil {
 			return nil, e
 		}
-		op.Service = service(r, old)
+		op.Service = service(r, version03)
 		return op, nil
 	}
 	if !protocol.Known(in.Method) {
@@ -108,9 +108,9 @@ func (c *rpcCall) operation(r *http.Request, in *protocol.Request) (*protocol.Op
 
 // response encodes a result in the client's version.
 func (c *rpcCall) response(r result) []byte {
-	if c.old && r.err != nil {
+	if c.v03 && r.err != nil {
 		r.err = v03.Error(r.err)
-	} else if c.old {
+	} else if c.v03 {
 		r.raw = v03.RPC.Result(c.method, r.raw)
 	}
 	return protocol.Response(c.id, r.raw, r.err)

@@ -41,9 +41,9 @@ import (
 // An Agent is an agent that is served under a name.
 type Agent struct {
 	// Card builds and signs the card for clients at a place, which has its interfaces.
-	Card func(at Place) (*card.Card, error)
-	// As returns the agent for a caller at a place.
-	As func(c Caller, at Place) protocol.Agent
+	Card func(at Endpoint) (*card.Card, error)
+	// For returns the agent for a caller at a place.
+	For func(c Caller, at Endpoint) protocol.Agent
 }
 
 // A Caller is the sender of a request. Its tasks belong to its principal; callers that the node cannot distinguish share one.
@@ -56,7 +56,7 @@ type Caller struct {
 }
 
 // A Place is the URL of the root and the agent name of a request.
-type Place struct{ Base, Name string }
+type Endpoint struct{ Base, Name string }
 
 // Options configure a [Handler].
 type Options struct {
@@ -108,7 +108,7 @@ func callerOf(r *http.Request) Caller {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.EscapedPath()
 	if file, ok := strings.CutPrefix(path, wellKnow); ok {
-		h.card(w, r, cardOf{file: file})
+		h.card(w, r, cardRequest{file: file})
 		return
 	}
 	path = strings.TrimPrefix(path, root)
@@ -133,29 +133,29 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.rpc(w, r, name)
 }
 
-// A cardOf is a request for a card: the agent name and the file. Old: at the path of 0.3.
-type cardOf struct {
+// A cardRequest is a request for a card: the agent name and the file. v03: at the path of 0.3.
+type cardRequest struct {
 	name, file string
-	old        bool
+	v03        bool
 }
 
 // oldFile is the file of cards before 0.3.0.
 const oldFile = "agent.json"
 
 // cardPath returns the card that a path below the root identifies.
-func cardPath(path string) (of cardOf, ok bool) {
+func cardPath(path string) (of cardRequest, ok bool) {
 	for _, file := range []string{"agent-card.json", oldFile} {
 		name, ok := strings.CutSuffix(path, wellKnow+file)
 		if !ok {
 			continue
 		}
-		of = cardOf{file: file}
-		name, of.old = strings.CutSuffix(strings.Trim(name, "/"), "/v1")
+		of = cardRequest{file: file}
+		name, of.v03 = strings.CutSuffix(strings.Trim(name, "/"), "/v1")
 		var err error
 		of.name, err = url.PathUnescape(name)
 		return of, err == nil
 	}
-	return cardOf{}, false
+	return cardRequest{}, false
 }
 
 // noCard rejects a request for a card directly below the root. A client sends it if it resolves the card relative to /a2a/NAME without a
@@ -182,7 +182,7 @@ const cardVerbs = "GET, HEAD, OPTIONS"
 
 // card serves a card: that of 1.0; to clients that request 0.3, or a path of 0.3, one with the members of both (A2A 1.0 §8.2, decision
 // 32). Pages of any origin may read it.
-func (h *Handler) card(w http.ResponseWriter, r *http.Request, of cardOf) {
+func (h *Handler) card(w http.ResponseWriter, r *http.Request, of cardRequest) {
 	header := w.Header()
 	header.Set("Access-Control-Allow-Origin", "*")
 	header.Set("Access-Control-Expose-Headers", "ETag")
@@ -221,32 +221,32 @@ func (h *Handler) card(w http.ResponseWriter, r *http.Request, of cardOf) {
 	_, _ = w.Write(body) // fails only if the client has disconnected
 }
 
-func (h *Handler) cardBytes(r *http.Request, of cardOf) ([]byte, error) {
+func (h *Handler) cardBytes(r *http.Request, of cardRequest) ([]byte, error) {
 	a, err := h.o.Find(r.Context(), of.name)
 	if err != nil {
 		return nil, err
 	}
-	c, err := a.Card(Place{h.base(r), of.name})
+	c, err := a.Card(Endpoint{h.base(r), of.name})
 	if err != nil {
 		return nil, err
 	}
-	if v, _ := versionOf(r); v == old || v == unsaid && (of.old || of.file == oldFile) {
+	if v, _ := versionOf(r); v == version03 || v == unspecified && (of.v03 || of.file == oldFile) {
 		return card.Union(c)
 	}
 	return c.Bytes()
 }
 
 // A version is the A2A version of a client.
-type version int
+type clientVersion int
 
 const (
-	unsaid version = iota
-	old            // 0.3
-	modern         // 1.0
+	unspecified clientVersion = iota
+	version03                 // 0.3
+	version10                 // 1.0
 )
 
 // versionOf decodes A2A-Version (A2A 1.0 §3.6); the patch number is ignored.
-func versionOf(r *http.Request) (version, *protocol.Error) {
+func versionOf(r *http.Request) (clientVersion, *protocol.Error) {
 	said := r.Header.Get(protocol.VersionParam)
 	if said == "" && r.URL.RawQuery != "" {
 		for name, values := range r.URL.Query() {
@@ -259,22 +259,22 @@ func versionOf(r *http.Request) (version, *protocol.Error) {
 	parts := strings.SplitN(said, ".", 3)
 	switch {
 	case said == "":
-		return unsaid, nil
+		return unspecified, nil
 	case len(parts) >= 2 && parts[0] == "1" && parts[1] == "0":
-		return modern, nil
+		return version10, nil
 	case len(parts) >= 2 && parts[0] == "0" && parts[1] == "3":
-		return old, nil
+		return version03, nil
 	}
-	return unsaid, protocol.Errorf(protocol.VersionUnsupported, "unsupported A2A version %s", interact.Clip(said, 16)).
+	return unspecified, protocol.Errorf(protocol.VersionUnsupported, "unsupported A2A version %s", interact.Clip(said, 16)).
 		With(map[string]string{"supportedVersions": "1.0, 0.3"})
 }
 
 // service returns the service parameters of a request for the agent.
-func service(r *http.Request, v version) map[string]string {
+func service(r *http.Request, v clientVersion) map[string]string {
 	all := map[string]string{protocol.VersionParam: "1.0"}
 	if ext := strings.Join(r.Header.Values(protocol.ExtensionsParam), ","); ext != "" {
 		all[protocol.ExtensionsParam] = ext
-	} else if ext := strings.Join(r.Header.Values("X-A2A-Extensions"), ","); ext != "" && v == old { // A2A 0.3.0 §3.2.5
+	} else if ext := strings.Join(r.Header.Values("X-A2A-Extensions"), ","); ext != "" && v == version03 { // A2A 0.3.0 §3.2.5
 		all[protocol.ExtensionsParam] = ext
 	}
 	return all
@@ -300,7 +300,7 @@ func (h *Handler) agent(r *http.Request, name string, op *protocol.Operation) (p
 	if err != nil {
 		return nil, notFound(err)
 	}
-	return a.As(callerOf(r), Place{h.base(r), name}), nil
+	return a.For(callerOf(r), Endpoint{h.base(r), name}), nil
 }
 
 // notFound returns the error for an unknown or ambiguous name, for which A2A has no code.
@@ -309,7 +309,7 @@ func notFound(err error) *protocol.Error {
 	if e.Code != interact.NotFound && e.Code != interact.Ambiguous && e.Code != interact.Withdrawn {
 		return protocol.AsError(err)
 	}
-	return protocol.Said(protocol.UnknownMethod, e)
+	return protocol.FromInteract(protocol.UnknownMethod, e)
 }
 
 // read reads a JSON body.
@@ -331,7 +331,7 @@ func read(w http.ResponseWriter, r *http.Request, empty bool) ([]byte, *protocol
 
 // one returns the result of an operation without a stream.
 func one(ctx context.Context, a protocol.Agent, op *protocol.Operation) result {
-	raw, err := protocol.Ask(ctx, a, op)
+	raw, err := protocol.Call(ctx, a, op)
 	if err != nil {
 		return result{err: protocol.AsError(err)}
 	}
@@ -377,8 +377,8 @@ type result struct {
 	err *protocol.Error
 }
 
-// noAnswer is the result for an agent that returns none.
-var noAnswer = result{err: protocol.Errorf(protocol.InvalidAgentResponse, "the agent returned no result")}
+// noResult is the result for an agent that returns none.
+var noResult = result{err: protocol.Errorf(protocol.InvalidAgentResponse, "the agent returned no result")}
 
 // events writes results as a stream of Server-Sent Events: first, if it is not nil, and then the others. The stream has at least one event
 // unless the client disconnects.
@@ -398,7 +398,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, first *result, 
 		select {
 		case e, more := <-from:
 			if !more && first == nil {
-				_ = write(noAnswer) // fails only if the client has disconnected
+				_ = write(noResult) // fails only if the client has disconnected
 			}
 			if !more || write(e) != nil {
 				return

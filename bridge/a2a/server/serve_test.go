@@ -65,9 +65,9 @@ func startAlive(t *testing.T, each time.Duration) string {
 		if name == "nobody" {
 			return nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches")
 		}
-		return &Agent{Card: func(at Place) (*card.Card, error) {
+		return &Agent{Card: func(at Endpoint) (*card.Card, error) {
 			return &card.Card{Name: at.Base + " " + at.Name, Interfaces: []card.Interface{{URL: "x", Binding: card.JSONRPC, Version: "0.3"}}}, nil
-		}, As: func(c Caller, _ Place) protocol.Agent { return mirror(name, c.Principal[:min(len(c.Principal), 4)]) }}, nil
+		}, For: func(c Caller, _ Endpoint) protocol.Agent { return mirror(name, c.Principal[:min(len(c.Principal), 4)]) }}, nil
 	}})
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)

@@ -125,7 +125,7 @@ func TestRESTPaths(t *testing.T) {
 	} {
 		verb, path, _ := strings.Cut(at, " ")
 		p, ok := FindREST(verb, path)
-		got := fmt.Sprintf("%s %v task=%s push=%s", p.Method, p.Before, p.Task, p.Push)
+		got := fmt.Sprintf("%s %v task=%s push=%s", p.Method, p.Prefix, p.Task, p.Push)
 		if p.V03 {
 			got += " 0.3"
 		}
@@ -168,8 +168,8 @@ func TestThereAndBack(t *testing.T) {
 			if !ok || e != nil || p.Method != method || string(back) != params {
 				t.Errorf("%s %s becomes %s %s, %v: %s %s", method, given, r.Verb, r.Path, e, p.Method, back)
 			}
-			if tenant != "" && !slices.Equal(p.Before, []string{tenant}) {
-				t.Errorf("the tenant of %s is %v", r.Path, p.Before)
+			if tenant != "" && !slices.Equal(p.Prefix, []string{tenant}) {
+				t.Errorf("the tenant of %s is %v", r.Path, p.Prefix)
 			}
 		}
 	}
@@ -179,7 +179,7 @@ func TestThereAndBack(t *testing.T) {
 	for query, want := range map[string]string{"history_length=3": `{"historyLength":3,"id":"t"}`, "historyLength=x": "-32602", "includeArtifacts=1": "-32602", "other=1": `{"id":"t"}`,
 		"status=TASK_STATE_WORKING": `{"id":"t","status":"TASK_STATE_WORKING"}`, "status=2": `{"id":"t","status":2}`, "page_size=2&pageToken=%26": `{"id":"t","pageSize":2,"pageToken":"&"}`} {
 		q, _ := url.ParseQuery(query)
-		got, e := Place{Method: GetTask, Task: "t"}.Params(q, nil)
+		got, e := RESTMatch{Method: GetTask, Task: "t"}.Params(q, nil)
 		if e != nil {
 			got = json.RawMessage(fmt.Sprint(e.Code))
 		}
@@ -289,7 +289,7 @@ func TestErrors(t *testing.T) {
 		if got := FromREST(e.Status(), e.REST()); got.Code != k.code && k.code != InvalidParams || got.Message != "why" || string(got.Data) != string(e.Data) {
 			t.Errorf("%d becomes %+v", k.code, got)
 		}
-		said := e.Interact()
+		said := e.ToInteract()
 		if said.Code != k.interactCode || said.Title != "why" || !said.Remote {
 			t.Errorf("%d is %+v", k.code, said)
 		}

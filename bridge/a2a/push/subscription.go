@@ -29,7 +29,7 @@ const (
 )
 
 // follow delivers the events of a task until it ends, and then removes its webhooks.
-func (p *pushed) follow(at place, f *followed) {
+func (p *pushAgent) follow(at taskKey, f *subscription) {
 	ctx, cancel := context.WithTimeout(p.ctx, maxFollow)
 	defer cancel()
 	defer func() {
@@ -45,8 +45,8 @@ func (p *pushed) follow(at place, f *followed) {
 	}()
 	var seen [sha256.Size]byte
 	for broken, quiet := 0, 0; broken < maxBroken && ctx.Err() == nil; {
-		r := p.listen(ctx, at, &seen)
-		if r.over {
+		r := p.subscribe(ctx, at, &seen)
+		if r.ended {
 			if f.work.Wait(); p.forget(at, f) {
 				return
 			}
@@ -56,7 +56,7 @@ func (p *pushed) follow(at place, f *followed) {
 		if broken++; r.reached {
 			broken = 0
 		}
-		if quiet++; r.news {
+		if quiet++; r.changed {
 			quiet = 0
 		}
 		_ = backoff.For(ctx, min(p.o.Wait<<min(quiet, 8), pollEvery)) // the loop checks ctx
@@ -64,43 +64,43 @@ func (p *pushed) follow(at place, f *followed) {
 }
 
 // A round is the result of one subscription: the task has ended, the agent was reached, an event was new.
-type round struct{ over, reached, news bool }
+type round struct{ ended, reached, changed bool }
 
 // forget removes a task that has ended, unless a webhook has received no event yet.
-func (p *pushed) forget(at place, f *followed) bool {
+func (p *pushAgent) forget(at taskKey, f *subscription) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if slices.ContainsFunc(f.hooks, func(h *webhook) bool { return !h.heard }) {
+	if slices.ContainsFunc(f.hooks, func(h *webhook) bool { return !h.notified }) {
 		return false
 	}
 	delete(p.all, at)
 	return true
 }
 
-// listen subscribes to a task, or polls it if the agent has no streams. An agent may end the stream of a waiting task, and start the
+// subscribe subscribes to a task, or polls it if the agent has no streams. An agent may end the stream of a waiting task, and start the
 // next one with the same task: seen is the hash of the last task that was delivered.
-func (p *pushed) listen(ctx context.Context, at place, seen *[sha256.Size]byte) (r round) {
+func (p *pushAgent) subscribe(ctx context.Context, at taskKey, seen *[sha256.Size]byte) (r round) {
 	for event, err := range p.agent.Do(ctx, &protocol.Operation{Method: protocol.SubscribeToTask, Service: version,
 		Params: protocol.Encode(protocol.Get{ID: at.task})}) {
 		if err != nil {
-			asked := p.asked(ctx, at, seen, err)
-			return round{asked.over, r.reached || asked.reached, r.news || asked.news}
+			asked := p.poll(ctx, at, seen, err)
+			return round{asked.ended, r.reached || asked.reached, r.changed || asked.changed}
 		}
-		if isFresh := fresh(event, seen); isFresh || r.reached {
-			r.news = true
+		if isFresh := isNew(event, seen); isFresh || r.reached {
+			r.changed = true
 			p.deliverAll(ctx, at, event)
 		}
 		r.reached = true
 		if _, state := protocol.TaskOf(event); state.Terminal() {
-			r.over = true
+			r.ended = true
 			return r
 		}
 	}
 	return r
 }
 
-// fresh reports whether an event differs from the last task, and records it.
-func fresh(event json.RawMessage, seen *[sha256.Size]byte) bool {
+// isNew reports whether an event differs from the last task, and records it.
+func isNew(event json.RawMessage, seen *[sha256.Size]byte) bool {
 	var e struct{ Task json.RawMessage }
 	if json.Unmarshal(event, &e) != nil || e.Task == nil {
 		return true
@@ -116,13 +116,13 @@ func fresh(event json.RawMessage, seen *[sha256.Size]byte) bool {
 // version has the service parameters of the node's own requests.
 var version = map[string]string{protocol.VersionParam: "1.0"}
 
-// asked gets a task to which it cannot subscribe: it may have ended, or its agent has no streams. Changes are delivered.
-func (p *pushed) asked(ctx context.Context, at place, seen *[sha256.Size]byte, why error) round {
-	task, err := protocol.Ask(ctx, p.agent, &protocol.Operation{Method: protocol.GetTask, Service: version,
+// poll gets a task to which it cannot subscribe: it may have ended, or its agent has no streams. Changes are delivered.
+func (p *pushAgent) poll(ctx context.Context, at taskKey, seen *[sha256.Size]byte, why error) round {
+	task, err := protocol.Call(ctx, p.agent, &protocol.Operation{Method: protocol.GetTask, Service: version,
 		Params: protocol.Encode(protocol.Get{ID: at.task})})
 	gone := &protocol.Error{}
 	if errors.As(err, &gone) && gone.Code == protocol.TaskNotFound {
-		return round{over: true}
+		return round{ended: true}
 	}
 	if err != nil {
 		p.o.Log.Debug("task subscription failed", "agent", at.agent, "err", why)
@@ -130,17 +130,17 @@ func (p *pushed) asked(ctx context.Context, at place, seen *[sha256.Size]byte, w
 	}
 	r := round{reached: true}
 	event := append(append([]byte(`{"task":`), task...), '}')
-	if fresh(event, seen) {
-		r.news = true
+	if isNew(event, seen) {
+		r.changed = true
 		p.deliverAll(ctx, at, event)
 	}
 	_, state := protocol.TaskOf(event)
-	r.over = state.Terminal()
+	r.ended = state.Terminal()
 	return r
 }
 
 // deliverAll queues an event for each webhook of a task.
-func (p *pushed) deliverAll(ctx context.Context, at place, event json.RawMessage) {
+func (p *pushAgent) deliverAll(ctx context.Context, at taskKey, event json.RawMessage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.all[at]
@@ -148,7 +148,7 @@ func (p *pushed) deliverAll(ctx context.Context, at place, event json.RawMessage
 		return
 	}
 	for _, h := range slices.Clone(f.hooks) {
-		h.heard = true
+		h.notified = true
 		if h.size += len(event); h.size > maxQueue {
 			p.dropLocked(f, h, "it accepts events too slowly")
 			continue
@@ -161,7 +161,7 @@ func (p *pushed) deliverAll(ctx context.Context, at place, event json.RawMessage
 }
 
 // drain delivers the queued events of a webhook.
-func (p *pushed) drain(ctx context.Context, f *followed, h *webhook) {
+func (p *pushAgent) drain(ctx context.Context, f *subscription, h *webhook) {
 	for {
 		event, more := p.take(f, h)
 		if !more {
@@ -184,7 +184,7 @@ func (p *pushed) drain(ctx context.Context, f *followed, h *webhook) {
 }
 
 // take returns the next event of a webhook, unless the webhook was removed.
-func (p *pushed) take(f *followed, h *webhook) (event json.RawMessage, more bool) {
+func (p *pushAgent) take(f *subscription, h *webhook) (event json.RawMessage, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h.busy = len(h.queue) > 0 && slices.Contains(f.hooks, h) && !p.closed; !h.busy {
@@ -196,7 +196,7 @@ func (p *pushed) take(f *followed, h *webhook) (event json.RawMessage, more bool
 }
 
 // dropLocked removes a webhook and logs the reason.
-func (p *pushed) dropLocked(f *followed, h *webhook, why string) {
+func (p *pushAgent) dropLocked(f *subscription, h *webhook, why string) {
 	f.hooks = slices.DeleteFunc(f.hooks, func(have *webhook) bool { return have == h })
 	p.o.Log.Warn("webhook removed", "agent", p.ref, "host", hostOf(h.URL), "reason", why)
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// claims records which principals own the tasks and contexts of an agent. A message to a context may reveal earlier messages in it, so a
+// owners records which principals own the tasks and contexts of an agent. A message to a context may reveal earlier messages in it, so a
 // context belongs to the first principal that used it. It is safe for concurrent use.
-type claims struct{ tasks, contexts bridge.AgentOwners }
+type owners struct{ tasks, contexts bridge.AgentOwners }
 
-// ownClaims returns separate owner registries for one agent.
-func ownClaims() claims {
-	return claims{new(bridge.Owners).OfAgent(""), new(bridge.Owners).OfAgent("")}
+// newOwners returns separate owner registries for one agent.
+func newOwners() owners {
+	return owners{new(bridge.Owners).OfAgent(""), new(bridge.Owners).OfAgent("")}
 }
 
 // notFound is the error for an unknown task and for a task of another principal, so that callers cannot distinguish them (A2A 1.0
@@ -28,14 +28,14 @@ func notFound(task string) *protocol.Error {
 }
 
 // guard restricts a principal to its own tasks and contexts: those that it created here, and those without an owner whose id it knows.
-func (c claims) guard(a protocol.Agent, principal string) protocol.Agent {
+func (c owners) guard(a protocol.Agent, principal string) protocol.Agent {
 	return protocol.Func(func(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 		task, e := taskOf(op)
 		if e == nil && task != "" && !c.tasks.Allows(task, principal) {
 			e = notFound(task)
 		}
 		if e == nil {
-			e = c.mayRefer(op, principal)
+			e = c.checkReferences(op, principal)
 		}
 		in, fresh := "", false
 		if e == nil {
@@ -49,7 +49,7 @@ func (c claims) guard(a protocol.Agent, principal string) protocol.Agent {
 				var said *protocol.Error
 				switch {
 				case err == nil:
-					result, fresh = c.seen(op, task, in, result, principal), false
+					result, fresh = c.record(op, task, in, result, principal), false
 				case errors.As(err, &said) && said.Code == protocol.TaskNotFound:
 					err = notFound(task)
 				}
@@ -68,7 +68,7 @@ func (c claims) guard(a protocol.Agent, principal string) protocol.Agent {
 // enter claims the context of a message for a principal, or returns the context of a list. The claim precedes the agent's response, so
 // that two principals cannot both be first; fresh reports that the context had no owner. Clients may choose context ids; a context of
 // another principal is refused and never replaced (A2A 1.0 §3.4).
-func (c claims) enter(op *protocol.Operation, principal string) (in string, fresh bool, e *protocol.Error) {
+func (c owners) enter(op *protocol.Operation, principal string) (in string, fresh bool, e *protocol.Error) {
 	switch op.Method {
 	case protocol.ListTasks:
 		in, e = protocol.FieldText(op.Params, "contextId")
@@ -88,8 +88,8 @@ func (c claims) enter(op *protocol.Operation, principal string) (in string, fres
 	return in, fresh, nil
 }
 
-// mayRefer rejects a message that refers to a task of another principal, which the agent would reveal.
-func (c claims) mayRefer(op *protocol.Operation, principal string) *protocol.Error {
+// checkReferences rejects a message that refers to a task of another principal, which the agent would reveal.
+func (c owners) checkReferences(op *protocol.Operation, principal string) *protocol.Error {
 	if op.Method != protocol.SendMessage && op.Method != protocol.SendStreamingMessage {
 		return nil
 	}
@@ -106,9 +106,9 @@ func (c claims) mayRefer(op *protocol.Operation, principal string) *protocol.Err
 	return nil
 }
 
-// seen records the task and the context of a result, and removes tasks of others from a list. task and in are those of the operation,
+// record records the task and the context of a result, and removes tasks of others from a list. task and in are those of the operation,
 // if it has them.
-func (c claims) seen(op *protocol.Operation, task, in string, result json.RawMessage, principal string) json.RawMessage {
+func (c owners) record(op *protocol.Operation, task, in string, result json.RawMessage, principal string) json.RawMessage {
 	switch op.Method {
 	case protocol.SendMessage, protocol.SendStreamingMessage, protocol.SubscribeToTask:
 		id, _ := protocol.TaskOf(result)
@@ -119,13 +119,13 @@ func (c claims) seen(op *protocol.Operation, task, in string, result json.RawMes
 		id, _ := protocol.FieldText(result, "contextId")
 		c.contexts.Claim(id, principal)
 	case protocol.ListTasks:
-		return c.own(result, principal, c.contexts.Allows(in, principal))
+		return c.filter(result, principal, c.contexts.Allows(in, principal))
 	}
 	return result
 }
 
-// own reduces a list to the tasks of a principal, and without more to its first page.
-func (c claims) own(list json.RawMessage, principal string, more bool) json.RawMessage {
+// filter reduces a list to the tasks of a principal, and without more to its first page.
+func (c owners) filter(list json.RawMessage, principal string, more bool) json.RawMessage {
 	var members map[string]json.RawMessage
 	var tasks []json.RawMessage
 	if json.Unmarshal(list, &members) != nil || json.Unmarshal(members["tasks"], &tasks) != nil {

@@ -19,10 +19,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// subject returns a Thing whose action "run" is do.
-func subject(do func(ctx context.Context, m *interact.Message, say func(interact.Status, string) bool) error) Subject {
+// thing returns a Thing whose action "run" is do.
+func subject(do func(ctx context.Context, m *interact.Message, say func(interact.Status, string) bool) error) Agent {
 	sync := true
-	return Subject{Ref: "x", Desc: &td.Thing{Title: "X", Actions: map[string]*td.Action{"run": {Synchronous: &sync}}},
+	return Agent{Ref: "x", Desc: &td.Thing{Title: "X", Actions: map[string]*td.Action{"run": {Synchronous: &sync}}},
 		Thing: interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			return func(yield func(*interact.Message, error) bool) {
 				err := do(ctx, m, func(s interact.Status, data string) bool {
@@ -38,14 +38,14 @@ func subject(do func(ctx context.Context, m *interact.Message, say func(interact
 }
 
 // waits returns a Thing whose runs end only when they are canceled.
-func waits() Subject {
+func waits() Agent {
 	return subject(func(ctx context.Context, _ *interact.Message, _ func(interact.Status, string) bool) error {
 		<-ctx.Done()
 		return ctx.Err()
 	})
 }
 
-func open(t *testing.T, o Options) *Desk {
+func open(t *testing.T, o Options) *Executor {
 	d := New(o)
 	t.Cleanup(d.Close)
 	return d
@@ -54,7 +54,7 @@ func open(t *testing.T, o Options) *Desk {
 // ask calls an operation with JSON params, and returns the result or the text of the error.
 func ask(t *testing.T, a protocol.Agent, method, params string) string {
 	t.Helper()
-	r, err := protocol.Ask(t.Context(), a, &protocol.Operation{Method: method, Params: json.RawMessage(params)})
+	r, err := protocol.Call(t.Context(), a, &protocol.Operation{Method: method, Params: json.RawMessage(params)})
 	if err != nil {
 		return protocol.AsError(err).Message
 	}
@@ -202,11 +202,11 @@ func TestSpoken(t *testing.T) {
 		if err := json.Unmarshal([]byte(schema), &v); err != nil {
 			t.Fatal(err)
 		}
-		if got := string(spoken(td.ParseSchema(v), "7", "c")); got != want {
+		if got := string(inputFromText(td.ParseSchema(v), "7", "c")); got != want {
 			t.Errorf("%s makes %s, want %s", schema, got, want)
 		}
 	}
-	if got := spoken(nil, "", ""); got != nil {
+	if got := inputFromText(nil, "", ""); got != nil {
 		t.Errorf("nothing makes %s", got)
 	}
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Options configure a [Desk]. The zero value works.
+// Options configure an [Executor]. The zero value works.
 type Options struct {
 	// Keep is the retention of a task after it ended or started to wait for its client; 0 means 1 h.
 	Keep time.Duration
@@ -42,8 +42,8 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// A Desk executes and stores the tasks of one node's A2A clients. It is safe for concurrent use.
-type Desk struct {
+// An Executor executes and stores the tasks of one node's A2A clients. It is safe for concurrent use.
+type Executor struct {
 	o    Options
 	ctx  context.Context // of all runs
 	stop context.CancelFunc
@@ -62,19 +62,19 @@ type Desk struct {
 // A sentKey identifies a message: sending it again returns the task that it created (A2A 1.0 §3.1.1, idempotency).
 type sentKey struct{ principal, thing, message string }
 
-// New returns a Desk, which the caller must close.
-func New(o Options) *Desk {
+// New returns an Executor, which the caller must close.
+func New(o Options) *Executor {
 	o.Keep, o.MaxRun = cmp.Or(o.Keep, time.Hour), cmp.Or(o.MaxRun, time.Hour)
 	o.MaxTasks, o.MaxRunning = cmp.Or(o.MaxTasks, 2000), cmp.Or(o.MaxRunning, 100)
 	o.MaxBytes, o.MaxTotal = cmp.Or(o.MaxBytes, 16<<20), cmp.Or(o.MaxTotal, 128<<20)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	d := &Desk{o: o, tasks: map[string]*task{}, sent: map[sentKey]*task{}, tokens: opaque.New("")}
+	d := &Executor{o: o, tasks: map[string]*task{}, sent: map[sentKey]*task{}, tokens: opaque.New("")}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	return d
 }
 
 // Close cancels all runs, and waits for them.
-func (d *Desk) Close() {
+func (d *Executor) Close() {
 	d.mu.Lock()
 	d.closed = true
 	d.mu.Unlock()
@@ -82,8 +82,8 @@ func (d *Desk) Close() {
 	d.work.Wait()
 }
 
-// A Subject is a Thing served as an agent.
-type Subject struct {
+// An Agent is a Thing served as an agent.
+type Agent struct {
 	// Ref is its reference in messages.
 	Ref  string
 	Desc *td.Thing
@@ -94,13 +94,13 @@ type Subject struct {
 }
 
 // Agent returns the agent of s for a principal.
-func (d *Desk) Agent(s Subject, principal string) protocol.Agent {
+func (d *Executor) Agent(s Agent, principal string) protocol.Agent {
 	return &agent{d, s, principal}
 }
 
 type agent struct {
-	*Desk
-	subject   Subject
+	*Executor
+	thing     Agent
 	principal string
 }
 
@@ -129,7 +129,7 @@ func (a *agent) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json.R
 
 // send waits until the task ends or requires input, unless returnImmediately is set (A2A 1.0 §3.1.1).
 func (a *agent) send(ctx context.Context, op *protocol.Operation) (json.RawMessage, error) {
-	t, p, err := a.take(op)
+	t, p, err := a.accept(op)
 	if err != nil {
 		return nil, err
 	}
@@ -150,12 +150,12 @@ func (a *agent) send(ctx context.Context, op *protocol.Operation) (json.RawMessa
 // §7.6.1).
 func (a *agent) stream(ctx context.Context, op *protocol.Operation) iter.Seq2[json.RawMessage, error] {
 	return func(yield func(json.RawMessage, error) bool) {
-		t, p, err := a.take(op)
+		t, p, err := a.accept(op)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		a.tell(ctx, t, p.Configuration.HistoryLength, func(s protocol.State) bool { return s == protocol.InputRequired }, yield)
+		a.sendEvents(ctx, t, p.Configuration.HistoryLength, func(s protocol.State) bool { return s == protocol.InputRequired }, yield)
 	}
 }
 
@@ -175,12 +175,12 @@ func (a *agent) subscribe(ctx context.Context, op *protocol.Operation) iter.Seq2
 			yield(nil, err)
 			return
 		}
-		a.tell(ctx, t, nil, func(protocol.State) bool { return false }, yield)
+		a.sendEvents(ctx, t, nil, func(protocol.State) bool { return false }, yield)
 	}
 }
 
-// tell yields a task and its events, until it ends or reaches a state for which leaves returns true.
-func (a *agent) tell(ctx context.Context, t *task, history *int, leaves func(protocol.State) bool,
+// sendEvents yields a task and its events, until it ends or reaches a state for which leaves returns true.
+func (a *agent) sendEvents(ctx context.Context, t *task, history *int, leaves func(protocol.State) bool,
 	yield func(json.RawMessage, error) bool) {
 	s, first := a.followWith(t, history)
 	defer a.unfollow(t, s)
@@ -189,7 +189,7 @@ func (a *agent) tell(ctx context.Context, t *task, history *int, leaves func(pro
 	}
 	for {
 		e, err := s.next(ctx)
-		if err == errOver {
+		if err == errEnded {
 			return
 		}
 		if err != nil {
