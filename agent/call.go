@@ -10,7 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
 )
 
 // call invokes an action and returns the whole output, in JSON.
@@ -44,29 +44,21 @@ type state struct {
 	Error  json.RawMessage `json:"error"`
 }
 
-// outcome returns the output that the states of a run tell: a stream of server-sent events, each with its data on one line.
+// outcome returns the output in the states of a run, which are the events of stream.
 func outcome(action string, stream []byte) ([]byte, error) {
 	var parts []interact.Part
-	name := ""
-	for line := range bytes.Lines(stream) {
-		field, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(": "))
-		if string(field) == "event" {
-			name = string(value)
-		}
-		if string(field) != "data" {
-			continue
-		}
-		if name == "lmos:problem" {
-			return nil, told(value)
+	for e, err := range problem.Events(bytes.NewReader(stream), len(stream)+1) {
+		if err != nil {
+			return nil, err
 		}
 		var s state
-		if err := json.Unmarshal(value, &s); err != nil {
+		if err := json.Unmarshal(e.Data, &s); err != nil {
 			return nil, &interact.Error{Code: interact.NodeLost, Title: "a state of " + action + " cannot be read",
 				Hint: "lmosd status", Err: err}
 		}
 		switch status := interact.StatusOf(s.Status); {
 		case status == interact.StatusFailed:
-			return nil, told(s.Error)
+			return nil, problem.Unmarshal(http.StatusInternalServerError, s.Error)
 		case status == interact.StatusCancelled:
 			return nil, interact.Errorf(interact.Cancelled, "ask again", "%s was cancelled", action)
 		case status == interact.StatusCompleted && (s.Output != nil || len(parts) == 0):
@@ -79,10 +71,4 @@ func outcome(action string, stream []byte) ([]byte, error) {
 		}
 	}
 	return nil, interact.Errorf(interact.NodeLost, "lmosd status", "%s ended without a result", action)
-}
-
-// told is the error that a problem document says.
-func told(problem []byte) error {
-	resp := &http.Response{StatusCode: http.StatusInternalServerError, Header: http.Header{"Content-Type": {rest.ProblemType}}}
-	return rest.FromProblem(resp, problem)
 }

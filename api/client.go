@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -362,7 +362,7 @@ func (c *Client) read(ctx context.Context, resp *http.Response) ([]byte, string,
 		return nil, "", interact.Errorf(interact.TooLarge, "ask for less, for example with --limit",
 			"the answer has more than %d bytes", maxAnswer)
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
-		return nil, "", rest.FromProblem(resp, body)
+		return nil, "", problem.Read(resp, body)
 	}
 	return body, resp.Header.Get("Content-Type"), nil
 }

@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
+	"github.com/lmosd/lmosd/internal/sse"
 )
 
 // An Event is what [Client.Watch] yields: one event of a thing, or one value of a property.
@@ -137,7 +138,7 @@ func (w *watcher) connect(ctx context.Context) error {
 		return err
 	}
 	w.opened = time.Now()
-	for e, err := range rest.ReadEvents(resp.Body, maxAnswer) {
+	for e, err := range problem.Events(resp.Body, maxAnswer) {
 		var said *interact.Error
 		switch {
 		case errors.As(err, &said):
@@ -156,7 +157,7 @@ func (w *watcher) connect(ctx context.Context) error {
 }
 
 // event hands an event on. The error is what is wrong with it.
-func (w *watcher) event(e rest.SentEvent) error {
+func (w *watcher) event(e sse.Event) error {
 	if !json.Valid(e.Data) {
 		return w.stranger(errors.New("an event that is not JSON"))
 	}

@@ -22,7 +22,7 @@ import (
 
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/rest/server"
 )
 
@@ -82,7 +82,7 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if e := interact.AsError(err); e.Code == interact.Internal {
 		g.log.Error("request failed", "route", routeOf(r), "code", e.Code.String(), "err", err)
 	}
-	rest.Problem(w, r, err)
+	problem.Write(w, r, err)
 }
 
 // A handler answers a request, or returns why not before it wrote anything.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -270,7 +270,7 @@ func TestDrainEndsWatchers(t *testing.T) {
 	defer resp.Body.Close()
 	begin := time.Now()
 	var last error
-	for _, last = range rest.ReadEvents(resp.Body, 1<<20) {
+	for _, last = range problem.Events(resp.Body, 1<<20) {
 		r.stop()
 	}
 	if e := interact.AsError(last); e == nil || e.Code != interact.ShuttingDown || !e.Code.Retryable() {

@@ -11,7 +11,8 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
+	"github.com/lmosd/lmosd/internal/sse"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -27,7 +28,7 @@ func wantsEvents(r *http.Request) bool {
 		return false
 	}
 	accept := strings.Join(r.Header.Values("Accept"), ",")
-	return strings.Contains(accept, rest.EventsType) && !strings.Contains(accept, interact.JSON)
+	return strings.Contains(accept, sse.MediaType) && !strings.Contains(accept, interact.JSON)
 }
 
 // watchFind answers by events: what is known first, then what changes. Who comes back with the number of the last event gets what
@@ -44,7 +45,7 @@ func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f finding) e
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(g.ending, cancel)()
-	e := rest.NewEventStream(w, g.o.patience.write, true)
+	e := sse.NewWriter(w, g.o.patience.write)
 	defer e.End()
 	latest := g.o.Node.Latest()
 	after, err := strconv.ParseUint(r.Header.Get("Last-Event-Id"), 10, 64)
@@ -61,7 +62,7 @@ func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f finding) e
 		case c, more := <-changes:
 			if !more {
 				if g.ending.Err() != nil {
-					e.Problem(interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down"))
+					problem.Send(e, interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down"))
 				}
 				return nil
 			}
@@ -96,10 +97,10 @@ func (g *Gateway) changes(ctx context.Context, q td.Query, after uint64) <-chan 
 }
 
 // tellKnown tells what is found now, and how complete that is.
-func (g *Gateway) tellKnown(r *http.Request, e *rest.EventStream, f finding, at uint64) error {
+func (g *Gateway) tellKnown(r *http.Request, e *sse.Writer, f finding, at uint64) error {
 	list, err := g.search(r, f, nil)
 	if err != nil {
-		e.Problem(err)
+		problem.Send(e, err)
 		return err
 	}
 	for i := range list.Items { // without an id: who comes back from here begins anew
@@ -111,7 +112,7 @@ func (g *Gateway) tellKnown(r *http.Request, e *rest.EventStream, f finding, at 
 }
 
 // tellChange tells one change.
-func (g *Gateway) tellChange(e *rest.EventStream, c directory.Change) error {
+func (g *Gateway) tellChange(e *sse.Writer, c directory.Change) error {
 	change := api.AgentChange{Change: kindNames[c.Kind], Reason: reasonNames[c.Reason], Time: c.Time.UTC()}
 	if c.Thing != nil {
 		a := g.agent(c.Thing)
@@ -123,7 +124,7 @@ func (g *Gateway) tellChange(e *rest.EventStream, c directory.Change) error {
 	return tell(e, strconv.FormatUint(c.Seq, 10), change)
 }
 
-func tell(e *rest.EventStream, id string, c api.AgentChange) error {
+func tell(e *sse.Writer, id string, c api.AgentChange) error {
 	data, err := json.Marshal(c)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -72,7 +72,7 @@ func TestWatchFindGoesOn(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	var names []string
-	for e, err := range rest.ReadEvents(resp.Body, 1<<20) {
+	for e, err := range problem.Events(resp.Body, 1<<20) {
 		var c api.AgentChange
 		if err != nil || json.Unmarshal(e.Data, &c) != nil || c.Change != e.Name {
 			t.Fatalf("%s: %s, %v", e.Name, e.Data, err)
@@ -102,7 +102,7 @@ func TestWatchFindBeginsAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		var told []string
-		for e, err := range rest.ReadEvents(resp.Body, 1<<20) {
+		for e, err := range problem.Events(resp.Body, 1<<20) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,7 +20,8 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
+	"github.com/lmosd/lmosd/internal/sse"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -129,7 +130,7 @@ func (n *fakeNode) routes() http.Handler {
 func (n *fakeNode) guard(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+fakeToken {
-			rest.Problem(w, r, interact.Errorf(interact.TokenRejected, "export LMOSD_TOKEN=…", "this is not the token of the node"))
+			problem.Write(w, r, interact.Errorf(interact.TokenRejected, "export LMOSD_TOKEN=…", "this is not the token of the node"))
 			return
 		}
 		next(w, r)
@@ -171,7 +172,7 @@ func (n *fakeNode) peers(w http.ResponseWriter, _ *http.Request) {
 func (n *fakeNode) connect(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Addr string }
 	if json.NewDecoder(r.Body).Decode(&body) != nil || !strings.Contains(body.Addr, "/p2p/") {
-		rest.Problem(w, r, interact.Errorf(interact.Invalid, "copy what lmosd id prints there", "no address of a peer"))
+		problem.Write(w, r, interact.Errorf(interact.Invalid, "copy what lmosd id prints there", "no address of a peer"))
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -232,7 +233,7 @@ func (n *fakeNode) route(w http.ResponseWriter, r *http.Request) {
 
 // tellFound tells what is found, then that one of it changes and goes, and ends, with an error if it should fail.
 func (n *fakeNode) tellFound(w http.ResponseWriter, list api.AgentList, fail bool) {
-	e := rest.NewEventStream(w, time.Minute, true)
+	e := sse.NewWriter(w, time.Minute)
 	tell := func(c api.AgentChange) {
 		data, err := json.Marshal(c)
 		if err != nil {
@@ -250,7 +251,7 @@ func (n *fakeNode) tellFound(w http.ResponseWriter, list api.AgentList, fail boo
 	}
 	tell(api.AgentChange{Change: "missed"})
 	if fail {
-		e.Problem(interact.Errorf(interact.Internal, "see its log", "the fake has no more"))
+		problem.Send(e, interact.Errorf(interact.Internal, "see its log", "the fake has no more"))
 	}
 }
 
@@ -260,10 +261,10 @@ func (n *fakeNode) named(w http.ResponseWriter, r *http.Request) (string, *api.A
 	name := ref[strings.LastIndexByte(ref, ':')+1:]
 	switch d := n.agents[name]; {
 	case name == "twins":
-		rest.Problem(w, r, interact.Errorf(interact.Ambiguous, "use one of urn:lmos:did:key:"+twin1+":twins, urn:example:twins@"+twin2,
+		problem.Write(w, r, interact.Errorf(interact.Ambiguous, "use one of urn:lmos:did:key:"+twin1+":twins, urn:example:twins@"+twin2,
 			`2 agents match "twins"`))
 	case d == nil:
-		rest.Problem(w, r, interact.Errorf(interact.NotFound, "lmosd show weather", "no agent matches %q", ref))
+		problem.Write(w, r, interact.Errorf(interact.NotFound, "lmosd show weather", "no agent matches %q", ref))
 	default:
 		return name, d
 	}
@@ -314,7 +315,7 @@ func (n *fakeNode) publish(w http.ResponseWriter, r *http.Request) {
 	raw, _ := io.ReadAll(r.Body)
 	t, err := td.Parse(raw)
 	if err != nil {
-		rest.Problem(w, r, err)
+		problem.Write(w, r, err)
 		return
 	}
 	answer(w, api.Publication{APIVersion: api.APIVersion, Kind: "Publication", ID: t.ID, Ref: t.ID + "@" + n.owner.Multibase(),
@@ -339,7 +340,7 @@ func misbehave(w http.ResponseWriter, r *http.Request, name string) bool {
 	default:
 		return false
 	}
-	rest.Problem(w, r, err)
+	problem.Write(w, r, err)
 	return true
 }
 
@@ -422,7 +423,7 @@ func (n *fakeNode) write(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !json.Valid(body) {
-		rest.Problem(w, r, interact.Errorf(interact.Invalid, "send JSON", "no JSON"))
+		problem.Write(w, r, interact.Errorf(interact.Invalid, "send JSON", "no JSON"))
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)

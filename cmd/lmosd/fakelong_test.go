@@ -12,7 +12,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
 )
 
 // The runs that the fake node knows: one goes on, and ends when it is waited for; one failed, one is completed.
@@ -81,7 +81,7 @@ var asked = map[int]interact.Inputs{
 // ask begins the run of curious.
 func (n *fakeNode) ask(w http.ResponseWriter, r *http.Request, body []byte) {
 	if !strings.Contains(strings.Join(r.Header.Values("Prefer"), ","), "lmos-input") || r.Header.Get("Idempotency-Key") == "" {
-		rest.Problem(w, r, interact.NeedsInput("getReport"))
+		problem.Write(w, r, interact.NeedsInput("getReport"))
 		return
 	}
 	n.asking.Lock()
@@ -125,7 +125,7 @@ func (n *fakeNode) task(w http.ResponseWriter, r *http.Request) {
 		answer(w, t)
 		return
 	}
-	rest.Problem(w, r, interact.Errorf(interact.NoTask, "lmosd task ls", "no such task"))
+	problem.Write(w, r, interact.Errorf(interact.NoTask, "lmosd task ls", "no such task"))
 }
 
 // begun answers that an action goes on.

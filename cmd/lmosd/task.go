@@ -16,7 +16,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/prompt"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
 )
 
 func newTaskCommand(a *app) *cobra.Command {
@@ -261,8 +261,7 @@ func (a *app) awaitTask(ctx context.Context, client *api.Client, t *api.Task, ti
 func failureOf(t *api.Task) error {
 	switch status := interact.StatusOf(t.Status); {
 	case len(t.Error) > 0:
-		problem := &http.Response{StatusCode: http.StatusInternalServerError, Header: http.Header{"Content-Type": {rest.ProblemType}}}
-		return rest.FromProblem(problem, t.Error)
+		return problem.Unmarshal(http.StatusInternalServerError, t.Error)
 	case status == interact.StatusFailed:
 		return interact.Errorf(interact.AgentFailed, "see the agent's log", "the task %s failed", t.ID)
 	case status == interact.StatusCancelled:

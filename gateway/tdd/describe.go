@@ -1,6 +1,8 @@
 package tdd
 
-import "github.com/lmosd/lmosd/interact/rest"
+import (
+	"github.com/lmosd/lmosd/internal/sse"
+)
 
 // Affordances returns the members "properties", "actions" and "events" of the TD of a directory whose API is at api, an
 // absolute URL without a slash at its end: those of the Thing Model of directories (WoT Discovery §7.3.4), with what the model
@@ -128,6 +130,6 @@ func (m model) event(description, name string, diff bool) object {
 		e["uriVariables"] = object{"diff": object{"title": "Receive the whole TD, or what changed in it", "type": "boolean"}}
 	}
 	e["forms"] = []any{object{"href": m.api + path, "op": []any{"subscribeevent", "unsubscribeevent"}, "subprotocol": "sse",
-		"contentType": rest.EventsType, "htv:methodName": "GET"}}
+		"contentType": sse.MediaType, "htv:methodName": "GET"}}
 	return e
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/internal/sse"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -40,8 +40,8 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if r.Method == http.MethodHead {
-		for name, value := range map[string]string{"Content-Type": rest.EventsType, "Cache-Control": "no-store",
-			"X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"} { // as rest.EventStream has it
+		for name, value := range map[string]string{"Content-Type": sse.MediaType, "Cache-Control": "no-store",
+			"X-Accel-Buffering": "no", "X-Content-Type-Options": "nosniff"} { // as sse.Writer has it
 			w.Header().Set(name, value)
 		}
 		w.WriteHeader(http.StatusOK)
@@ -55,7 +55,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	if after == "" {
 		after = q.Get("lastEventId")
 	}
-	st := &stream{EventStream: rest.NewEventStream(w, s.o.write, true), only: only, diff: diff}
+	st := &stream{Writer: sse.NewWriter(w, s.o.write), only: only, diff: diff}
 	st.Plain = true
 	return s.follow(r.Context(), st, position(after, time.Now()))
 }
@@ -139,7 +139,7 @@ func (s *Server) follow(ctx context.Context, st *stream, after uint64) error {
 
 // A stream writes changes to one client.
 type stream struct {
-	*rest.EventStream
+	*sse.Writer
 	only string // the type that is asked for; "": all
 	diff bool
 }

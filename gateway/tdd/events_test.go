@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/internal/sse"
 )
 
 // An event as it was received.
@@ -64,7 +64,7 @@ func listen(t *testing.T, c *http.Client, path, last string) (lines *bufio.Scann
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != rest.EventsType {
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != sse.MediaType {
 		t.Fatalf("status %d, %v", resp.StatusCode, resp.Header)
 	}
 	lines = newLines(resp.Body) // no blank line follows the comment: some clients take it for the end of an event
@@ -166,7 +166,7 @@ func TestEventsRefuse(t *testing.T) {
 	w.run(t, []exchange{
 		{rule: "tdd-notification-filter-type: unknown", path: "/events/thing_moved", status: 404},
 		{path: "/events/thing_created/x", status: 404}, {path: "/events?diff=2", status: 400}, {path: "/events?x=1", status: 400},
-		{rule: "tdd-http-head", method: "HEAD", path: "/events", want: map[string]string{"Content-Type": rest.EventsType}},
+		{rule: "tdd-http-head", method: "HEAD", path: "/events", want: map[string]string{"Content-Type": sse.MediaType}},
 		{rule: "tdd-http-head", method: "HEAD", path: "/events/thing_created?diff=true"}, {method: "POST", path: "/events",
 			status: 405},
 	})

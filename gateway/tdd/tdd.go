@@ -26,7 +26,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
@@ -203,7 +203,7 @@ func (o Options) withDefaults() Options {
 		o.Guard = func(_ Access, h Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if err := h(w, r); err != nil {
-					rest.Problem(w, r, err)
+					problem.Write(w, r, err)
 				}
 			})
 		}

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
@@ -313,7 +313,7 @@ func (e *preconditionError) write(w http.ResponseWriter) {
 		Retryable bool   `json:"retryable"`
 		Remote    bool   `json:"remote"`
 	}{Type: "about:blank", Title: "Precondition Failed", Status: http.StatusPreconditionFailed, Detail: e.Error(), Hint: hint})
-	writeBytes(w, http.StatusPreconditionFailed, rest.ProblemType, body)
+	writeBytes(w, http.StatusPreconditionFailed, problem.MediaType, body)
 }
 
 // precondition refuses a change to a thing that is not in the state that the client knows (RFC 9110 §13.1); now is nil if there

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/problem"
 )
 
 // Limits of [Callbacks].
@@ -91,7 +92,7 @@ func (c *Callbacks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case interact.NotAllowed:
 		w.Header().Set("Allow", http.MethodPost)
 	}
-	Problem(w, r, err)
+	problem.Write(w, r, err)
 }
 
 func (c *Callbacks) serve(w http.ResponseWriter, r *http.Request) error {
@@ -138,7 +139,7 @@ func delivery(w http.ResponseWriter, r *http.Request) (Delivery, error) {
 	case err != nil:
 		return Delivery{}, &interact.Error{Code: interact.Invalid, Title: "the delivery broke off", Hint: "send it again", Err: err}
 	}
-	d := Delivery{Data: body, ID: idOf([]byte(r.Header.Get(EventIDHeader)), ""), Self: selfLink(r.Header.Values("Link"))}
+	d := Delivery{Data: body, ID: boundedID(r.Header.Get(EventIDHeader)), Self: selfLink(r.Header.Values("Link"))}
 	if said := r.Header.Get("Content-Type"); len(said) <= maxName && len(body) > 0 {
 		d.ContentType = said
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/problem"
 )
 
 // newCallbacks returns callbacks that are served.
@@ -111,7 +112,7 @@ func TestCallbackRefuses(t *testing.T) {
 		body := make([]byte, 4<<10)
 		n, _ := resp.Body.Read(body)
 		_ = resp.Body.Close()
-		e := FromProblem(resp, body[:n])
+		e := problem.Read(resp, body[:n])
 		if resp.StatusCode != tt.status || e.Code != tt.code || e.Hint == "" {
 			t.Errorf("%s: status %d, %v", name, resp.StatusCode, e)
 		}

@@ -57,7 +57,7 @@ func offers(f *td.Form, op string) bool {
 	case "":
 		return true
 	case sse, longpoll: // the property's address serves both; Accept decides (WoT Profile §7.2)
-		return long || strings.HasPrefix(op, "read") && interact.MediaType(f.ResponseType) != EventsType
+		return long || strings.HasPrefix(op, "read") && interact.MediaType(f.ResponseType) != eventsType
 	default:
 		return long
 	}
@@ -69,7 +69,7 @@ func carrier(f *td.Form) string {
 	switch s := subprotocol(f); {
 	case s != "":
 		return s
-	case interact.MediaType(f.ResponseType) == EventsType:
+	case interact.MediaType(f.ResponseType) == eventsType:
 		return sse
 	}
 	return longpoll

@@ -156,8 +156,8 @@ func TestUnknownAffordancesWithoutTheCheckBefore(t *testing.T) {
 func TestDialIsTheOnlyWay(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Accept") == EventsType {
-			w.Header().Set("Content-Type", EventsType)
+		if r.Header.Get("Accept") == eventsType {
+			w.Header().Set("Content-Type", eventsType)
 			_, _ = io.WriteString(w, "data: 1\n\n")
 			return
 		}

@@ -8,7 +8,11 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/problem"
+	events "github.com/lmosd/lmosd/internal/sse" // sse is the name of the subprotocol
 )
+
+const eventsType = events.MediaType
 
 // errOver says that the agent has ended the observation: there is no more.
 var errOver = errors.New("the agent ended it")
@@ -96,7 +100,7 @@ func (l *listener) between() time.Duration {
 // connect opens a stream and takes its events until it breaks.
 func (l *listener) connect(ctx context.Context) error {
 	resp, err := l.send(ctx, func(h http.Header) {
-		h.Set("Accept", EventsType)
+		h.Set("Accept", eventsType)
 		h.Set("Cache-Control", "no-store")
 		after(h, l.last)
 	})
@@ -127,7 +131,7 @@ func (l *listener) accepts(resp *http.Response) error {
 		return errOver
 	case !l.r.expected(resp.StatusCode):
 		return l.refuses(resp)
-	case resp.StatusCode == http.StatusNoContent || said != "" && interact.MediaType(said) != EventsType:
+	case resp.StatusCode == http.StatusNoContent || said != "" && interact.MediaType(said) != eventsType:
 		return broken(l.r, "an event stream is promised, it sent "+interact.Clip(interact.Readable(said), 60))
 	}
 	return nil
@@ -136,16 +140,16 @@ func (l *listener) accepts(resp *http.Response) error {
 // take yields the events of a stream until it breaks.
 func (l *listener) take(src io.Reader) error {
 	begun := time.Now()
-	events := newEventReader(src, int(l.client.limit))
-	events.id = l.last
+	in := events.NewReader(src, int(l.client.limit))
+	in.ID = l.last
 	for {
-		ev, err := events.next()
-		l.last = events.id
-		if events.retry > 0 {
-			l.retry = events.retry
+		ev, err := in.Next()
+		l.last = boundedID(in.ID)
+		if in.Retry > 0 {
+			l.retry = in.Retry
 		}
 		switch {
-		case err == errLong:
+		case err == events.ErrTooLarge:
 			return l.client.tooLarge(l.r, "an event")
 		case err != nil:
 			if time.Since(begun) > maxBackoff {
@@ -155,10 +159,10 @@ func (l *listener) take(src io.Reader) error {
 				"%s: its event stream at %s broke off: %s", l.r.what(), plain(l.r.form.Href), reason(err))}
 		}
 		l.over()
-		if ev.name == ProblemEvent && !l.knows(ProblemEvent) {
-			return problemIn(ev.data)
+		if ev.Name == problem.EventName && !l.knows(problem.EventName) {
+			return problemIn(ev.Data)
 		}
-		if err := l.tell(notice{id: ev.id, name: ev.name, data: ev.data}); err != nil {
+		if err := l.tell(notice{id: boundedID(ev.ID), name: ev.Name, data: ev.Data}); err != nil {
 			return err
 		}
 	}
@@ -166,7 +170,7 @@ func (l *listener) take(src io.Reader) error {
 
 // problemIn is the error with which a node ends a stream of events, as a *lostError if it may pass.
 func problemIn(data []byte) error {
-	e := FromProblem(&http.Response{StatusCode: http.StatusBadGateway, Header: http.Header{"Content-Type": {ProblemType}}}, data)
+	e := problem.Unmarshal(http.StatusBadGateway, data)
 	if e.Remote = true; e.Code.Retryable() {
 		return &lostError{error: e}
 	}

@@ -102,7 +102,7 @@ func (p *poller) heard(ctx context.Context, ans *answer, held bool) error {
 		return sleep(ctx, p.hurry.next())
 	}
 	p.hurry.over()
-	p.last = idOf([]byte(ans.header.Get(EventIDHeader)), "")
+	p.last = boundedID(ans.header.Get(EventIDHeader))
 	n := notice{id: p.last, media: ans.header.Get("Content-Type"), data: ans.data}
 	if p.r.message.Name == "" {
 		n.name = ans.header.Get(EventNameHeader)

@@ -151,7 +151,7 @@ func (o *observation) tell(n notice) error {
 // promises is the media type of a change or event. The form may have that of the stream instead; and a stream is text.
 func (o *observation) promises() string {
 	media := o.r.form.ResponseType
-	if interact.MediaType(media) == EventsType || interact.IsCBOR(media) && carrier(o.r.form) == sse {
+	if interact.MediaType(media) == eventsType || interact.IsCBOR(media) && carrier(o.r.form) == sse {
 		return interact.JSON
 	}
 	return media

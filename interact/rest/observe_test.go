@@ -183,7 +183,7 @@ func TestObservationsOfOneAgentAreBounded(t *testing.T) {
 func TestObservationsDoNotKeepOthersOut(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Accept") != EventsType {
+		if r.Header.Get("Accept") != eventsType {
 			says("5")(w, r)
 			return
 		}

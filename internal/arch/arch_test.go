@@ -19,7 +19,7 @@ const module = "github.com/lmosd/lmosd"
 // other.
 var rows = [][]string{
 	// Helpers that know no type of lmosd.
-	{"internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/cbor", "internal/netguard", "internal/textmatch", "internal/openai",
+	{"internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/cbor", "internal/netguard", "internal/sse", "internal/textmatch", "internal/openai",
 		"cmd/lmosd/internal/terminal", "testnet/simnet"},
 	{"internal/confusable", "internal/storage", "internal/streamserver"}, // use internal/textmatch, atomicfile, ratelimit
 	{"did"},
@@ -29,7 +29,7 @@ var rows = [][]string{
 	{"td"},
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
 	{"interact", "td/openapi", "td/lmos", "directory/index", "directory/embedding", "directory/directorytest"},
-	{"interact/credentials"},
+	{"interact/credentials", "interact/problem"},
 	// Messages and framing of single protocols, below their bindings and bridges.
 	{"interact/coap/messaging", "interact/ws/frame", "interact/oauth", "bridge/mcp/protocol"},
 	// Carriers of records, the index, the policy, the bindings: one concern each.

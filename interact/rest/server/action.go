@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -347,7 +347,7 @@ func (v *visit) followTask(m *interact.Message) error {
 }
 
 // pauseWith waits, and shows that the stream lives. It reports whether the consumer is there. It ends early with ctx.
-func pauseWith(ctx context.Context, e *rest.EventStream, alive <-chan time.Time, pause time.Duration) bool {
+func pauseWith(ctx context.Context, e *eventStream, alive <-chan time.Time, pause time.Duration) bool {
 	over := time.NewTimer(pause)
 	defer over.Stop()
 	for {
@@ -365,7 +365,7 @@ func pauseWith(ctx context.Context, e *rest.EventStream, alive <-chan time.Time,
 }
 
 // taskLost ends the events of a run that cannot be looked at any more.
-func (v *visit) taskLost(m *interact.Message, e *rest.EventStream, err error) error {
+func (v *visit) taskLost(m *interact.Message, e *eventStream, err error) error {
 	if v.ending.Err() != nil {
 		err = stopping()
 	}
@@ -375,7 +375,7 @@ func (v *visit) taskLost(m *interact.Message, e *rest.EventStream, err error) er
 	case !e.Begun():
 		return v.explained(m, err)
 	}
-	e.Problem(err)
+	problem.Send(e.Writer, err)
 	return nil
 }
 

@@ -17,7 +17,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
+	"github.com/lmosd/lmosd/internal/sse"
 )
 
 // began and ended are when the runs of these tests were asked for and ended.
@@ -111,7 +112,7 @@ func TestTask(t *testing.T) {
 			`"timeRequested":"2026-11-20T10:00:00.123Z","timeEnded":"2026-11-20T10:00:01.123Z"}`},
 		{"failed", func(m *interact.Message) *interact.Message {
 			r := status(m, interact.StatusFailed, "", `{"title":"stuck"}`)
-			r.ContentType = rest.ProblemType
+			r.ContentType = problem.MediaType
 			return r
 		}, `{"status":"failed","href":"/things/house/actions/clean/7","error":{"title":"stuck"},` +
 			`"timeRequested":"2026-11-20T10:00:00.123Z","timeEnded":"2026-11-20T10:00:01.123Z"}`},
@@ -148,7 +149,7 @@ func TestTaskThatNobodyKnows(t *testing.T) {
 		resp, body := send(t, method, w.url+"/actions/clean/7", "")
 		wantProblem(t, resp, body, 404, interact.NoTask)
 	}
-	resp, body := send(t, "GET", w.url+"/actions/clean/7", "", "Accept", rest.EventsType)
+	resp, body := send(t, "GET", w.url+"/actions/clean/7", "", "Accept", sse.MediaType)
 	wantProblem(t, resp, body, 404, interact.NoTask)
 	resp, body = send(t, "POST", w.url+"/actions/clean/7", "{}", "Content-Type", "application/json")
 	wantProblem(t, resp, body, 404, interact.NoTask)
@@ -261,7 +262,7 @@ func TestEventsOfATaskThatIsLost(t *testing.T) {
 	if got := again.nextEvent(); !strings.Contains(got, "LMOS-3030") {
 		t.Errorf("got %q", got)
 	}
-	resp, body := send(t, "GET", w.url+"/actions/clean/7", "", "Accept", rest.EventsType)
+	resp, body := send(t, "GET", w.url+"/actions/clean/7", "", "Accept", sse.MediaType)
 	wantProblem(t, resp, body, 503, interact.ShuttingDown)
 }
 
@@ -273,7 +274,7 @@ func TestActionAsEvents(t *testing.T) {
 		text.ContentType = "text/plain"
 		_ = yield(status(m, interact.StatusPending, "7", ""), nil) && yield(text, nil) && yield(status(m, interact.StatusCompleted, "", `[1]`), nil)
 	})
-	in := w.open(t.Context(), "POST", "/actions/fade", `{"to":1}`, "Accept", rest.EventsType, "Content-Type", jsonType)
+	in := w.open(t.Context(), "POST", "/actions/fade", `{"to":1}`, "Accept", sse.MediaType, "Content-Type", jsonType)
 	for _, want := range []string{
 		`{"status":"pending","href":"/things/house/actions/fade/7","timeRequested":"2026-11-20T10:00:00.123Z"}`,
 		`{"status":"running","output":"half","timeRequested":"2026-11-20T10:00:00.123Z"}`,
@@ -288,12 +289,12 @@ func TestActionAsEvents(t *testing.T) {
 	failing := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		_ = yield(status(m, interact.StatusRunning, "", ""), nil) && yield(nil, interact.Errorf(interact.AgentFailed, "see its log", "it broke"))
 	})
-	in = failing.open(t.Context(), "POST", "/actions/toggle", "", "Accept", rest.EventsType)
+	in = failing.open(t.Context(), "POST", "/actions/toggle", "", "Accept", sse.MediaType)
 	in.nextEvent()
 	if got := in.nextEvent(); !strings.Contains(got, "lmos:problem") || !strings.Contains(got, "it broke") {
 		t.Errorf("got %q", got)
 	}
-	resp, body := send(t, "POST", failing.url+"/actions/fade", `{}`, "Accept", rest.EventsType, "Content-Type", jsonType)
+	resp, body := send(t, "POST", failing.url+"/actions/fade", `{}`, "Accept", sse.MediaType, "Content-Type", jsonType)
 	wantProblem(t, resp, body, 400, interact.Invalid)
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/internal/sse"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -176,7 +177,7 @@ func accepted(h http.Header) (all []mediaRange) {
 func wanted(h http.Header) string {
 	var best mediaRange
 	for _, r := range accepted(h) {
-		if r.quality > best.quality && r.media != rest.EventsType && r.media != rowsType {
+		if r.quality > best.quality && r.media != sse.MediaType && r.media != rowsType {
 			best = r
 		}
 	}
@@ -188,7 +189,7 @@ func wanted(h http.Header) string {
 
 // wantsEvents reports whether the consumer asks for server-sent events. A resource that has both answers with them only to who
 // names them.
-func wantsEvents(r *http.Request) bool { return accepts(r, rest.EventsType) }
+func wantsEvents(r *http.Request) bool { return accepts(r, sse.MediaType) }
 
 // accepts reports whether the consumer names media.
 func accepts(r *http.Request, media string) bool {

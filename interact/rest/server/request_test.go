@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
 )
 
 func TestWanted(t *testing.T) {
@@ -351,7 +351,7 @@ func FuzzServer(f *testing.F) {
 		r.Header.Set("Accept", accept)
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
-		if resp := w.Result(); resp.StatusCode >= 400 && resp.Header.Get("Content-Type") != rest.ProblemType || resp.StatusCode == 500 {
+		if resp := w.Result(); resp.StatusCode >= 400 && resp.Header.Get("Content-Type") != problem.MediaType || resp.StatusCode == 500 {
 			t.Errorf("%s %s: %d %v %s", method, path, resp.StatusCode, resp.Header, w.Body)
 		}
 	})

@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -92,7 +92,7 @@ var defaultPace = pace{hold: 61 * time.Minute, keepAlive: 15 * time.Second, comm
 //	                                              last time that the same was asked for; "expires" in the body says until when
 //	GET DELETE /subscriptions/{id}                200 with the state of a webhook, or why it ended; 204: ends it
 //
-// HEAD works where GET does, and never waits. Every failure is a [rest.Problem], and there are no redirects. Requests are checked
+// HEAD works where GET does, and never waits. Every failure is a problem document, and there are no redirects. Requests are checked
 // against the description before the mesh is asked. A body has at most 4 MiB, and its Content-Type must be one that the
 // affordance takes: JSON, CBOR (RFC 8949) instead of JSON, or what the forms name. The body of an action that is neither JSON
 // nor CBOR, and has no length or more than a MiB, is a stream: it goes on while it comes. The output of an action that comes in
@@ -160,7 +160,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id, below := ThingID(r, "/things/")
 	v := &visit{Server: s, w: w, r: r, ref: id, began: time.Now()}
 	if err := v.serve(below); err != nil {
-		rest.Problem(w, r, err)
+		problem.Write(w, r, err)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/td"
 )
@@ -107,8 +108,8 @@ func send(t *testing.T, method, url, body string, headers ...string) (*http.Resp
 // wantProblem fails unless the answer is a problem with status and code.
 func wantProblem(t *testing.T, resp *http.Response, body string, status int, code interact.Code) *interact.Error {
 	t.Helper()
-	e := rest.FromProblem(resp, []byte(body))
-	if resp.StatusCode != status || resp.Header.Get("Content-Type") != rest.ProblemType || e.Code != code {
+	e := problem.Read(resp, []byte(body))
+	if resp.StatusCode != status || resp.Header.Get("Content-Type") != problem.MediaType || e.Code != code {
 		t.Errorf("got %d %s %s: %s, want %d %s", resp.StatusCode, resp.Header.Get("Content-Type"), e.Code, body,
 			status, code)
 	}
@@ -384,7 +385,7 @@ func TestHandlerErrorsOfTheMesh(t *testing.T) {
 			return nil, &interact.Error{Code: code, Title: "what", Hint: "do", Remote: true}
 		}
 		resp, body := send(t, "POST", base+"/things/thing/actions/toggle", "")
-		if e := wantProblem(t, resp, body, rest.StatusOf(code), code); !e.Remote || e.Title != "what" {
+		if e := wantProblem(t, resp, body, problem.Status(code), code); !e.Remote || e.Title != "what" {
 			t.Errorf("%s: got %+v", code, e)
 		}
 		<-m.asked
@@ -398,7 +399,7 @@ func TestHandlerErrorsOfTheMesh(t *testing.T) {
 			return reply, nil
 		}
 		resp, body := send(t, "POST", base+"/things/thing/actions/toggle", "")
-		wantProblem(t, resp, body, rest.StatusOf(code), code)
+		wantProblem(t, resp, body, problem.Status(code), code)
 		<-m.asked
 	}
 }

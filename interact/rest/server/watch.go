@@ -11,7 +11,9 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/internal/sse"
 )
 
 // What is read ahead of a reader of events. A reader that is behind by so much, for as long as a write may take, is dropped.
@@ -85,7 +87,7 @@ func (v *visit) greet(how string) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Type", interact.JSON)
 	if how == "sse" {
-		h.Set("Content-Type", rest.EventsType)
+		h.Set("Content-Type", sse.MediaType)
 	}
 	v.w.WriteHeader(http.StatusOK)
 }
@@ -140,7 +142,7 @@ func (v *visit) stream(m *interact.Message, f *feed, value func(*interact.Messag
 }
 
 // streamed ends a stream of events, with the reason if there is one. While nothing was sent it can still be a status.
-func (v *visit) streamed(m *interact.Message, e *rest.EventStream, err error) error {
+func (v *visit) streamed(m *interact.Message, e *eventStream, err error) error {
 	switch {
 	case v.r.Context().Err() != nil:
 		return nil
@@ -153,7 +155,7 @@ func (v *visit) streamed(m *interact.Message, e *rest.EventStream, err error) er
 		return v.explained(m, err)
 	}
 	if err != nil {
-		e.Problem(err)
+		problem.Send(e.Writer, err)
 		return nil
 	}
 	_ = e.Begin() // a consumer that is gone needs no end

@@ -14,7 +14,8 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
+	"github.com/lmosd/lmosd/internal/sse"
 )
 
 // untilLeft yields events and then nothing until the consumer goes.
@@ -293,16 +294,16 @@ func TestWatchRefusals(t *testing.T) {
 		status                     int
 		code                       interact.Code
 	}{
-		{"GET", "/properties/serial", "", rest.EventsType, 405, interact.NotAllowed},
+		{"GET", "/properties/serial", "", sse.MediaType, 405, interact.NotAllowed},
 		{"GET", "/properties/serial/observable", "", "", 405, interact.NotAllowed},
-		{"GET", "/properties/sereal", "", rest.EventsType, 404, interact.NoAffordance},
+		{"GET", "/properties/sereal", "", sse.MediaType, 404, interact.NoAffordance},
 		{"GET", "/events/hott", "", "", 404, interact.NoAffordance},
-		{"GET", "/events/hott", "", rest.EventsType, 404, interact.NoAffordance},
+		{"GET", "/events/hott", "", sse.MediaType, 404, interact.NoAffordance},
 		{"PUT", "/events/hot", "", "", 405, interact.NotAllowed},
 		{"POST", "/properties/units/observable", "", "", 405, interact.NotAllowed},
-		{"POST", "/events/bid", `{"item":1}`, rest.EventsType, 400, interact.Invalid},
-		{"POST", "/events/bid", `{`, rest.EventsType, 400, interact.Invalid},
-		{"GET", "/properties/room?n=two", "", rest.EventsType, 400, interact.Invalid},
+		{"POST", "/events/bid", `{"item":1}`, sse.MediaType, 400, interact.Invalid},
+		{"POST", "/events/bid", `{`, sse.MediaType, 400, interact.Invalid},
+		{"GET", "/properties/room?n=two", "", sse.MediaType, 400, interact.Invalid},
 		{"GET", "/things/nobody/events", "", "", 404, interact.NotFound},
 		{"GET", "/events/", "", "", 404, interact.NotFound},
 	} {
@@ -345,7 +346,7 @@ func TestDrain(t *testing.T) {
 	polled := make(chan string)
 	go func() {
 		resp, body := send(t, "GET", quiet.url+"/events/hot", "")
-		polled <- fmt.Sprint(resp.StatusCode, rest.FromProblem(resp, []byte(body)).Code)
+		polled <- fmt.Sprint(resp.StatusCode, problem.Read(resp, []byte(body)).Code)
 	}()
 	receive(t, quiet.asked)
 	w.Drain()
@@ -359,7 +360,7 @@ func TestDrain(t *testing.T) {
 	if got := receive(t, polled); got != "503 LMOS-3030" {
 		t.Errorf("the long poll ended with %s", got)
 	}
-	for _, accept := range []string{rest.EventsType, ""} {
+	for _, accept := range []string{sse.MediaType, ""} {
 		resp, body := send(t, "GET", w.url+"/events/hot", "", "Accept", accept)
 		wantProblem(t, resp, body, 503, interact.ShuttingDown)
 	}
@@ -422,7 +423,7 @@ func TestReaderThatIsTooSlow(t *testing.T) {
 	go func() {
 		defer close(done)
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/things/house/events/hot", nil)
-		r.Header.Set("Accept", rest.EventsType)
+		r.Header.Set("Accept", sse.MediaType)
 		w.ServeHTTP(out, r)
 	}()
 	receive(t, w.left) // the mesh was left, because nobody read

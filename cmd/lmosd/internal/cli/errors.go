@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -193,7 +193,7 @@ func (c *Console) headline(title string, code interact.Code) string {
 
 // problemOf returns e as one line of JSON: the problem of RFC 9457 that the API gives, in an envelope.
 func problemOf(e *interact.Error) []byte {
-	type problem struct {
+	type document struct {
 		Type      string     `json:"type"`
 		Code      string     `json:"code"`
 		Title     string     `json:"title"`
@@ -206,7 +206,7 @@ func problemOf(e *interact.Error) []byte {
 		Exit      int        `json:"exit"`
 		Issues    []td.Issue `json:"validationErrors,omitempty"`
 	}
-	p := problem{Type: "urn:lmosd:error:" + e.Code.Slug(), Code: e.Code.String(), Title: e.Code.Title(), Status: rest.StatusOf(e.Code),
+	p := document{Type: problem.TypePrefix + e.Code.Slug(), Code: e.Code.String(), Title: e.Code.Title(), Status: problem.Status(e.Code),
 		Detail: e.Title, Hint: e.Hint, Retryable: e.Code.Retryable(), Remote: e.Remote, Exit: ExitOf(e.Code), Issues: e.Issues}
 	if p.Detail == "" {
 		p.Detail = p.Title
@@ -215,8 +215,8 @@ func problemOf(e *interact.Error) []byte {
 		p.Cause = e.Err.Error()
 	}
 	line, err := json.Marshal(struct {
-		APIVersion string  `json:"apiVersion"`
-		Error      problem `json:"error"`
+		APIVersion string   `json:"apiVersion"`
+		Error      document `json:"error"`
 	}{api.APIVersion, p})
 	if err != nil {
 		panic(err) // strings, numbers and bools have always a JSON form

@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/problem"
 )
 
 // NewCommand returns `lmosd errors`.
@@ -83,7 +83,7 @@ type errorCode struct {
 }
 
 func entry(c interact.Code) errorCode {
-	return errorCode{Code: c.String(), Slug: c.Slug(), Title: c.Title(), Status: rest.StatusOf(c), Exit: cli.ExitOf(c),
+	return errorCode{Code: c.String(), Slug: c.Slug(), Title: c.Title(), Status: problem.Status(c), Exit: cli.ExitOf(c),
 		Retryable: c.Retryable(), Meaning: explanations[c].meaning, Cure: explanations[c].cure}
 }
 

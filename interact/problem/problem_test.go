@@ -1,4 +1,4 @@
-package rest
+package problem
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 func answerOf(t *testing.T, method string, err error) (*http.Response, []byte) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	Problem(w, httptest.NewRequestWithContext(t.Context(), method, "/x", nil), err)
+	Write(w, httptest.NewRequestWithContext(t.Context(), method, "/x", nil), err)
 	return w.Result(), w.Body.Bytes()
 }
 
@@ -78,12 +78,12 @@ func TestProblemHeaders(t *testing.T) {
 	if got := resp.Header.Get("Retry-After"); got != "3" {
 		t.Errorf("to be tried again after %s, want it rounded up", got)
 	}
-	if e := FromProblem(resp, body); e.RetryAfter != 3*time.Second {
+	if e := Read(resp, body); e.RetryAfter != 3*time.Second {
 		t.Errorf("a client reads that it has to wait %v", e.RetryAfter)
 	}
 	w := httptest.NewRecorder()
 	w.Header().Set("Allow", "GET")
-	Problem(w, httptest.NewRequest("PUT", "/", nil), &interact.Error{Code: interact.NotAllowed})
+	Write(w, httptest.NewRequest("PUT", "/", nil), &interact.Error{Code: interact.NotAllowed})
 	if got := w.Header().Get("Allow"); got != "GET" {
 		t.Errorf("Allow is %q", got)
 	}
@@ -102,19 +102,19 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 		if _, ok := statuses[c]; !ok {
 			t.Errorf("%s has none", c)
 		}
-		if s := StatusOf(c); s < 400 || s > 599 || c.Retryable() && s != 429 && s < 500 {
+		if s := Status(c); s < 400 || s > 599 || c.Retryable() && s != 429 && s < 500 {
 			t.Errorf("%s is %d", c, s)
 		}
 	}
 	if len(statuses) != len(interact.Codes()) {
 		t.Errorf("%d statuses for %d codes", len(statuses), len(interact.Codes()))
 	}
-	if got := StatusOf(9999); got != 500 {
+	if got := Status(9999); got != 500 {
 		t.Errorf("unknown code is %d", got)
 	}
 }
 
-func TestProblemsComeBack(t *testing.T) {
+func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	for _, code := range interact.Codes() {
 		for _, want := range []*interact.Error{
@@ -124,25 +124,25 @@ func TestProblemsComeBack(t *testing.T) {
 		} {
 			resp, body := answerOf(t, "GET", want)
 			if resp.Header.Get("Retry-After") != "" {
-				want.RetryAfter = time.Second // what is told where nothing is known
+				want.RetryAfter = time.Second // the default
 			}
-			if d := cmp.Diff(want, FromProblem(resp, body)); d != "" {
+			if d := cmp.Diff(want, Read(resp, body)); d != "" {
 				t.Errorf("%s: %s", code, d)
 			}
 		}
 	}
 }
 
-func TestIssuesAreToldWhereNothingElseIs(t *testing.T) {
+func TestIssueAsDetail(t *testing.T) {
 	t.Parallel()
 	resp, body := answerOf(t, "POST", &interact.Error{Code: interact.BadTD,
 		Issues: []td.Issue{{Pointer: "/title", Reason: "is needed"}, {}, {}}})
-	if got := FromProblem(resp, body).Title; got != "/title: is needed (and 2 more)" {
+	if got := Read(resp, body).Title; got != "/title: is needed (and 2 more)" {
 		t.Errorf("got %q", got)
 	}
 }
 
-func TestAnswersThatAreNoProblem(t *testing.T) {
+func TestResponsesThatAreNotProblems(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name, contentType, body string
@@ -164,13 +164,13 @@ func TestAnswersThatAreNoProblem(t *testing.T) {
 	}
 	for _, tt := range tests {
 		resp := &http.Response{StatusCode: tt.status, Header: http.Header{"Content-Type": {tt.contentType}}}
-		if got := FromProblem(resp, []byte(tt.body)); got.Code != tt.code || got.Title != tt.title {
+		if got := Read(resp, []byte(tt.body)); got.Code != tt.code || got.Title != tt.title {
 			t.Errorf("%s: got %s %q", tt.name, got.Code, got.Title)
 		}
 	}
 }
 
-func FuzzFromProblem(f *testing.F) {
+func FuzzRead(f *testing.F) {
 	f.Add(404, "application/problem+json",
 		[]byte(`{"type":"urn:lmosd:error:agent-not-found","code":"LMOS-1404","title":"t","detail":"d",
 			"hint":"h","validationErrors":[{"field":"/a","description":"b"}]}`))
@@ -178,7 +178,7 @@ func FuzzFromProblem(f *testing.F) {
 	f.Add(0, "application/json", []byte(`{"validationErrors":[null,{}]}`))
 	f.Add(-1, "", []byte{0xff})
 	f.Fuzz(func(t *testing.T, status int, contentType string, body []byte) {
-		e := FromProblem(&http.Response{StatusCode: status, Header: http.Header{"Content-Type": {contentType}}}, body)
+		e := Read(&http.Response{StatusCode: status, Header: http.Header{"Content-Type": {contentType}}}, body)
 		if _, ok := statuses[e.Code]; !ok {
 			t.Errorf("unknown code %s", e.Code)
 		}

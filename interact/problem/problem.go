@@ -1,4 +1,5 @@
-package rest
+// Package problem encodes errors as problem documents (RFC 9457) and decodes them.
+package problem
 
 import (
 	"encoding/json"
@@ -13,17 +14,25 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// ProblemType is the media type of an error (RFC 9457 §3).
-const ProblemType = "application/problem+json"
+// MediaType is the media type of a problem document (RFC 9457 §3).
+const MediaType = "application/problem+json"
 
-// maxIssues is how many issues of a problem are read.
-const maxIssues = 100
+// EventName is the name of the last event of an event stream that ends with an error; its data is the problem document. It is
+// unlikely to be the name of an affordance, and EventSource dispatches it to a listener of that name, unlike "error".
+const EventName = "lmos:problem"
 
-// typePrefix and a code's slug make the type of a problem.
-const typePrefix = "urn:lmosd:error:"
+// Limits of a received problem.
+const (
+	maxIssues = 100
+	maxText   = 4 << 10  // bytes of a text
+	maxBody   = 64 << 10 // bytes of a body that is not a problem document
+)
 
-// A problem is an error as it travels over HTTP (RFC 9457 §3.1, with the members of lmosd).
-type problem struct {
+// TypePrefix precedes the slug of a code in the type of a problem.
+const TypePrefix = "urn:lmosd:error:"
+
+// A document is an error in its form of RFC 9457 §3.1, with the extension members of lmosd.
+type document struct {
 	Type      string     `json:"type"`
 	Code      string     `json:"code"`
 	Title     string     `json:"title"`
@@ -36,8 +45,7 @@ type problem struct {
 	Issues    []td.Issue `json:"validationErrors,omitempty"`
 }
 
-// statuses is the one table from the catalogue to HTTP (RFC 9110 §15; 499 is nginx's "client closed request", 508 RFC 5842,
-// 507 RFC 4918).
+// statuses maps the error codes to HTTP (RFC 9110 §15; 499 is "client closed request" of nginx, 508 is RFC 5842, 507 is RFC 4918).
 var statuses = map[interact.Code]int{
 	interact.Invalid:         400,
 	interact.Unauthenticated: 401,
@@ -85,7 +93,7 @@ var statuses = map[interact.Code]int{
 	interact.NotReady:        503,
 }
 
-// codes is the way back, for an answer that says no code of its own.
+// codes maps back the status of a response that has no code of lmosd.
 var codes = map[int]interact.Code{
 	400: interact.Invalid,
 	401: interact.Unauthenticated,
@@ -105,21 +113,21 @@ var codes = map[int]interact.Code{
 	508: interact.Loop,
 }
 
-// StatusOf returns the HTTP status of a code; 500 for one that is not in the catalogue.
-func StatusOf(c interact.Code) int {
+// Status returns the HTTP status of a code; 500 for an unknown code.
+func Status(c interact.Code) int {
 	if s, ok := statuses[c]; ok {
 		return s
 	}
 	return http.StatusInternalServerError
 }
 
-// Problem answers r with err as an RFC 9457 problem. What err wraps is for the log of whoever calls, and is not sent. Set
-// Allow on w before, where the error is [interact.NotAllowed].
-func Problem(w http.ResponseWriter, r *http.Request, err error) {
-	p := problemOf(err)
+// Write responds to r with err as a problem document. The errors that err wraps are not sent. For [interact.NotAllowed], the caller
+// sets the header Allow first.
+func Write(w http.ResponseWriter, r *http.Request, err error) {
+	p := documentOf(err)
 	body, _ := json.Marshal(p) // strings, a number and booleans always have a JSON form
 	h := w.Header()
-	h.Set("Content-Type", ProblemType)
+	h.Set("Content-Type", MediaType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -128,45 +136,44 @@ func Problem(w http.ResponseWriter, r *http.Request, err error) {
 	switch p.Status {
 	case http.StatusUnauthorized: // RFC 9110 §11.6.1
 		h.Set("Www-Authenticate", `Bearer realm="lmosd"`)
-	case http.StatusMethodNotAllowed: // RFC 9110 §15.5.6: the field is there, even if it is empty
+	case http.StatusMethodNotAllowed: // RFC 9110 §15.5.6 requires the field, even if it is empty
 		if h.Values("Allow") == nil {
 			h.Set("Allow", "")
 		}
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable: // RFC 9110 §15.6.4
-		h.Set("Retry-After", strconv.Itoa(max(int(math.Ceil(asProblem(err).RetryAfter.Seconds())), 1)))
+		h.Set("Retry-After", strconv.Itoa(max(int(math.Ceil(asError(err).RetryAfter.Seconds())), 1)))
 	}
 	w.WriteHeader(p.Status)
 	if r == nil || r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the consumer is gone; there is nobody to tell
+		_, _ = w.Write(body) // a write fails only if the client disconnected
 	}
 }
 
-// ProblemOf returns err as the document that [Problem] answers with, and its detail: what happened, in a line. That may be empty.
-func ProblemOf(err error) (doc []byte, detail string) {
-	p := problemOf(err)
+// Marshal returns the problem document of err, and its detail, which may be empty.
+func Marshal(err error) (doc []byte, detail string) {
+	p := documentOf(err)
 	doc, _ = json.Marshal(p) // strings, a number and booleans always have a JSON form
 	return doc, p.Detail
 }
 
-// problemOf returns err as it is sent. The cause is not.
-func problemOf(err error) problem {
-	e := asProblem(err)
-	return problem{
-		Type: typePrefix + e.Code.Slug(), Code: e.Code.String(), Title: e.Code.Title(), Status: StatusOf(e.Code),
+func documentOf(err error) document {
+	e := asError(err)
+	return document{
+		Type: TypePrefix + e.Code.Slug(), Code: e.Code.String(), Title: e.Code.Title(), Status: Status(e.Code),
 		Detail: detail(e), Hint: e.Hint, Instance: "urn:uuid:" + interact.NewID(),
 		Retryable: e.Code.Retryable(), Remote: e.Remote, Issues: e.Issues,
 	}
 }
 
-// asProblem is [interact.AsError], with an error even for nil.
-func asProblem(err error) *interact.Error {
+// asError is [interact.AsError] with an error even for nil.
+func asError(err error) *interact.Error {
 	if e := interact.AsError(err); e != nil {
 		return e
 	}
 	return &interact.Error{Code: interact.Internal}
 }
 
-// detail is what happened, in a line. Without a title of its own, an error with issues tells the first.
+// detail is the title of an error, or its first issue if it has no title.
 func detail(e *interact.Error) string {
 	if e.Title != "" || len(e.Issues) == 0 {
 		return e.Title
@@ -181,24 +188,37 @@ func detail(e *interact.Error) string {
 	return text
 }
 
-// FromProblem reads the error of a node's answer: the inverse of [Problem]. A body that is no problem, of a proxy say,
-// gives the code of its status and its text, bounded. The result is never nil; Err is.
-func FromProblem(resp *http.Response, body []byte) *interact.Error {
-	var p problem
-	media := interact.MediaType(resp.Header.Get("Content-Type"))
-	if !td.IsJSON(media) || json.Unmarshal(body, &p) != nil || p.Type+p.Title+p.Detail == "" {
-		text := interact.Clip(interact.Readable(string(body[:min(len(body), maxRefusal)])), maxText)
-		return interact.Errorf(codeOf("", resp.StatusCode),
-			"this answer is none of lmosd's: see what is between here and the node",
-			"%s", strings.TrimSpace(fmt.Sprintf("status %d %s", resp.StatusCode, text)))
+// Read returns the error of an HTTP response: the inverse of [Write]. For a body that is not a problem document, such as that of a
+// proxy, it returns an error of the code of its status with the start of the body. The result is never nil; its Err is.
+func Read(resp *http.Response, body []byte) *interact.Error {
+	if !td.IsJSON(interact.MediaType(resp.Header.Get("Content-Type"))) {
+		return foreign(resp.StatusCode, body)
 	}
-	e := &interact.Error{Code: codeOf(p.Code, resp.StatusCode), Hint: interact.Clip(interact.Readable(p.Hint), maxText), Remote: p.Remote}
+	e := Unmarshal(resp.StatusCode, body)
+	if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16); err == nil && e.Code.Retryable() {
+		e.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	return e
+}
+
+// foreign returns the error of a response that is not a problem document.
+func foreign(status int, body []byte) *interact.Error {
+	text := interact.Clip(interact.Readable(string(body[:min(len(body), maxBody)])), maxText)
+	return interact.Errorf(codeOf("", status), "this answer is none of lmosd's: see what is between here and the node",
+		"%s", strings.TrimSpace(fmt.Sprintf("status %d %s", status, text)))
+}
+
+// Unmarshal returns the error of a problem document that came without a response of its own: in an event, or as the error of a task.
+// The status decides the code of a document without a code of lmosd. The result is never nil.
+func Unmarshal(status int, doc []byte) *interact.Error {
+	var p document
+	if json.Unmarshal(doc, &p) != nil || p.Type+p.Title+p.Detail == "" {
+		return foreign(status, doc)
+	}
+	e := &interact.Error{Code: codeOf(p.Code, status), Hint: interact.Clip(interact.Readable(p.Hint), maxText), Remote: p.Remote}
 	for _, i := range p.Issues[:min(len(p.Issues), maxIssues)] {
 		i.Pointer, i.Reason = interact.Clip(interact.Readable(i.Pointer), maxText), interact.Clip(interact.Readable(i.Reason), maxText)
 		e.Issues = append(e.Issues, i)
-	}
-	if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16); err == nil && e.Code.Retryable() {
-		e.RetryAfter = time.Duration(seconds) * time.Second
 	}
 	if e.Title = interact.Clip(interact.Readable(p.Detail), maxText); e.Title == "" && p.Title != e.Code.Title() {
 		e.Title = interact.Clip(interact.Readable(p.Title), maxText)
@@ -206,7 +226,7 @@ func FromProblem(resp *http.Response, body []byte) *interact.Error {
 	return e
 }
 
-// codeOf reads "LMOS-1404"; a code that is not in the catalogue is that of the status.
+// codeOf parses a code such as "LMOS-1404"; an unknown code is replaced by that of the status.
 func codeOf(text string, status int) interact.Code {
 	if digits, ok := strings.CutPrefix(text, "LMOS-"); ok {
 		n, err := strconv.ParseUint(digits, 10, 16)

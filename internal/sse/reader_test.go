@@ -1,31 +1,28 @@
-package rest
+package sse
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
-
-	"github.com/lmosd/lmosd/interact"
 )
 
 // readEvents reads all events of a stream and writes each as "id|name|data".
-func readEvents(src io.Reader, limit int) (got []string, e *eventReader, err error) {
-	e = newEventReader(src, limit)
+func readEvents(src io.Reader, limit int) (got []string, e *Reader, err error) {
+	e = NewReader(src, limit)
 	for {
-		ev, err := e.next()
+		ev, err := e.Next()
 		if err == io.EOF {
 			return got, e, nil
 		}
 		if err != nil {
 			return got, e, err
 		}
-		got = append(got, fmt.Sprintf("%s|%s|%s", ev.id, ev.name, ev.data))
+		got = append(got, fmt.Sprintf("%s|%s|%s", ev.ID, ev.Name, ev.Data))
 	}
 }
 
@@ -57,7 +54,7 @@ func TestEventStream(t *testing.T) {
 		{"an id alone counts", "id: 5\n\n", nil, "5"},
 		{"half an event is dropped, and its id", "id: 1\ndata: a\n\nid: 2\ndata: b\n", []string{"1||a"}, "1"},
 		{"half a line is dropped", "data: a\n\ndata: b", []string{"||a"}, ""},
-		{"a long id cannot be given back", "id: " + strings.Repeat("x", 257) + "\ndata: a\n\n", []string{"||a"}, ""},
+		{"a long id cannot be given back", "id: " + strings.Repeat("x", 1025) + "\ndata: a\n\n", []string{"||a"}, ""},
 		{"nothing", "", nil, ""},
 		{"only blank lines", "\n\r\n\r\r\n", nil, ""},
 	}
@@ -65,9 +62,9 @@ func TestEventStream(t *testing.T) {
 		for kind, src := range map[string]io.Reader{"at once": strings.NewReader(tt.stream),
 			"byte by byte":   iotest.OneByteReader(strings.NewReader(tt.stream)),
 			"with the error": iotest.DataErrReader(strings.NewReader(tt.stream))} {
-			got, e, err := readEvents(src, 1000)
-			if err != nil || fmt.Sprint(got) != fmt.Sprint(tt.want) || e.id != tt.id {
-				t.Errorf("%s, %s: got %q, id %q, %v, want %q, id %q", tt.name, kind, got, e.id, err, tt.want, tt.id)
+			got, e, err := readEvents(src, 2000)
+			if err != nil || fmt.Sprint(got) != fmt.Sprint(tt.want) || e.ID != tt.id {
+				t.Errorf("%s, %s: got %q, id %q, %v, want %q, id %q", tt.name, kind, got, e.ID, err, tt.want, tt.id)
 			}
 		}
 	}
@@ -94,7 +91,7 @@ func TestEventStreamIsBounded(t *testing.T) {
 	} {
 		src := &endless{part: []byte(part)}
 		_, _, err := readEvents(src, 1<<20)
-		if !errors.Is(err, errLong) {
+		if !errors.Is(err, ErrTooLarge) {
 			t.Errorf("%s: got %v", name, err)
 		}
 		if src.read > 8<<20 {
@@ -127,18 +124,18 @@ func TestEventStreamAtItsLimit(t *testing.T) {
 	if got, _, err := readEvents(strings.NewReader("data: "+line+"\n\n"), 100); err != nil || len(got) != 1 {
 		t.Errorf("a line of the limit: %q, %v", got, err)
 	}
-	if _, _, err := readEvents(strings.NewReader("data: "+line+"x\n\n"), 100); !errors.Is(err, errLong) {
+	if _, _, err := readEvents(strings.NewReader("data: "+line+"x\n\n"), 100); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("a byte more: %v", err)
 	}
 	if got, _, err := readEvents(strings.NewReader("data: "+line+"\ndata: 12345\n\n"), 100); err != nil || len(got) != 1 {
 		t.Errorf("an event of the limit: %q, %v", got, err)
 	}
-	if _, _, err := readEvents(strings.NewReader("data: "+line+"\ndata: 123456\n\n"), 100); !errors.Is(err, errLong) {
+	if _, _, err := readEvents(strings.NewReader("data: "+line+"\ndata: 123456\n\n"), 100); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("a byte more: %v", err)
 	}
 }
 
-// A source that never gives anything must not keep a goroutine busy for ever.
+// A source that returns no bytes and no error must not keep a goroutine busy.
 func TestEventStreamOfNothing(t *testing.T) {
 	t.Parallel()
 	if _, _, err := readEvents(iotest.ErrReader(io.ErrClosedPipe), 100); !errors.Is(err, io.ErrClosedPipe) {
@@ -153,21 +150,21 @@ type lazy struct{}
 
 func (lazy) Read([]byte) (int, error) { return 0, nil }
 
-// A long line must not stay in memory while small ones follow.
+// The memory of a long line is released when shorter lines follow.
 func TestLongLineIsForgotten(t *testing.T) {
 	t.Parallel()
-	e := newEventReader(strings.NewReader("data: "+strings.Repeat("x", 1<<20)+"\n\ndata: 1\n\n"), 2<<20)
+	e := NewReader(strings.NewReader("data: "+strings.Repeat("x", 1<<20)+"\n\ndata: 1\n\n"), 2<<20)
 	for range 2 {
-		if _, err := e.next(); err != nil {
+		if _, err := e.Next(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if cap(e.long) > maxPart {
+	if cap(e.long) > maxLine {
 		t.Errorf("%d bytes are held", cap(e.long))
 	}
 }
 
-// plainly reads a stream as HTML §9.2.6 says, the simple way: all of it at once.
+// plainly is a reference implementation of HTML §9.2.6 that reads the whole stream at once.
 func plainly(stream string) []string {
 	var got []string
 	stream = strings.TrimPrefix(stream, "\xef\xbb\xbf")
@@ -188,7 +185,7 @@ func plainly(stream string) []string {
 			data += value + "\n"
 		case field == "event":
 			name = value
-		case field == "id" && len(value) > maxName:
+		case field == "id" && len(value) > maxID:
 			id = ""
 		case field == "id" && !strings.Contains(value, "\x00"):
 			id = value
@@ -237,42 +234,32 @@ func BenchmarkEventStream(b *testing.B) {
 	b.SetBytes(int64(len(stream)))
 	b.ReportAllocs()
 	for b.Loop() {
-		e := newEventReader(strings.NewReader(stream), MaxBody)
+		e := NewReader(strings.NewReader(stream), 16<<20)
 		for {
-			if _, err := e.next(); err != nil {
+			if _, err := e.Next(); err != nil {
 				break
 			}
 		}
 	}
 }
 
-// Comments are no events, and the last event is the error that it tells.
-func TestReadEvents(t *testing.T) {
+// A partial event is returned only if the caller accepts it.
+func TestPartialEvent(t *testing.T) {
 	t.Parallel()
-	const stream = ": \n\nevent: hot\nid: 1\ndata: 20\ndata: 21\n\ndata: x\n\n"
-	var got []string
-	for e, err := range ReadEvents(strings.NewReader(stream), 100) {
-		got = append(got, fmt.Sprintf("%s %s %s %v", e.Name, e.ID, e.Data, err))
-	}
-	if want := []string{"hot 1 20\n21 <nil>", " 1 x <nil>"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	for range ReadEvents(strings.NewReader(stream), 100) {
-		break
-	}
-	const ended = "event: lmos:problem\ndata: {\"code\":\"LMOS-1411\",\"type\":\"x\"}\n\nevent: after\ndata: \n\n"
-	for _, err := range ReadEvents(strings.NewReader(ended), 100) {
-		if e := interact.AsError(err); e == nil || e.Code != interact.Withdrawn {
-			t.Errorf("got %v", err)
+	for stream, want := range map[string]string{"data: 1\n\ndata: last": "|1|last", "data: 1\n\ndata: 2\n": "|1|2", "data: 1\n\nid: 7": "|1",
+		"data: 1\n\n": "|1", "": ""} {
+		for kind, src := range map[string]io.Reader{"at once": strings.NewReader(stream), "byte by byte": iotest.OneByteReader(strings.NewReader(stream))} {
+			r, got := NewReader(src, 100), ""
+			r.Partial = true
+			for ev, err := range r.all {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got += "|" + string(ev.Data)
+			}
+			if got != want {
+				t.Errorf("%q, %s: got %s, want %s", stream, kind, got, want)
+			}
 		}
-	}
-	n := 0
-	for _, err := range ReadEvents(strings.NewReader(stream), 5) {
-		if n++; err == nil {
-			t.Error("a line that is too long is read")
-		}
-	}
-	if n != 1 {
-		t.Errorf("%d events", n)
 	}
 }

@@ -1,0 +1,105 @@
+// Package sse reads and writes server-sent events (HTML Living Standard §9.2).
+package sse
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// A Writer writes server-sent events (HTML §9.2.5) as the response to a request, each at once.
+type Writer struct {
+	// Plain leaves out the blank line after a comment, which some consumers parse as an event without data.
+	Plain bool
+
+	w       http.ResponseWriter
+	control *http.ResponseController
+	timeout time.Duration
+	begun   bool // the header was sent
+	buf     []byte
+}
+
+// NewWriter responds with events. A write that takes longer than the timeout fails.
+func NewWriter(w http.ResponseWriter, timeout time.Duration) *Writer {
+	return &Writer{w: w, control: http.NewResponseController(w), timeout: timeout}
+}
+
+// Begun reports whether the header was sent; from then on an error can only be reported by an event.
+func (e *Writer) Begun() bool { return e.begun }
+
+// Begin sends the header once, so that the consumer knows that its request was accepted.
+func (e *Writer) Begin() error {
+	if e.begun {
+		return nil
+	}
+	e.begun = true
+	h := e.w.Header()
+	h.Set("Content-Type", MediaType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // proxies buffer slow responses by default
+	h.Set("X-Content-Type-Options", "nosniff")
+	e.w.WriteHeader(http.StatusOK)
+	return e.Comment("")
+}
+
+// Send sends one event. An empty name or id is left out. After an error the consumer is disconnected or too slow.
+func (e *Writer) Send(name, id string, data []byte) error {
+	if err := e.Begin(); err != nil {
+		return err
+	}
+	e.buf = appendEvent(e.buf[:0], name, id, data)
+	return e.flush()
+}
+
+// Comment sends a comment, which consumers ignore: a keep-alive, or text for a developer.
+func (e *Writer) Comment(text string) error {
+	e.buf = append(append(append(e.buf[:0], ": "...), oneLine(text)...), '\n')
+	if !e.Plain {
+		e.buf = append(e.buf, '\n')
+	}
+	return e.flush()
+}
+
+func (e *Writer) flush() error {
+	// A ResponseWriter without deadlines is in-process or a test: it has no slow readers.
+	_ = e.control.SetWriteDeadline(time.Now().Add(e.timeout))
+	if _, err := e.w.Write(e.buf); err != nil {
+		return err
+	}
+	return e.control.Flush()
+}
+
+// End removes the write deadline, so that the connection can be used for the next request.
+func (e *Writer) End() { _ = e.control.SetWriteDeadline(time.Time{}) }
+
+// appendEvent appends an event. Each line of data is a field of its own; line ends in the name become spaces; an id that the format
+// cannot express is left out.
+func appendEvent(dst []byte, name, id string, data []byte) []byte {
+	if name != "" {
+		dst = append(append(append(dst, "event: "...), oneLine(name)...), '\n')
+	}
+	if id != "" && !strings.ContainsAny(id, "\x00\r\n") {
+		dst = append(append(append(dst, "id: "...), id...), '\n')
+	}
+	for {
+		end := bytes.IndexAny(data, "\r\n")
+		if end < 0 {
+			break
+		}
+		dst = append(append(append(dst, "data: "...), data[:end]...), '\n')
+		if data[end] == '\r' && end+1 < len(data) && data[end+1] == '\n' {
+			end++
+		}
+		data = data[end+1:]
+	}
+	return append(append(append(dst, "data: "...), data...), "\n\n"...)
+}
+
+// oneLine replaces the line ends in text by spaces.
+func oneLine(text string) string {
+	if !strings.ContainsAny(text, "\r\n") {
+		return text
+	}
+	return strings.NewReplacer("\r", " ", "\n", " ").Replace(text)
+}
