@@ -116,7 +116,7 @@ type Peers struct {
 	High int `yaml:"high" min:"1" max:"100000"`
 }
 
-// Directory sets the index of the things that the node knows.
+// DirectoryAuth sets the index of the things that the node knows.
 type Directory struct {
 	// The descriptions kept in memory and on disk. More finds more without asking the mesh and costs about 10 kB each. When there are
 	// more, trusted, used and connected ones stay, the others have shares by owner and by the peer that brought them, and the rest is
@@ -193,7 +193,7 @@ type HTTP struct {
 	Hosts []string `yaml:"hosts"`
 	// Who on other hosts may read the directory, its lists, searches, events and TDs, where listen lets them reach it: token
 	// (who has it) or open (everybody). An open directory is announced on the local network if mesh.mdns is on.
-	Directory string `yaml:"directory" values:"token open"`
+	DirectoryAuth string `yaml:"directory_auth" values:"token open"`
 	// The URL under which consumers on other hosts reach the API, if a proxy stands before it: it goes into the forms of the
 	// TDs that this node hands out. Empty takes what the consumer asked.
 	PublicURL string `yaml:"public_url"`
@@ -236,11 +236,11 @@ type Interact struct {
 // Tasks sets the long actions of the agents of this node, which go on when their caller leaves.
 type Tasks struct {
 	// How long such an action may run; then it is cancelled. From 1s to 720h.
-	Run Duration `yaml:"run" min:"1s" max:"720h"`
+	MaxDuration Duration `yaml:"max_duration" min:"1s" max:"720h"`
 	// How long such an action of an untrusted caller may run, and a call of its with a request stream. 0s sets no limit of its own.
-	UntrustedRun Duration `yaml:"untrusted_run" min:"0s" max:"720h"`
+	UntrustedMaxDuration Duration `yaml:"untrusted_max_duration" min:"0s" max:"720h"`
 	// How long its result is kept for whoever asks. Longer needs more memory. From 1s to 720h.
-	Keep Duration `yaml:"keep" min:"1s" max:"720h"`
+	Retention Duration `yaml:"retention" min:"1s" max:"720h"`
 }
 
 // MQTT sets the broker through which MQTT clients reach the things of the mesh.
@@ -266,7 +266,7 @@ type MCP struct {
 type A2A struct {
 	// How often the card of an imported agent is read again. Less finds changes sooner; a card that an agent does not live up to is
 	// read again anyway.
-	Recheck Duration `yaml:"recheck" min:"1s"`
+	CardRefresh Duration `yaml:"card_refresh" min:"1s"`
 	// The https origins, "https://keys.example", whose keys are believed to be those of whoever signed a card that names them. Those
 	// at a card's own site are, too.
 	KeyOrigins []string `yaml:"key_origins"`
@@ -321,11 +321,11 @@ func Default() *Config {
 		Directory: Directory{MaxThings: 10_000, IPv4Range: 24, IPv6Range: 48},
 		Search:    Search{Method: "lexical"},
 		Trust:     Trust{Policy: "open", Allow: []string{}, Deny: []string{}, Rate: TrustRate{PerPeer: 100, Reads: 1000, Burst: 200}},
-		HTTP:      HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, Directory: "token"},
+		HTTP:      HTTP{Listen: "127.0.0.1:4668", Socket: "auto", Auth: "token", Hosts: []string{}, DirectoryAuth: "token"},
 		Interact: Interact{Timeout: Duration(30 * time.Second), UntrustedDeadline: Duration(2 * time.Minute), Concurrency: 256, PerCaller: 64, PerThing: 64, Subscriptions: 256, Credentials: "auto", Validate: true, Direct: "secure",
-			Tasks: Tasks{Run: Duration(time.Hour), UntrustedRun: Duration(10 * time.Minute), Keep: Duration(10 * time.Minute)}},
+			Tasks: Tasks{MaxDuration: Duration(time.Hour), UntrustedMaxDuration: Duration(10 * time.Minute), Retention: Duration(10 * time.Minute)}},
 		MCP:       MCP{Pin: []string{}},
-		A2A:       A2A{Recheck: Duration(time.Minute), KeyOrigins: []string{}},
+		A2A:       A2A{CardRefresh: Duration(time.Minute), KeyOrigins: []string{}},
 		Agents:    []string{},
 		Telemetry: Telemetry{Log: Log{Level: "info", Format: "auto"}, Metrics: true, Traces: Traces{Percent: 100}},
 		Storage:   Storage{Engine: "auto"},

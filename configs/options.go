@@ -32,10 +32,10 @@ func (c *Config) Options() (node.Options, error) {
 			Memory: int64(c.Mesh.Limits.Memory), PerAddress: t.ConnsPerIP, PerAddressRate: t.ConnRate},
 		MaxThings: c.Directory.MaxThings, Ranges: node.Ranges{IPv4: c.Directory.IPv4Range, IPv6: c.Directory.IPv6Range}, Index: c.Directory.Index, Policy: c.rules(), Timeout: time.Duration(c.Interact.Timeout), Credentials: c.CredentialsFile(),
 		HTTP: &node.HTTP{Listen: c.HTTP.Listen, Explicit: c.Explicit("http.listen"), Socket: c.Socket(), NoAuth: c.HTTP.Auth == "none",
-			HideMetrics: !c.Telemetry.Metrics, Hosts: c.HTTP.Hosts, PublicURL: c.HTTP.PublicURL, OpenDirectory: c.HTTP.Directory == "open"},
+			HideMetrics: !c.Telemetry.Metrics, Hosts: c.HTTP.Hosts, PublicURL: c.HTTP.PublicURL, OpenDirectory: c.HTTP.DirectoryAuth == "open"},
 		NoValidation: !c.Interact.Validate, Direct: c.Interact.Direct, MQTT: c.MQTT.Listen, CoAP: c.CoAP.Listen,
 		Search:    node.Search{Method: route.Method(c.Search.Method)},
-		Tasks:     task.Options{MaxRun: time.Duration(c.Interact.Tasks.Run), Keep: time.Duration(c.Interact.Tasks.Keep)},
+		Tasks:     task.Options{MaxRun: time.Duration(c.Interact.Tasks.MaxDuration), Keep: time.Duration(c.Interact.Tasks.Retention)},
 		Telemetry: telemetry.Options{Endpoint: c.Telemetry.Traces.Endpoint, Sample: share(c.Telemetry.Traces.Percent)},
 	}
 	var err error
@@ -86,7 +86,7 @@ func (c *Config) endpoint(key string, e Endpoint) (node.Endpoint, error) {
 func (c *Config) rules() policy.Rules {
 	return policy.Rules{Mode: c.Trust.Policy, Allow: dids(c.Trust.Allow), Deny: dids(c.Trust.Deny),
 		PerPeer: float64(c.Trust.Rate.PerPeer), ReadsPerPeer: float64(c.Trust.Rate.Reads), Burst: c.Trust.Rate.Burst, PerThing: float64(c.Trust.Rate.PerThing), ThingBurst: c.Trust.Rate.Burst,
-		UntrustedDeadline: time.Duration(c.Interact.UntrustedDeadline), UntrustedRun: time.Duration(c.Interact.Tasks.UntrustedRun),
+		UntrustedDeadline: time.Duration(c.Interact.UntrustedDeadline), UntrustedRun: time.Duration(c.Interact.Tasks.UntrustedMaxDuration),
 		Concurrency: c.Interact.Concurrency, ConsumerConcurrency: c.Interact.PerCaller, ThingConcurrency: c.Interact.PerThing,
 		Subscriptions: c.Interact.Subscriptions}
 }

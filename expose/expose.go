@@ -41,21 +41,21 @@ type Spec struct {
 	Capabilities []string
 	// Actions are those of a command; none means one, "run".
 	Actions []string
-	// Chunk is what ends a part of a command's output: each is sent at once. \n, \t, \0 and \\ are what they are in C. Empty sends
+	// Delimiter is what ends a part of a command's output: each is sent at once. \n, \t, \0 and \\ are what they are in C. Empty sends
 	// all at the end.
-	Chunk string
+	Delimiter string
 	// Dir is the folder in which a command runs; empty means the present one.
 	Dir string
 	// Server replaces the server that an OpenAPI document names.
 	Server string
 	// Env are variables of an MCP server's environment, "NAME=value", or "NAME" for that of this process; it has few others.
 	Env []string
-	// Pins is the file that keeps the tools of an MCP server as they were first; empty keeps them in memory. Approve takes those that
+	// Approvals is the file that keeps the tools of an MCP server as they were first; empty keeps them in memory. Approve takes those that
 	// the server has changed since as they are; others are held back.
-	Pins    string
-	Approve bool
-	// Listed tells other nodes of an MCP server that says that its lists are private, too.
-	Listed bool
+	Approvals string
+	Approve   bool
+	// PublishPrivate tells other nodes of an MCP server that says that its lists are private, too.
+	PublishPrivate bool
 }
 
 // An Agent can be offered to the mesh.
@@ -128,10 +128,10 @@ func (s Spec) fits(kind string) error {
 		given bool
 		kinds string
 	}{
-		{"action", len(s.Actions) > 0, "exec"}, {"chunk", s.Chunk != "", "exec"}, {"dir", s.Dir != "", "exec mcp"},
+		{"action", len(s.Actions) > 0, "exec"}, {"delimiter", s.Delimiter != "", "exec"}, {"dir", s.Dir != "", "exec mcp"},
 		{"server", s.Server != "", "openapi http https"},
-		{"env", len(s.Env) > 0, "mcp"}, {"pin", s.Pins != "", "mcp"}, {"approve", s.Approve, "mcp"},
-		{"listed", s.Listed, "mcp"},
+		{"env", len(s.Env) > 0, "mcp"}, {"approvals", s.Approvals != "", "mcp"}, {"approve", s.Approve, "mcp"},
+		{"publish-private", s.PublishPrivate, "mcp"},
 	} {
 		if setting.given && !strings.Contains(setting.kinds, kind) {
 			only, _, _ := strings.Cut(setting.kinds, " ")
@@ -144,7 +144,7 @@ func (s Spec) fits(kind string) error {
 // bridged is an agent of another protocol.
 func bridged(ctx context.Context, s Spec, target string, b bridge.Bridge) (*Agent, error) {
 	a, err := b.Import(ctx, target, bridge.Import{Name: s.Name, Description: s.Description, Capabilities: s.Capabilities, Dir: s.Dir,
-		Env: s.Env, Pins: s.Pins, Approve: s.Approve, PublishPrivate: s.Listed})
+		Env: s.Env, Pins: s.Approvals, Approve: s.Approve, PublishPrivate: s.PublishPrivate})
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func openCommand(s Spec, line string, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	agent, err := command.New(command.Options{Command: line, Dir: s.Dir, Chunk: unescape(s.Chunk), Agent: name, Thing: thing, Log: log})
+	agent, err := command.New(command.Options{Command: line, Dir: s.Dir, Chunk: unescape(s.Delimiter), Agent: name, Thing: thing, Log: log})
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ func TestCommand(t *testing.T) {
 func TestCommandWithoutSettings(t *testing.T) {
 	t.Parallel()
 	script := write(t, "weather.sh", "#!/bin/sh\nprintf one; printf '\\0'; printf two\n", 0o700)
-	a := open(t, Spec{Target: "exec:./weather.sh --fast", Dir: filepath.Dir(script), Chunk: `\0`})
+	a := open(t, Spec{Target: "exec:./weather.sh --fast", Dir: filepath.Dir(script), Delimiter: `\0`})
 	thing := complete(t, a)
 	if thing.Title != "weather" || thing.Actions["run"] == nil || thing.Actions["run"].Forms[0].Href != "lmos:/actions/run" {
 		t.Errorf("the description is %s", thing.Raw)
@@ -246,7 +246,7 @@ func TestWhatCannotBeExposed(t *testing.T) {
 		"a TD with another name":       {Spec{Target: file, Name: "x"}, interact.Usage, "says itself"},
 		"a server of a TD":             {Spec{Target: file, Server: "http://x"}, interact.Usage, "--server is for openapi: only"},
 		"an action of a TD":            {Spec{Target: url + "/td", Actions: []string{"x"}}, interact.Usage, "--action is for exec: only"},
-		"chunks of OpenAPI":            {Spec{Target: "openapi:" + file, Chunk: "x"}, interact.Usage, "--chunk is for exec: only"},
+		"chunks of OpenAPI":            {Spec{Target: "openapi:" + file, Delimiter: "x"}, interact.Usage, "--delimiter is for exec: only"},
 		"a found TD with another name": {Spec{Target: url + "/td", Name: "x"}, interact.Usage, "says itself"},
 		"no OpenAPI":                   {Spec{Target: "openapi:" + file}, interact.BadTD, "is no OpenAPI document that can be exposed"},
 		"no OpenAPI file":              {Spec{Target: "openapi:nothing.yaml"}, interact.Usage, "cannot be read"},

@@ -15,12 +15,12 @@ func Flags(s *Spec, text func(to *string, name, usage string), list func(to *[]s
 	text(&s.Description, "description", "what it does, in a sentence")
 	list(&s.Capabilities, "capability", "`ID` under which others find it; may repeat")
 	list(&s.Actions, "action", "`NAME` of an action of a command, which reads it in $LMOSD_ACTION; may repeat (default: run)")
-	text(&s.Chunk, "chunk", `what ends a part of a command's output, for example '\n': parts are sent at once`)
+	text(&s.Delimiter, "delimiter", `the text that ends a part of a command's output, for example '\n': each part is sent at once`)
 	text(&s.Dir, "dir", "`DIR` in which a command runs")
 	list(&s.Env, "env", "`NAME` or NAME=value of a variable that an MCP server gets beside PATH, HOME and the like; may repeat")
-	text(&s.Pins, "pin", "`FILE` that keeps the tools of an MCP server as they were approved")
+	text(&s.Approvals, "approvals", "`FILE` of the approved tool definitions of an MCP server")
 	flag(&s.Approve, "approve", "take the tools of an MCP server as they are now, also those that it has changed")
-	flag(&s.Listed, "listed", "tell other nodes of an MCP server that says that its lists are private, too")
+	flag(&s.PublishPrivate, "publish-private", "publish an MCP server that declares its lists private")
 	text(&s.Server, "server", "`URL` of the server that an OpenAPI document describes")
 }
 

@@ -15,7 +15,7 @@ func TestParseLine(t *testing.T) {
 	for line, want := range map[string]Spec{
 		"exec:./weather.sh --name weather":                            {Target: "exec:./weather.sh", Name: "weather"},
 		"--name=weather exec:./weather.sh -description 'Says it.'":    {Target: "exec:./weather.sh", Name: "weather", Description: "Says it."},
-		`'exec:./weather.sh --fast "x y"' --chunk '\n'`:               {Target: `exec:./weather.sh --fast "x y"`, Chunk: `\n`},
+		`'exec:./weather.sh --fast "x y"' --delimiter '\n'`:           {Target: `exec:./weather.sh --fast "x y"`, Delimiter: `\n`},
 		"exec:cat --capability a --action x --capability b":           {Target: "exec:cat", Capabilities: []string{"a", "b"}, Actions: []string{"x"}},
 		"openapi:pets.yaml\n  --server http://127.0.0.1:9 --dir \"\"": {Target: "openapi:pets.yaml", Server: "http://127.0.0.1:9"},
 		`lamp\ one.td.json`: {Target: "lamp one.td.json"},

@@ -125,7 +125,7 @@ func (u *user) play(ctx context.Context, s scenario) error {
 		return err
 	}
 	b := mcp.New(mcp.Options{Credentials: secrets, Show: browse, ClientID: clientDocument, Log: logger()})
-	x, err := expose.Open(ctx, expose.Spec{Target: "mcp:" + s.server, Name: name, Listed: true}, []bridge.Bridge{b}, logger())
+	x, err := expose.Open(ctx, expose.Spec{Target: "mcp:" + s.server, Name: name, PublishPrivate: true}, []bridge.Bridge{b}, logger())
 	if err != nil {
 		return err
 	}

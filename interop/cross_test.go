@@ -59,7 +59,7 @@ func newCrossing(t *testing.T) *crossing {
 		"everything": "mcp:node node_modules/@modelcontextprotocol/server-everything/dist/index.js"} {
 		s := expose.Spec{Target: target, Name: name}
 		if strings.HasPrefix(target, "exec:") {
-			s.Actions, s.Chunk = []string{"shout"}, map[string]string{"slow": `\n`}[name]
+			s.Actions, s.Delimiter = []string{"shout"}, map[string]string{"slow": `\n`}[name]
 		}
 		x, err := expose.Open(t.Context(), s, bridges, logger())
 		if err != nil {

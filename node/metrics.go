@@ -4,7 +4,7 @@ import "github.com/lmosd/lmosd/gateway"
 
 // counters are what the parts of the node counted, for /metrics. Labels have few values: never a peer, a DID or a thing.
 func (n *Node) counters() []gateway.Counter {
-	g, d, k, s, r, h := n.gossip.Stats(), n.dir.Stats(), n.dht.Stats(), n.streams.Stats(), n.sync.Stats(), n.rumours.Stats()
+	g, d, k, s, r, h := n.gossip.Stats(), n.dir.Stats(), n.dht.Stats(), n.streams.Stats(), n.sync.Stats(), n.suspicion.Stats()
 	cs := []gateway.Counter{
 		{Name: "gossip_messages_total", Label: "result", Value: "published", Count: float64(g.Published)},
 		{Name: "gossip_messages_total", Label: "result", Value: "delivered", Count: float64(g.Delivered)},

@@ -87,7 +87,7 @@ type Node struct {
 	coap        *coap.Server // nil without Options.CoAP
 	dht         *dht.DHT
 	sync        *reconcile.Reconciler
-	rumours     *suspicion.Rumours
+	suspicion   *suspicion.Detector
 	gossip      *pubsub.PubSub
 	dir         *directory.Directory
 	looks       *looks
@@ -304,7 +304,7 @@ func (n *Node) openMesh() (err error) {
 		Missed: func(p peer.ID) {
 			if id, err := did.FromPeer([]byte(p)); err == nil {
 				if n.refusal(id) == nil {
-					n.rumours.Suspect(id)
+					n.suspicion.Suspect(id)
 				}
 			}
 		},
@@ -352,12 +352,12 @@ func (n *Node) openMesh() (err error) {
 	}
 	n.onClose(n.sync.Close)
 
-	n.rumours, err = suspicion.New(n.host, suspicion.Options{Network: n.opts.Network, Expects: n.dir.Expects, Try: n.try,
+	n.suspicion, err = suspicion.New(n.host, suspicion.Options{Network: n.opts.Network, Expects: n.dir.Expects, Try: n.try,
 		Gone: func(id did.DID) { n.reached(id, false) }, Admits: n.policy.Admits, Log: n.log})
 	if err != nil {
 		return fmt.Errorf("open rumours: %w", err)
 	}
-	n.onClose(n.rumours.Close)
+	n.onClose(n.suspicion.Close)
 
 	// Spans come before Trace: a trace that begins here begins with its span, which says whether it is recorded.
 	n.mesh = interact.Chain(interact.Router(finder{n}), interact.Spans(n.tracer, "mesh"), interact.Trace(n.opts.Timeout), interact.Timed(total),

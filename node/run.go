@@ -20,7 +20,7 @@ func (n *Node) Run(ctx context.Context) error {
 	defer stop()
 	g, work := errgroup.WithContext(base)
 	for _, run := range []func(context.Context) error{
-		n.dht.Run, n.gossip.Run, n.sync.Run, n.rumours.Run, n.dir.Run, n.streams.Run, n.hub.Run, n.tasks.Run, n.runDoors,
+		n.dht.Run, n.gossip.Run, n.sync.Run, n.suspicion.Run, n.dir.Run, n.streams.Run, n.hub.Run, n.tasks.Run, n.runDoors,
 		n.publisher.Run, n.watchPeers, n.seeds.run(n.host), n.runMDNS, n.runLocal,
 		n.awaitRoom,
 	} {

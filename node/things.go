@@ -231,5 +231,5 @@ func (n *Node) lost(id did.DID) {
 	if p, err := id.Peer(); err == nil {
 		n.dht.Forget(peer.ID(p))
 	}
-	n.rumours.Tell(id)
+	n.suspicion.Report(id)
 }

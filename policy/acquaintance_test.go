@@ -88,7 +88,7 @@ func TestUntrustedDeadline(t *testing.T) {
 			"longer":         {interact.Message{From: who(alice)}, time.Hour, time.Second, "interact.untrusted_deadline"},
 			"none":           {interact.Message{From: who(alice)}, 0, time.Second, "interact.untrusted_deadline"},
 			"shorter":        {interact.Message{From: who(alice)}, time.Millisecond, time.Millisecond, ""},
-			"request stream": {interact.Message{From: who(alice), Chunks: chunks}, 0, time.Minute, "interact.tasks.untrusted_run"},
+			"request stream": {interact.Message{From: who(alice), Chunks: chunks}, 0, time.Minute, "interact.tasks.untrusted_max_duration"},
 			"unproven":       {interact.Message{From: did.Consumer(did.Unproven, "")}, time.Hour, time.Second, "interact.untrusted_deadline"},
 			"trust.allow":    {interact.Message{From: who(bob)}, time.Hour, time.Hour, ""},
 			"this machine":   {interact.Message{From: who(local)}, time.Hour, time.Hour, ""},
@@ -108,7 +108,7 @@ func TestUntrustedDeadline(t *testing.T) {
 				t.Errorf("%s: the agent has %v, and the caller hears after %v: %v (%s)", name, deadline.Sub(now), time.Since(now), e, e.Hint)
 			}
 		}
-		if most, key := p.Bound(&interact.Message{From: who(alice)}); most != time.Minute || key != "interact.tasks.untrusted_run" {
+		if most, key := p.Bound(&interact.Message{From: who(alice)}); most != time.Minute || key != "interact.tasks.untrusted_max_duration" {
 			t.Errorf("a long action may run %v, by %s", most, key)
 		}
 		if most, _ := p.Bound(&interact.Message{From: who(bob)}); most != 0 {

@@ -38,7 +38,7 @@ func (p *Policy) Bound(m *interact.Message) (most time.Duration, key string) {
 // The keys that bound the time of an untrusted caller.
 const (
 	untrustedDeadline = "interact.untrusted_deadline"
-	untrustedRun      = "interact.tasks.untrusted_run"
+	untrustedRun      = "interact.tasks.untrusted_max_duration"
 )
 
 // Limit refuses messages beyond a caller's rate, with code RateLimited. Interactions beyond the numbers that may run at once wait for

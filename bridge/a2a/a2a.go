@@ -42,8 +42,8 @@ type Options struct {
 	// KeyOrigins are trusted origins of key sets, "https://keys.example", for cards that name one ("jku"), in addition to the origin
 	// of the card.
 	KeyOrigins []string
-	// Recheck is the interval at which cards of imported agents are fetched again; 0 means 1 min.
-	Recheck time.Duration
+	// CardRefresh is the interval at which cards of imported agents are fetched again; 0 means 1 min.
+	CardRefresh time.Duration
 	// Executor and Push configure the tasks of Things, and the webhooks.
 	Executor executor.Options
 	Push     push.Options
@@ -55,7 +55,7 @@ type Bridge struct{ o Options }
 
 // New returns the bridge.
 func New(o Options) *Bridge {
-	o.Log, o.Recheck = cmp.Or(o.Log, slog.New(slog.DiscardHandler)), cmp.Or(max(o.Recheck, 0), defaultRecheck)
+	o.Log, o.CardRefresh = cmp.Or(o.Log, slog.New(slog.DiscardHandler)), cmp.Or(max(o.CardRefresh, 0), defaultRecheck)
 	o.Executor.Log, o.Push.Log = cmp.Or(o.Executor.Log, o.Log), cmp.Or(o.Push.Log, o.Log)
 	return &Bridge{o}
 }

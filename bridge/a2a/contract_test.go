@@ -34,7 +34,7 @@ func TestContract(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bridgetest.Run(t, bridgetest.Kit{
 				Bridge: func(testing.TB) bridge.Bridge {
-					return New(Options{Recheck: 10 * time.Millisecond, Executor: executor.Options{MaxBytes: protocol.MaxMessage}})
+					return New(Options{CardRefresh: 10 * time.Millisecond, Executor: executor.Options{MaxBytes: protocol.MaxMessage}})
 				},
 				Start:    func(t testing.TB, s *bridgetest.Script) *bridgetest.Foreign { return startActor(t, s, binding) },
 				Target:   func(url string) string { return url },

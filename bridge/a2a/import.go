@@ -214,7 +214,7 @@ func (i *imported) warnings() (all []string) {
 // be fetched, or has an invalid signature, changes nothing.
 func (i *imported) changes(ctx context.Context) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		for next := time.NewTimer(i.o.Recheck); ; next.Reset(i.o.Recheck) {
+		for next := time.NewTimer(i.o.CardRefresh); ; next.Reset(i.o.CardRefresh) {
 			read := time.Now()
 			select {
 			case <-ctx.Done():

@@ -63,7 +63,7 @@ func TestRecheck(t *testing.T) {
 		}
 		f := &inside{card: describe("one"), tag: `"1"`}
 		target, _ := url.Parse("https://f.example")
-		i := newImported(New(Options{Recheck: 10 * time.Minute}).o, target, "https://f.example", bridge.Import{})
+		i := newImported(New(Options{CardRefresh: 10 * time.Minute}).o, target, "https://f.example", bridge.Import{})
 		i.client.Transport = f
 		if _, err := i.load(t.Context()); err != nil {
 			t.Fatal(err)

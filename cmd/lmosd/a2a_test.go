@@ -66,7 +66,7 @@ func TestCardsThatChange(t *testing.T) {
 	})
 	agent.Start()
 	defer agent.Close()
-	n := x.node("n", "--agents", "a2a:"+agent.URL+" --name changing", "--a2a.recheck", "1s")
+	n := x.node("n", "--agents", "a2a:"+agent.URL+" --name changing", "--a2a.card_refresh", "1s")
 	x = x.at(n)
 	eventually(t, "the agent is there", func() bool { return strings.Contains(x.lmosd("show", "changing").out, "one") })
 	skill.Store("two")

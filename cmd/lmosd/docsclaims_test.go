@@ -72,7 +72,7 @@ var claims = []claim{
 	{"docs/operations.md", "more than 5 minutes off the median of three or more peers", "node/clock.go", "skewBad    = 5 * time.Minute"},
 	{"docs/operations.md", "else within 5 minutes", "directory/probe.go", "probeLast    = 5 * time.Minute"},
 	{"docs/operations.md", "asked again for 20 seconds", "telemetry/telemetry.go", "patience      = 20 * time.Second"},
-	{"docs/interop.md", "every `a2a.recheck` (1 min)", "", "a2a.recheck: 1m"},
+	{"docs/interop.md", "every `a2a.card_refresh` (1 min)", "", "a2a.card_refresh: 1m"},
 	{"docs/interop.md", "an hour after they have ended, 2,000 at most", "bridge/a2a/executor/executor.go", "cmp.Or(o.Keep, time.Hour)"},
 	{"docs/interop.md", "2,000 at most; one caller may have 100 that run", "bridge/a2a/executor/executor.go", "cmp.Or(o.MaxTasks, 2000), cmp.Or(o.MaxRunning, 100)"},
 	{"docs/interop.md", "20,000 contexts", "bridge/owners.go", "const maxOwners = 20_000"},

@@ -45,7 +45,7 @@ func newExposeCommand(a *app) *cobra.Command {
 			"they are first; those that it changes later are held back until --approve. An A2A agent joins the mesh as it is.",
 		Example: `  lmosd expose exec:./weather.sh --name weather --capability urn:example:weather
   lmosd expose 'exec:tr a-z A-Z' --name upper --action shout
-  lmosd expose 'exec:tail -n 3 -f log.txt' --name log --chunk '\n'
+  lmosd expose 'exec:tail -n 3 -f log.txt' --name log --delimiter '\n'
   lmosd expose a2a:https://agent.example --name helper
   lmosd expose openapi:pets.yaml --server http://127.0.0.1:8080
   lmosd expose http://127.0.0.1:8080`,
@@ -107,7 +107,7 @@ func (a *app) imports() (credentials.Store, a2a.Options, error) {
 
 // imported is how A2A agents are imported.
 func imported(c *configs.Config) a2a.Options {
-	return a2a.Options{KeyOrigins: c.A2A.KeyOrigins, Recheck: time.Duration(c.A2A.Recheck)}
+	return a2a.Options{KeyOrigins: c.A2A.KeyOrigins, CardRefresh: time.Duration(c.A2A.CardRefresh)}
 }
 
 // ownLogger tells of what goes wrong in this command; with -v, of all.
@@ -268,8 +268,8 @@ func (a *app) offerAgents(ctx context.Context, n *node.Node, c *configs.Config, 
 	for i, line := range c.Agents {
 		s, err := expose.ParseLine(line)
 		var name string
-		if s.Pins == "" && c.Node.DataDir != "" && strings.HasPrefix(s.Target, "mcp:") {
-			s.Pins = pinsOf(c.Node.DataDir, s)
+		if s.Approvals == "" && c.Node.DataDir != "" && strings.HasPrefix(s.Target, "mcp:") {
+			s.Approvals = pinsOf(c.Node.DataDir, s)
 		}
 		if err == nil {
 			name, err = set.offer(ctx, life, n, s, log)
@@ -290,7 +290,7 @@ func (a *app) offerAgents(ctx context.Context, n *node.Node, c *configs.Config, 
 // pinsOf is where the approved tools of an agent of the configuration are.
 func pinsOf(dir string, s expose.Spec) string {
 	sum := sha256.Sum256([]byte(s.Target + "\x00" + s.Name))
-	return filepath.Join(dir, "pins", hex.EncodeToString(sum[:8])+".json")
+	return filepath.Join(dir, "approvals", hex.EncodeToString(sum[:8])+".json")
 }
 
 func (set *agentSet) offer(ctx, life context.Context, n *node.Node, s expose.Spec, log *slog.Logger) (name string, err error) {

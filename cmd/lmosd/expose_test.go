@@ -72,7 +72,7 @@ func TestExposedOutputComesInParts(t *testing.T) {
 	a := x.node("a")
 	b := x.node("b", "--mesh.bootstrap", a.P2P[0])
 	body := "echo one; while [ ! -e '" + filepath.Join(x.home, "go-on") + "' ]; do sleep 0.05; done; echo two"
-	x.at(a).exposed(x.script("count.sh", body), "--name", "counter", "--chunk", `\n`)
+	x.at(a).exposed(x.script("count.sh", body), "--name", "counter", "--delimiter", `\n`)
 	eventually(t, "the other node finds it", func() bool { return x.at(b).lmosd("show", "counter").code == 0 })
 	call := x.at(b).start("call", "counter", "run", "--stream")
 	call.prints("one\n")
@@ -303,12 +303,12 @@ func TestWrongAgentsOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	for line, says := range map[string]string{
-		"exec:./nothing.sh":       "there is no nothing.sh",
-		"exec:cat --fast":         "this is no target with flags: exec:cat --fast",
-		"nothing.td.json":         "the file nothing.td.json cannot be read",
-		"exec:cat --name 'a":      "a quote is not closed",
-		"mcp:./server":            "./server: not found",
-		"exec:cat --chunk x -d y": "flag provided but not defined: -d",
+		"exec:./nothing.sh":           "there is no nothing.sh",
+		"exec:cat --fast":             "this is no target with flags: exec:cat --fast",
+		"nothing.td.json":             "the file nothing.td.json cannot be read",
+		"exec:cat --name 'a":          "a quote is not closed",
+		"mcp:./server":                "./server: not found",
+		"exec:cat --delimiter x -d y": "flag provided but not defined: -d",
 	} {
 		config := x.file("lmosd.yaml", "agents: [\"exec:cat --name first\", \""+line+"\"]\n")
 		said := x.fails(cli.ExitUsage, "run", "--profile", "test", "--data-dir", filepath.Join(x.home, "n"), "-c", config)

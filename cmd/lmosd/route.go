@@ -35,7 +35,7 @@ func newRouteCommand(a *app) *cobra.Command {
 			"fits. Without endpoints words are compared; a node that has some (search.embeddings, search.model) can compare\n" +
 			"meanings, ask a language model, or both.",
 		Example: `  lmosd route "show my bill"
-  lmosd route why is my invoice so high --among 'organisation:"Example Corp"'
+  lmosd route why is my invoice so high --filter 'organisation:"Example Corp"'
   lmosd route "cancel my contract" --method hybrid -o json
   lmosd call "$(lmosd route 'how is the weather' -o name --exit-status)" getWeather question=Rain?`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadOnly, "lmosd find, lmosd call"),
@@ -44,7 +44,7 @@ func newRouteCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.method, "method", "", "`METHOD`: "+strings.Join(routeMethods, ", ")+" (default that of the node)")
-	flags.StringVar(&f.among, "among", "", "a `QUESTION` as of lmosd find: which may be picked; all: tools too (default all agents)")
+	flags.StringVar(&f.among, "filter", "", "a `QUERY` as of lmosd find that selects the candidates; all: tools too (default all agents)")
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long to wait")
 	flags.BoolVar(&f.exitStatus, "exit-status", false, "exit 4 if no agent fits")
 	return cmd
@@ -59,7 +59,7 @@ func (a *app) runRoute(ctx context.Context, f routeFlags, words []string) error 
 		return cli.Usage("for example --timeout 10s", "--timeout must be longer than nothing")
 	}
 	if _, err := td.ParseQuery(f.among, td.Query{}); err != nil {
-		return cli.Usage("for example --among type:agent", "--among cannot be read: %v", err)
+		return cli.Usage("for example --filter type:agent", "--filter cannot be read: %v", err)
 	}
 	client, err := a.client()
 	if err != nil {

@@ -330,7 +330,7 @@ func TestTooMuchOutput(t *testing.T) {
 	a := newAgent(t, Options{Command: "echo $$ >&2; exec cat /dev/zero", MaxOutput: 100_000, Grace: time.Minute})
 	e := fails(t, a, invoke(""))
 	if e.Code != interact.TooLarge || e.Remote || !e.Begun || !strings.Contains(e.Title, "100000 bytes") ||
-		!strings.Contains(e.Hint, "--chunk") {
+		!strings.Contains(e.Hint, "--delimiter") {
 		t.Errorf("got %+v", e)
 	}
 	exact := newAgent(t, Options{Command: "head -c 1000 /dev/zero | tr '\\0' x", MaxOutput: 1000})

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -81,7 +80,7 @@ func (c Store) GrantsFile() string {
 	if c.file == nil || c.file.path == "" {
 		return ""
 	}
-	return strings.TrimSuffix(c.file.path, ".json") + ".granted.json"
+	return filepath.Join(filepath.Dir(c.file.path), "oauth-tokens.json")
 }
 
 // AllGrants returns what is kept, by things, the latest first. The error is an [*interact.Error]: ConfigFile, ConfigInvalid or

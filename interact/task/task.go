@@ -123,7 +123,7 @@ func (o *Options) bound(m *interact.Message) (most time.Duration, key string) {
 			return most, key
 		}
 	}
-	return o.MaxRun, "interact.tasks.run"
+	return o.MaxRun, "interact.tasks.max_duration"
 }
 
 // run asks the agent, to the end.

@@ -264,7 +264,7 @@ func TestMaxRun(t *testing.T) {
 		time.Sleep(time.Second)
 		<-c.done
 		e := interact.AsError(c.err)
-		if e.Code != interact.Timeout || !strings.Contains(e.Title, "1m0s") || !strings.Contains(e.Hint, "interact.tasks.run") {
+		if e.Code != interact.Timeout || !strings.Contains(e.Title, "1m0s") || !strings.Contains(e.Hint, "interact.tasks.max_duration") {
 			t.Errorf("got %v, want Timeout that names the limit", c.err)
 		}
 		if got := queried(t, thing); !strings.HasPrefix(got, "failed:") || !strings.Contains(got, `"code":"LMOS-1504"`) {
@@ -276,7 +276,7 @@ func TestMaxRun(t *testing.T) {
 // TestBound: who is not trusted has less than MaxRun, and is told by which key.
 func TestBound(t *testing.T) {
 	limit := func(m *interact.Message) (time.Duration, string) {
-		return 10 * time.Second, "interact.tasks.untrusted_run"
+		return 10 * time.Second, "interact.tasks.untrusted_max_duration"
 	}
 	bubble(t, Options{MaxRun: time.Minute, Bound: limit}, func(t *testing.T, _ *Runner, a *agent, thing interact.Thing) {
 		c := begin(t, thing, detached, func(m *interact.Message) { m.Deadline = time.Now().Add(time.Hour) })
@@ -285,7 +285,7 @@ func TestBound(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		<-c.done
-		if e := interact.AsError(c.err); e.Code != interact.Timeout || !strings.Contains(e.Hint, "interact.tasks.untrusted_run") {
+		if e := interact.AsError(c.err); e.Code != interact.Timeout || !strings.Contains(e.Hint, "interact.tasks.untrusted_max_duration") {
 			t.Errorf("got %v, want Timeout that names the key", c.err)
 		}
 	})

@@ -44,7 +44,7 @@ func several(t testing.TB, n int) (hosts []did.DID) {
 
 // A node of a test: the part of a directory that rumours ask for, and what its network reaches.
 type node struct {
-	*Rumours
+	*Detector
 	host host.Host
 	run  func()
 	// heard is closed by the first dial, if it is set.
@@ -93,7 +93,7 @@ func (n *node) lost(host did.DID) {
 	delete(n.listed, host)
 	n.mu.Unlock()
 	if news {
-		n.Tell(host)
+		n.Report(host)
 	}
 }
 
@@ -142,7 +142,7 @@ func newNode(t *testing.T, h host.Host, change ...func(*Options)) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Rumours = r
+	n.Detector = r
 	ctx, cancel := context.WithCancel(context.Background())
 	var g sync.WaitGroup
 	n.run = sync.OnceFunc(func() {

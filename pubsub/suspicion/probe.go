@@ -40,7 +40,7 @@ func (s *story) over(now time.Time) bool {
 }
 
 // storyLocked returns the story of a host, one of at most so many; nil if there is no room for one more.
-func (r *Rumours) storyLocked(host did.DID, most int, now time.Time) *story {
+func (r *Detector) storyLocked(host did.DID, most int, now time.Time) *story {
 	s := r.stories[host]
 	if s != nil {
 		return s
@@ -62,7 +62,7 @@ func (r *Rumours) storyLocked(host did.DID, most int, now time.Time) *story {
 }
 
 // hear notes what a peer says: what concerns this node is to be checked.
-func (r *Rumours) hear(from peer.ID, hosts []did.DID, now time.Time) {
+func (r *Detector) hear(from peer.ID, hosts []did.DID, now time.Time) {
 	r.counts.heard.Add(uint64(len(hosts)))
 	for _, host := range hosts {
 		r.note(from, host, now)
@@ -70,7 +70,7 @@ func (r *Rumours) hear(from peer.ID, hosts []did.DID, now time.Time) {
 }
 
 // note has a host tried if it concerns this node. from may be empty.
-func (r *Rumours) note(from peer.ID, host did.DID, now time.Time) {
+func (r *Detector) note(from peer.ID, host did.DID, now time.Time) {
 	concerns := r.concerns(host)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *story) heard(from peer.ID) {
 }
 
 // concerns reports whether a host should be tried: its things are listed as reachable, and there is no connection that would tell.
-func (r *Rumours) concerns(host did.DID) bool {
+func (r *Detector) concerns(host did.DID) bool {
 	raw, err := host.Peer()
 	if err != nil || peer.ID(raw) == r.host.ID() {
 		return false
@@ -111,7 +111,7 @@ func (r *Rumours) concerns(host did.DID) bool {
 }
 
 // check tries the hosts that are due, until ctx ends.
-func (r *Rumours) check(ctx context.Context) {
+func (r *Detector) check(ctx context.Context) {
 	var g sync.WaitGroup
 	defer g.Wait()
 	places := make(chan struct{}, triesAtOnce)
@@ -142,7 +142,7 @@ func (r *Rumours) check(ctx context.Context) {
 }
 
 // next returns a host that is due to be tried, and marks it; or how long none is.
-func (r *Rumours) next(now time.Time) (host did.DID, wait time.Duration) {
+func (r *Detector) next(now time.Time) (host did.DID, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	first := now.Add(tryPause)
@@ -160,7 +160,7 @@ func (r *Rumours) next(now time.Time) (host did.DID, wait time.Duration) {
 }
 
 // try sees for itself whether a host is gone.
-func (r *Rumours) try(ctx context.Context, host did.DID) {
+func (r *Detector) try(ctx context.Context, host did.DID) {
 	if !r.concerns(host) { // It did when that was heard.
 		r.settle(host, false)
 		return
@@ -187,7 +187,7 @@ func (r *Rumours) try(ctx context.Context, host did.DID) {
 }
 
 // settle ends the check of a host, and returns who told of it. They are remembered if the peers are to be told: all but them.
-func (r *Rumours) settle(host did.DID, tried bool) (by []peer.ID) {
+func (r *Detector) settle(host did.DID, tried bool) (by []peer.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.stories[host]
@@ -203,7 +203,7 @@ func (r *Rumours) settle(host did.DID, tried bool) (by []peer.ID) {
 }
 
 // doubt takes credit from those who told of a host that is there. What else they alone have told is dropped when none is left.
-func (r *Rumours) doubt(by []peer.ID, host did.DID) {
+func (r *Detector) doubt(by []peer.ID, host did.DID) {
 	for _, p := range by {
 		if !r.peers.doubt(p, time.Now()) {
 			continue

@@ -16,13 +16,13 @@ const (
 	maxServing = 256 // at once: when many hosts fail, all peers report them at once
 )
 
-func (r *Rumours) newServer() *streamserver.Server {
+func (r *Detector) newServer() *streamserver.Server {
 	return streamserver.New(streamserver.Options{Service: service, Total: maxServing, PerPeer: maxServing, Deadline: sendTime,
 		Admit: r.admit, Done: r.done, Log: r.log})
 }
 
 // handle receives one message and notes what it reports.
-func (r *Rumours) handle(st network.Stream) {
+func (r *Detector) handle(st network.Stream) {
 	r.server.Serve(st, func(st network.Stream) error {
 		body, release, err := streamserver.ReadAll(st, st.Scope(), maxMessage)
 		if err != nil {
@@ -39,7 +39,7 @@ func (r *Rumours) handle(st network.Stream) {
 	})
 }
 
-func (r *Rumours) admit(c network.Conn) network.StreamErrorCode {
+func (r *Detector) admit(c network.Conn) network.StreamErrorCode {
 	switch p := c.RemotePeer(); {
 	case !r.admits(p):
 		return network.StreamGated
@@ -49,7 +49,7 @@ func (r *Rumours) admit(c network.Conn) network.StreamErrorCode {
 	return network.StreamNoError
 }
 
-func (r *Rumours) done(p peer.ID, err error) {
+func (r *Detector) done(p peer.ID, err error) {
 	switch {
 	case err == nil:
 		return
@@ -64,7 +64,7 @@ func (r *Rumours) done(p peer.ID, err error) {
 
 // Close refuses new messages, ends those that are read, and returns when the last has ended. It is called after Run has returned, and
 // before the host is closed.
-func (r *Rumours) Close() error {
+func (r *Detector) Close() error {
 	r.host.RemoveStreamHandler(r.proto)
 	r.server.Close()
 	return nil

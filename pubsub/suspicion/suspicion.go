@@ -39,7 +39,7 @@ const (
 	meetTime    = 10 * time.Minute // a peer that was told what is gone is told again after it, when it comes again
 )
 
-// Options configure [Rumours].
+// Options configure [Detector].
 type Options struct {
 	// Network is the name of the mesh, part of the protocol id. Empty means "main".
 	Network string
@@ -49,7 +49,7 @@ type Options struct {
 	// Try dials host once and reports whether it was reached. The error says why that cannot be known from here. It must return
 	// soon after ctx ends, which is after 3 s at most. Up to 32 are tried at once. It is required.
 	Try func(ctx context.Context, host did.DID) (reached bool, err error)
-	// Gone is told of each host that was tried in vain. It is what calls Tell, if that is news. It is required.
+	// Gone is told of each host that was tried in vain. It is what calls Report, if that is news. It is required.
 	Gone func(host did.DID)
 	// Admits says to whom rumours are told, and whose are heard; an error means no. It must not block. Nil admits everyone.
 	Admits func(did.DID) error
@@ -60,8 +60,8 @@ type Options struct {
 // Protocol returns the id of the protocol of a network, for the limits of the resource manager.
 func Protocol(network string) protocol.ID { return protocol.ID("/lmos/" + network + "/gone/1") }
 
-// Rumours are this node's part in spreading what is gone. Their methods are safe for concurrent use.
-type Rumours struct {
+// Detector are this node's part in spreading what is gone. Their methods are safe for concurrent use.
+type Detector struct {
 	o      Options
 	host   host.Host
 	proto  protocol.ID
@@ -95,9 +95,9 @@ type counts struct {
 	told, unsent, heard, checked, right, wrong, refused, in, out, panics atomic.Uint64
 }
 
-// New hears rumours from now on. [Rumours.Run] checks and tells them. Call it before h dials, so that the first handshake names the
+// New hears rumours from now on. [Detector.Run] checks and tells them. Call it before h dials, so that the first handshake names the
 // protocol; call Close before h is closed.
-func New(h host.Host, o Options) (*Rumours, error) {
+func New(h host.Host, o Options) (*Detector, error) {
 	if o.Network == "" {
 		o.Network = "main"
 	}
@@ -110,7 +110,7 @@ func New(h host.Host, o Options) (*Rumours, error) {
 	if o.Expects == nil || o.Try == nil || o.Gone == nil {
 		return nil, errors.New("rumour: Expects, Try and Gone are required")
 	}
-	r := &Rumours{o: o, host: h, proto: Protocol(o.Network), log: o.Log, news: make(chan struct{}, 1), due: make(chan struct{}, 1),
+	r := &Detector{o: o, host: h, proto: Protocol(o.Network), log: o.Log, news: make(chan struct{}, 1), due: make(chan struct{}, 1),
 		stories: map[did.DID]*story{}}
 	r.server = r.newServer()
 	h.SetStreamHandler(r.proto, r.handle)
@@ -118,7 +118,7 @@ func New(h host.Host, o Options) (*Rumours, error) {
 }
 
 // Run checks what was heard and tells what is gone, until ctx ends. It returns nil after its last goroutine has.
-func (r *Rumours) Run(ctx context.Context) error {
+func (r *Detector) Run(ctx context.Context) error {
 	var g sync.WaitGroup
 	g.Go(func() { r.check(ctx) })
 	r.tell(ctx)
@@ -126,9 +126,9 @@ func (r *Rumours) Run(ctx context.Context) error {
 	return nil
 }
 
-// Tell has the peers told that host could not be reached, by [Rumours.Run] and within a second. Call it once for each time that a
+// Report has the peers told that host could not be reached, by [Detector.Run] and within a second. Call it once for each time that a
 // host is found to be gone. It does not block.
-func (r *Rumours) Tell(host did.DID) {
+func (r *Detector) Report(host did.DID) {
 	if _, err := host.Key(); err != nil {
 		return // It is no node.
 	}
@@ -142,11 +142,11 @@ func (r *Rumours) Tell(host did.DID) {
 
 // Suspect has host tried within a second, as if a peer had told of it: it did not answer, and that may have other reasons. It does
 // not block.
-func (r *Rumours) Suspect(host did.DID) { r.note("", host, time.Now()) }
+func (r *Detector) Suspect(host did.DID) { r.note("", host, time.Now()) }
 
 // Meet tells a new peer which hosts are gone: it has not heard what was said before it came. A peer that was told so within ten
 // minutes is not told again. More than 64 hosts are cut. It takes 3 s at most.
-func (r *Rumours) Meet(ctx context.Context, p peer.ID, gone []did.DID) {
+func (r *Detector) Meet(ctx context.Context, p peer.ID, gone []did.DID) {
 	if len(gone) == 0 || r.host.Network().Connectedness(p) == network.NotConnected || !r.listens(p) || !r.peers.meets(p, time.Now()) {
 		return
 	}
@@ -154,7 +154,7 @@ func (r *Rumours) Meet(ctx context.Context, p peer.ID, gone []did.DID) {
 }
 
 // tell sends what there is to tell, until ctx ends.
-func (r *Rumours) tell(ctx context.Context) {
+func (r *Detector) tell(ctx context.Context) {
 	var g sync.WaitGroup
 	defer g.Wait()
 	places := make(chan struct{}, sendsAtOnce)
@@ -193,7 +193,7 @@ func (r *Rumours) tell(ctx context.Context) {
 type batch map[did.DID][]peer.ID
 
 // gather takes what is to be told, as much as fits into a message.
-func (r *Rumours) gather() batch {
+func (r *Detector) gather() batch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := batch{}
@@ -223,7 +223,7 @@ func (b batch) without(p peer.ID) []did.DID {
 }
 
 // listeners returns the connected peers that hear rumours, in no order.
-func (r *Rumours) listeners() []peer.ID {
+func (r *Detector) listeners() []peer.ID {
 	var ps []peer.ID
 	for _, p := range r.host.Network().Peers() {
 		if r.listens(p) {
@@ -234,19 +234,19 @@ func (r *Rumours) listeners() []peer.ID {
 	return ps
 }
 
-func (r *Rumours) listens(p peer.ID) bool {
+func (r *Detector) listens(p peer.ID) bool {
 	ids, err := r.host.Peerstore().SupportsProtocols(p, r.proto)
 	return err == nil && len(ids) > 0 && r.admits(p)
 }
 
 // admits says whether rumours are told to p, and heard from it.
-func (r *Rumours) admits(p peer.ID) bool {
+func (r *Detector) admits(p peer.ID) bool {
 	id, err := did.FromPeer([]byte(p))
 	return err == nil && r.o.Admits(id) == nil
 }
 
 // send sends one message. That it does not get out is no reason to try again: others tell it too.
-func (r *Rumours) send(ctx context.Context, p peer.ID, gone []did.DID) {
+func (r *Detector) send(ctx context.Context, p peer.ID, gone []did.DID) {
 	n, err := r.write(ctx, p, gone)
 	if err != nil {
 		r.counts.unsent.Add(1)
@@ -257,7 +257,7 @@ func (r *Rumours) send(ctx context.Context, p peer.ID, gone []did.DID) {
 	r.counts.out.Add(uint64(n))
 }
 
-func (r *Rumours) write(ctx context.Context, p peer.ID, gone []did.DID) (int, error) {
+func (r *Detector) write(ctx context.Context, p peer.ID, gone []did.DID) (int, error) {
 	body, err := encode(gone)
 	if err != nil {
 		return 0, err
@@ -279,7 +279,7 @@ func (r *Rumours) write(ctx context.Context, p peer.ID, gone []did.DID) (int, er
 }
 
 // Stats returns what r has done so far.
-func (r *Rumours) Stats() Stats {
+func (r *Detector) Stats() Stats {
 	c := &r.counts
 	return Stats{Told: c.told.Load(), Unsent: c.unsent.Load(), Heard: c.heard.Load(), Checked: c.checked.Load(), True: c.right.Load(),
 		False: c.wrong.Load(), Refused: c.refused.Load(), BytesIn: c.in.Load(), BytesOut: c.out.Load(), Panics: c.panics.Load()}

@@ -358,9 +358,9 @@ func TestMemoryIsBounded(t *testing.T) {
 			t.Errorf("%d stories of %d narrators, %d peers", got, len(n.stories[hosts[0]].by), len(n.peers.all))
 		}
 		for _, h := range hosts {
-			n.Tell(h)
+			n.Report(h)
 		}
-		n.Tell("did:web:example.com") // has no key
+		n.Report("did:web:example.com") // has no key
 		if got := len(n.stories); got != maxStories {
 			t.Errorf("%d stories, want %d", got, maxStories)
 		}
@@ -373,7 +373,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			s.check = time.Time{}
 		}
 		n.mu.Unlock()
-		n.Tell(gone(t, maxStories+100))
+		n.Report(gone(t, maxStories+100))
 		rest(2 * meetTime)
 		n.peers.may(peerOf(t, 5000), time.Now())
 		if len(n.stories) != 1 || len(n.peers.all) != 1 {
