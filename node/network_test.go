@@ -160,7 +160,7 @@ func TestNetworksDoNotCallEachOther(t *testing.T) {
 		if !slices.Contains(spoken, protocol.ID("/lmos/"+other.opts.Network+"/interact/1")) {
 			t.Errorf("node %d does not speak its own network's protocol: %v", 1-i, spoken)
 		}
-		ids := []protocol.ID{"/lmos/interact/1", "/lmos/sync/1", "/lmos/gone/1", "/lmos/records/1"}
+		ids := []protocol.ID{"/lmos/interact/1", "/lmos/sync/1", "/lmos/suspicion/1", "/lmos/records/1"}
 		for _, id := range n.host.Mux().Protocols() {
 			if strings.HasPrefix(string(id), "/lmos/") {
 				ids = append(ids, id)

@@ -352,10 +352,10 @@ func (n *Node) openMesh() (err error) {
 	}
 	n.onClose(n.sync.Close)
 
-	n.suspicion, err = suspicion.New(n.host, suspicion.Options{Network: n.opts.Network, Expects: n.dir.Expects, Try: n.try,
-		Gone: func(id did.DID) { n.reached(id, false) }, Admits: n.policy.Admits, Log: n.log})
+	n.suspicion, err = suspicion.New(n.host, suspicion.Options{Network: n.opts.Network, Tracks: n.dir.Expects, Probe: n.try,
+		OnFailed: func(id did.DID) { n.reached(id, false) }, Admits: n.policy.Admits, Log: n.log})
 	if err != nil {
-		return fmt.Errorf("open rumours: %w", err)
+		return fmt.Errorf("open failure detection: %w", err)
 	}
 	n.onClose(n.suspicion.Close)
 

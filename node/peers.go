@@ -81,7 +81,7 @@ func (n *Node) greet(ctx context.Context, p peer.ID) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(goneIn):
-		n.suspicion.Meet(ctx, p, n.dir.Down(goneMax))
+		n.suspicion.SyncPeer(ctx, p, n.dir.Down(goneMax))
 	}
 }
 

@@ -363,7 +363,7 @@ func TestAHostThatDiesIsKnownToAll(t *testing.T) {
 		if c, asked := tally.Coverage(), near.dht.Stats().Asked-before; asked != 0 || c.Unreachable != 1 {
 			t.Errorf("a search asks %d, with coverage %+v; want one counted as unreachable, and nobody waiting for it", asked, c)
 		}
-		if a, b := near.suspicion.Stats(), far.suspicion.Stats(); a.Told != 1 || b.True != 1 || b.Told != 0 {
+		if a, b := near.suspicion.Stats(), far.suspicion.Stats(); a.Sent != 1 || b.Confirmed != 1 || b.Sent != 0 {
 			t.Errorf("%+v, %+v; want it told once, tried once", a, b)
 		}
 		connect(t, late, near)
@@ -416,7 +416,7 @@ func TestANodeThatIsCutOffComesBack(t *testing.T) {
 		if up := lists(cut, true); len(up) != len(refs) {
 			t.Errorf("six seconds after it is back it lists %v as reachable, want %v", up, refs)
 		}
-		if st := cut.suspicion.Stats(); st.Told != 0 {
+		if st := cut.suspicion.Stats(); st.Sent != 0 {
 			t.Errorf("it told %+v", st)
 		}
 	})

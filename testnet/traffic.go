@@ -27,7 +27,7 @@ const (
 	uses
 )
 
-var useNames = [uses]string{"gossip", "DHT", "questions", "states", "sync", "rumours", "others"}
+var useNames = [uses]string{"gossip", "DHT", "questions", "states", "sync", "suspicion", "others"}
 
 func useOf(p protocol.ID) use {
 	for u, part := range map[use]string{forGossip: "/meshsub/", forDHT: "/kad/", forQuestions: "/records/", forSync: "/sync/", forRumours: "/gone/"} {

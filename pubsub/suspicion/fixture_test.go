@@ -32,45 +32,45 @@ func key(t testing.TB, n int) *keystore.Key {
 	return k
 }
 
-// gone is the nth host of which rumours tell.
-func gone(t testing.TB, n int) did.DID { return key(t, 10_000+n).DID() }
+// failedHost is the nth reported host.
+func failedHost(t testing.TB, n int) did.DID { return key(t, 10_000+n).DID() }
 
 func several(t testing.TB, n int) (hosts []did.DID) {
 	for i := range n {
-		hosts = append(hosts, gone(t, i))
+		hosts = append(hosts, failedHost(t, i))
 	}
 	return hosts
 }
 
-// A node of a test: the part of a directory that rumours ask for, and what its network reaches.
+// A node is a Detector with a simulated directory, and the hosts that its network reaches.
 type node struct {
 	*Detector
 	host host.Host
 	run  func()
-	// heard is closed by the first dial, if it is set.
-	heard chan struct{}
+	// onDial is closed by the first dial, if it is set.
+	onDial chan struct{}
 
 	mu      sync.Mutex
-	alive   map[did.DID]bool // that can be reached from here
-	unknown bool             // nothing can be known
+	alive   map[did.DID]bool // reachable from this node
+	unknown bool             // dials give no result
 	slow    time.Duration    // of each dial
-	listed  map[did.DID]bool // that count as up here
-	tried   map[did.DID]int
+	listed  map[did.DID]bool // up in the directory of this node
+	dialed  map[did.DID]int
 	now     int // dials
 	most    int // at once
 }
 
-func (n *node) expects(host did.DID) bool {
+func (n *node) tracks(host did.DID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.listed[host]
 }
 
-func (n *node) try(ctx context.Context, host did.DID) (bool, error) {
+func (n *node) dial(ctx context.Context, host did.DID) (bool, error) {
 	n.mu.Lock()
-	if n.tried[host]++; n.heard != nil {
-		close(n.heard)
-		n.heard = nil
+	if n.dialed[host]++; n.onDial != nil {
+		close(n.onDial)
+		n.onDial = nil
 	}
 	n.now++
 	n.most = max(n.most, n.now)
@@ -86,7 +86,7 @@ func (n *node) try(ctx context.Context, host did.DID) (bool, error) {
 	return n.alive[host], nil
 }
 
-// lost is what a directory does: it tells what is news.
+// lost marks a host as down, and reports it if it was up.
 func (n *node) lost(host did.DID) {
 	n.mu.Lock()
 	news := n.listed[host]
@@ -97,7 +97,7 @@ func (n *node) lost(host did.DID) {
 	}
 }
 
-// list makes hosts count as up, and living if they can be reached from here.
+// list marks hosts as up; living says whether they can be reached.
 func (n *node) list(living bool, hosts ...did.DID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -106,33 +106,33 @@ func (n *node) list(living bool, hosts ...did.DID) {
 	}
 }
 
-// dies makes a host that can be reached no more from here.
+// dies makes a host unreachable.
 func (n *node) dies(host did.DID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.alive, host)
 }
 
-// dials returns how often hosts were tried.
+// dials returns the number of dials.
 func (n *node) dials() (all int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, c := range n.tried {
+	for _, c := range n.dialed {
 		all += c
 	}
 	return all
 }
 
-// serves returns how many messages are being heard.
+// serves returns the number of messages being received.
 func (n *node) serves() int { return n.server.Serving() }
 
 func (n *node) options() Options {
-	return Options{Network: "test", Expects: n.expects, Try: n.try, Gone: n.lost}
+	return Options{Network: "test", Tracks: n.tracks, Probe: n.dial, OnFailed: n.lost}
 }
 
 func newNode(t *testing.T, h host.Host, change ...func(*Options)) *node {
 	t.Helper()
-	n := &node{host: h, alive: map[did.DID]bool{}, listed: map[did.DID]bool{}, tried: map[did.DID]int{}}
+	n := &node{host: h, alive: map[did.DID]bool{}, listed: map[did.DID]bool{}, dialed: map[did.DID]int{}}
 	o := n.options()
 	o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	for _, f := range change {
@@ -185,7 +185,7 @@ func simulate(t *testing.T, f func(t *testing.T, s *sim)) {
 	})
 }
 
-// bare adds a host that knows nothing of the protocol.
+// bare adds a host without the protocol.
 func (s *sim) bare() host.Host {
 	s.t.Helper()
 	s.hosts++
@@ -226,7 +226,7 @@ func (s *sim) connect(a, b host.Host) {
 	time.Sleep(100 * time.Millisecond) // the handshake names the protocols
 }
 
-// say sends bytes as a message of a bare host, and waits until they were heard or refused.
+// say sends bytes as a message of a bare host, and waits until they were processed or rejected.
 func (s *sim) say(from host.Host, to *node, body []byte) {
 	s.t.Helper()
 	st, err := from.NewStream(s.t.Context(), to.host.ID(), Protocol("test"))
@@ -240,7 +240,7 @@ func (s *sim) say(from host.Host, to *node, body []byte) {
 	synctest.Wait()
 }
 
-// rest waits, and until all is quiet.
+// rest waits for the given time, and then until all goroutines are idle.
 func rest(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

@@ -20,27 +20,27 @@ func TestRealHosts(t *testing.T) {
 			defer cancel()
 			a, b, hosts := realNode(t, 100*i+1, addr), realNode(t, 100*i+2, addr), several(t, maxHosts)
 			heard := make(chan struct{})
-			b.heard = heard
+			b.onDial = heard
 			b.run()
 			a.list(false, hosts...)
 			b.list(false, hosts...)
 			if err := a.host.Connect(ctx, peer.AddrInfo{ID: b.host.ID(), Addrs: b.host.Addrs()}); err != nil {
 				t.Fatal(err)
 			}
-			for !a.listens(b.host.ID()) { // until the handshake has named the protocols
+			for !a.supports(b.host.ID()) { // until the handshake has named the protocols
 				select {
 				case <-ctx.Done():
 					t.Fatal("the handshake does not name the protocol")
 				case <-time.After(time.Millisecond):
 				}
 			}
-			a.Meet(ctx, b.host.ID(), hosts)
+			a.SyncPeer(ctx, b.host.ID(), hosts)
 			select {
 			case <-ctx.Done():
 				t.Fatalf("not heard: %+v, %+v", a.Stats(), b.Stats())
 			case <-heard:
 			}
-			if x, y := a.Stats(), b.Stats(); x.Told != 1 || x.BytesOut != y.BytesIn || y.Heard != maxHosts || y.Refused != 0 {
+			if x, y := a.Stats(), b.Stats(); x.Sent != 1 || x.BytesOut != y.BytesIn || y.Received != maxHosts || y.Rejected != 0 {
 				t.Errorf("%+v, %+v", x, y)
 			}
 		})

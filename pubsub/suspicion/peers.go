@@ -9,47 +9,47 @@ import (
 	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
-// What peers may do.
+// Limits of peers.
 const (
-	maxCredit = 8                      // false rumours within lieTime, more than true ones
-	lieTime   = 10 * time.Minute       // that nothing is heard from a peer without credit
-	eachTime  = 500 * time.Millisecond // between messages of one peer, on average; no more than tellPause
-	maxBurst  = 32                     // messages at once
-	maxKnown  = 1024                   // peers that are remembered
+	maxPenalties = 8                      // false reports more than true ones within banTime; then the peer is banned
+	banTime      = 10 * time.Minute       // of a ban
+	eachTime     = 500 * time.Millisecond // between messages of one peer on average; at most sendPause
+	maxBurst     = 32                     // messages at once
+	maxPeers     = 1024                   // peers with a score
 )
 
 // messageLimit is the rate of the messages of one peer.
 var messageLimit = ratelimit.Every(maxBurst, eachTime)
 
-// peers remembers what peers told. It is safe for concurrent use; the zero value is ready.
+// peers holds the scores of peers. It is safe for concurrent use; the zero value is ready.
 type peers struct {
 	mu  sync.Mutex
-	all map[peer.ID]*standing // owned by mu
+	all map[peer.ID]*score // owned by mu
 }
 
-// A standing is what is remembered of one peer.
-type standing struct {
-	spent int              // credit that false rumours took
-	last  time.Time        // when the last one did
-	shun  time.Time        // until when nothing is heard
-	rate  ratelimit.Bucket // of its messages
-	met   time.Time        // when it was told what is gone
+// A score is the state of one peer.
+type score struct {
+	penalties   int       // false reports, less true ones
+	penalizedAt time.Time // the last false report
+	bannedUntil time.Time // messages are rejected until then
+	messages    ratelimit.Bucket
+	syncedAt    time.Time // the last SyncPeer
 }
 
-// idle reports whether nothing would be lost if s were forgotten.
-func (s *standing) idle(now time.Time) bool {
-	return now.Sub(s.last) >= lieTime && !now.Before(s.shun) && s.rate.IsFull(now) && now.Sub(s.met) >= meetTime
+// idle reports whether s is the same as a new score.
+func (s *score) idle(now time.Time) bool {
+	return now.Sub(s.penalizedAt) >= banTime && !now.Before(s.bannedUntil) && s.messages.IsFull(now) && now.Sub(s.syncedAt) >= syncPause
 }
 
-// ofLocked returns the standing of a peer. If there are too many, those that matter no more go, and then any.
-func (p *peers) ofLocked(id peer.ID, now time.Time) *standing {
+// scoreLocked returns the score of a peer. With maxPeers scores it removes idle ones first, then arbitrary ones.
+func (p *peers) scoreLocked(id peer.ID, now time.Time) *score {
 	if s := p.all[id]; s != nil {
 		return s
 	}
 	if p.all == nil {
-		p.all = map[peer.ID]*standing{}
+		p.all = map[peer.ID]*score{}
 	}
-	if len(p.all) >= maxKnown {
+	if len(p.all) >= maxPeers {
 		for old, s := range p.all {
 			if s.idle(now) {
 				delete(p.all, old)
@@ -57,66 +57,66 @@ func (p *peers) ofLocked(id peer.ID, now time.Time) *standing {
 		}
 	}
 	for old := range p.all {
-		if len(p.all) < maxKnown {
+		if len(p.all) < maxPeers {
 			break
 		}
 		delete(p.all, old)
 	}
-	s := &standing{}
+	s := &score{}
 	p.all[id] = s
 	return s
 }
 
-// may reports whether a message of a peer is heard, and counts it.
-func (p *peers) may(id peer.ID, now time.Time) bool {
+// allow counts a message of a peer and reports whether to process it.
+func (p *peers) allow(id peer.ID, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.ofLocked(id, now)
-	return !now.Before(s.shun) && s.rate.Take(messageLimit, 1, now)
+	s := p.scoreLocked(id, now)
+	return !now.Before(s.bannedUntil) && s.messages.Take(messageLimit, 1, now)
 }
 
-// trust gives credit back to those who told the truth.
-func (p *peers) trust(ids []peer.ID) {
+// reward removes one penalty of each peer, for a true report.
+func (p *peers) reward(ids []peer.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, id := range ids {
-		if s := p.all[id]; s != nil && s.spent > 0 {
-			s.spent--
+		if s := p.all[id]; s != nil && s.penalties > 0 {
+			s.penalties--
 		}
 	}
 }
 
-// doubt takes credit from a peer, and reports whether none is left: then it is not listened to for a while.
-func (p *peers) doubt(id peer.ID, now time.Time) bool {
+// penalize adds a penalty for a false report and returns true if the peer is now banned.
+func (p *peers) penalize(id peer.ID, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.ofLocked(id, now)
-	if now.Sub(s.last) >= lieTime {
-		s.spent = 0
+	s := p.scoreLocked(id, now)
+	if now.Sub(s.penalizedAt) >= banTime {
+		s.penalties = 0
 	}
-	s.last = now
-	if s.spent++; s.spent < maxCredit {
+	s.penalizedAt = now
+	if s.penalties++; s.penalties < maxPenalties {
 		return false
 	}
-	s.spent, s.shun = 0, now.Add(lieTime)
+	s.penalties, s.bannedUntil = 0, now.Add(banTime)
 	return true
 }
 
-// shun does not listen to a peer for a while.
-func (p *peers) shun(id peer.ID, now time.Time) {
+// ban rejects the messages of a peer for banTime.
+func (p *peers) ban(id peer.ID, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ofLocked(id, now).shun = now.Add(lieTime)
+	p.scoreLocked(id, now).bannedUntil = now.Add(banTime)
 }
 
-// meets reports whether a peer is to be told what is gone, and notes that it is.
-func (p *peers) meets(id peer.ID, now time.Time) bool {
+// syncDue reports whether SyncPeer should send to a peer, and records that it does.
+func (p *peers) syncDue(id peer.ID, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.ofLocked(id, now)
-	if now.Sub(s.met) < meetTime {
+	s := p.scoreLocked(id, now)
+	if now.Sub(s.syncedAt) < syncPause {
 		return false
 	}
-	s.met = now
+	s.syncedAt = now
 	return true
 }

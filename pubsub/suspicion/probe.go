@@ -13,119 +13,119 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// Bounds of checking.
+// Limits of probing.
 const (
-	maxWait      = time.Second     // before a check, at random: a mesh that hears at once does not dial at once
-	tryTime      = 3 * time.Second // of one check
-	triesAtOnce  = 32
-	tryPause     = time.Minute  // between checks of one host, whatever is heard
-	maxHeard     = 1024         // hosts of which something was heard, and is to be checked or was within tryPause
-	maxStories   = 2 * maxHeard // together with those that this node found gone itself
-	maxNarrators = 128          // of one story
-	sweepPause   = time.Second  // between looks for what can be forgotten
+	probeJitter  = time.Second     // random wait before a probe, so that the nodes of a mesh do not dial at the same time
+	probeTimeout = 3 * time.Second // per probe
+	maxProbes    = 32
+	probePause   = time.Minute     // minimum between probes of one host
+	maxReported  = 1024            // hosts that peers reported and that are to be probed or were within probePause
+	maxSuspects  = 2 * maxReported // with those that this node reports itself
+	maxReporters = 128             // of one host
+	sweepPause   = time.Second     // between removals of expired suspects
 )
 
-// A story is what is said of one host.
-type story struct {
-	by       []peer.ID // who told it, since it was checked or told
-	tell     bool      // the peers are to be told
-	check    time.Time // when to try the host; zero: not
-	checking bool
-	checked  time.Time // when it was tried last
+// A suspect is a host that was reported, by a peer or by this node.
+type suspect struct {
+	reporters []peer.ID // since the last probe or report
+	report    bool      // to be sent to the peers
+	probeAt   time.Time // when to probe; zero: never
+	probing   bool
+	probedAt  time.Time // the last probe
 }
 
-// over reports whether nothing would be lost if s were forgotten.
-func (s *story) over(now time.Time) bool {
-	return !s.tell && !s.checking && s.check.IsZero() && now.Sub(s.checked) >= tryPause
+// expired reports whether s is the same as a new suspect.
+func (s *suspect) expired(now time.Time) bool {
+	return !s.report && !s.probing && s.probeAt.IsZero() && now.Sub(s.probedAt) >= probePause
 }
 
-// storyLocked returns the story of a host, one of at most so many; nil if there is no room for one more.
-func (r *Detector) storyLocked(host did.DID, most int, now time.Time) *story {
-	s := r.stories[host]
+// suspectLocked returns the suspect of a host, or nil if there are limit others.
+func (d *Detector) suspectLocked(host did.DID, limit int, now time.Time) *suspect {
+	s := d.suspects[host]
 	if s != nil {
 		return s
 	}
-	if len(r.stories) >= most && now.Sub(r.swept) >= sweepPause {
-		r.swept = now
-		for h, old := range r.stories {
-			if old.over(now) {
-				delete(r.stories, h)
+	if len(d.suspects) >= limit && now.Sub(d.swept) >= sweepPause {
+		d.swept = now
+		for h, old := range d.suspects {
+			if old.expired(now) {
+				delete(d.suspects, h)
 			}
 		}
 	}
-	if len(r.stories) >= most {
+	if len(d.suspects) >= limit {
 		return nil
 	}
-	s = &story{}
-	r.stories[host] = s
+	s = &suspect{}
+	d.suspects[host] = s
 	return s
 }
 
-// hear notes what a peer says: what concerns this node is to be checked.
-func (r *Detector) hear(from peer.ID, hosts []did.DID, now time.Time) {
-	r.counts.heard.Add(uint64(len(hosts)))
+// receive processes the report of a peer.
+func (d *Detector) receive(from peer.ID, hosts []did.DID, now time.Time) {
+	d.counts.received.Add(uint64(len(hosts)))
 	for _, host := range hosts {
-		r.note(from, host, now)
+		d.add(from, host, now)
 	}
 }
 
-// note has a host tried if it concerns this node. from may be empty.
-func (r *Detector) note(from peer.ID, host did.DID, now time.Time) {
-	concerns := r.concerns(host)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := r.stories[host]
+// add queues a probe of a host if this node must probe it. from is the reporter, or empty.
+func (d *Detector) add(from peer.ID, host did.DID, now time.Time) {
+	concerns := d.mustProbe(host)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.suspects[host]
 	if s == nil && concerns {
-		s = r.storyLocked(host, maxHeard, now)
+		s = d.suspectLocked(host, maxReported, now)
 	}
-	if s == nil || !concerns && !s.tell {
+	if s == nil || !concerns && !s.report {
 		return
 	}
-	s.heard(from)
-	if concerns && s.check.IsZero() && !s.checking {
-		s.check = now.Add(rand.N(maxWait))
-		if soonest := s.checked.Add(tryPause); soonest.After(s.check) {
-			s.check = soonest
+	s.addReporter(from)
+	if concerns && s.probeAt.IsZero() && !s.probing {
+		s.probeAt = now.Add(rand.N(probeJitter))
+		if soonest := s.probedAt.Add(probePause); soonest.After(s.probeAt) {
+			s.probeAt = soonest
 		}
-		wake(r.due)
+		wake(d.toProbe)
 	}
 }
 
-func (s *story) heard(from peer.ID) {
-	if from != "" && len(s.by) < maxNarrators && !slices.Contains(s.by, from) {
-		s.by = append(s.by, from)
+func (s *suspect) addReporter(from peer.ID) {
+	if from != "" && len(s.reporters) < maxReporters && !slices.Contains(s.reporters, from) {
+		s.reporters = append(s.reporters, from)
 	}
 }
 
-// concerns reports whether a host should be tried: its things are listed as reachable, and there is no connection that would tell.
-func (r *Detector) concerns(host did.DID) bool {
+// mustProbe reports whether a host is to be probed: its Things are listed as reachable, and there is no connection to it.
+func (d *Detector) mustProbe(host did.DID) bool {
 	raw, err := host.Peer()
-	if err != nil || peer.ID(raw) == r.host.ID() {
+	if err != nil || peer.ID(raw) == d.host.ID() {
 		return false
 	}
-	switch r.host.Network().Connectedness(peer.ID(raw)) {
+	switch d.host.Network().Connectedness(peer.ID(raw)) {
 	case network.Connected, network.Limited:
 		return false
 	}
-	return r.o.Expects(host)
+	return d.o.Tracks(host)
 }
 
-// check tries the hosts that are due, until ctx ends.
-func (r *Detector) check(ctx context.Context) {
+// probeLoop probes hosts when they are due, until ctx ends.
+func (d *Detector) probeLoop(ctx context.Context) {
 	var g sync.WaitGroup
 	defer g.Wait()
-	places := make(chan struct{}, triesAtOnce)
+	places := make(chan struct{}, maxProbes)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		host, wait := r.next(time.Now())
+		host, wait := d.next(time.Now())
 		if host == "" {
 			timer.Reset(wait)
 			select {
 			case <-ctx.Done():
 				return
 			case <-timer.C:
-			case <-r.due:
+			case <-d.toProbe:
 			}
 			continue
 		}
@@ -136,87 +136,88 @@ func (r *Detector) check(ctx context.Context) {
 		}
 		g.Go(func() {
 			defer func() { <-places }()
-			r.try(ctx, host)
+			d.probe(ctx, host)
 		})
 	}
 }
 
-// next returns a host that is due to be tried, and marks it; or how long none is.
-func (r *Detector) next(now time.Time) (host did.DID, wait time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	first := now.Add(tryPause)
-	for h, s := range r.stories {
-		if !s.check.IsZero() && s.check.Before(first) {
-			host, first = h, s.check
+// next returns a host whose probe is due and marks it as being probed, or the time until the next one is due.
+func (d *Detector) next(now time.Time) (host did.DID, wait time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	first := now.Add(probePause)
+	for h, s := range d.suspects {
+		if !s.probeAt.IsZero() && s.probeAt.Before(first) {
+			host, first = h, s.probeAt
 		}
 	}
 	if host == "" || first.After(now) {
 		return "", first.Sub(now)
 	}
-	s := r.stories[host]
-	s.check, s.checking = time.Time{}, true
+	s := d.suspects[host]
+	s.probeAt, s.probing = time.Time{}, true
 	return host, 0
 }
 
-// try sees for itself whether a host is gone.
-func (r *Detector) try(ctx context.Context, host did.DID) {
-	if !r.concerns(host) { // It did when that was heard.
-		r.settle(host, false)
+// probe dials a host, and penalizes or rewards its reporters.
+func (d *Detector) probe(ctx context.Context, host did.DID) {
+	if !d.mustProbe(host) { // The host connected after the report.
+		d.finish(host, false)
 		return
 	}
-	limited, cancel := context.WithTimeout(ctx, tryTime)
+	limited, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	r.counts.checked.Add(1)
-	reached, err := r.o.Try(limited, host)
-	unknown := ctx.Err() != nil || err != nil
-	if !unknown && !reached {
-		r.o.Gone(host)
+	d.counts.probed.Add(1)
+	reached, err := d.o.Probe(limited, host)
+	inconclusive := ctx.Err() != nil || err != nil
+	if !inconclusive && !reached {
+		d.o.OnFailed(host)
 	}
-	by := r.settle(host, true)
+	reporters := d.finish(host, true)
 	switch {
-	case unknown:
-		r.log.Debug("a rumour cannot be checked", "host", host, "err", err)
+	case inconclusive:
+		d.log.Debug("probe without result", "host", host, "err", err)
 	case reached:
-		r.counts.wrong.Add(1)
-		r.doubt(by, host)
+		d.counts.refuted.Add(1)
+		d.penalize(reporters, host)
 	default:
-		r.counts.right.Add(1)
-		r.peers.trust(by)
+		d.counts.confirmed.Add(1)
+		d.peers.reward(reporters)
 	}
 }
 
-// settle ends the check of a host, and returns who told of it. They are remembered if the peers are to be told: all but them.
-func (r *Detector) settle(host did.DID, tried bool) (by []peer.ID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := r.stories[host]
-	by = slices.Clone(s.by)
-	s.checking = false
+// finish ends the probe of a host and returns its reporters. It keeps them if a report is queued, which is not sent to them.
+func (d *Detector) finish(host did.DID, tried bool) (reporters []peer.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.suspects[host]
+	reporters = slices.Clone(s.reporters)
+	s.probing = false
 	if tried {
-		s.checked = time.Now()
+		s.probedAt = time.Now()
 	}
-	if !s.tell {
-		s.by = nil
+	if !s.report {
+		s.reporters = nil
 	}
-	return by
+	return reporters
 }
 
-// doubt takes credit from those who told of a host that is there. What else they alone have told is dropped when none is left.
-func (r *Detector) doubt(by []peer.ID, host did.DID) {
-	for _, p := range by {
-		if !r.peers.doubt(p, time.Now()) {
+// penalize adds a penalty to each reporter of a reachable host. If that bans a reporter, the hosts that only it reported are not
+// probed.
+func (d *Detector) penalize(reporters []peer.ID, host did.DID) {
+	for _, p := range reporters {
+		if !d.peers.penalize(p, time.Now()) {
 			continue
 		}
-		r.log.Warn("peer tells of too many hosts that are not gone", "peer", p, "host", host)
-		r.mu.Lock()
-		for _, s := range r.stories {
-			if i := slices.Index(s.by, p); i >= 0 {
-				if s.by = slices.Delete(s.by, i, i+1); len(s.by) == 0 {
-					s.check = time.Time{}
+		d.log.Warn("peer banned: too many false failure reports", "peer", p, "host", host)
+		d.mu.Lock()
+		for _, s := range d.suspects {
+			if i := slices.Index(s.reporters, p); i >= 0 {
+				if s.reporters = slices.Delete(s.reporters, i, i+1); len(s.reporters) == 0 {
+					s.probeAt = time.Time{}
 				}
 			}
 		}
-		r.mu.Unlock()
+		d.mu.Unlock()
 	}
 }

@@ -12,60 +12,60 @@ import (
 
 // Limits of the messages that other nodes send.
 const (
-	service    = "lmos.gone"
+	service    = "lmos.suspicion"
 	maxServing = 256 // at once: when many hosts fail, all peers report them at once
 )
 
-func (r *Detector) newServer() *streamserver.Server {
-	return streamserver.New(streamserver.Options{Service: service, Total: maxServing, PerPeer: maxServing, Deadline: sendTime,
-		Admit: r.admit, Done: r.done, Log: r.log})
+func (d *Detector) newServer() *streamserver.Server {
+	return streamserver.New(streamserver.Options{Service: service, Total: maxServing, PerPeer: maxServing, Deadline: sendTimeout,
+		Admit: d.admit, Done: d.done, Log: d.log})
 }
 
-// handle receives one message and notes what it reports.
-func (r *Detector) handle(st network.Stream) {
-	r.server.Serve(st, func(st network.Stream) error {
+// handle receives one message.
+func (d *Detector) handle(st network.Stream) {
+	d.server.Serve(st, func(st network.Stream) error {
 		body, release, err := streamserver.ReadAll(st, st.Scope(), maxMessage)
 		if err != nil {
 			return err
 		}
 		defer release()
-		r.counts.in.Add(uint64(len(body)))
+		d.counts.in.Add(uint64(len(body)))
 		hosts, err := decode(body)
 		if err != nil {
 			return err
 		}
-		r.hear(st.Conn().RemotePeer(), hosts, time.Now())
+		d.receive(st.Conn().RemotePeer(), hosts, time.Now())
 		return nil
 	})
 }
 
-func (r *Detector) admit(c network.Conn) network.StreamErrorCode {
+func (d *Detector) admit(c network.Conn) network.StreamErrorCode {
 	switch p := c.RemotePeer(); {
-	case !r.admits(p):
+	case !d.admits(p):
 		return network.StreamGated
-	case !r.peers.may(p, time.Now()):
+	case !d.peers.allow(p, time.Now()):
 		return network.StreamRateLimited
 	}
 	return network.StreamNoError
 }
 
-func (r *Detector) done(p peer.ID, err error) {
+func (d *Detector) done(p peer.ID, err error) {
 	switch {
 	case err == nil:
 		return
 	case err == streamserver.ErrPanic:
-		r.counts.panics.Add(1)
+		d.counts.panics.Add(1)
 	case errors.Is(err, streamserver.ErrViolation):
-		r.peers.shun(p, time.Now())
-		r.log.Warn("malformed suspicion message received", "peer", p, "err", err)
+		d.peers.ban(p, time.Now())
+		d.log.Warn("malformed suspicion message received", "peer", p, "err", err)
 	}
-	r.counts.refused.Add(1)
+	d.counts.rejected.Add(1)
 }
 
 // Close refuses new messages, ends those that are read, and returns when the last has ended. It is called after Run has returned, and
 // before the host is closed.
-func (r *Detector) Close() error {
-	r.host.RemoveStreamHandler(r.proto)
-	r.server.Close()
+func (d *Detector) Close() error {
+	d.host.RemoveStreamHandler(d.proto)
+	d.server.Close()
 	return nil
 }

@@ -1,13 +1,14 @@
-// Package rumour spreads that a host is gone, as far as it is true: a node that finds a host gone tells its peers, who see for
-// themselves before they tell theirs.
+// Package suspicion disseminates host failures: a node reports an unreachable host, and each peer probes it before it reports it
+// further.
 //
-// Who was connected to a host notices its end at once; all others would list its things as reachable until they try them. So each
-// node names the hosts that it could not reach to its peers, over the protocol /lmos/<network>/gone/1. A peer that lists things
-// there, is not connected to the host and counts it as up dials it once, after a moment. If that fails the host is down for this
-// node too, by its own experience, which it tells in turn. If it succeeds the rumour ends here, and costs who told it some credit.
+// A node that is connected to a host detects its failure at once. All other nodes would list its Things as reachable until they call
+// them. So each node sends the hosts that it could not reach to its peers, over the protocol /lmos/<network>/suspicion/1. A peer that
+// has the host as up, lists Things there and is not connected to it dials the host once, after a random pause. If the dial fails, the
+// peer marks the host as down and reports it in turn. If the dial succeeds, the report goes no further, and the reporters get a penalty.
 //
-// So nobody is believed, nothing is amplified beyond one dial per node, host and minute, and where two nodes are cut off from each
-// other all the rest go on as before. That a host is back needs no rumour: it connects, it announces, and it is probed.
+// No node trusts a report: a false one costs each node at most one dial per host and minute, until the reporter is banned. If only two
+// nodes are cut off from each other, all other nodes are unaffected. The return of a host needs no report: the host connects and
+// announces its Things, and the directory probes it.
 package suspicion
 
 import (
@@ -29,74 +30,74 @@ import (
 	"github.com/lmosd/lmosd/internal/streamserver"
 )
 
-// Bounds of telling.
+// Limits of sending.
 const (
-	gatherTime  = 200 * time.Millisecond // what is found within it goes in one message
-	spreadTime  = 500 * time.Millisecond // so much more at random: who hears it from a peer meanwhile need not tell that one
-	tellPause   = 500 * time.Millisecond // between messages to a peer, at least; see eachTime
-	sendTime    = 3 * time.Second        // of one message
-	sendsAtOnce = 32
-	meetTime    = 10 * time.Minute // a peer that was told what is gone is told again after it, when it comes again
+	batchTime   = 200 * time.Millisecond // failures within this time share one message
+	batchJitter = 500 * time.Millisecond // additional random wait: a host that a peer reports meanwhile is not sent to that peer
+	sendPause   = 500 * time.Millisecond // minimum between messages to a peer; see messageRate
+	sendTimeout = 3 * time.Second        // per message
+	maxSends    = 32
+	syncPause   = 10 * time.Minute // minimum between two SyncPeer messages to one peer
 )
 
 // Options configure [Detector].
 type Options struct {
-	// Network is the name of the mesh, part of the protocol id. Empty means "main".
+	// Network is part of the protocol id. Empty means "main".
 	Network string
-	// Expects reports whether it matters here if host is gone: things are reached through it, and it counts as up. It must not
-	// block. It is required.
-	Expects func(host did.DID) bool
-	// Try dials host once and reports whether it was reached. The error says why that cannot be known from here. It must return
-	// soon after ctx ends, which is after 3 s at most. Up to 32 are tried at once. It is required.
-	Try func(ctx context.Context, host did.DID) (reached bool, err error)
-	// Gone is told of each host that was tried in vain. It is what calls Report, if that is news. It is required.
-	Gone func(host did.DID)
-	// Admits says to whom rumours are told, and whose are heard; an error means no. It must not block. Nil admits everyone.
+	// Tracks reports whether this node has Things of host in its directory and host as up. It must not block. It is required.
+	Tracks func(host did.DID) bool
+	// Probe dials host once and reports whether it was reached. An error means that this node cannot find out. Probe must return soon
+	// after ctx ends, which is after at most 3 s. At most 32 probes run at once. It is required.
+	Probe func(ctx context.Context, host did.DID) (reached bool, err error)
+	// OnFailed is called for each host that could not be reached. It calls [Detector.Report] if the failure is new. It is required.
+	OnFailed func(host did.DID)
+	// Admits returns an error for peers that this node neither sends reports to nor accepts reports from. It must not block. Nil admits
+	// all peers.
 	Admits func(did.DID) error
-	// Log may be nil.
+	// Log receives warnings and debug messages. Nil discards them.
 	Log *slog.Logger
 }
 
-// Protocol returns the id of the protocol of a network, for the limits of the resource manager.
-func Protocol(network string) protocol.ID { return protocol.ID("/lmos/" + network + "/gone/1") }
+// Protocol returns the protocol id of a network, for the limits of the resource manager.
+func Protocol(network string) protocol.ID { return protocol.ID("/lmos/" + network + "/suspicion/1") }
 
-// Detector are this node's part in spreading what is gone. Their methods are safe for concurrent use.
+// A Detector sends, receives and verifies reports of failed hosts. Its methods are safe for concurrent use.
 type Detector struct {
-	o      Options
-	host   host.Host
-	proto  protocol.ID
-	log    *slog.Logger
-	server *streamserver.Server
-	peers  peers
-	counts counts
-	news   chan struct{} // there is something to tell
-	due    chan struct{} // there is something to check
+	o       Options
+	host    host.Host
+	proto   protocol.ID
+	log     *slog.Logger
+	server  *streamserver.Server
+	peers   peers
+	counts  counts
+	toSend  chan struct{} // wakes sendLoop
+	toProbe chan struct{} // wakes probeLoop
 
-	mu      sync.Mutex
-	stories map[did.DID]*story // by host; owned by mu
-	swept   time.Time          // when what is over was forgotten last; owned by mu
+	mu       sync.Mutex
+	suspects map[did.DID]*suspect // by host; owned by mu
+	swept    time.Time            // last removal of expired suspects; owned by mu
 }
 
-// Stats counts since [New].
+// Stats are counters since [New].
 type Stats struct {
-	Told     uint64 // messages to peers
-	Unsent   uint64 // messages that did not get out
-	Heard    uint64 // hosts that peers named
-	Checked  uint64 // hosts that were tried, suspects too: once for all who named them
-	True     uint64 // of these, those that were gone
-	False    uint64 // of these, those that were not
-	Refused  uint64 // messages that were not heard: malformed, too many, or of who is not listened to
-	BytesIn  uint64
-	BytesOut uint64
-	Panics   uint64 // each is a bug
+	Sent       uint64 // messages sent
+	SendFailed uint64 // messages that could not be sent
+	Received   uint64 // hosts in received messages
+	Probed     uint64 // hosts that were probed, once for all reporters
+	Confirmed  uint64 // of these, the unreachable ones
+	Refuted    uint64 // of these, the reachable ones
+	Rejected   uint64 // messages that were not processed: malformed, above the rate, or from a banned peer
+	BytesIn    uint64
+	BytesOut   uint64
+	Panics     uint64 // each is a bug
 }
 
 type counts struct {
-	told, unsent, heard, checked, right, wrong, refused, in, out, panics atomic.Uint64
+	sent, sendFailed, received, probed, confirmed, refuted, rejected, in, out, panics atomic.Uint64
 }
 
-// New hears rumours from now on. [Detector.Run] checks and tells them. Call it before h dials, so that the first handshake names the
-// protocol; call Close before h is closed.
+// New starts to receive reports; [Detector.Run] probes the hosts and sends reports. Call New before h dials, so that the first
+// handshake names the protocol, and [Detector.Close] before h is closed.
 func New(h host.Host, o Options) (*Detector, error) {
 	if o.Network == "" {
 		o.Network = "main"
@@ -107,70 +108,70 @@ func New(h host.Host, o Options) (*Detector, error) {
 	if o.Admits == nil {
 		o.Admits = func(did.DID) error { return nil }
 	}
-	if o.Expects == nil || o.Try == nil || o.Gone == nil {
-		return nil, errors.New("rumour: Expects, Try and Gone are required")
+	if o.Tracks == nil || o.Probe == nil || o.OnFailed == nil {
+		return nil, errors.New("suspicion: Tracks, Probe and OnFailed are required")
 	}
-	r := &Detector{o: o, host: h, proto: Protocol(o.Network), log: o.Log, news: make(chan struct{}, 1), due: make(chan struct{}, 1),
-		stories: map[did.DID]*story{}}
-	r.server = r.newServer()
-	h.SetStreamHandler(r.proto, r.handle)
-	return r, nil
+	d := &Detector{o: o, host: h, proto: Protocol(o.Network), log: o.Log, toSend: make(chan struct{}, 1), toProbe: make(chan struct{}, 1),
+		suspects: map[did.DID]*suspect{}}
+	d.server = d.newServer()
+	h.SetStreamHandler(d.proto, d.handle)
+	return d, nil
 }
 
-// Run checks what was heard and tells what is gone, until ctx ends. It returns nil after its last goroutine has.
-func (r *Detector) Run(ctx context.Context) error {
+// Run probes reported hosts and sends reports until ctx ends. It returns nil after its last goroutine has ended.
+func (d *Detector) Run(ctx context.Context) error {
 	var g sync.WaitGroup
-	g.Go(func() { r.check(ctx) })
-	r.tell(ctx)
+	g.Go(func() { d.probeLoop(ctx) })
+	d.sendLoop(ctx)
 	g.Wait()
 	return nil
 }
 
-// Report has the peers told that host could not be reached, by [Detector.Run] and within a second. Call it once for each time that a
-// host is found to be gone. It does not block.
-func (r *Detector) Report(host did.DID) {
+// Report queues a report that host could not be reached; [Detector.Run] sends it to the peers within a second. Call it once per failure
+// of a host. It does not block.
+func (d *Detector) Report(host did.DID) {
 	if _, err := host.Key(); err != nil {
-		return // It is no node.
+		return // Only nodes have such DIDs.
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s := r.storyLocked(host, maxStories, time.Now()); s != nil {
-		s.tell = true
-		wake(r.news)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.suspectLocked(host, maxSuspects, time.Now()); s != nil {
+		s.report = true
+		wake(d.toSend)
 	}
 }
 
-// Suspect has host tried within a second, as if a peer had told of it: it did not answer, and that may have other reasons. It does
-// not block.
-func (r *Detector) Suspect(host did.DID) { r.note("", host, time.Now()) }
+// Suspect queues a probe of host within a second, as a report of a peer does. Callers use it for a host that did not answer, which may
+// have other reasons. It does not block.
+func (d *Detector) Suspect(host did.DID) { d.add("", host, time.Now()) }
 
-// Meet tells a new peer which hosts are gone: it has not heard what was said before it came. A peer that was told so within ten
-// minutes is not told again. More than 64 hosts are cut. It takes 3 s at most.
-func (r *Detector) Meet(ctx context.Context, p peer.ID, gone []did.DID) {
-	if len(gone) == 0 || r.host.Network().Connectedness(p) == network.NotConnected || !r.listens(p) || !r.peers.meets(p, time.Now()) {
+// SyncPeer sends the failed hosts to a new peer, which missed earlier reports. It sends the first 64 of failed, and nothing to a peer
+// that it sent to within the last ten minutes. It takes at most 3 s.
+func (d *Detector) SyncPeer(ctx context.Context, p peer.ID, failed []did.DID) {
+	if len(failed) == 0 || d.host.Network().Connectedness(p) == network.NotConnected || !d.supports(p) || !d.peers.syncDue(p, time.Now()) {
 		return
 	}
-	r.send(ctx, p, gone[:min(len(gone), maxHosts)])
+	d.send(ctx, p, failed[:min(len(failed), maxHosts)])
 }
 
-// tell sends what there is to tell, until ctx ends.
-func (r *Detector) tell(ctx context.Context) {
+// sendLoop sends queued reports until ctx ends.
+func (d *Detector) sendLoop(ctx context.Context) {
 	var g sync.WaitGroup
 	defer g.Wait()
-	places := make(chan struct{}, sendsAtOnce)
+	places := make(chan struct{}, maxSends)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.news:
+		case <-d.toSend:
 		}
-		if !sleep(ctx, gatherTime+rand.N(spreadTime)) {
+		if !sleep(ctx, batchTime+rand.N(batchJitter)) {
 			return
 		}
-		batch := r.gather()
-		for _, p := range r.listeners() {
-			gone := batch.without(p)
-			if len(gone) == 0 {
+		batch := d.gather()
+		for _, p := range d.receivers() {
+			failed := batch.without(p)
+			if len(failed) == 0 {
 				continue
 			}
 			select {
@@ -180,38 +181,38 @@ func (r *Detector) tell(ctx context.Context) {
 			}
 			g.Go(func() {
 				defer func() { <-places }()
-				r.send(ctx, p, gone)
+				d.send(ctx, p, failed)
 			})
 		}
-		if !sleep(ctx, tellPause-gatherTime) {
+		if !sleep(ctx, sendPause-batchTime) {
 			return
 		}
 	}
 }
 
-// A batch is what goes into one message: hosts, each with those who said so themselves.
+// A batch is the content of one message: hosts, each with the peers that reported it.
 type batch map[did.DID][]peer.ID
 
-// gather takes what is to be told, as much as fits into a message.
-func (r *Detector) gather() batch {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// gather removes queued reports, as many as fit into one message.
+func (d *Detector) gather() batch {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	b := batch{}
-	for host, s := range r.stories {
+	for host, s := range d.suspects {
 		switch {
-		case !s.tell:
+		case !s.report:
 		case len(b) == maxHosts:
-			wake(r.news)
+			wake(d.toSend)
 			return b
 		default:
-			b[host] = s.by
-			s.tell, s.by = false, nil
+			b[host] = s.reporters
+			s.report, s.reporters = false, nil
 		}
 	}
 	return b
 }
 
-// without returns the hosts that p has not named itself.
+// without returns the hosts that p has not reported itself.
 func (b batch) without(p peer.ID) []did.DID {
 	var hosts []did.DID
 	for host, by := range b {
@@ -222,11 +223,11 @@ func (b batch) without(p peer.ID) []did.DID {
 	return hosts
 }
 
-// listeners returns the connected peers that hear rumours, in no order.
-func (r *Detector) listeners() []peer.ID {
+// receivers returns the connected peers that accept reports, in random order.
+func (d *Detector) receivers() []peer.ID {
 	var ps []peer.ID
-	for _, p := range r.host.Network().Peers() {
-		if r.listens(p) {
+	for _, p := range d.host.Network().Peers() {
+		if d.supports(p) {
 			ps = append(ps, p)
 		}
 	}
@@ -234,38 +235,38 @@ func (r *Detector) listeners() []peer.ID {
 	return ps
 }
 
-func (r *Detector) listens(p peer.ID) bool {
-	ids, err := r.host.Peerstore().SupportsProtocols(p, r.proto)
-	return err == nil && len(ids) > 0 && r.admits(p)
+func (d *Detector) supports(p peer.ID) bool {
+	ids, err := d.host.Peerstore().SupportsProtocols(p, d.proto)
+	return err == nil && len(ids) > 0 && d.admits(p)
 }
 
-// admits says whether rumours are told to p, and heard from it.
-func (r *Detector) admits(p peer.ID) bool {
+// admits reports whether this node exchanges reports with p.
+func (d *Detector) admits(p peer.ID) bool {
 	id, err := did.FromPeer([]byte(p))
-	return err == nil && r.o.Admits(id) == nil
+	return err == nil && d.o.Admits(id) == nil
 }
 
-// send sends one message. That it does not get out is no reason to try again: others tell it too.
-func (r *Detector) send(ctx context.Context, p peer.ID, gone []did.DID) {
-	n, err := r.write(ctx, p, gone)
+// send sends one message. A failure is not retried: other nodes report the same hosts.
+func (d *Detector) send(ctx context.Context, p peer.ID, failed []did.DID) {
+	n, err := d.write(ctx, p, failed)
 	if err != nil {
-		r.counts.unsent.Add(1)
-		r.log.Debug("a peer was not told who is gone", "peer", p, "err", err)
+		d.counts.sendFailed.Add(1)
+		d.log.Debug("failure report not sent", "peer", p, "err", err)
 		return
 	}
-	r.counts.told.Add(1)
-	r.counts.out.Add(uint64(n))
+	d.counts.sent.Add(1)
+	d.counts.out.Add(uint64(n))
 }
 
-func (r *Detector) write(ctx context.Context, p peer.ID, gone []did.DID) (int, error) {
-	body, err := encode(gone)
+func (d *Detector) write(ctx context.Context, p peer.ID, failed []did.DID) (int, error) {
+	body, err := encode(failed)
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, sendTime)
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
-	// A message of 2 kB is not too much for a relay.
-	st, err := r.host.NewStream(network.WithAllowLimitedConn(network.WithNoDial(ctx, "lmos gone"), "lmos gone"), p, r.proto)
+	// A message has at most 2 kB, which a relayed connection can carry.
+	st, err := d.host.NewStream(network.WithAllowLimitedConn(network.WithNoDial(ctx, "lmos suspicion"), "lmos suspicion"), p, d.proto)
 	if err != nil {
 		return 0, err
 	}
@@ -278,14 +279,14 @@ func (r *Detector) write(ctx context.Context, p peer.ID, gone []did.DID) (int, e
 	return len(body), st.Close()
 }
 
-// Stats returns what r has done so far.
-func (r *Detector) Stats() Stats {
-	c := &r.counts
-	return Stats{Told: c.told.Load(), Unsent: c.unsent.Load(), Heard: c.heard.Load(), Checked: c.checked.Load(), True: c.right.Load(),
-		False: c.wrong.Load(), Refused: c.refused.Load(), BytesIn: c.in.Load(), BytesOut: c.out.Load(), Panics: c.panics.Load()}
+// Stats returns the counters.
+func (d *Detector) Stats() Stats {
+	c := &d.counts
+	return Stats{Sent: c.sent.Load(), SendFailed: c.sendFailed.Load(), Received: c.received.Load(), Probed: c.probed.Load(), Confirmed: c.confirmed.Load(),
+		Refuted: c.refuted.Load(), Rejected: c.rejected.Load(), BytesIn: c.in.Load(), BytesOut: c.out.Load(), Panics: c.panics.Load()}
 }
 
-// wake has a loop look again.
+// wake signals a loop without blocking.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -293,7 +294,7 @@ func wake(c chan struct{}) {
 	}
 }
 
-// sleep waits for pause, and reports false if ctx ended before.
+// sleep waits for pause and returns true, or false if ctx ends before.
 func sleep(ctx context.Context, pause time.Duration) bool {
 	t := time.NewTimer(pause)
 	defer t.Stop()

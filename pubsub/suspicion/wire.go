@@ -10,27 +10,27 @@ import (
 	"github.com/lmosd/lmosd/internal/streamserver"
 )
 
-// The protocol /lmos/<network>/gone/1 is one message per stream, without an answer. The message fills the stream, in deterministic
+// The protocol /lmos/<network>/suspicion/1 has one message per stream and no response. The message fills the stream, in deterministic
 // CBOR:
 //
-//	{gone: keys}
+//	{suspects: keys}
 //
-// Keys are the Ed25519 keys of 1 to 64 hosts that the speaker could not reach, 32 bytes each, ascending, none twice. The DIDs and
-// PeerIDs of nodes are these keys.
+// keys are the Ed25519 keys of 1 to 64 hosts that the sender could not reach, 32 bytes each, in ascending order without duplicates. The
+// DIDs and PeerIDs of nodes contain these keys.
 const (
 	keySize    = 32
 	maxHosts   = 64
 	maxMessage = maxHosts*keySize + 16 // bytes
 )
 
-// errWire says that the far end does not keep to the protocol.
-const errWire = streamserver.Violation("malformed message of the gone protocol")
+// errMalformed is the error of messages that violate the protocol.
+const errMalformed = streamserver.Violation("malformed message of the suspicion protocol")
 
 type message struct {
-	Gone []byte `cbor:"gone"`
+	Suspects []byte `cbor:"suspects"`
 }
 
-// encode returns the message that names hosts, which are sorted by it.
+// encode returns the message of hosts.
 func encode(hosts []did.DID) ([]byte, error) {
 	keys := make([][]byte, len(hosts))
 	for i, h := range hosts {
@@ -44,28 +44,28 @@ func encode(hosts []did.DID) ([]byte, error) {
 	return cbor.Marshal(message{slices.Concat(keys...)})
 }
 
-// decode reads a message. b has at most maxMessage bytes.
+// decode returns the hosts of a message of at most maxMessage bytes.
 func decode(b []byte) ([]did.DID, error) {
 	var m message
 	if err := cbor.Unmarshal(b, &m); err != nil {
-		return nil, fmt.Errorf("%w: %w", errWire, err)
+		return nil, fmt.Errorf("%w: %w", errMalformed, err)
 	}
 	if again, err := cbor.Marshal(m); err != nil || !bytes.Equal(again, b) {
-		return nil, fmt.Errorf("%w: not in canonical form", errWire)
+		return nil, fmt.Errorf("%w: not in canonical form", errMalformed)
 	}
-	n := len(m.Gone) / keySize
-	if len(m.Gone)%keySize != 0 || n == 0 || n > maxHosts {
-		return nil, fmt.Errorf("%w: %d bytes of keys", errWire, len(m.Gone))
+	n := len(m.Suspects) / keySize
+	if len(m.Suspects)%keySize != 0 || n == 0 || n > maxHosts {
+		return nil, fmt.Errorf("%w: %d bytes of keys", errMalformed, len(m.Suspects))
 	}
 	hosts := make([]did.DID, 0, n)
 	var last []byte
-	for key := range slices.Chunk(m.Gone, keySize) {
+	for key := range slices.Chunk(m.Suspects, keySize) {
 		if bytes.Compare(last, key) >= 0 {
-			return nil, fmt.Errorf("%w: keys that do not ascend", errWire)
+			return nil, fmt.Errorf("%w: keys are not in ascending order", errMalformed)
 		}
 		host, err := did.FromKey(key)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errWire, err)
+			return nil, fmt.Errorf("%w: %w", errMalformed, err)
 		}
 		hosts, last = append(hosts, host), key
 	}

@@ -13,7 +13,7 @@ func TestDecode(t *testing.T) {
 	t.Parallel()
 	keys := func(order ...int) (all []byte) {
 		for _, i := range order {
-			k, err := gone(t, i).Key()
+			k, err := failedHost(t, i).Key()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -37,15 +37,15 @@ func TestDecode(t *testing.T) {
 		{"one twice", message{keys(low, low)}, 0},
 		{"half a key", message{keys(low)[:16]}, 0},
 		{"a key of small order", message{make([]byte, keySize)}, 0},
-		{"another member", map[string]any{"gone": keys(low), "by": 1}, 0},
+		{"another member", map[string]any{"suspects": keys(low), "by": 1}, 0},
 		{"text", "gone", 0},
-		{"a list", map[string]any{"gone": []string{"x"}}, 0},
+		{"a list", map[string]any{"suspects": []string{"x"}}, 0},
 	} {
 		b, err := cbor.Marshal(c.m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := decode(b); len(got) != c.want || (err != nil) != (c.want == 0) || err != nil && !errors.Is(err, errWire) {
+		if got, err := decode(b); len(got) != c.want || (err != nil) != (c.want == 0) || err != nil && !errors.Is(err, errMalformed) {
 			t.Errorf("%s: got %d hosts, %v", c.name, len(got), err)
 		}
 	}
@@ -63,7 +63,7 @@ func TestDecode(t *testing.T) {
 func FuzzMessage(f *testing.F) {
 	f.Add(message1(f, several(f, 1)...))
 	f.Add(message1(f, several(f, 3)...))
-	f.Add([]byte("\xa1\x64gone\x40"))
+	f.Add([]byte("\xa1\x68suspects\x40"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		hosts, err := decode(b)
 		if err != nil {
