@@ -344,15 +344,14 @@ var aboutAll = map[string]bool{protocol.ToolsChanged: true, protocol.PromptsChan
 // answer gives the client what comes for its request: the response alone as JSON, or a stream.
 func (s *session) answer(w http.ResponseWriter, r *http.Request, m *protocol.Message, o *outlet) {
 	out := &stream{w: w, r: r}
-	if !s.follow(out, o, -1) && !out.begun {
+	if !s.follow(out, o, o.attach(), -1) && !out.begun {
 		refuse(w, http.StatusOK, m.ID(), protocol.Errorf(protocol.InternalError, "there is no response: the request was cancelled, or its session is over"))
 	}
 }
 
-// follow sends what comes out of o after the event n, until o or the request ends, or another request takes it over. It reports
-// whether anything was sent.
-func (s *session) follow(out *stream, o *outlet, n int) (sent bool) {
-	reader := o.attach()
+// follow sends the events of o after the event n, until o or the request ends, or another request takes it over. It reports whether
+// anything was sent. reader is that of o.
+func (s *session) follow(out *stream, o *outlet, reader chan struct{}, n int) (sent bool) {
 	defer o.detach(reader)
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()
@@ -412,10 +411,10 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	out := &stream{w: w, r: r}
+	out, reader := &stream{w: w, r: r}, o.attach() // before the client learns that its stream is open: what comes then goes there
 	out.begin()
 	out.write(nil)
-	s.follow(out, o, n)
+	s.follow(out, o, reader, n)
 }
 
 // delete ends a session.
