@@ -205,7 +205,7 @@ func TestTombstoneIsAnAnswer(t *testing.T) {
 		s := nodes[0].thing(t, "Weather", 1, "x")
 		rec := nodes[0].record(t, s)
 		nodes[0].offer(t, s)
-		grave, err := td.Bury(nodes[0].key, rec.Thing, td.Lease{Seq: 2, Now: time.Now(), Lifetime: 24 * time.Hour}, false)
+		grave, err := td.SignTombstone(nodes[0].key, rec.Thing, td.Lease{Seq: 2, Now: time.Now(), Lifetime: 24 * time.Hour}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -362,7 +362,7 @@ func TestFindAndDeadPeers(t *testing.T) {
 		clear(said)
 		hasty, cancel := context.WithTimeout(t.Context(), -1)
 		defer cancel()
-		newSearch(nodes[3].DHT, td.Query{Tally: new(td.Tally)}).ask(hasty, peer.AddrInfo{ID: nodes[0].host.ID()})
+		newSearch(nodes[3].DHT, td.Query{Counter: new(td.CoverageCounter)}).ask(hasty, peer.AddrInfo{ID: nodes[0].host.ID()})
 		if said[fmt.Sprint("missed ", nodes[0].host.ID())] != 1 || len(said) != 1 {
 			t.Errorf("of who had no time to answer it says %v", said)
 		}

@@ -68,7 +68,7 @@ type search struct {
 	d        *DHT
 	q        td.Query
 	question *question
-	tally    *td.Tally
+	tally    *td.CoverageCounter
 	results  chan *td.Signed // closed when nobody is asked any more
 	asking   sync.WaitGroup
 
@@ -83,7 +83,7 @@ type search struct {
 func newSearch(d *DHT, q td.Query) *search {
 	q.Limit = q.Max()
 	return &search{
-		d: d, q: q, question: findQuestion(q), tally: q.Tally, results: make(chan *td.Signed, resultRoom),
+		d: d, q: q, question: findQuestion(q), tally: q.Counter, results: make(chan *td.Signed, resultRoom),
 		tried: map[peer.ID]bool{d.host.ID(): true}, sent: map[[32]byte]bool{},
 	}
 }
@@ -105,7 +105,7 @@ func (s *search) deliver(yield func(*td.Signed, error) bool) bool {
 			return false
 		}
 		if n++; n == s.q.Limit {
-			s.tally.Limit() // there may be more; waiting for it would keep the reader
+			s.tally.SetMore() // there may be more; waiting for it would keep the reader
 			return true
 		}
 	}
@@ -167,16 +167,16 @@ func (s *search) full() bool {
 
 // get is the search for one exact thing.
 func (s *search) get(ctx context.Context, q *td.Query) {
-	s.tally.Ask(1)
+	s.tally.CountAsked(1)
 	r, err := s.d.Get(ctx, q.Owner, q.ID)
 	switch {
 	case err == nil:
-		s.tally.Answer()
+		s.tally.CountAnswer()
 		s.send(ctx, r)
 	case errors.Is(err, did.ErrNotFound) && !errors.Is(err, ErrNoPeers):
-		s.tally.Answer() // there is none
+		s.tally.CountAnswer() // there is none
 	default:
-		s.tally.Fail()
+		s.tally.CountUnreachable()
 	}
 }
 
@@ -192,14 +192,14 @@ func (s *search) stage(ctx context.Context, peers iter.Seq[peer.AddrInfo]) {
 		}
 		if asked == maxAsked {
 			s.many = true
-			s.tally.Truncate()
+			s.tally.SetTruncated()
 			continue
 		}
 		asked++
 		s.tried[ai.ID] = true
-		s.tally.Ask(1)
+		s.tally.CountAsked(1)
 		if s.d.isDown(ai.ID) {
-			s.tally.Fail() // its provider records live for a day; each search would wait for a dial
+			s.tally.CountUnreachable() // its provider records live for a day; each search would wait for a dial
 			continue
 		}
 		s.begin(ctx, ai, places)
@@ -217,7 +217,7 @@ func (s *search) begin(ctx context.Context, ai peer.AddrInfo, places chan struct
 	select {
 	case places <- struct{}{}:
 	case <-ctx.Done():
-		s.tally.Fail()
+		s.tally.CountUnreachable()
 		return
 	}
 	s.asking.Go(func() {
@@ -229,12 +229,12 @@ func (s *search) begin(ctx context.Context, ai peer.AddrInfo, places chan struct
 // conclude says in the tally what kept the search from being complete, besides single peers.
 func (s *search) conclude(ctx context.Context, w ways) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		s.tally.Truncate()
+		s.tally.SetTruncated()
 	}
 	if len(s.tried) == 1 && len(w.exact) == 0 && s.d.Size() == 0 && len(s.d.o.Seeds()) > 0 {
 		// There is a mesh, and this node is not in it.
-		s.tally.Ask(1)
-		s.tally.Fail()
+		s.tally.CountAsked(1)
+		s.tally.CountUnreachable()
 	}
 }
 
@@ -341,7 +341,7 @@ func (s *search) ask(ctx context.Context, ai peer.AddrInfo) {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
 		// The reader has enough. Who gave something has answered; the others were asked, and have not.
 		if gave {
-			s.tally.Answer()
+			s.tally.CountAnswer()
 		}
 	case err != nil:
 		switch gone := d.host.Network().Connectedness(ai.ID) == network.NotConnected; {
@@ -352,17 +352,17 @@ func (s *search) ask(ctx context.Context, ai peer.AddrInfo) {
 		}
 		d.stats.askFailed.Add(1)
 		d.indexes.drop(ai.ID)
-		s.tally.Fail()
+		s.tally.CountUnreachable()
 		d.log.Debug("peer did not answer", "peer", ai.ID, "err", err)
 	default:
 		d.o.Reached(ai.ID, true)
-		s.tally.Answer()
+		s.tally.CountAnswer()
 	}
 	switch {
 	case truncated && told >= s.q.Limit:
-		s.tally.Limit()
+		s.tally.SetMore()
 	case truncated:
-		s.tally.Truncate()
+		s.tally.SetTruncated()
 	}
 }
 

@@ -236,14 +236,14 @@ func (n *node) offer(t testing.TB, s *td.Signed) Receipt {
 // found collects what n finds for q.
 func (n *node) found(t testing.TB, q td.Query) (all []*td.Record, c td.Coverage) {
 	t.Helper()
-	q.Tally = new(td.Tally)
+	q.Counter = new(td.CoverageCounter)
 	for s, err := range n.Find(t.Context(), q) {
 		if err != nil {
 			t.Fatalf("Find: %v", err)
 		}
 		all = append(all, n.record(t, s))
 	}
-	return all, q.Tally.Coverage()
+	return all, q.Counter.Coverage()
 }
 
 // verified returns the description of s.

@@ -100,7 +100,7 @@ func (s *shelf) find(st network.Stream, w *wireQuery) error {
 	}
 	limit := q.Limit
 	q.Limit++ // one more tells whether the answer is cut; else the tally does
-	q.Tally = new(td.Tally)
+	q.Counter = new(td.CoverageCounter)
 	found := s.known(q)
 	room := maxBodies
 	for _, f := range found[:min(len(found), limit)] {
@@ -113,13 +113,13 @@ func (s *shelf) find(st network.Stream, w *wireQuery) error {
 			return err
 		}
 	}
-	return s.say(st, &answer{End: true, Truncated: len(found) > limit || q.Tally.Coverage().Truncated})
+	return s.say(st, &answer{End: true, Truncated: len(found) > limit || q.Counter.Coverage().Truncated})
 }
 
 // known returns what this node answers q with: with the role index from all that it knows, unless everything is asked for, which
 // means everything that is hosted here.
 func (s *shelf) known(q td.Query) []*td.Signed {
-	if s.d.o.Index != nil && (q.Asks() || len(q.Or) > 0) {
+	if s.d.o.Index != nil && (q.HasCriteria() || len(q.Or) > 0) {
 		return s.d.o.Index(q)
 	}
 	return s.d.o.Local.Hosted(q)

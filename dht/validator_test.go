@@ -116,7 +116,7 @@ func TestForksAreTold(t *testing.T) {
 	other, _ := signedBy(t, testSigner(t, 1), 5, 2*time.Hour)
 	newer, _ := signedBy(t, testSigner(t, 1), 6, time.Hour)
 	stranger, _ := signedBy(t, testSigner(t, 2), 5, 2*time.Hour)
-	bare, err := one.Without()
+	bare, err := one.WithoutTD()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,7 +94,7 @@ func findQuestion(q td.Query) *question {
 // toWire returns what q itself asks.
 func toWire(q *td.Query) wireQuery {
 	return wireQuery{
-		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: string(q.Owner), Organisation: q.Organisation,
+		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: string(q.Owner), Organisation: q.Organization,
 		Host: string(q.Host), Protocol: q.Protocol, Action: q.Action, Property: q.Property, Event: q.Event, Type: q.Type, Text: q.Text,
 	}
 }
@@ -189,7 +189,7 @@ func (q *wireQuery) fields() (td.Query, error) {
 	}
 	host, err := parseDID(q.Host)
 	return td.Query{
-		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: owner, Organisation: q.Organisation,
+		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: owner, Organization: q.Organisation,
 		Host: host, Protocol: q.Protocol, Action: q.Action, Property: q.Property, Event: q.Event, Type: q.Type, Text: q.Text,
 	}, err
 }

@@ -19,13 +19,13 @@ import (
 func TestQuestionsTravel(t *testing.T) {
 	t.Parallel()
 	all := td.Query{
-		Capability: []string{"a", "b:c"}, Version: "^1.2", ID: "urn:x", Name: "x", Owner: testSigner(t, 1).DID(), Organisation: "Telekom",
+		Capability: []string{"a", "b:c"}, Version: "^1.2", ID: "urn:x", Name: "x", Owner: testSigner(t, 1).DID(), Organization: "Telekom",
 		Host: testSigner(t, 2).DID(), Protocol: "mqtt", Action: "ask", Property: "state", Event: "done", Type: "agent", Text: "words",
 	}
 	q := all
 	q.Or, q.Not, q.Limit = []td.Query{all, {Event: "x"}}, []td.Query{{Type: "tool"}, all}, 7
 	for i := range reflect.TypeFor[td.Query]().NumField() {
-		if f := reflect.ValueOf(q).Field(i); f.IsZero() && f.Type() != reflect.TypeFor[*td.Tally]() && f.Kind() != reflect.Map { // which stay here
+		if f := reflect.ValueOf(q).Field(i); f.IsZero() && f.Type() != reflect.TypeFor[*td.CoverageCounter]() && f.Kind() != reflect.Map { // which stay here
 			t.Errorf("the test has no %s", reflect.TypeFor[td.Query]().Field(i).Name)
 		}
 	}

@@ -90,13 +90,13 @@ func CheckKey(pub ed25519.PublicKey) error {
 		return fmt.Errorf("%w: an Ed25519 key has 32 bytes, this one has %d", ErrInvalid, len(pub))
 	}
 	key := [32]byte(pub)
-	if goodKeys.has(key) {
+	if checkedKeys.has(key) {
 		return nil
 	}
 	if err := checkPoint(pub); err != nil {
 		return err
 	}
-	goodKeys.add(key)
+	checkedKeys.add(key)
 	return nil
 }
 
@@ -114,42 +114,42 @@ func checkPoint(pub []byte) error {
 	return nil
 }
 
-// goodKeys is a pure memory of checkPoint: dropping it costs time and changes no answer.
-var goodKeys verdicts
+// checkedKeys is a pure memory of checkPoint: dropping it costs time and changes no answer.
+var checkedKeys keyCache
 
-// verdicts remembers keys in two generations of at most half keys each. When the young one is full it becomes the old
+// keyCache remembers keys in two generations of at most half keys each. When the young one is full it becomes the old
 // one. A key that is asked for again in the old generation moves to the young, so that keys in use stay.
-type verdicts struct {
-	mu         sync.Mutex
-	young, old map[[32]byte]struct{} // owned by mu
+type keyCache struct {
+	mu            sync.Mutex
+	recent, older map[[32]byte]struct{} // owned by mu
 }
 
-const half = 4096
+const generationSize = 4096
 
-func (v *verdicts) has(key [32]byte) bool {
+func (v *keyCache) has(key [32]byte) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if _, ok := v.young[key]; ok {
+	if _, ok := v.recent[key]; ok {
 		return true
 	}
-	_, ok := v.old[key]
+	_, ok := v.older[key]
 	if ok {
 		v.addLocked(key)
 	}
 	return ok
 }
 
-func (v *verdicts) add(key [32]byte) {
+func (v *keyCache) add(key [32]byte) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.addLocked(key)
 }
 
-func (v *verdicts) addLocked(key [32]byte) {
-	if v.young == nil || len(v.young) >= half {
-		v.young, v.old = make(map[[32]byte]struct{}), v.young
+func (v *keyCache) addLocked(key [32]byte) {
+	if v.recent == nil || len(v.recent) >= generationSize {
+		v.recent, v.older = make(map[[32]byte]struct{}), v.recent
 	}
-	v.young[key] = struct{}{}
+	v.recent[key] = struct{}{}
 }
 
 // Agreement returns the X25519 public key derived from an Ed25519 key (RFC 7748 §4.1): the keyAgreement key of its

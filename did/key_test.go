@@ -101,17 +101,17 @@ func TestKeyOfOtherMethods(t *testing.T) {
 
 func TestVerdictsAreBounded(t *testing.T) {
 	t.Parallel()
-	var v verdicts
+	var v keyCache
 	key := func(n int) (k [32]byte) {
 		binary.BigEndian.PutUint64(k[:], uint64(n))
 		return k
 	}
-	for n := range 10 * half {
+	for n := range 10 * generationSize {
 		v.add(key(n))
 		if !v.has(key(0)) {
 			t.Fatalf("the key in use was forgotten after %d others", n)
 		}
-		if size := len(v.young) + len(v.old); size > 2*half {
+		if size := len(v.recent) + len(v.older); size > 2*generationSize {
 			t.Fatalf("%d keys are remembered", size)
 		}
 	}
@@ -128,7 +128,7 @@ func TestWeakVerdictsAreNotRemembered(t *testing.T) {
 			t.Fatal("accepted")
 		}
 	}
-	if goodKeys.has(weak) {
+	if checkedKeys.has(weak) {
 		t.Error("a weak key is among the good ones")
 	}
 }

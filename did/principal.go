@@ -97,8 +97,8 @@ func (p *Principal) Base() string {
 	return localID
 }
 
-// told is a principal as agents are told it.
-type told struct {
+// principalJSON is a principal as agents are told it.
+type principalJSON struct {
 	ID   string `json:"id"`
 	DID  DID    `json:"did,omitempty"`
 	Node DID    `json:"node,omitempty"`
@@ -108,12 +108,12 @@ type told struct {
 
 // MarshalJSON writes p as agents are told it: {"id", "did", "node", "name", "via"}, without what is empty.
 func (p Principal) MarshalJSON() ([]byte, error) {
-	return json.Marshal(told{p.ID(), p.DID, p.Node, p.Name, p.Via})
+	return json.Marshal(principalJSON{p.ID(), p.DID, p.Node, p.Name, p.Via})
 }
 
 // UnmarshalJSON reads what MarshalJSON writes, for an agent that is told by its node; the id follows from the rest.
 func (p *Principal) UnmarshalJSON(text []byte) error {
-	var t told
+	var t principalJSON
 	if err := json.Unmarshal(text, &t); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ const (
 //
 // The document is only as true as its source: the caller says how it was fetched.
 func ParseDocument(raw []byte, want DID) (*Document, error) {
-	return parse(raw, want, (*reader).context, (*reader).people, (*reader).methods, (*reader).relationships, (*reader).services)
+	return parse(raw, want, (*reader).context, (*reader).controllers, (*reader).methods, (*reader).relationships, (*reader).services)
 }
 
 func parse(raw []byte, want DID, steps ...func(*reader) error) (*Document, error) {
@@ -86,7 +86,7 @@ func (r *reader) context() error {
 	return errors.New("@context is no text, object or array")
 }
 
-func (r *reader) people() error {
+func (r *reader) controllers() error {
 	controllers, err := texts(r.top["controller"])
 	if err != nil {
 		return fmt.Errorf("controller: %w", err)

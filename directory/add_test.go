@@ -135,7 +135,7 @@ func TestTombstoneOfAStrangerIsRemembered(t *testing.T) {
 func TestFinalTombstoneIsTheLastWord(t *testing.T) {
 	t.Parallel()
 	a := weather(t, 1)
-	last, err := td.Bury(a.key, a.id, td.Lease{Seq: 1, Now: time.Now(), Lifetime: time.Hour}, true)
+	last, err := td.SignTombstone(a.key, a.id, td.Lease{Seq: 1, Now: time.Now(), Lifetime: time.Hour}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

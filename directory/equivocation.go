@@ -148,9 +148,9 @@ func (d *Directory) Fork(owner did.DID, thing string) (Fork, bool) {
 func (d *Directory) forkLocked(e *entry, cur, r *td.Record) error {
 	d.count.forks.Add(1)
 	stays := cur.Compare(r) >= 0
-	f := Fork{Owner: r.Owner, Thing: r.Thing, Seq: r.Seq, Seen: time.Now(), Records: [2][]byte{r.Bare(), cur.Bare()}}
+	f := Fork{Owner: r.Owner, Thing: r.Thing, Seq: r.Seq, Seen: time.Now(), Records: [2][]byte{r.WithoutTD(), cur.WithoutTD()}}
 	if stays {
-		f.Records = [2][]byte{cur.Bare(), r.Bare()}
+		f.Records = [2][]byte{cur.WithoutTD(), r.WithoutTD()}
 	}
 	for _, key := range d.forks.add(f) {
 		if d.opts.Store != nil {

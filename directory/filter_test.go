@@ -40,10 +40,10 @@ func TestSiftingEnds(t *testing.T) {
 				ctx  context.Context
 				want error
 			}{{t.Context(), nil}, {over, context.Canceled}} {
-				q.Tally = &td.Tally{}
+				q.Counter = &td.CoverageCounter{}
 				found, err := found(d.Find(c.ctx, q))
-				if len(found) != 0 || !errors.Is(err, c.want) || q.Tally.Coverage().Truncated != (c.want != nil) {
-					t.Errorf("%q, %v: got %d, %v, %+v", text, c.want, len(found), err, q.Tally.Coverage())
+				if len(found) != 0 || !errors.Is(err, c.want) || q.Counter.Coverage().Truncated != (c.want != nil) {
+					t.Errorf("%q, %v: got %d, %v, %+v", text, c.want, len(found), err, q.Counter.Coverage())
 				}
 			}
 		}

@@ -62,7 +62,7 @@ func (a *answer) give(desc *td.Description) bool {
 		return true
 	}
 	a.given[key] = true
-	a.q.Tally.See(desc.Record.Issued)
+	a.q.Counter.NoteIssued(desc.Record.Issued)
 	return a.yield(desc, nil)
 }
 
@@ -70,16 +70,16 @@ func (a *answer) full() bool { return len(a.given) >= a.most }
 
 // fromIndex gives what the index has. It reports whether there is more than q.Limit, and false when the loop was left.
 func (d *Directory) fromIndex(ctx context.Context, a *answer) (more, ok bool) {
-	a.q.Tally.Ask(1)
+	a.q.Counter.CountAsked(1)
 	f := d.lookup(ctx, a.q)
 	found := f.rest(a.q)
-	a.q.Tally.Answer()
-	a.q.Tally.Count(f.total)
+	a.q.Counter.CountAnswer()
+	a.q.Counter.CountMatches(f.total)
 	if f.cut || d.loading.Load() {
-		a.q.Tally.Truncate()
+		a.q.Counter.SetTruncated()
 	}
 	if more = len(found) > a.q.Max(); more {
-		a.q.Tally.Limit()
+		a.q.Counter.SetMore()
 		found = found[:a.q.Max()]
 	}
 	for _, v := range found {
@@ -174,7 +174,7 @@ func (d *Directory) dueLocked(now time.Time) time.Time {
 // Match tells.
 func fits(q *td.Query, desc *td.Description) bool {
 	if len(q.Or) == 0 {
-		return q.Fits(desc)
+		return q.MatchFields(desc)
 	}
 	return q.Match(desc)
 }
@@ -185,7 +185,7 @@ func (d *Directory) fromSources(ctx context.Context, a *answer) {
 		return
 	}
 	if a.full() {
-		a.q.Tally.Limit() // there may be more, and nobody was asked
+		a.q.Counter.SetMore() // there may be more, and nobody was asked
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
@@ -204,9 +204,9 @@ func (d *Directory) fromSources(ctx context.Context, a *answer) {
 		if !a.give(desc) {
 			return
 		}
-		a.q.Tally.Count(len(a.given) - before)
+		a.q.Counter.CountMatches(len(a.given) - before)
 		if a.full() {
-			a.q.Tally.Limit()
+			a.q.Counter.SetMore()
 			return
 		}
 	}
@@ -214,7 +214,7 @@ func (d *Directory) fromSources(ctx context.Context, a *answer) {
 	case ctx.Err() != nil:
 		a.yield(nil, ctx.Err())
 	case limited.Err() != nil:
-		a.q.Tally.Truncate()
+		a.q.Counter.SetTruncated()
 	}
 }
 
@@ -258,8 +258,8 @@ func (d *Directory) sourceFailed(ctx context.Context, q *td.Query, err error) {
 	if ctx.Err() != nil || errors.Is(err, did.ErrNotFound) {
 		return
 	}
-	q.Tally.Ask(1)
-	q.Tally.Fail()
+	q.Counter.CountAsked(1)
+	q.Counter.CountUnreachable()
 	d.log.Warn("a source failed", "err", err)
 }
 
@@ -274,8 +274,8 @@ func (d *Directory) resolve(ctx context.Context, s *td.Signed, q *td.Query) *td.
 	}
 	if errors.Is(err, errUnfetched) {
 		// The thing may fit, and the answer lacks it. Who names it has answered; who has its TD has not.
-		q.Tally.Ask(1)
-		q.Tally.Fail()
+		q.Counter.CountAsked(1)
+		q.Counter.CountUnreachable()
 	}
 	if desc == nil || !q.Match(desc) {
 		return nil
@@ -325,7 +325,7 @@ func (d *Directory) Hosted(q td.Query) []*td.Signed { return d.signed(&q, &d.own
 func (d *Directory) signed(q *td.Query, within ...*index.List) []*td.Signed {
 	f := d.forOthers(q, within...)
 	if f.cut || len(f.views) > q.Max() {
-		q.Tally.Truncate()
+		q.Counter.SetTruncated()
 	}
 	f.views = f.views[:min(len(f.views), q.Max())]
 	signed := make([]*td.Signed, len(f.views))

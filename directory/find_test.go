@@ -51,8 +51,8 @@ func TestFindMergesIndexAndSources(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tally := &td.Tally{}
-	got, err := found(d.Find(t.Context(), td.Query{Capability: things, Tally: tally}))
+	tally := &td.CoverageCounter{}
+	got, err := found(d.Find(t.Context(), td.Query{Capability: things, Counter: tally}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,8 +73,8 @@ func TestFindGivesTheIndexFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := filled(t, Options{Sources: []Source{hanging()}}, plain(t, 1, "urn:1", "", "example:many"))
 		start := time.Now()
-		tally := &td.Tally{}
-		for desc, err := range d.Find(t.Context(), td.Query{Capability: things, Tally: tally}) {
+		tally := &td.CoverageCounter{}
+		for desc, err := range d.Find(t.Context(), td.Query{Capability: things, Counter: tally}) {
 			if err != nil || desc.ID != "urn:1" || time.Since(start) != 0 {
 				t.Errorf("got %v, %v after %v", desc, err, time.Since(start))
 			}
@@ -145,8 +145,8 @@ func TestFindLimit(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			tally := &td.Tally{}
-			got, err := found(d.Find(t.Context(), td.Query{Capability: things, Limit: c.limit, Tally: tally}))
+			tally := &td.CoverageCounter{}
+			got, err := found(d.Find(t.Context(), td.Query{Capability: things, Limit: c.limit, Counter: tally}))
 			if n := len(strings.Fields(got)); err != nil || n != c.want {
 				t.Errorf("got %d, %v, want %d", n, err, c.want)
 			}
@@ -167,8 +167,8 @@ func TestFindGoesOnWhenASourceFails(t *testing.T) {
 	d := openDirectory(t, Options{Sources: []Source{
 		failing(errors.New("the table is empty")), failing(did.ErrNotFound), having(many(t, 1, 0, 1)...),
 	}})
-	tally := &td.Tally{}
-	got, err := found(d.Find(t.Context(), td.Query{Capability: things, Tally: tally}))
+	tally := &td.CoverageCounter{}
+	got, err := found(d.Find(t.Context(), td.Query{Capability: things, Counter: tally}))
 	if err != nil || got != "urn:example:agent-000" {
 		t.Errorf("got %q, %v", got, err)
 	}

@@ -202,7 +202,7 @@ func (a agent) sign(seq uint64) (*td.Signed, error) {
 // bare returns s as refreshes travel: the record alone.
 func bare(t testing.TB, s *td.Signed) *td.Signed {
 	t.Helper()
-	b, err := s.Without()
+	b, err := s.WithoutTD()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func described(t testing.TB, s *td.Signed) *td.Description {
 // buried returns the tombstone of a.
 func (a agent) buried(t testing.TB, seq uint64) *td.Signed {
 	t.Helper()
-	s, err := td.Bury(a.key, a.id, td.Lease{Seq: seq, Now: time.Now(), Lifetime: 48 * time.Hour}, false)
+	s, err := td.SignTombstone(a.key, a.id, td.Lease{Seq: seq, Now: time.Now(), Lifetime: 48 * time.Hour}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 // what trusted owners have; what comes first wins, if it is the only one. A full id that the index lacks is asked of the sources; a name is if the
 // index may lack something ([Directory.Lacks]), unless it is that of a thing that is established or was asked for before: else the index says which is the only one.
 //
-// Of a thing that has moved it returns what it has become (td.Record.Heir), if its new owner offers that.
+// Of a thing that has moved it returns what it has become (td.Record.SuccessorRef), if its new owner offers that.
 //
 // The error is an [*interact.Error]: [interact.NotFound] with what may have been meant, [interact.Ambiguous] with up to
 // eight exact references, [interact.Withdrawn] with the time, and where it has moved; or it wraps the error of ctx.
@@ -269,10 +269,10 @@ func (d *Directory) withdrawn(r td.Ref) error {
 	case last == nil:
 		return nil
 	case last.Kind == td.KindMoved:
-		e := interact.Errorf(interact.Withdrawn, "lmosd show "+interact.Quote(last.Heir().String()),
+		e := interact.Errorf(interact.Withdrawn, "lmosd show "+interact.Quote(last.SuccessorRef().String()),
 			"%s has moved to %s at %s", last.Thing, last.Successor, stamp(last.Issued))
 		if !several {
-			e.Err = &movedError{last.Heir()}
+			e.Err = &movedError{last.SuccessorRef()}
 		}
 		return e
 	}
@@ -289,8 +289,8 @@ func (d *Directory) inquire(ctx context.Context, r td.Ref) ([]*td.Description, e
 		return d.inquireOwner(ctx, owner, r.Name)
 	}
 	var found []*td.Description
-	tally := &td.Tally{}
-	q := td.Query{ID: r.Name, Limit: 9, Tally: tally}
+	tally := &td.CoverageCounter{}
+	q := td.Query{ID: r.Name, Limit: 9, Counter: tally}
 	if !r.Exact() {
 		q.ID, q.Name = "", r.Name
 	}

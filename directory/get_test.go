@@ -125,8 +125,8 @@ func having(signed ...*td.Signed) source {
 		},
 		find: func(_ context.Context, q td.Query) iter.Seq2[*td.Signed, error] {
 			return func(yield func(*td.Signed, error) bool) {
-				q.Tally.Ask(1)
-				q.Tally.Answer()
+				q.Counter.CountAsked(1)
+				q.Counter.CountAnswer()
 				for _, s := range signed {
 					if !yield(s, nil) {
 						return
@@ -146,7 +146,7 @@ func hanging() source {
 		},
 		find: func(ctx context.Context, q td.Query) iter.Seq2[*td.Signed, error] {
 			return func(yield func(*td.Signed, error) bool) {
-				q.Tally.Ask(1)
+				q.Counter.CountAsked(1)
 				<-ctx.Done()
 				yield(nil, ctx.Err())
 			}

@@ -206,8 +206,8 @@ func TestFindCountsWhatCouldNotBeFetched(t *testing.T) {
 		Sources: []Source{having(bare(t, numbered(t, 1, 0).signed(t, 1)))},
 		Fetch:   func(context.Context, *td.Record) ([]byte, error) { return nil, errors.New("no answer") },
 	})
-	tally := new(td.Tally)
-	got, err := found(d.Find(t.Context(), td.Query{Capability: things, Tally: tally}))
+	tally := new(td.CoverageCounter)
+	got, err := found(d.Find(t.Context(), td.Query{Capability: things, Counter: tally}))
 	if err != nil || got != "" {
 		t.Errorf("got %q, %v", got, err)
 	}

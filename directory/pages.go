@@ -54,7 +54,7 @@ func NewPages() *Pages { return &Pages{sealer: opaque.New(""), all: map[string]*
 
 // Begin returns the first page of a search.
 func (p *Pages) Begin(q td.Query, with any) *Search {
-	q.Tally, q.Except = new(td.Tally), nil
+	q.Counter, q.Except = new(td.CoverageCounter), nil
 	return &Search{Query: q, With: with, pages: p}
 }
 
@@ -70,7 +70,7 @@ func (p *Pages) Resume(word string) (*Search, error) {
 			"there is no such page any more")
 	}
 	one := &Search{Query: s.query, With: s.with, pages: p, shown: slices.Clone(s.shown)}
-	one.Query.Tally, one.Query.Except = new(td.Tally), make(map[[32]byte]bool, len(s.shown))
+	one.Query.Counter, one.Query.Except = new(td.CoverageCounter), make(map[[32]byte]bool, len(s.shown))
 	for _, key := range one.shown {
 		one.Query.Except[key] = true
 	}
@@ -81,9 +81,9 @@ func (p *Pages) Resume(word string) (*Search, error) {
 func Cut[T any](s *Search, ranked []T, of func(T) *td.Description) (page []T, next string) {
 	page = ranked[:min(len(ranked), s.Query.Max())]
 	if len(page) < len(ranked) {
-		s.Query.Tally.Limit()
+		s.Query.Counter.SetMore()
 	}
-	if len(page) == 0 || !s.Query.Tally.Coverage().More {
+	if len(page) == 0 || !s.Query.Counter.Coverage().More {
 		return page, ""
 	}
 	for _, one := range page {
@@ -100,7 +100,7 @@ func (p *Pages) keep(s *Search) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	q, id := s.Query, rand.Text()
-	q.Tally, q.Except = nil, nil
+	q.Counter, q.Except = nil, nil
 	p.all[id], p.shown = &searched{q, s.With, s.shown}, p.shown+len(s.shown)
 	p.line = append(p.line, id)
 	for len(p.all) > maxPages || p.shown > maxAllShown {

@@ -43,10 +43,10 @@ func TestPages(t *testing.T) {
 					found = append(found, desc)
 				}
 				page, next := Cut(s, found, func(d *td.Description) *td.Description { return d })
-				if total, ok := s.Query.Tally.Total(); ok && (total < n || total > n+pages) {
+				if total, ok := s.Query.Counter.Total(); ok && (total < n || total > n+pages) {
 					t.Errorf("page %d: %d in all, want %d and at most one more a page", pages, total, n)
 				}
-				if c := s.Query.Tally.Coverage(); !c.Complete() || c.More != (next != "") {
+				if c := s.Query.Counter.Coverage(); !c.Complete() || c.More != (next != "") {
 					t.Errorf("page %d: %+v, next %q", pages, c, next)
 				}
 				for _, desc := range page {

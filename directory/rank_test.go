@@ -158,10 +158,10 @@ func TestRankedIsCut(t *testing.T) {
 		}
 	}
 	for _, q := range []td.Query{{Text: "weather", Limit: 3}, {Text: "weather", Version: "^2"}} {
-		q.Tally = &td.Tally{}
+		q.Counter = &td.CoverageCounter{}
 		got := strings.Fields(ids(d.FindLocal(q)))
-		if got[0] != "urn:321" || len(got) != map[int]int{3: 3, 0: 1}[q.Limit] || q.Tally.Coverage().More != (q.Limit == 3) || !q.Tally.Coverage().Complete() {
-			t.Errorf("got %v, %+v", got, q.Tally.Coverage())
+		if got[0] != "urn:321" || len(got) != map[int]int{3: 3, 0: 1}[q.Limit] || q.Counter.Coverage().More != (q.Limit == 3) || !q.Counter.Coverage().Complete() {
+			t.Errorf("got %v, %+v", got, q.Counter.Coverage())
 		}
 	}
 }
@@ -192,13 +192,13 @@ func TestOthersGetTheBest(t *testing.T) {
 		{td.Query{Text: "weather", ID: "urn:07"}, "urn:07", false},
 		{td.Query{ID: "urn:07"}, "urn:07", false},
 	} {
-		c.q.Tally = &td.Tally{}
+		c.q.Counter = &td.CoverageCounter{}
 		got := map[string]bool{}
 		for _, s := range d.Known(c.q) {
 			got[string(s.Record)] = true // of plain: the id
 		}
-		if s := strings.Join(slices.Sorted(maps.Keys(got)), " "); s != c.want || c.q.Tally.Coverage().Truncated != c.cut {
-			t.Errorf("%+v: got %s, cut %v", c.q, s, c.q.Tally.Coverage().Truncated)
+		if s := strings.Join(slices.Sorted(maps.Keys(got)), " "); s != c.want || c.q.Counter.Coverage().Truncated != c.cut {
+			t.Errorf("%+v: got %s, cut %v", c.q, s, c.q.Counter.Coverage().Truncated)
 		}
 	}
 	if len(o.calls) > 0 {

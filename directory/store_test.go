@@ -242,8 +242,8 @@ func TestMuchIsLoadedInTheBackground(t *testing.T) {
 	if _, known := again.Len(); known != loadAtOnce {
 		t.Errorf("New has loaded %d, want %d", known, loadAtOnce)
 	}
-	tally := &td.Tally{}
-	_, err := found(again.Find(t.Context(), td.Query{ID: "urn:x", Tally: tally}))
+	tally := &td.CoverageCounter{}
+	_, err := found(again.Find(t.Context(), td.Query{ID: "urn:x", Counter: tally}))
 	if err != nil || !tally.Coverage().Truncated {
 		t.Errorf("got %v, %+v, want a truncated answer", err, tally.Coverage())
 	}

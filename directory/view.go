@@ -12,7 +12,7 @@ import (
 // looked at is unpacked, and stays so for a while. All but the atomics is read-only.
 type view struct {
 	record *td.Record
-	packed td.Packed
+	packed td.Compact
 	whole  *td.Description // instead, if it cannot be packed
 	open   atomic.Pointer[td.Description]
 	asked  atomic.Bool // since views last looked for room
@@ -22,7 +22,7 @@ type view struct {
 
 // newView returns the view of a verified description.
 func newView(desc *td.Description) *view {
-	if packed, ok := desc.Pack(); ok {
+	if packed, ok := desc.Compact(); ok {
 		return &view{record: packed.Record(), packed: packed}
 	}
 	return &view{record: desc.Record, whole: desc}

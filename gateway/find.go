@@ -95,21 +95,21 @@ func (g *Gateway) search(r *http.Request, f finding, page *directory.Search) (*a
 		case err == nil:
 			found = append(found, d)
 		case r.Context().Err() == nil && interact.AsError(err).Code == interact.Timeout:
-			f.query.Tally.Truncate() // our own deadline: what came in time is the answer
+			f.query.Counter.SetTruncated() // our own deadline: what came in time is the answer
 		default:
 			return nil, err
 		}
 	}
 	list := &api.AgentList{APIVersion: api.APIVersion, Kind: "AgentList"}
 	list.Items, list.Next = g.ranked(r.Context(), f, found, page)
-	list.Coverage, list.Took, list.Warnings = f.query.Tally.Coverage(), milliseconds(time.Since(start)), g.o.Node.Doubts()
+	list.Coverage, list.Took, list.Warnings = f.query.Counter.Coverage(), milliseconds(time.Since(start)), g.o.Node.Doubts()
 	for i := range list.Items {
 		if list.Items[i].State == api.StateRefused {
 			list.Coverage.Refused++
 		}
 	}
 	// A strategy leaves out what is below the capability, which was counted.
-	if total, ok := f.query.Tally.Total(); ok && total >= len(list.Items) && f.strategy == "" {
+	if total, ok := f.query.Counter.Total(); ok && total >= len(list.Items) && f.strategy == "" {
 		list.Total = &total
 	}
 	g.metrics.found(time.Since(start))
@@ -120,7 +120,7 @@ func (g *Gateway) search(r *http.Request, f finding, page *directory.Search) (*a
 func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description, page *directory.Search) (items []api.Agent, next string) {
 	items = make([]api.Agent, 0, len(found))
 	g.o.Node.Look(ctx, found...)
-	if !f.explain && !f.query.Asks() && len(f.query.Or) == 0 {
+	if !f.explain && !f.query.HasCriteria() && len(f.query.Or) == 0 {
 		found, next = directory.Cut(page, found, func(d *td.Description) *td.Description { return d })
 		for _, d := range found {
 			items = append(items, g.agent(d))
@@ -149,7 +149,7 @@ func (f *finding) resolve(all []directory.Ranked) []directory.Ranked {
 	asked := td.Requirement{ID: f.query.Capability[0], Name: f.query.Capability[0], Version: f.query.Version}
 	versions := map[*td.Description]string{}
 	all = slices.DeleteFunc(all, func(one directory.Ranked) bool {
-		by, ok := asked.Met(one.Thing, f.strategy)
+		by, ok := asked.Match(one.Thing, f.strategy)
 		versions[one.Description] = by.Version
 		return !ok
 	})
@@ -157,7 +157,7 @@ func (f *finding) resolve(all []directory.Ranked) []directory.Ranked {
 		return f.strategy.Compare(versions[a.Description], versions[b.Description])
 	})
 	if len(all) > f.limit {
-		f.query.Tally.Limit()
+		f.query.Counter.SetMore()
 		all = all[:f.limit]
 	}
 	return all
@@ -213,7 +213,7 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 	}
 	g.o.Node.Look(r.Context(), d)
 	record := d.Signed.Record
-	if whole, err := d.Signed.Within(); err == nil { // the directory keeps records without the TD inside
+	if whole, err := d.Signed.WithInlineTD(); err == nil { // the directory keeps records without the TD inside
 		record = whole.Record
 	}
 	detail := api.AgentDetail{APIVersion: api.APIVersion, Kind: "Agent", Agent: g.agent(d), MovedFrom: movedFrom(ref, d), Namesakes: g.o.Node.Namesakes(ref, d), TD: d.Raw, Record: record, Warnings: g.o.Node.Doubts(),
@@ -284,7 +284,7 @@ func parseFind(r *http.Request) (f finding, err error) {
 		return f, err
 	}
 	common := td.Query{Capability: v["capability"], Version: v.Get("version"), ID: v.Get("id"), Name: v.Get("name"), Action: v.Get("action"),
-		Property: v.Get("property"), Event: v.Get("event"), Type: v.Get("type"), Organisation: v.Get("organisation"), Protocol: v.Get("protocol")}
+		Property: v.Get("property"), Event: v.Get("event"), Type: v.Get("type"), Organization: v.Get("organisation"), Protocol: v.Get("protocol")}
 	if err := checkTerms(common); err != nil {
 		return f, err
 	}
@@ -338,7 +338,7 @@ func checkTerms(q td.Query) error {
 		return interact.Errorf(interact.Usage, "version=^1.2", "version: %v", err)
 	}
 	for name, value := range map[string]string{"id": q.ID, "name": q.Name, "action": q.Action, "property": q.Property, "event": q.Event, "type": q.Type,
-		"organisation": q.Organisation, "protocol": q.Protocol} {
+		"organisation": q.Organization, "protocol": q.Protocol} {
 		if len(value) > td.MaxID {
 			return interact.Errorf(interact.Usage, "ask for less", "%s has %d bytes, %d are possible", name,
 				len(value), td.MaxID)

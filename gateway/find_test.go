@@ -42,7 +42,7 @@ func TestParseFind(t *testing.T) {
 			2 * time.Second},
 		{"a question", "q=rain+OR+snow+NOT+type:tool&host=" + string(owner2) + "&version=%5E1&explain=1", td.Query{Text: "rain", Host: owner2,
 			Version: "^1", Or: []td.Query{{Text: "snow", Host: owner2, Version: "^1"}}, Not: []td.Query{{Type: "tool"}}}, 2 * time.Second},
-		{"other facets", "property=p&event=e&organisation=O+K&protocol=mqtt", td.Query{Property: "p", Event: "e", Organisation: "O K",
+		{"other facets", "property=p&event=e&organisation=O+K&protocol=mqtt", td.Query{Property: "p", Event: "e", Organization: "O K",
 			Protocol: "mqtt"}, 2 * time.Second},
 		{"bounds", "limit=1000&timeout=1m", td.Query{Limit: 1000}, time.Minute},
 	} {
@@ -80,7 +80,7 @@ func TestParseFindRefuses(t *testing.T) {
 		"empty capability":     "capability=",
 		"long capability":      "capability=" + strings.Repeat("x", 300),
 		"many capabilities":    strings.Repeat("capability=a&", 17),
-		"long text":            "q=" + strings.Repeat("x", td.MaxQuestion+1),
+		"long text":            "q=" + strings.Repeat("x", td.MaxQueryText+1),
 		"a question cut off":   "q=rain+OR",
 		"no range":             "version=newest",
 		"no host":              "host=me",
@@ -184,7 +184,7 @@ func FuzzParseFind(f *testing.F) {
 			return
 		}
 		if q.Limit < 0 || q.Limit > maxFind || timeout <= 0 || timeout > maxFindTime ||
-			len(q.Capability) > maxTerms || len(q.Text) > td.MaxQuestion {
+			len(q.Capability) > maxTerms || len(q.Text) > td.MaxQueryText {
 			t.Errorf("%q: %+v, %v", query, q, timeout)
 		}
 		if q.Owner != "" {

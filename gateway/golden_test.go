@@ -68,10 +68,10 @@ func goldenNode() *fakeNode {
 			if q.ID == "none" {
 				return
 			}
-			q.Tally.Ask(3)
-			q.Tally.Answer()
-			q.Tally.Fail()
-			q.Tally.See(weather.Record.Issued)
+			q.Counter.CountAsked(3)
+			q.Counter.CountAnswer()
+			q.Counter.CountUnreachable()
+			q.Counter.NoteIssued(weather.Record.Issued)
 			_ = yield(weather, nil) && yield(bare, nil)
 		}
 	}

@@ -95,10 +95,10 @@ func (n *fakeNode) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Descripti
 		return n.find(ctx, q)
 	}
 	return func(yield func(*td.Description, error) bool) {
-		q.Tally.Ask(1)
-		q.Tally.Answer()
+		q.Counter.CountAsked(1)
+		q.Counter.CountAnswer()
 		for d := range n.Known() {
-			q.Tally.Count(1)
+			q.Counter.CountMatches(1)
 			if !yield(d, nil) {
 				return
 			}

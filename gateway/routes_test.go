@@ -259,8 +259,8 @@ func TestFindAnswersWhatCameInTime(t *testing.T) {
 	node := newFake()
 	node.find = func(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
 		return func(yield func(*td.Description, error) bool) {
-			q.Tally.Ask(2)
-			q.Tally.Answer()
+			q.Counter.CountAsked(2)
+			q.Counter.CountAnswer()
 			if yield(describe("urn:x:1", "One", owner1), nil) {
 				<-ctx.Done()
 				yield(nil, ctx.Err())

@@ -357,8 +357,8 @@ func TestAHostThatDiesIsKnownToAll(t *testing.T) {
 		if reachable(near) || reachable(far) {
 			t.Errorf("after 10 s it is listed by who was connected: %v, by who was not: %v", reachable(near), reachable(far))
 		}
-		tally, before := new(td.Tally), near.dht.Stats().Asked
-		for range near.Find(t.Context(), td.Query{ID: "urn:x:echo", Tally: tally}) {
+		tally, before := new(td.CoverageCounter), near.dht.Stats().Asked
+		for range near.Find(t.Context(), td.Query{ID: "urn:x:echo", Counter: tally}) {
 		}
 		if c, asked := tally.Coverage(), near.dht.Stats().Asked-before; asked != 0 || c.Unreachable != 1 {
 			t.Errorf("a search asks %d, with coverage %+v; want one counted as unreachable, and nobody waiting for it", asked, c)

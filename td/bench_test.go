@@ -22,7 +22,7 @@ func BenchmarkParse(b *testing.B) {
 // BenchmarkVerify is what a description costs that was never seen: record, proof, schema, typed view.
 func BenchmarkVerify(b *testing.B) {
 	s := published(b, readFile(b, "weather.td.json"), signer(b, 1), 7)
-	bare, err := s.Without()
+	bare, err := s.WithoutTD()
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func BenchmarkVerify(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				v := &Verifier{keys: did.Keys(), good: NewVerifier(nil).good} // cold
+				v := &Verifier{keys: did.Keys(), verified: NewVerifier(nil).verified} // cold
 				if _, err := s.Verify(context.Background(), v, epoch); err != nil {
 					b.Fatal(err)
 				}
@@ -40,7 +40,7 @@ func BenchmarkVerify(b *testing.B) {
 }
 
 func BenchmarkRecord(b *testing.B) {
-	s, err := published(b, readFile(b, "weather.td.json"), signer(b, 1), 7).Without()
+	s, err := published(b, readFile(b, "weather.td.json"), signer(b, 1), 7).WithoutTD()
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -95,8 +95,8 @@ func Shard(capability string) byte {
 	return sum[0] & 15
 }
 
-// under reports whether the levels of asked are the first levels of has; both are normal ids.
-func under(has, asked string) bool {
+// hasLevels reports whether the levels of asked are the first levels of has; both are normal ids.
+func hasLevels(has, asked string) bool {
 	a, h := split(asked), split(has)
 	return len(a) <= len(h) && slices.Equal(a, h[:len(a)])
 }
@@ -134,7 +134,7 @@ func (t *Thing) makeTerms() []string {
 }
 
 func isGeneric(typ string) bool {
-	switch bareType(typ) {
+	switch typeKey(typ) {
 	case "agent", "tool", "thing":
 		return true
 	}

@@ -58,7 +58,7 @@ func checkNormal(fatalf func(string, ...any), s string) {
 		fatalf("normal form of %q is %q", s, id)
 	}
 	for _, level := range Levels(id) {
-		if Shard(level) != Shard(id) || !under(id, level) {
+		if Shard(level) != Shard(id) || !hasLevels(id, level) {
 			fatalf("level %q of %q is elsewhere", level, id)
 		}
 	}

@@ -19,15 +19,15 @@ func (c *checker) fail(pointer, format string, args ...any) {
 	c.errors = append(c.errors, Issue{Pointer: pointer, Reason: fmt.Sprintf(format, args...)})
 }
 
-// breaks is fail for a rule that the official JSON Schema of TD 1.1 does not hold (Issue.Rule).
-func (c *checker) breaks(rule, pointer, format string, args ...any) {
+// violation is fail for a rule that the official JSON Schema of TD 1.1 does not hold (Issue.Rule).
+func (c *checker) violation(rule, pointer, format string, args ...any) {
 	c.fail(pointer, format, args...)
 	c.errors[len(c.errors)-1].Rule = rule
 }
 
 // wrongType is breaks for an LMOS member of a wrong type.
 func (c *checker) wrongType(pointer string, v any, want ...string) {
-	c.breaks("LMOS, description", pointer, "%s", schema.WrongType(pointer, v, want...).Reason)
+	c.violation("LMOS, description", pointer, "%s", schema.WrongType(pointer, v, want...).Reason)
 }
 
 // ownLimit is the rule of what costs too much, and no standard forbids.
@@ -56,17 +56,17 @@ func (c *checker) checkContext() {
 	v10, v11 := slices.Index(list, any(Context10)), slices.Index(list, any(Context11))
 	switch {
 	case v10 > 0:
-		c.breaks("td-context", schema.Pointer("@context", v10), "the context of TD 1.0 must come first")
+		c.violation("td-context", schema.Pointer("@context", v10), "the context of TD 1.0 must come first")
 	case v10 == 0 && v11 > 1:
-		c.breaks("td-context", schema.Pointer("@context", v11), "the context of TD 1.1 must come second, right after that of TD 1.0")
+		c.violation("td-context", schema.Pointer("@context", v11), "the context of TD 1.1 must come second, right after that of TD 1.0")
 	case v10 < 0 && v11 > 0:
-		c.breaks("td-context", schema.Pointer("@context", v11), "the context of TD 1.1 must come first")
+		c.violation("td-context", schema.Pointer("@context", v11), "the context of TD 1.1 must come first")
 	}
 }
 
 func (c *checker) checkID() {
 	if id := text(c.doc["id"]); len(id) > MaxID {
-		c.breaks(ownLimit, "/id", "has %d bytes; an id may have %d", len(id), MaxID)
+		c.violation(ownLimit, "/id", "has %d bytes; an id may have %d", len(id), MaxID)
 	}
 }
 
@@ -77,11 +77,11 @@ func (c *checker) checkBase() {
 	base := text(c.doc["base"])
 	switch names, ok := templateVars(base); {
 	case !ok:
-		c.breaks("RFC 6570 §2", "/base", "a brace without its counterpart: %s is no URI template", schema.Show(base))
+		c.violation("RFC 6570 §2", "/base", "a brace without its counterpart: %s is no URI template", schema.Show(base))
 	case len(names) > most:
-		c.breaks(ownLimit, "/base", "may have %d variables, has %d", most, len(names))
+		c.violation(ownLimit, "/base", "may have %d variables, has %d", most, len(names))
 	case base != "" && len(base)*c.relatives() > 4*MaxTD:
-		c.breaks(ownLimit, "/base", "has %d bytes, too many for so many relative addresses; make it shorter, or the addresses absolute",
+		c.violation(ownLimit, "/base", "has %d bytes, too many for so many relative addresses; make it shorter, or the addresses absolute",
 			len(base))
 	}
 }
@@ -94,7 +94,7 @@ func (c *checker) relatives() int {
 			n++
 		}
 	}
-	c.eachForm(func(p place) { count(p.form) })
+	c.eachForm(func(p formPlace) { count(p.form) })
 	for _, link := range array(c.doc["links"]) {
 		count(link)
 	}
@@ -115,7 +115,7 @@ func (c *checker) checkSecurity() {
 		if variable := text(s["name"]); text(s["in"]) == "uri" && variable != "" {
 			c.inURI[variable] = true
 			if _, both := variables[variable]; both {
-				c.breaks("td-security-uri-variables-distinct", schema.Pointer("uriVariables", variable), "has the name of a variable of the security scheme %s", schema.Show(name))
+				c.violation("td-security-uri-variables-distinct", schema.Pointer("uriVariables", variable), "has the name of a variable of the security scheme %s", schema.Show(name))
 			}
 		}
 	}
@@ -130,32 +130,32 @@ func (c *checker) checkNames(pointer string, v any, defs map[string]any) {
 			continue
 		}
 		if _, isList := v.([]any); isList {
-			c.breaks("td-security", pointer+schema.Pointer(i), "%s is not in securityDefinitions", schema.Show(name))
+			c.violation("td-security", pointer+schema.Pointer(i), "%s is not in securityDefinitions", schema.Show(name))
 		} else {
-			c.breaks("td-security", pointer, "%s is not in securityDefinitions", schema.Show(name))
+			c.violation("td-security", pointer, "%s is not in securityDefinitions", schema.Show(name))
 		}
 	}
 }
 
-// once lists the link relations that may occur once (TD 1.1 §5.3.4.1).
-var once = []string{"type", "collection", "predecessor-version"}
+// uniqueRelations lists the link relations that may occur once (TD 1.1 §5.3.4.1).
+var uniqueRelations = []string{"type", "collection", "predecessor-version"}
 
 func (c *checker) checkLinks() {
 	seen := map[string]bool{}
 	for i, v := range array(c.doc["links"]) {
 		rel := text(object(v)["rel"])
-		if seen[rel] && slices.Contains(once, rel) {
-			c.breaks("TD 1.1 §5.3.4.1", schema.Pointer("links", i, "rel"), "a Thing Description may have one link %s", schema.Show(rel))
+		if seen[rel] && slices.Contains(uniqueRelations, rel) {
+			c.violation("TD 1.1 §5.3.4.1", schema.Pointer("links", i, "rel"), "a Thing Description may have one link %s", schema.Show(rel))
 		}
 		if rel == "tm:submodel" {
-			c.breaks("TD 1.1 §5.3.4.1", schema.Pointer("links", i, "rel"), `"tm:submodel" is for Thing Models only`)
+			c.violation("TD 1.1 §5.3.4.1", schema.Pointer("links", i, "rel"), `"tm:submodel" is for Thing Models only`)
 		}
 		seen[rel] = true
 	}
 }
 
 // A place is a form and where it stands.
-type place struct {
+type formPlace struct {
 	pointer    string
 	kind       string // properties, actions, events, or "" for a form of the thing
 	form       map[string]any
@@ -163,22 +163,22 @@ type place struct {
 }
 
 // eachForm calls f with every form, those of affordances in the order of their names.
-func (c *checker) eachForm(f func(p place)) {
+func (c *checker) eachForm(f func(p formPlace)) {
 	for i, v := range array(c.doc["forms"]) {
-		f(place{schema.Pointer("forms", i), "", object(v), nil})
+		f(formPlace{schema.Pointer("forms", i), "", object(v), nil})
 	}
 	for _, kind := range []string{"properties", "actions", "events"} {
 		all := object(c.doc[kind])
 		for _, name := range sortedKeys(all) {
 			a := object(all[name])
 			for i, v := range array(a["forms"]) {
-				f(place{schema.Pointer(kind, name, "forms", i), kind, object(v), a})
+				f(formPlace{schema.Pointer(kind, name, "forms", i), kind, object(v), a})
 			}
 		}
 	}
 }
 
-func (c *checker) checkForm(p place) {
+func (c *checker) checkForm(p formPlace) {
 	c.checkNames(p.pointer+"/security", p.form["security"], object(c.doc["securityDefinitions"]))
 	c.checkResponses(p)
 	c.checkTemplate(p)
@@ -187,52 +187,52 @@ func (c *checker) checkForm(p place) {
 	}
 }
 
-func (c *checker) checkResponses(p place) {
+func (c *checker) checkResponses(p formPlace) {
 	for i, v := range array(p.form["additionalResponses"]) {
 		name, ok := object(v)["schema"].(string)
 		if _, defined := object(c.doc["schemaDefinitions"])[name]; ok && !defined {
-			c.breaks("TD 1.1 §5.3.4.2, schema", p.pointer+schema.Pointer("additionalResponses", i, "schema"), "%s is not in schemaDefinitions", schema.Show(name))
+			c.violation("TD 1.1 §5.3.4.2, schema", p.pointer+schema.Pointer("additionalResponses", i, "schema"), "%s is not in schemaDefinitions", schema.Show(name))
 		}
 	}
 }
 
 // checkTemplate demands that the variables of a URI template are declared (TD 1.1 §5.3.4.2).
-func (c *checker) checkTemplate(p place) {
+func (c *checker) checkTemplate(p formPlace) {
 	href := text(p.form["href"])
 	if !strings.ContainsAny(href, "{}") {
 		return
 	}
 	names, ok := templateVars(href)
 	if !ok {
-		c.breaks("RFC 6570 §2", p.pointer+"/href", "a brace without its counterpart: %s is no URI template", schema.Show(href))
+		c.violation("RFC 6570 §2", p.pointer+"/href", "a brace without its counterpart: %s is no URI template", schema.Show(href))
 		return
 	}
 	for _, name := range names {
 		if !c.declares(p, name) {
-			c.breaks("td-uriVariables-names", p.pointer+"/href", "the variable %s is in no uriVariables", schema.Show(name))
+			c.violation("td-uriVariables-names", p.pointer+"/href", "the variable %s is in no uriVariables", schema.Show(name))
 		}
 	}
 }
 
-func (c *checker) declares(p place, name string) bool {
+func (c *checker) declares(p formPlace, name string) bool {
 	_, own := object(p.affordance["uriVariables"])[name]
 	_, thing := object(c.doc["uriVariables"])[name]
 	return own || thing || c.inURI[name]
 }
 
 // checkAccess holds the operations of a property's form against readOnly and writeOnly.
-func (c *checker) checkAccess(p place) {
+func (c *checker) checkAccess(p formPlace) {
 	ops := texts(p.form["op"])
 	if flag(p.affordance["readOnly"]) && slices.Contains(ops, "writeproperty") {
-		c.breaks("TD 1.1 §5.4, op", p.pointer+"/op", `"writeproperty" on a property that is readOnly`)
+		c.violation("TD 1.1 §5.4, op", p.pointer+"/op", `"writeproperty" on a property that is readOnly`)
 	}
 	if flag(p.affordance["writeOnly"]) && slices.Contains(ops, "readproperty") {
-		c.breaks("TD 1.1 §5.4, op", p.pointer+"/op", `"readproperty" on a property that is writeOnly`)
+		c.violation("TD 1.1 §5.4, op", p.pointer+"/op", `"readproperty" on a property that is writeOnly`)
 	}
 }
 
 func (c *checker) checkProperty(pointer string, p map[string]any) {
 	if flag(p["readOnly"]) && flag(p["writeOnly"]) {
-		c.breaks("TD 1.1 §5.4, op", pointer, "readOnly and writeOnly exclude each other")
+		c.violation("TD 1.1 §5.4, op", pointer, "readOnly and writeOnly exclude each other")
 	}
 }

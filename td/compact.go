@@ -8,8 +8,8 @@ import (
 )
 
 // A Packed is a verified description in a fraction of its memory: its bytes, and what cannot be had from them. Only
-// [Description.Pack] makes one, so what comes out of it was verified before. It is read-only.
-type Packed struct {
+// [Description.Compact] makes one, so what comes out of it was verified before. It is read-only.
+type Compact struct {
 	record  *Record
 	td      []byte
 	method  string
@@ -17,23 +17,23 @@ type Packed struct {
 	expires time.Time
 }
 
-// Pack returns d packed; or false if its typed view was not made of its bytes by [Signed.Verify], and so could not be made
+// Compact returns d packed; or false if its typed view was not made of its bytes by [Signed.Verify], and so could not be made
 // again. The bytes of the TD are shared with d, unless they stand in much more memory than they need; the record is a copy
 // without the TD inside.
-func (d *Description) Pack() (Packed, bool) {
-	if d.Thing == nil || d.terms == nil || d.doc != nil || !same(d.Raw, d.Signed.TD) || d.ProofMethod == "" {
-		return Packed{}, false
+func (d *Description) Compact() (Compact, bool) {
+	if d.Thing == nil || d.terms == nil || d.doc != nil || !sameMemory(d.Raw, d.Signed.TD) || d.ProofMethod == "" {
+		return Compact{}, false
 	}
 	r := *d.Record
-	r.Raw, r.Inline = tight(r.Bare()), nil
+	r.Raw, r.Inline = compactBytes(r.WithoutTD()), nil
 	r.Hosts = slices.Clone(r.Hosts)
-	return Packed{&r, tight(d.Signed.TD), d.ProofMethod, d.ProofCreated, d.ProofExpires}, true
+	return Compact{&r, compactBytes(d.Signed.TD), d.ProofMethod, d.ProofCreated, d.ProofExpires}, true
 }
 
-// Bare returns the encoded record without the TD inside: what [Signed.Without] makes of it. The caller must not change it.
-func (r *Record) Bare() []byte { return cutInline(r.Raw, r.Inline) }
+// WithoutTD returns the encoded record without the TD inside: what [Signed.WithoutTD] makes of it. The caller must not change it.
+func (r *Record) WithoutTD() []byte { return cutInline(r.Raw, r.Inline) }
 
-// cutInline returns an encoded record without the TD inside: what [Signed.Without] makes of it, for a record that was verified.
+// cutInline returns an encoded record without the TD inside: what [Signed.WithoutTD] makes of it, for a record that was verified.
 func cutInline(raw, inline []byte) []byte {
 	if len(inline) == 0 {
 		return raw
@@ -66,20 +66,20 @@ func message(raw, inline []byte) []byte {
 	return m
 }
 
-// tight returns b in no much more memory than it needs.
-func tight(b []byte) []byte {
+// compactBytes returns b in no much more memory than it needs.
+func compactBytes(b []byte) []byte {
 	if cap(b)-len(b) > len(b)/5 { // what is allocated at once has less
 		return bytes.Clone(b)
 	}
 	return b
 }
 
-// same reports whether a and b are the same memory.
-func same(a, b []byte) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
+// sameMemory reports whether a and b are the same memory.
+func sameMemory(a, b []byte) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
 // Description makes the description again: with a new typed view of its TD, and a record without the TD inside. All that are
 // made share that record. It costs as much as reading the JSON.
-func (p *Packed) Description() *Description {
+func (p *Compact) Description() *Description {
 	doc, err := decode(p.td)
 	if err != nil {
 		panic("td: a verified TD cannot be read: " + err.Error()) // it was read before, and nobody may change it
@@ -91,10 +91,10 @@ func (p *Packed) Description() *Description {
 }
 
 // Record returns the record of the description.
-func (p *Packed) Record() *Record { return p.record }
+func (p *Compact) Record() *Record { return p.record }
 
 // TD returns the TD of the description, which must not be changed.
-func (p *Packed) TD() []byte { return p.td }
+func (p *Compact) TD() []byte { return p.td }
 
 // TypeKey returns the form of an @type in which [Thing.HasType] compares: all spellings of the LMOS types have one.
-func TypeKey(typ string) string { return bareType(typ) }
+func TypeKey(typ string) string { return typeKey(typ) }

@@ -11,11 +11,11 @@ import (
 func TestPack(t *testing.T) {
 	t.Parallel()
 	d := verified(t, published(t, readFile(t, "weather.td.json"), signer(t, 1), 7))
-	p, ok := d.Pack()
+	p, ok := d.Compact()
 	if !ok {
 		t.Fatal("a verified description is not packed")
 	}
-	bare, err := d.Signed.Without()
+	bare, err := d.Signed.WithoutTD()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestPack(t *testing.T) {
 	if r := p.Record(); cap(p.TD()) > len(p.TD())*5/4 || cap(r.Raw) > len(r.Raw)*5/4 {
 		t.Error("it takes more memory than it needs")
 	}
-	if p, ok = want.Pack(); !ok || !same(p.TD(), want.Raw) {
+	if p, ok = want.Compact(); !ok || !sameMemory(p.TD(), want.Raw) {
 		t.Error("a copy was made without need")
 	}
 	other := *d.Thing
@@ -40,7 +40,7 @@ func TestPack(t *testing.T) {
 		"a view of its own":     {Thing: &Thing{Raw: other.Raw, ID: other.ID}, Record: d.Record, Signed: d.Signed, ProofMethod: "x"},
 		"what its author wrote": {Thing: mustParse(t, string(d.Raw)), Record: d.Record, Signed: d.Signed, ProofMethod: "x"},
 	} {
-		if _, ok := d.Pack(); ok {
+		if _, ok := d.Compact(); ok {
 			t.Errorf("%s: it is packed", name)
 		}
 	}
@@ -73,7 +73,7 @@ func TestCutInline(t *testing.T) {
 
 func BenchmarkUnpack(b *testing.B) {
 	d := verified(b, published(b, readFile(b, "weather.td.json"), signer(b, 1), 7))
-	p, _ := d.Pack()
+	p, _ := d.Compact()
 	b.SetBytes(int64(len(d.Raw)))
 	b.ReportAllocs()
 	for b.Loop() {

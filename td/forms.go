@@ -8,7 +8,7 @@ import (
 )
 
 // A Rehosting says how somebody else than its owner offers a thing: a node, for consumers that speak HTTP and WebSocket only.
-type Rehosting struct {
+type FormRewrite struct {
 	// Forms returns the forms of an affordance, best first. kind is "properties", "actions" or "events" and name the
 	// affordance's; both are empty for the thing itself. ops are the operations to be offered (TD 1.1 §5.3.4.2): the forms
 	// together should offer each of them, over every scheme that they have. Of a form Href (absolute), ContentType, Subprotocol,
@@ -20,7 +20,7 @@ type Rehosting struct {
 	Bearer bool
 }
 
-// Rehost returns a TD of t with other forms, as canonical JSON. It is unsigned, for a node changed it: proof and registration
+// RewriteForms returns a TD of t with other forms, as canonical JSON. It is unsigned, for a node changed it: proof and registration
 // are gone. It holds every rule of the universally consumable TD, each of which a known client needs: both TD contexts, no base,
 // absolute hrefs, one plain security scheme, arrays where a text would do, a type of every property, synchronous in every
 // action, and no members that clients do not know in links, version and actions. What the owner says of the thing stays:
@@ -28,31 +28,31 @@ type Rehosting struct {
 // does not say whether it is synchronous is called so.
 //
 // The result may be larger than [MaxTD]. The error is a [*ValidationError], and there is none for what [Parse] made.
-func (t *Thing) Rehost(r Rehosting) ([]byte, error) {
+func (t *Thing) RewriteForms(r FormRewrite) ([]byte, error) {
 	// Decoded anew: it is changed below, and what came from the mesh is not kept decoded.
 	doc, err := decode(t.Raw)
 	if err != nil {
 		return nil, err
 	}
-	h := &rehoster{Rehosting: r, doc: doc, base: newBase(text(doc["base"]))}
+	h := &formRewriter{FormRewrite: r, doc: doc, base: newBase(text(doc["base"]))}
 	h.root()
 	h.links()
 	all := h.affordances()
-	if forms := h.forms("", "", h.wholeOps(all)); len(forms) > 0 {
+	if forms := h.forms("", "", h.thingOps(all)); len(forms) > 0 {
 		doc["forms"] = forms
 	}
 	return bytesOf(doc), nil
 }
 
 // A rehoster changes a decoded TD in place.
-type rehoster struct {
-	Rehosting
+type formRewriter struct {
+	FormRewrite
 	doc  map[string]any
 	base *base
 }
 
 // root sets what a thing has once. The owner's profile and additional responses speak of the owner's forms.
-func (h *rehoster) root() {
+func (h *formRewriter) root() {
 	for _, gone := range []string{"proof", "registration", "base", "forms", "profile", "schemaDefinitions"} {
 		delete(h.doc, gone)
 	}
@@ -68,7 +68,7 @@ func (h *rehoster) root() {
 }
 
 // contexts returns the two TD contexts, that of discovery, and the owner's own. The data integrity context goes with the proof.
-func (h *rehoster) contexts() []any {
+func (h *formRewriter) contexts() []any {
 	first := []string{Context10, Context11, ContextDiscovery}
 	all := []any{Context10, Context11, ContextDiscovery}
 	for _, c := range contexts(h.doc) {
@@ -82,7 +82,7 @@ func (h *rehoster) contexts() []any {
 	return all
 }
 
-func (h *rehoster) links() {
+func (h *formRewriter) links() {
 	var all []any
 	for _, v := range array(h.doc["links"]) {
 		link := object(v)
@@ -103,10 +103,10 @@ func (h *rehoster) links() {
 }
 
 // affordances gives each affordance its forms, and returns the operations that are offered, of all together.
-func (h *rehoster) affordances() map[string]bool {
+func (h *formRewriter) affordances() map[string]bool {
 	offered := map[string]bool{}
 	for kind, prepare := range map[string]func(map[string]any) []string{
-		"properties": rehostProperty, "actions": rehostAction, "events": rehostEvent,
+		"properties": rewriteProperty, "actions": rewriteAction, "events": rewriteEvent,
 	} {
 		all := object(h.doc[kind])
 		for _, name := range sortedKeys(all) {
@@ -124,7 +124,7 @@ func (h *rehoster) affordances() map[string]bool {
 	return offered
 }
 
-func rehostProperty(p map[string]any) []string {
+func rewriteProperty(p map[string]any) []string {
 	if _, ok := p["type"]; !ok {
 		p["type"] = guessType(p)
 	}
@@ -165,7 +165,7 @@ func guessType(p map[string]any) string {
 	return "object"
 }
 
-func rehostAction(a map[string]any) []string {
+func rewriteAction(a map[string]any) []string {
 	only(a, actionMembers)
 	if _, ok := a["synchronous"].(bool); !ok {
 		a["synchronous"] = true
@@ -173,10 +173,10 @@ func rehostAction(a map[string]any) []string {
 	return slices.Clone(actionOps)
 }
 
-func rehostEvent(map[string]any) []string { return slices.Clone(eventOps) }
+func rewriteEvent(map[string]any) []string { return slices.Clone(eventOps) }
 
-// wholeOps are the operations on the thing as a whole that are of use: all properties of which none can be read are not.
-func (h *rehoster) wholeOps(offered map[string]bool) []string {
+// thingOps are the operations on the thing as a whole that are of use: all properties of which none can be read are not.
+func (h *formRewriter) thingOps(offered map[string]bool) []string {
 	var ops []string
 	for _, of := range []struct {
 		one string
@@ -196,7 +196,7 @@ func (h *rehoster) wholeOps(offered map[string]bool) []string {
 }
 
 // forms writes what Forms returns as JSON does.
-func (h *rehoster) forms(kind, name string, ops []string) []any {
+func (h *formRewriter) forms(kind, name string, ops []string) []any {
 	if len(ops) == 0 {
 		return nil
 	}

@@ -51,9 +51,9 @@ func (a asked) forms(kind, name string, ops []string) []Form {
 	return []Form{{Href: "http://node.example/" + kind + "/" + url.PathEscape(name), ContentType: "application/json", Ops: ops}}
 }
 
-func rehost(t *testing.T, raw string, r Rehosting) (*Thing, map[string]any) {
+func rehost(t *testing.T, raw string, r FormRewrite) (*Thing, map[string]any) {
 	t.Helper()
-	out, err := mustParse(t, raw).Rehost(r)
+	out, err := mustParse(t, raw).RewriteForms(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func rehost(t *testing.T, raw string, r Rehosting) (*Thing, map[string]any) {
 func TestRehostRepairsWhatBreaksClients(t *testing.T) {
 	t.Parallel()
 	offered := asked{}
-	thing, doc := rehost(t, odd, Rehosting{Forms: offered.forms, Original: "http://node.example/things/odd"})
+	thing, doc := rehost(t, odd, FormRewrite{Forms: offered.forms, Original: "http://node.example/things/odd"})
 	for _, gone := range []string{"proof", "registration", "base", "profile", "schemaDefinitions"} {
 		if _, ok := doc[gone]; ok {
 			t.Errorf("%s is still there", gone)
@@ -118,7 +118,7 @@ func TestRehostRepairsWhatBreaksClients(t *testing.T) {
 func TestRehostAsksForTheOperations(t *testing.T) {
 	t.Parallel()
 	offered := asked{}
-	rehost(t, odd, Rehosting{Forms: offered.forms})
+	rehost(t, odd, FormRewrite{Forms: offered.forms})
 	want := asked{
 		"properties/level":  {"readproperty", "writeproperty", "observeproperty", "unobserveproperty"},
 		"properties/serial": {"readproperty"},
@@ -138,7 +138,7 @@ func TestRehostAsksForTheOperations(t *testing.T) {
 
 func TestRehostWritesForms(t *testing.T) {
 	t.Parallel()
-	_, doc := rehost(t, odd, Rehosting{Bearer: true, Forms: func(kind, _ string, ops []string) []Form {
+	_, doc := rehost(t, odd, FormRewrite{Bearer: true, Forms: func(kind, _ string, ops []string) []Form {
 		if kind != "actions" {
 			return nil
 		}
@@ -174,11 +174,11 @@ func TestRehostLeavesTheThingAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	thing := mustParse(t, string(raw))
-	first, err := thing.Rehost(Rehosting{Forms: asked{}.forms})
+	first, err := thing.RewriteForms(FormRewrite{Forms: asked{}.forms})
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := thing.Rehost(Rehosting{Forms: asked{}.forms})
+	again, err := thing.RewriteForms(FormRewrite{Forms: asked{}.forms})
 	if err != nil || string(first) != string(again) || string(thing.Raw) != string(raw) || thing.doc["proof"] == nil {
 		t.Errorf("a second time gives another TD, or the thing was changed: %v", err)
 	}
@@ -189,7 +189,7 @@ func TestRehostLeavesTheThingAlone(t *testing.T) {
 
 func TestRehostOfWhatIsNoTD(t *testing.T) {
 	t.Parallel()
-	if _, err := (&Thing{Raw: []byte("{")}).Rehost(Rehosting{}); err == nil {
+	if _, err := (&Thing{Raw: []byte("{")}).RewriteForms(FormRewrite{}); err == nil {
 		t.Error("no error")
 	}
 }
@@ -202,7 +202,7 @@ func FuzzRehost(f *testing.F) {
 		if err != nil || len(raw) > MaxTD/8 {
 			return
 		}
-		out, err := thing.Rehost(Rehosting{Forms: asked{}.forms, Original: "http://node.example/things/x"})
+		out, err := thing.RewriteForms(FormRewrite{Forms: asked{}.forms, Original: "http://node.example/things/x"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,18 +12,18 @@ import (
 // languages (td-multi-languages-consistent), and where there are maps, each text should have its own (td-titles-descriptions). The
 // text itself is that of the default language, "@language" of the context (td-title-description).
 func (l *linter) lintLanguages() {
-	w := &languages{linter: l, main: defaultLanguage(l.doc), sets: map[string]string{}}
+	w := &languages{linter: l, main: defaultLanguage(l.doc), tags: map[string]string{}}
 	w.walk("", l.doc)
-	for _, pointer := range slices.Sorted(maps.Keys(w.sets)) {
-		if set := w.sets[pointer]; set != w.first {
+	for _, pointer := range slices.Sorted(maps.Keys(w.tags)) {
+		if set := w.tags[pointer]; set != w.first {
 			l.warn(pointer, "has the languages %s, and %s has %s: they should be the same (td-multi-languages-consistent)", orNone(set),
 				w.where, orNone(w.first))
 		}
 	}
-	if len(w.sets) == 0 {
+	if len(w.tags) == 0 {
 		return
 	}
-	for _, pointer := range w.alone {
+	for _, pointer := range w.untranslated {
 		l.warn(pointer, "has one language only, and others of this description have several (td-titles-descriptions)")
 	}
 }
@@ -32,16 +32,16 @@ func (l *linter) lintLanguages() {
 type languages struct {
 	*linter
 	main         string            // the default language; "" if none is said
-	sets         map[string]string // languages of each map, by its pointer
+	tags         map[string]string // languages of each map, by its pointer
 	first, where string            // those of the first map, and its pointer
-	alone        []string          // pointers of texts without a map
+	untranslated []string          // pointers of texts without a map
 }
 
-// several names the map that has a text in several languages.
-var several = map[string]string{"title": "titles", "description": "descriptions"}
+// translations names the map that has a text in several languages.
+var translations = map[string]string{"title": "titles", "description": "descriptions"}
 
-// opaque are members that hold data, and not descriptions.
-var opaque = map[string]bool{"const": true, "default": true, "enum": true, "proof": true, "registration": true, "@context": true}
+// dataMembers are members that hold data, and not descriptions.
+var dataMembers = map[string]bool{"const": true, "default": true, "enum": true, "proof": true, "registration": true, "@context": true}
 
 // walk looks at the texts of the object or array v and of its parts, in order of their names.
 func (w *languages) walk(pointer string, v any) {
@@ -51,8 +51,8 @@ func (w *languages) walk(pointer string, v any) {
 	m := object(v)
 	for _, name := range sortedKeys(m) {
 		switch _, isText := m[name].(string); {
-		case opaque[name] || strings.Contains(name, ":"):
-		case isText && several[name] != "":
+		case dataMembers[name] || strings.Contains(name, ":"):
+		case isText && translations[name] != "":
 			w.pair(pointer, m, name)
 		case !isText:
 			w.walk(pointer+schema.Pointer(name), m[name])
@@ -62,15 +62,15 @@ func (w *languages) walk(pointer string, v any) {
 
 // pair compares a text with the map of its languages.
 func (w *languages) pair(pointer string, m map[string]any, name string) {
-	all, ok := m[several[name]].(map[string]any)
+	all, ok := m[translations[name]].(map[string]any)
 	if !ok {
-		w.alone = append(w.alone, pointer+schema.Pointer(name))
+		w.untranslated = append(w.untranslated, pointer+schema.Pointer(name))
 		return
 	}
-	here := pointer + schema.Pointer(several[name])
+	here := pointer + schema.Pointer(translations[name])
 	tags := slices.Sorted(maps.Keys(all))
-	if w.sets[here] = strings.Join(tags, ", "); w.where == "" {
-		w.where, w.first = here, w.sets[here]
+	if w.tags[here] = strings.Join(tags, ", "); w.where == "" {
+		w.where, w.first = here, w.tags[here]
 	}
 	for _, tag := range tags {
 		if strings.EqualFold(tag, w.main) && all[tag] != m[name] {

@@ -138,7 +138,7 @@ func (l *linter) lintAction(pointer string, a map[string]any) {
 	}
 }
 
-func (l *linter) lintForm(p place) {
+func (l *linter) lintForm(p formPlace) {
 	if href := text(p.form["href"]); !hasScheme(href) {
 		l.warn(p.pointer+"/href", "is relative: some clients, and every TD that travels without its base, lose it")
 	}

@@ -7,10 +7,10 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// bareType returns the name of a type for comparison: lower case, and for the LMOS types without prefix and namespace.
+// typeKey returns the name of a type for comparison: lower case, and for the LMOS types without prefix and namespace.
 // The namespace ends neither in "/" nor in "#", so JSON-LD never expands the prefix, and all of "Agent", "lmos:Agent",
 // "…/v1Agent", "…/v1#Agent" and "…/v1/Agent" are in use (LMOS "Description").
-func bareType(typ string) string {
+func typeKey(typ string) string {
 	bare := typ
 	if rest, ok := cutLMOS(typ); ok {
 		bare = rest
@@ -150,7 +150,7 @@ func (c *checker) checkLMOS() {
 		return
 	}
 	if len(list) > MaxCaps {
-		c.breaks("LMOS, description", schema.Pointer(key), "has %d capabilities; at most %d are allowed", len(list), MaxCaps)
+		c.violation("LMOS, description", schema.Pointer(key), "has %d capabilities; at most %d are allowed", len(list), MaxCaps)
 	}
 	for i, v := range list[:min(len(list), MaxCaps)] {
 		c.checkCapability(schema.Pointer(key, i), v)
@@ -172,10 +172,10 @@ func (c *checker) checkCapability(pointer string, v any) {
 	}
 	switch _, ok := Normal(id); {
 	case id == "":
-		c.breaks("LMOS, description", pointer, `"id" is missing: a capability needs one, such as "urn:example:weather:forecast"`)
+		c.violation("LMOS, description", pointer, `"id" is missing: a capability needs one, such as "urn:example:weather:forecast"`)
 	case len(id) > MaxCapability:
-		c.breaks("LMOS, description", pointer, "a capability id may have %d bytes, this one has %d", MaxCapability, len(id))
+		c.violation("LMOS, description", pointer, "a capability id may have %d bytes, this one has %d", MaxCapability, len(id))
 	case !ok:
-		c.breaks("LMOS, description", pointer, "%s is no capability id: use words, separated by colons or slashes", schema.Show(id))
+		c.violation("LMOS, description", pointer, "%s is no capability id: use words, separated by colons or slashes", schema.Show(id))
 	}
 }

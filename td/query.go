@@ -20,7 +20,7 @@ type Query struct {
 	ID           string
 	Name         string // what people call a thing, see [Record.Names]
 	Owner        did.DID
-	Organisation string  // the vendor of lmos:metadata, in any case
+	Organization string  // the vendor of lmos:metadata, in any case
 	Host         did.DID // a node through which the thing is reached
 	Protocol     string  // of a form: a scheme, see [scheme.Matching]: "http" finds "https" too
 	Action       string  // the name of an action, in any case
@@ -37,8 +37,8 @@ type Query struct {
 	// Except has things, by [Key], that the answer leaves out: those of earlier pages. It means nothing to other nodes and inside of Or
 	// and Not.
 	Except map[[32]byte]bool
-	// Tally counts who was asked and who answered; nil counts nothing.
-	Tally *Tally
+	// CoverageCounter counts who was asked and who answered; nil counts nothing.
+	Counter *CoverageCounter
 }
 
 // MaxBranches is how many queries Or and Not may have each.
@@ -52,9 +52,9 @@ func (q *Query) Max() int {
 	return 32
 }
 
-// Asks reports whether a field of q itself asks something.
-func (q *Query) Asks() bool {
-	return len(q.Capability) > 0 || q.Version != "" || q.ID != "" || q.Name != "" || q.Owner != "" || q.Organisation != "" || q.Host != "" ||
+// HasCriteria reports whether a field of q itself asks something.
+func (q *Query) HasCriteria() bool {
+	return len(q.Capability) > 0 || q.Version != "" || q.ID != "" || q.Name != "" || q.Owner != "" || q.Organization != "" || q.Host != "" ||
 		q.Protocol != "" || q.Action != "" || q.Property != "" || q.Event != "" || q.Type != "" || q.Text != ""
 }
 
@@ -64,11 +64,11 @@ func (q *Query) Branches() iter.Seq[*Query] {
 	return func(yield func(*Query) bool) {
 		one := *q
 		one.Or = nil
-		if (len(q.Or) == 0 || q.Asks()) && !yield(&one) {
+		if (len(q.Or) == 0 || q.HasCriteria()) && !yield(&one) {
 			return
 		}
 		for _, other := range q.Or[:min(len(q.Or), MaxBranches)] {
-			other.Or, other.Not, other.Limit, other.Tally = nil, q.Not, q.Limit, q.Tally
+			other.Or, other.Not, other.Limit, other.Counter = nil, q.Not, q.Limit, q.Counter
 			if !yield(&other) {
 				return
 			}
@@ -80,15 +80,15 @@ func (q *Query) Branches() iter.Seq[*Query] {
 // anybody asks for. A capability that has no normal form matches nothing, and neither does what is no range of versions.
 func (q *Query) Match(d *Description) bool { return q.match(d, true) }
 
-// Fits is [Query.Match] without Text, for who has looked for the words already.
-func (q *Query) Fits(d *Description) bool { return q.match(d, false) }
+// MatchFields is [Query.Match] without Text, for who has looked for the words already.
+func (q *Query) MatchFields(d *Description) bool { return q.match(d, false) }
 
 func (q *Query) match(d *Description, text bool) bool {
 	if d == nil || d.Thing == nil {
 		return false
 	}
 	for i := range q.Not[:min(len(q.Not), MaxBranches)] {
-		if not := &q.Not[i]; not.Asks() && not.holds(d, true) {
+		if not := &q.Not[i]; not.HasCriteria() && not.holds(d, true) {
 			return false
 		}
 	}
@@ -107,7 +107,7 @@ func (q *Query) holds(d *Description, text bool) bool {
 		(q.Host == "" || slices.ContainsFunc(d.Record.Hosts, func(h Host) bool { return h.Node == q.Host })) &&
 		(q.Type == "" || d.HasType(q.Type)) &&
 		has(d.Actions, q.Action) && has(d.Properties, q.Property) && has(d.Events, q.Event) &&
-		q.holdsCapabilities(d.Thing) && q.holdsVersion(d.Thing) && q.holdsOrganisation(d.Thing) && q.holdsProtocol(d.Thing) &&
+		q.holdsCapabilities(d.Thing) && q.holdsVersion(d.Thing) && q.holdsOrganization(d.Thing) && q.holdsProtocol(d.Thing) &&
 		(!text || q.holdsText(d.Thing))
 }
 
@@ -127,7 +127,7 @@ func has[T any](affordances map[string]T, name string) bool {
 func (q *Query) holdsCapabilities(t *Thing) bool {
 	for _, asked := range q.Capability {
 		id, ok := Normal(asked)
-		if !ok || !slices.ContainsFunc(t.Terms(), func(has string) bool { return under(has, id) }) {
+		if !ok || !slices.ContainsFunc(t.Terms(), func(has string) bool { return hasLevels(has, id) }) {
 			return false
 		}
 	}
@@ -146,7 +146,7 @@ func (q *Query) holdsVersion(t *Thing) bool {
 	provides := func(level string) bool {
 		return slices.ContainsFunc(t.Capabilities, func(c Capability) bool {
 			id, ok := Normal(c.ID)
-			return ok && (level == "" || under(id, level)) && r.Has(c.Version)
+			return ok && (level == "" || hasLevels(id, level)) && r.Has(c.Version)
 		})
 	}
 	if len(q.Capability) == 0 {
@@ -160,8 +160,8 @@ func (q *Query) holdsVersion(t *Thing) bool {
 	return true
 }
 
-func (q *Query) holdsOrganisation(t *Thing) bool {
-	return q.Organisation == "" || t.Metadata != nil && textmatch.Fold(t.Metadata.VendorName) == textmatch.Fold(q.Organisation)
+func (q *Query) holdsOrganization(t *Thing) bool {
+	return q.Organization == "" || t.Metadata != nil && textmatch.Fold(t.Metadata.VendorName) == textmatch.Fold(q.Organization)
 }
 
 // Protocols yields the schemes of all forms of t, in lower case, and may repeat itself.
@@ -215,15 +215,15 @@ func (q *Query) holdsProtocol(t *Thing) bool {
 	return false
 }
 
-// maxSought is how many words of a question are looked for: a stranger may ask, of many things.
-const maxSought = 8
+// maxQueryWords is how many words of a question are looked for: a stranger may ask, of many things.
+const maxQueryWords = 8
 
 func (q *Query) holdsText(t *Thing) bool {
 	content := textmatch.Content(q.Text)
 	if len(content) == 0 {
 		return true
 	}
-	content = content[:min(len(content), maxSought)]
+	content = content[:min(len(content), maxQueryWords)]
 	for text := range t.Texts() {
 		for _, word := range textmatch.Split(text.Text) {
 			if slices.ContainsFunc(content, func(asked string) bool { return textmatch.Like(asked, word) }) {
@@ -284,6 +284,6 @@ func (t *Thing) Texts() iter.Seq[Text] {
 // HasType reports whether the thing has the @type typ, regardless of case. "agent" and "tool" match all spellings of
 // the LMOS types (see [ContextLMOS]).
 func (t *Thing) HasType(typ string) bool {
-	want := bareType(typ)
-	return slices.ContainsFunc(t.Types, func(has string) bool { return bareType(has) == want })
+	want := typeKey(typ)
+	return slices.ContainsFunc(t.Types, func(has string) bool { return typeKey(has) == want })
 }

@@ -51,8 +51,8 @@ func TestMatch(t *testing.T) {
 		{"no range", Query{Version: "newest"}, false},
 		{"the host", Query{Host: signer(t, 1).DID()}, true},
 		{"another host", Query{Host: signer(t, 2).DID()}, false},
-		{"the organisation", Query{Organisation: "EXAMPLE weather Service"}, true},
-		{"another organisation", Query{Organisation: "Example"}, false},
+		{"the organisation", Query{Organization: "EXAMPLE weather Service"}, true},
+		{"another organisation", Query{Organization: "Example"}, false},
 		{"a property", Query{Property: "modelconfiguration"}, true},
 		{"another property", Query{Property: "model"}, false},
 		{"an event", Query{Event: "nothing"}, false},
@@ -105,14 +105,14 @@ func TestMax(t *testing.T) {
 
 func TestTally(t *testing.T) {
 	t.Parallel()
-	var tally Tally
+	var tally CoverageCounter
 	var wg sync.WaitGroup
 	for i := range 100 {
 		wg.Go(func() {
-			tally.Ask(2)
-			tally.Answer()
-			tally.Fail()
-			tally.See(epoch.Add(time.Duration(i) * time.Second))
+			tally.CountAsked(2)
+			tally.CountAnswer()
+			tally.CountUnreachable()
+			tally.NoteIssued(epoch.Add(time.Duration(i) * time.Second))
 		})
 	}
 	wg.Wait()
@@ -127,16 +127,16 @@ func TestTally(t *testing.T) {
 
 func TestCoverageComplete(t *testing.T) {
 	t.Parallel()
-	var tally Tally
+	var tally CoverageCounter
 	if !tally.Coverage().Complete() {
 		t.Error("nobody was asked, and it is incomplete")
 	}
-	tally.Ask(1)
-	tally.Answer()
+	tally.CountAsked(1)
+	tally.CountAnswer()
 	if !tally.Coverage().Complete() {
 		t.Error("everybody answered, and it is incomplete")
 	}
-	tally.Truncate()
+	tally.SetTruncated()
 	if tally.Coverage().Complete() {
 		t.Error("what was cut is complete")
 	}
@@ -144,12 +144,12 @@ func TestCoverageComplete(t *testing.T) {
 
 func TestNilTallyCountsNothing(t *testing.T) {
 	t.Parallel()
-	var tally *Tally
-	tally.Ask(1)
-	tally.Answer()
-	tally.Fail()
-	tally.Truncate()
-	tally.See(epoch)
+	var tally *CoverageCounter
+	tally.CountAsked(1)
+	tally.CountAnswer()
+	tally.CountUnreachable()
+	tally.SetTruncated()
+	tally.NoteIssued(epoch)
 	if got := tally.Coverage(); got != (Coverage{}) {
 		t.Errorf("got %+v", got)
 	}

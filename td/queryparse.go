@@ -13,8 +13,8 @@ import (
 
 // Bounds of a question as people write it.
 const (
-	MaxQuestion = 4 << 10 // bytes
-	maxParts    = 64      // words and fields
+	MaxQueryText = 4 << 10 // bytes
+	maxParts     = 64      // words and fields
 )
 
 // ParseQuery reads a question as people write it: words, and fields such as "capability:urn:example:weather" or "type:agent", all of
@@ -24,8 +24,8 @@ const (
 //
 // All that is set in common holds for each of the questions between "OR".
 func ParseQuery(text string, common Query) (Query, error) {
-	if len(text) > MaxQuestion {
-		return Query{}, fmt.Errorf("the question has %d bytes, %d are possible", len(text), MaxQuestion)
+	if len(text) > MaxQueryText {
+		return Query{}, fmt.Errorf("the question has %d bytes, %d are possible", len(text), MaxQueryText)
 	}
 	if !utf8.ValidString(text) {
 		return Query{}, errors.New("the question is not UTF-8")
@@ -39,7 +39,7 @@ func ParseQuery(text string, common Query) (Query, error) {
 	}
 	p := parser{common: common, not: common.Not, branches: []Query{branch(common)}}
 	for _, part := range parts {
-		if err := p.take(part); err != nil {
+		if err := p.parsePart(part); err != nil {
 			return Query{}, err
 		}
 	}
@@ -48,7 +48,7 @@ func ParseQuery(text string, common Query) (Query, error) {
 
 // branch returns the fields of a query without what holds for all of its branches.
 func branch(common Query) Query {
-	common.Or, common.Not, common.Limit, common.Tally = nil, nil, 0, nil
+	common.Or, common.Not, common.Limit, common.Counter = nil, nil, 0, nil
 	common.Capability = append([]string(nil), common.Capability...)
 	return common
 }
@@ -95,7 +95,7 @@ type parser struct {
 	negate   bool // the next part must not hold
 }
 
-func (p *parser) take(part part) error {
+func (p *parser) parsePart(part part) error {
 	switch {
 	case !part.quoted && part.text == "AND":
 		return nil
@@ -114,14 +114,14 @@ func (p *parser) take(part part) error {
 	}
 	if p.negate {
 		var not Query
-		if err := not.take(part); err != nil {
+		if err := not.parsePart(part); err != nil {
 			return err
 		}
 		p.not, p.negate = append(p.not, not), false
 		return nil
 	}
 	p.parts++
-	return p.branches[len(p.branches)-1].take(part)
+	return p.branches[len(p.branches)-1].parsePart(part)
 }
 
 func (p *parser) query() (Query, error) {
@@ -136,11 +136,11 @@ func (p *parser) query() (Query, error) {
 		return Query{}, fmt.Errorf("at most %d questions are possible with OR between, and as many NOT", MaxBranches)
 	}
 	q = p.branches[0]
-	q.Or, q.Not, q.Limit, q.Tally = p.branches[1:], p.not, p.common.Limit, p.common.Tally
+	q.Or, q.Not, q.Limit, q.Counter = p.branches[1:], p.not, p.common.Limit, p.common.Counter
 	if len(q.Or) == 0 {
 		q.Or = p.common.Or
 	}
-	if len(q.Not) > 0 && !q.Asks() && len(q.Or) == 0 {
+	if len(q.Not) > 0 && !q.HasCriteria() && len(q.Or) == 0 {
 		return Query{}, fmt.Errorf("the question says only what is not asked for: add what is")
 	}
 	return q, nil
@@ -151,9 +151,9 @@ var fields = map[string]func(q *Query) *string{
 	"name":         func(q *Query) *string { return &q.Name },
 	"version":      func(q *Query) *string { return &q.Version },
 	"id":           func(q *Query) *string { return &q.ID },
-	"organisation": func(q *Query) *string { return &q.Organisation },
-	"organization": func(q *Query) *string { return &q.Organisation },
-	"org":          func(q *Query) *string { return &q.Organisation },
+	"organisation": func(q *Query) *string { return &q.Organization },
+	"organization": func(q *Query) *string { return &q.Organization },
+	"org":          func(q *Query) *string { return &q.Organization },
 	"protocol":     func(q *Query) *string { return &q.Protocol },
 	"action":       func(q *Query) *string { return &q.Action },
 	"property":     func(q *Query) *string { return &q.Property },
@@ -161,8 +161,8 @@ var fields = map[string]func(q *Query) *string{
 	"type":         func(q *Query) *string { return &q.Type },
 }
 
-// take sets what one part says: a field or words.
-func (q *Query) take(part part) error {
+// parsePart sets what one part says: a field or words.
+func (q *Query) parsePart(part part) error {
 	name, value, isField := strings.Cut(part.text, ":")
 	name = strings.ToLower(name)
 	switch {
@@ -214,7 +214,7 @@ func setDID(field *did.DID, name, value string) error {
 // say: that several fields of a Not must hold together.
 func (q *Query) String() string {
 	var b strings.Builder
-	if q.Asks() {
+	if q.HasCriteria() {
 		q.write(&b)
 	}
 	for i := range q.Or {
@@ -247,28 +247,28 @@ func (q *Query) write(b *strings.Builder) {
 func (q *Query) parts() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, f := range [...]struct{ name, value string }{
-			{"version", q.Version}, {"id", q.ID}, {"name", q.Name}, {"owner", string(q.Owner)}, {"organisation", q.Organisation}, {"host", string(q.Host)},
+			{"version", q.Version}, {"id", q.ID}, {"name", q.Name}, {"owner", string(q.Owner)}, {"organisation", q.Organization}, {"host", string(q.Host)},
 			{"protocol", q.Protocol}, {"action", q.Action}, {"property", q.Property}, {"event", q.Event}, {"type", q.Type},
 		} {
-			if f.value != "" && !yield(f.name+":"+quoted(f.value)) {
+			if f.value != "" && !yield(f.name+":"+quoteValue(f.value)) {
 				return
 			}
 		}
 		for _, c := range q.Capability {
-			if !yield("capability:" + quoted(c)) {
+			if !yield("capability:" + quoteValue(c)) {
 				return
 			}
 		}
 		for word := range strings.FieldsSeq(q.Text) {
-			if said := spoken(word); said != "" && !yield(said) {
+			if said := quoteWord(word); said != "" && !yield(said) {
 				return
 			}
 		}
 	}
 }
 
-// quoted is the value of a field.
-func quoted(value string) string {
+// quoteValue is the value of a field.
+func quoteValue(value string) string {
 	value = strings.ReplaceAll(value, `"`, "")
 	if strings.ContainsFunc(value, unicode.IsSpace) {
 		return `"` + value + `"`
@@ -276,8 +276,8 @@ func quoted(value string) string {
 	return value
 }
 
-// spoken is a word that is taken for nothing else.
-func spoken(word string) string {
+// quoteWord is a word that is taken for nothing else.
+func quoteWord(word string) string {
 	word = strings.ReplaceAll(word, `"`, "")
 	switch {
 	case word == "":

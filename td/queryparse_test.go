@@ -21,7 +21,7 @@ func TestParseQuery(t *testing.T) {
 		{"  who can check stock levels? ", Query{}, Query{Text: "who can check stock levels?"}},
 		{"weather type:agent cap:urn:example:weather capability:b", Query{},
 			Query{Text: "weather", Type: "agent", Capability: []string{"urn:example:weather", "b"}}},
-		{`Organization:"Example Corp" AND version:^1.2`, Query{}, Query{Organisation: "Example Corp", Version: "^1.2"}},
+		{`Organization:"Example Corp" AND version:^1.2`, Query{}, Query{Organization: "Example Corp", Version: "^1.2"}},
 		{"owner:" + string(owner) + " host:" + strings.TrimPrefix(string(owner), "did:key:"), Query{}, Query{Owner: owner, Host: owner}},
 		{"action:ask property:units event:tick protocol:mqtt id:urn:x", Query{},
 			Query{Action: "ask", Property: "units", Event: "tick", Protocol: "mqtt", ID: "urn:x"}},
@@ -38,7 +38,7 @@ func TestParseQuery(t *testing.T) {
 		{`"type:agent" ""`, Query{}, Query{Text: "type:agent"}},
 	} {
 		got, err := ParseQuery(c.text, c.common)
-		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(Tally{}), cmpopts.EquateEmpty()); err != nil || diff != "" {
+		if diff := cmp.Diff(c.want, got, cmp.AllowUnexported(CoverageCounter{}), cmpopts.EquateEmpty()); err != nil || diff != "" {
 			t.Errorf("%q: %v %s", c.text, err, diff)
 		}
 	}
@@ -57,8 +57,8 @@ func TestParseQuery(t *testing.T) {
 		strings.Repeat("a OR ", MaxBranches) + "a": "at most 8",
 		"a" + strings.Repeat(" -b", MaxBranches+1): "at most 8",
 		strings.Repeat("a ", maxParts+1):           "parts",
-		strings.Repeat("a", MaxQuestion+1):         "bytes",
-		strings.Repeat("\xb6", MaxQuestion):        "UTF-8", // each would become three bytes
+		strings.Repeat("a", MaxQueryText+1):        "bytes",
+		strings.Repeat("\xb6", MaxQueryText):       "UTF-8", // each would become three bytes
 	} {
 		if q, err := ParseQuery(text, Query{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60q: got %+v, %v", text, q, err)
@@ -74,7 +74,7 @@ func FuzzParseQuery(f *testing.F) {
 			return
 		}
 		again, err := ParseQuery(q.String(), Query{})
-		if diff := cmp.Diff(q, again, cmp.AllowUnexported(Tally{}), cmpopts.EquateEmpty()); err != nil || diff != "" {
+		if diff := cmp.Diff(q, again, cmp.AllowUnexported(CoverageCounter{}), cmpopts.EquateEmpty()); err != nil || diff != "" {
 			t.Fatalf("%q is written %q: %v %s", text, q.String(), err, diff)
 		}
 		n := 0

@@ -318,12 +318,12 @@ func TestKey(t *testing.T) {
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)
-	tombstone, err := Bury(k, "urn:example:agent:weather", lease(8), true, "urn:example:weather:forecast")
+	tombstone, err := SignTombstone(k, "urn:example:agent:weather", lease(8), true, "urn:example:weather:forecast")
 	if err != nil {
 		t.Fatal(err)
 	}
 	signed := published(t, readFile(t, "weather.td.json"), k, 7)
-	bare, err := signed.Without()
+	bare, err := signed.WithoutTD()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +403,7 @@ func TestInlineBombIsCheap(t *testing.T) { // not parallel: it measures memory
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	s := published(t, readFile(t, "weather.td.json"), signer(t, 1), 7)
-	bare, err := s.Without()
+	bare, err := s.WithoutTD()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func Sign(t *Thing, s did.Signer, l Lease) (*Signed, error) {
 		Thing: t.ID, Hash: hash[:], Size: uint64(len(raw)), Capabilities: t.Terms(),
 		Title: summarize(t.Title, MaxTitle), Summary: summarize(t.Description, MaxDescription),
 	}
-	return w.lease(s, l, raw)
+	return w.sign(s, l, raw)
 }
 
 // prove returns the TD with its proof.
@@ -94,8 +94,8 @@ func summarize(s string, n int) string {
 	return schema.Cut(strings.Join(strings.Fields(s), " "), n)
 }
 
-// lease fills in who offers the thing, when and where, and signs; td, if it is not nil, goes inside if it fits.
-func (w *wireRecord) lease(s did.Signer, l Lease, td []byte) (*Signed, error) {
+// sign fills in who offers the thing, when and where, and signs; td, if it is not nil, goes inside if it fits.
+func (w *wireRecord) sign(s did.Signer, l Lease, td []byte) (*Signed, error) {
 	if l.Now.IsZero() || l.Lifetime < time.Second {
 		return nil, errors.New("sign a record: the lease has no time, or lasts less than a second")
 	}
@@ -118,12 +118,12 @@ func (w *wireRecord) lease(s did.Signer, l Lease, td []byte) (*Signed, error) {
 	if len(w.Signature) != ed25519.SignatureSize {
 		return nil, fmt.Errorf("sign the record of %s: the signer gave %d bytes", w.Thing, len(w.Signature))
 	}
-	return w.pack(td)
+	return w.encode(td)
 }
 
-// pack encodes the record, with the TD inside if it fits, and reads it back as every receiver will: what nobody would
+// encode encodes the record, with the TD inside if it fits, and reads it back as every receiver will: what nobody would
 // accept is not published.
-func (w *wireRecord) pack(td []byte) (*Signed, error) {
+func (w *wireRecord) encode(td []byte) (*Signed, error) {
 	w.Inline = nil
 	raw, err := cbor.Marshal(w)
 	if err != nil {
@@ -159,29 +159,29 @@ func Renew(d *Description, s did.Signer, l Lease) (*Signed, error) {
 	}
 	w := &wireRecord{Thing: r.Thing, Hash: r.Hash[:], Size: uint64(r.Size), Capabilities: r.Capabilities,
 		Title: r.Title, Summary: r.Summary}
-	return w.lease(s, l, d.Signed.TD)
+	return w.sign(s, l, d.Signed.TD)
 }
 
-// Bury makes the tombstone of a thing. final makes it the last word: seq 2^64-1, whatever the lease says. The
+// SignTombstone makes the tombstone of a thing. final makes it the last word: seq 2^64-1, whatever the lease says. The
 // capabilities, in normal form, are those of the record that is withdrawn: they say in which shards who must hear of
 // it listens.
-func Bury(owner did.Signer, thing string, l Lease, final bool, capabilities ...string) (*Signed, error) {
+func SignTombstone(owner did.Signer, thing string, l Lease, final bool, capabilities ...string) (*Signed, error) {
 	w := &wireRecord{Kind: uint64(KindTombstone), Thing: thing, Capabilities: capabilities}
 	if final {
 		l.Seq = finalSeq
 	}
-	return w.lease(owner, l, nil)
+	return w.sign(owner, l, nil)
 }
 
-// Move makes the record that a thing is another owner's from now on: the one of [Record.Heir]. The capabilities are those of [Bury].
+// Move makes the record that a thing is another owner's from now on: the one of [Record.SuccessorRef]. The capabilities are those of [SignTombstone].
 func Move(owner did.Signer, thing string, successor did.DID, l Lease, capabilities ...string) (*Signed, error) {
 	w := &wireRecord{Kind: uint64(KindMoved), Thing: thing, Successor: string(successor), Capabilities: capabilities}
-	return w.lease(owner, l, nil)
+	return w.sign(owner, l, nil)
 }
 
-// Heir returns the thing that a moved one has become: that of the successor with the same id, or, where the id carries its owner,
+// SuccessorRef returns the thing that a moved one has become: that of the successor with the same id, or, where the id carries its owner,
 // with the successor in the owner's place. It means nothing for other records.
-func (r *Record) Heir() Ref {
+func (r *Record) SuccessorRef() Ref {
 	id := r.Thing
 	if owner := ownerInID(id); owner != "" {
 		id = strings.Replace(id, string(owner), string(r.Successor), 1)
@@ -189,9 +189,9 @@ func (r *Record) Heir() Ref {
 	return Ref{Name: id, Owner: string(r.Successor)}
 }
 
-// Without returns the record of s without its inline TD: the form that refreshes travel in. The signature holds for
+// WithoutTD returns the record of s without its inline TD: the form that refreshes travel in. The signature holds for
 // both.
-func (s *Signed) Without() (*Signed, error) {
+func (s *Signed) WithoutTD() (*Signed, error) {
 	_, w, err := decodeRecord(s.Record)
 	if err != nil {
 		return nil, err
@@ -204,8 +204,8 @@ func (s *Signed) Without() (*Signed, error) {
 	return &Signed{Record: raw, TD: s.TD}, nil
 }
 
-// Within is the inverse of [Signed.Without]: the record of s with its TD inside, if there is one and it fits.
-func (s *Signed) Within() (*Signed, error) {
+// WithInlineTD is the inverse of [Signed.WithoutTD]: the record of s with its TD inside, if there is one and it fits.
+func (s *Signed) WithInlineTD() (*Signed, error) {
 	_, w, err := decodeRecord(s.Record)
 	if err != nil {
 		return nil, err
@@ -213,5 +213,5 @@ func (s *Signed) Within() (*Signed, error) {
 	if s.TD == nil {
 		return s, nil
 	}
-	return w.pack(s.TD)
+	return w.encode(s.TD)
 }

@@ -154,7 +154,7 @@ func TestBury(t *testing.T) {
 	k := signer(t, 1)
 	for _, final := range []bool{false, true} {
 		l := Lease{Seq: 8, Now: epoch, Lifetime: 30 * 24 * time.Hour, Hosts: lease(1, k.DID()).Hosts}
-		s, err := Bury(k, "urn:x", l, final, "urn:a")
+		s, err := SignTombstone(k, "urn:x", l, final, "urn:a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +165,7 @@ func TestBury(t *testing.T) {
 			t.Errorf("got %+v", r)
 		}
 	}
-	if _, err := Bury(k, "", lease(1), false); !errors.Is(err, ErrMalformed) {
+	if _, err := SignTombstone(k, "", lease(1), false); !errors.Is(err, ErrMalformed) {
 		t.Errorf("of nothing: %v", err)
 	}
 }
@@ -183,7 +183,7 @@ func TestMove(t *testing.T) {
 		if err != nil || r.Kind != KindMoved || r.Successor != heir || r.Seq != 7 || len(r.Hosts) != 0 || len(r.Capabilities) != 1 {
 			t.Fatalf("got %+v, %v", r, err)
 		}
-		if got := r.Heir(); got != (Ref{want, string(heir)}) {
+		if got := r.SuccessorRef(); got != (Ref{want, string(heir)}) {
 			t.Errorf("%s becomes %+v, want %s", id, got, want)
 		}
 	}
@@ -195,7 +195,7 @@ func TestMove(t *testing.T) {
 func TestWithout(t *testing.T) {
 	t.Parallel()
 	s := published(t, readFile(t, "weather.td.json"), signer(t, 1), 7)
-	bare, err := s.Without()
+	bare, err := s.WithoutTD()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,21 +205,21 @@ func TestWithout(t *testing.T) {
 	if d := verified(t, bare); d.Record.Inline != nil {
 		t.Error("the TD is inside")
 	}
-	within, err := bare.Within()
+	within, err := bare.WithInlineTD()
 	if err != nil || !bytes.Equal(within.Record, s.Record) {
 		t.Errorf("put inside again: %v", err)
 	}
-	if same, err := (&Signed{Record: bare.Record}).Within(); err != nil || !bytes.Equal(same.Record, bare.Record) {
+	if same, err := (&Signed{Record: bare.Record}).WithInlineTD(); err != nil || !bytes.Equal(same.Record, bare.Record) {
 		t.Errorf("without a TD: %v", err)
 	}
-	if _, err := (&Signed{Record: []byte("x")}).Within(); !errors.Is(err, ErrMalformed) {
+	if _, err := (&Signed{Record: []byte("x")}).WithInlineTD(); !errors.Is(err, ErrMalformed) {
 		t.Errorf("of nonsense: %v", err)
 	}
-	again, err := bare.Without()
+	again, err := bare.WithoutTD()
 	if err != nil || !bytes.Equal(again.Record, bare.Record) {
 		t.Errorf("a second time: %v", err)
 	}
-	if _, err := (&Signed{Record: []byte("x")}).Without(); !errors.Is(err, ErrMalformed) {
+	if _, err := (&Signed{Record: []byte("x")}).WithoutTD(); !errors.Is(err, ErrMalformed) {
 		t.Errorf("of garbage: %v", err)
 	}
 	if i, err := Select([][]byte{bare.Record, s.Record}); err != nil || i != 1 {

@@ -19,13 +19,13 @@ type Requirement struct {
 	Version string // a range, see [ParseRange]; empty means any
 }
 
-// Met returns the capability of t that meets r: of several, what the strategy takes.
-func (r Requirement) Met(t *Thing, s Strategy) (Capability, bool) {
+// Match returns the capability of t that meets r: of several, what the strategy takes.
+func (r Requirement) Match(t *Thing, s Strategy) (Capability, bool) {
 	in, err := ParseRange(r.Version)
 	var best *Capability
 	for i := range t.Capabilities {
 		c := &t.Capabilities[i]
-		if r.names(c) && (r.Version == "" || err == nil && in.Has(c.Version)) && (best == nil || s.prefers(c.Version, best.Version)) {
+		if r.matchesID(c) && (r.Version == "" || err == nil && in.Has(c.Version)) && (best == nil || s.prefers(c.Version, best.Version)) {
 			best = c
 		}
 	}
@@ -35,7 +35,7 @@ func (r Requirement) Met(t *Thing, s Strategy) (Capability, bool) {
 	return *best, true
 }
 
-func (r Requirement) names(c *Capability) bool {
+func (r Requirement) matchesID(c *Capability) bool {
 	if r.ID == "" || c.ID == "" {
 		return r.Name != "" && r.Name == c.Name
 	}
@@ -62,7 +62,7 @@ func (s Strategy) Pick(r Requirement, descriptions []*Description) (d *Descripti
 		if other.Thing == nil {
 			continue
 		}
-		if c, meets := r.Met(other.Thing, s); meets && (d == nil || s.prefers(c.Version, by.Version)) {
+		if c, meets := r.Match(other.Thing, s); meets && (d == nil || s.prefers(c.Version, by.Version)) {
 			d, by = other, c
 		}
 	}

@@ -25,26 +25,26 @@ var (
 	ErrNoTD      = errors.New("the TD is not here; fetch it by hash")
 )
 
-// maxVerdicts is how many records a [Verifier] remembers, about 100 bytes each.
-const maxVerdicts = 16 << 10
+// maxCached is how many records a [Verifier] remembers, about 100 bytes each.
+const maxCached = 16 << 10
 
 // A Verifier verifies records and descriptions and remembers verdicts. It is safe for concurrent use.
 type Verifier struct {
 	keys did.Resolver
-	// good holds SHA-256 of encoded records, all bytes of them, whose signature and inline TD were found good. Nothing
+	// verified holds SHA-256 of encoded records, all bytes of them, whose signature and inline TD were found good. Nothing
 	// else enters that verdict: the owner's key is in the record. Times are checked anew each time. Bad ones are not
 	// held, so that garbage pushes nothing out.
-	good *lru.Cache[[32]byte, struct{}]
+	verified *lru.Cache[[32]byte, struct{}]
 }
 
 // NewVerifier returns a verifier that resolves the keys of proofs with r. Records need no resolver: their owners are
 // did:keys.
 func NewVerifier(r did.Resolver) *Verifier {
-	good, err := lru.New[[32]byte, struct{}](maxVerdicts)
+	good, err := lru.New[[32]byte, struct{}](maxCached)
 	if err != nil {
 		panic(err) // only for a size below one
 	}
-	return &Verifier{keys: r, good: good}
+	return &Verifier{keys: r, verified: good}
 }
 
 // Record decodes and verifies an encoded record at the time now: size, strict deterministic CBOR, bounds, signature,
@@ -62,7 +62,7 @@ func (v *Verifier) record(raw []byte, now time.Time) (*Record, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	td, err := v.remember(raw, func() ([]byte, error) { return r.authenticate(w) })
+	td, err := v.cached(raw, func() ([]byte, error) { return r.authenticate(w) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -72,15 +72,15 @@ func (v *Verifier) record(raw []byte, now time.Time) (*Record, []byte, error) {
 	return r, td, nil
 }
 
-// remember calls check unless it is known to succeed for raw.
-func (v *Verifier) remember(raw []byte, check func() ([]byte, error)) ([]byte, error) {
+// cached calls check unless it is known to succeed for raw.
+func (v *Verifier) cached(raw []byte, check func() ([]byte, error)) ([]byte, error) {
 	key := sha256.Sum256(raw)
-	if _, known := v.good.Get(key); known {
+	if _, known := v.verified.Get(key); known {
 		return nil, nil
 	}
 	td, err := check()
 	if err == nil {
-		v.good.Add(key, struct{}{})
+		v.verified.Add(key, struct{}{})
 	}
 	return td, err
 }

@@ -39,7 +39,7 @@ func withProof(t testing.TB, k did.Signer, raw string, o proof.Options) []byte {
 func TestVerifyTakesTheTDFromWhereItIs(t *testing.T) {
 	t.Parallel()
 	s := published(t, readFile(t, "weather.td.json"), signer(t, 1), 7)
-	bare, err := s.Without()
+	bare, err := s.WithoutTD()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestVerifierRemembers(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	if n := v.good.Len(); n != 1 {
+	if n := v.verified.Len(); n != 1 {
 		t.Errorf("%d verdicts, want that on the good one", n)
 	}
 	// The memory is of all bytes: a good record with a bad TD inside is another record.
@@ -264,7 +264,7 @@ func TestVerifierIsSafeForConcurrentUse(t *testing.T) {
 
 // A known record is decoded and looked up, and costs no signature: the hot path of gossip.
 func TestKnownRecordAllocations(t *testing.T) {
-	s, err := published(t, readFile(t, "weather.td.json"), signer(t, 1), 7).Without()
+	s, err := published(t, readFile(t, "weather.td.json"), signer(t, 1), 7).WithoutTD()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,14 +53,14 @@ func ivyBounds(left, low, high, right string) string {
 		if left == "[" {
 			operator = ">="
 		}
-		bounds = append(bounds, operator+whole(low))
+		bounds = append(bounds, operator+fullVersion(low))
 	}
 	if high != "" {
 		operator := "<"
 		if right == "]" {
 			operator = "<="
 		}
-		bounds = append(bounds, operator+whole(high))
+		bounds = append(bounds, operator+fullVersion(high))
 	}
 	if len(bounds) == 0 {
 		return "*"
@@ -68,8 +68,8 @@ func ivyBounds(left, low, high, right string) string {
 	return strings.Join(bounds, ", ")
 }
 
-// whole writes a version with all its parts: npm reads what is missing as anything.
-func whole(version string) string {
+// fullVersion writes a version with all its parts: npm reads what is missing as anything.
+func fullVersion(version string) string {
 	if v, err := semver.NewVersion(version); err == nil {
 		return v.String()
 	}

@@ -133,7 +133,7 @@ func (m *Mesh) Withdraw(t testing.TB, d *td.Description) {
 	t.Helper()
 	m.publishing.Lock()
 	defer m.publishing.Unlock()
-	signed, err := td.Bury(m.key, d.Record.Thing, m.lease(d.Record.Thing), false)
+	signed, err := td.SignTombstone(m.key, d.Record.Thing, m.lease(d.Record.Thing), false)
 	if err != nil {
 		t.Fatal(err)
 	}

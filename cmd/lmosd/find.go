@@ -62,7 +62,7 @@ func newFindCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.query.Event, "event", "", "`NAME` of an event")
 	flags.StringVar(&f.owner, "owner", "", "`DID` of the owner, or its key z6Mk…")
 	flags.StringVar(&f.host, "host", "", "`DID` of a node through which it is reached, or its key")
-	flags.StringVar(&f.query.Organisation, "organisation", "", "`NAME` of the vendor")
+	flags.StringVar(&f.query.Organization, "organisation", "", "`NAME` of the vendor")
 	flags.StringVar(&f.query.Protocol, "protocol", "", "`SCHEME` of a form: "+scheme.Protocols()+", …")
 	flags.BoolVar(&f.explain, "explain", false, "say where the rank is from")
 	flags.BoolVar(&f.watch, "watch", false, "go on with what comes, changes and goes, until Ctrl-C")
@@ -129,7 +129,7 @@ func (a *app) showFound(list *api.AgentList, exitStatus bool) error {
 
 // findPage prints what comes after an earlier answer.
 func (a *app) findPage(ctx context.Context, f findFlags, words []string) error {
-	if len(words) > 0 || f.query.Asks() || f.owner+f.host+f.strategy != "" || f.query.Limit != 0 || f.explain || f.watch {
+	if len(words) > 0 || f.query.HasCriteria() || f.owner+f.host+f.strategy != "" || f.query.Limit != 0 || f.explain || f.watch {
 		return cli.Usage("lmosd find --page CURSOR", "--page goes on with its own question: leave the words and other flags out")
 	}
 	client, err := a.client()

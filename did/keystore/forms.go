@@ -12,8 +12,8 @@ import (
 // hashSize is the length of the hash data of a Data Integrity proof: two SHA-256.
 const hashSize = 64
 
-// forms turns a message into the bytes that are signed, for each purpose there is.
-var forms = map[did.Purpose]func(msg []byte) ([]byte, error){
+// inputs turns a message into the bytes that are signed, for each purpose there is.
+var inputs = map[did.Purpose]func(msg []byte) ([]byte, error){
 	did.PurposeAssertion: hashData,
 	did.PurposeRecord:    record,
 	did.PurposeCard:      card,

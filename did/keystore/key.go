@@ -79,7 +79,7 @@ func (k Key) Libp2p() []byte { return append([]byte{0x08, 0x01, 0x12, 0x40}, k.p
 // No input of one purpose is an input of another, or of the uses that libp2p makes of the key: hash data that begins
 // with one of their names, or is all text, is refused, and so is a record that would be as long as hash data.
 func (k Key) Sign(purpose did.Purpose, msg []byte) ([]byte, error) {
-	form, ok := forms[purpose]
+	form, ok := inputs[purpose]
 	if !ok {
 		return nil, fmt.Errorf("sign as %s: unknown purpose %q", k.id.Short(), purpose)
 	}

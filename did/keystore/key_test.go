@@ -225,8 +225,8 @@ func TestSignRefuses(t *testing.T) {
 // No bytes are the input of two uses. For every pair of forms, what one accepts the other cannot produce.
 func TestFormsCannotCollide(t *testing.T) {
 	t.Parallel()
-	if len(forms) != 3 {
-		t.Fatalf("there are %d forms; show here that the new one collides with none", len(forms))
+	if len(inputs) != 3 {
+		t.Fatalf("there are %d forms; show here that the new one collides with none", len(inputs))
 	}
 	for n := range 200 {
 		msg := bytes.Repeat([]byte{0xa5}, n)

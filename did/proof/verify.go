@@ -85,14 +85,14 @@ func (c Check) document(ctx context.Context, doc map[string]any) (*Verified, err
 	v := &Verified{Registration: doc["registration"]}
 	body := without(doc, "proof", "registration")
 	for i, p := range proofs {
-		signed, err := c.secured(body, p)
+		signed, err := c.signedDocument(body, p)
 		if err != nil {
 			return nil, err
 		}
 		if i > 0 && !reflect.DeepEqual(signed["@context"], v.Document["@context"]) {
 			return nil, errors.New("the proofs differ in their @context")
 		}
-		s, err := c.one(ctx, signed, p)
+		s, err := c.verifyProof(ctx, signed, p)
 		if err != nil {
 			return nil, err
 		}
@@ -137,9 +137,9 @@ func list(v any) ([]map[string]any, error) {
 	return proofs, nil
 }
 
-// secured returns the document that p was made over. If p has an @context, its values must be the first ones of the
+// signedDocument returns the document that p was made over. If p has an @context, its values must be the first ones of the
 // document's, and the document that was signed had these only (EdDSA Cryptosuites §3.3.2, step 4).
-func (c Check) secured(body, p map[string]any) (map[string]any, error) {
+func (c Check) signedDocument(body, p map[string]any) (map[string]any, error) {
 	own, ok := p["@context"]
 	if !ok {
 		return body, nil
@@ -172,8 +172,8 @@ type statement struct {
 	signature []byte
 }
 
-// one verifies the proof p of doc: cheap checks first, then the key, then the signature.
-func (c Check) one(ctx context.Context, doc, p map[string]any) (*statement, error) {
+// verifyProof verifies the proof p of doc: cheap checks first, then the key, then the signature.
+func (c Check) verifyProof(ctx context.Context, doc, p map[string]any) (*statement, error) {
 	s, err := c.read(p)
 	if err != nil {
 		return nil, err

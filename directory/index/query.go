@@ -88,7 +88,7 @@ func (x *Index) Choose(q *td.Query, within ...*List) Choice {
 		}
 	}
 	for i := range q.Not[:min(len(q.Not), td.MaxBranches)] {
-		if not := &q.Not[i]; not.Asks() {
+		if not := &q.Not[i]; not.HasCriteria() {
 			x.exclude(&c, not)
 		}
 	}
@@ -256,7 +256,7 @@ func (x *Index) listsFor(q *td.Query, within []*List) (lists []*List, exact, ok 
 	}{
 		{Owner, string(q.Owner), nil}, {Host, string(q.Host), nil}, {Action, q.Action, foldName},
 		{Name, q.Name, td.NameKey}, {Property, q.Property, foldName}, {Event, q.Event, foldName}, {Type, q.Type, td.TypeKey},
-		{Protocol, q.Protocol, strings.ToLower}, {Organisation, q.Organisation, textmatch.Fold},
+		{Protocol, q.Protocol, strings.ToLower}, {Organisation, q.Organization, textmatch.Fold},
 	} {
 		switch {
 		case one.asked == "":

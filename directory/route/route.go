@@ -215,7 +215,7 @@ func (q *Question) about() string {
 
 // agents returns the agents that the question is about, by reference.
 func (r *Router) agents(ctx context.Context, q Question) ([]*td.Description, error) {
-	if !q.All && !q.Among.Asks() && len(q.Among.Or) == 0 {
+	if !q.All && !q.Among.HasCriteria() && len(q.Among.Or) == 0 {
 		q.Among.Type = "agent"
 	}
 	if q.Among.Limit == 0 {

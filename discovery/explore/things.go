@@ -178,12 +178,12 @@ func (d *Discoveries) After(found iter.Seq2[*td.Description, error], q td.Query)
 			if q.Except[h.Record.Key()] {
 				continue
 			}
-			q.Tally.Count(1)
+			q.Counter.CountMatches(1)
 			if given++; given > q.Max() {
-				q.Tally.Limit()
+				q.Counter.SetMore()
 				continue
 			}
-			q.Tally.See(h.Record.Issued)
+			q.Counter.NoteIssued(h.Record.Issued)
 			if !yield(h.Description, nil) {
 				return
 			}

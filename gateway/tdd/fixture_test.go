@@ -106,7 +106,7 @@ func (s *shop) Withdraw(ctx context.Context, id string) error {
 	defer s.mu.Unlock()
 	s.seq++
 	delete(s.regs, id)
-	signed, err := td.Bury(s.key, id, td.Lease{Seq: s.seq, Now: time.Now(), Lifetime: 25 * time.Hour}, false)
+	signed, err := td.SignTombstone(s.key, id, td.Lease{Seq: s.seq, Now: time.Now(), Lifetime: 25 * time.Hour}, false)
 	if err != nil {
 		return err
 	}

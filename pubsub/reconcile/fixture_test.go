@@ -70,7 +70,7 @@ func signedBy(t testing.TB, k *keystore.Key, n int, seq uint64) *td.Signed {
 // buried returns the tombstone of the nth thing.
 func buried(t testing.TB, n int, seq uint64) *td.Signed {
 	t.Helper()
-	s, err := td.Bury(first, fmt.Sprint("urn:x:", n), td.Lease{Seq: seq, Now: time.Now(), Lifetime: 48 * time.Hour}, false)
+	s, err := td.SignTombstone(first, fmt.Sprint("urn:x:", n), td.Lease{Seq: seq, Now: time.Now(), Lifetime: 48 * time.Hour}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,7 +132,7 @@ func (op *operation) action() map[string]any {
 	}
 	op.output(action, form)
 	op.describe(action)
-	op.fixed(params)
+	op.addHeaders(params)
 	if len(op.variables) > 0 {
 		action["uriVariables"] = op.variables
 	}
@@ -330,15 +330,15 @@ func (op *operation) query(params []*openapi3.Parameter, begun bool) string {
 	return "{?" + strings.Join(names, ",") + "}"
 }
 
-// fixed sends headers that can have one value only, and tells of the others.
-func (op *operation) fixed(params []*openapi3.Parameter) {
+// addHeaders sends headers that can have one value only, and tells of the others.
+func (op *operation) addHeaders(params []*openapi3.Parameter) {
 	for _, p := range params {
 		switch {
 		case p.In == openapi3.ParameterInHeader && slices.Contains([]string{"accept", "content-type", "authorization"},
 			strings.ToLower(p.Name)):
 			// OpenAPI 3.0.4 §4.7.12.2: the rest of the document says these.
-		case p.In == openapi3.ParameterInHeader && p.Required && only(p) != "":
-			op.headers = append(op.headers, map[string]any{"htv:fieldName": p.Name, "htv:fieldValue": only(p)})
+		case p.In == openapi3.ParameterInHeader && p.Required && onlyValue(p) != "":
+			op.headers = append(op.headers, map[string]any{"htv:fieldName": p.Name, "htv:fieldValue": onlyValue(p)})
 		case p.In == openapi3.ParameterInHeader || p.In == openapi3.ParameterInCookie:
 			need := ""
 			if p.Required {
@@ -349,8 +349,8 @@ func (op *operation) fixed(params []*openapi3.Parameter) {
 	}
 }
 
-// only returns the one value that a header may have, or has unless it is said; empty if there is none.
-func only(p *openapi3.Parameter) string {
+// onlyValue returns the one value that a header may have, or has unless it is said; empty if there is none.
+func onlyValue(p *openapi3.Parameter) string {
 	if p.Schema == nil || p.Schema.Value == nil {
 		return ""
 	}
@@ -414,8 +414,8 @@ type body struct {
 	schema *openapi3.SchemaRef
 }
 
-// carried picks the form that fits best: JSON, then text, then what else can be carried as it is. ok is false if there is none.
-func carried(content openapi3.Content) (b body, ok bool) {
+// chooseBody picks the form that fits best: JSON, then text, then what else can be carried as it is. ok is false if there is none.
+func chooseBody(content openapi3.Content) (b body, ok bool) {
 	rank := func(media string) int {
 		switch name, _, _ := strings.Cut(strings.ToLower(media), ";"); {
 		case name == "application/json":
@@ -453,7 +453,7 @@ func (op *operation) input(action, form map[string]any) bool {
 		return true
 	}
 	r := op.RequestBody.Value
-	b, ok := carried(r.Content)
+	b, ok := chooseBody(r.Content)
 	switch bodyless := op.method == http.MethodGet || op.method == http.MethodHead; {
 	case bodyless:
 		op.warn(op.where(), "its body is left out: %s has none", op.method)
@@ -490,7 +490,7 @@ func (op *operation) output(action, form map[string]any) {
 		if !strings.HasPrefix(code, "2") || all[code] == nil || all[code].Value == nil || op.method == http.MethodHead {
 			continue
 		}
-		b, ok := carried(all[code].Value.Content)
+		b, ok := chooseBody(all[code].Value.Content)
 		if !ok {
 			continue
 		}

@@ -46,7 +46,7 @@ func load(doc []byte) (*openapi3.T, error) {
 			info["version"] = fmt.Sprint(v)
 		}
 	}
-	t := tidier{values: maxValues}
+	t := normalizer{values: maxValues}
 	t.schema(root, 0)
 	b, err := json.Marshal(root)
 	if err != nil {
@@ -136,7 +136,7 @@ func plain(v any) any {
 }
 
 // A tidier goes through a document once: it counts, and writes what OpenAPI 3.1 says otherwise than 3.0 as the library knows it.
-type tidier struct {
+type normalizer struct {
 	values int // that may still come
 	deep   bool
 }
@@ -152,7 +152,7 @@ var named = map[string]bool{
 }
 
 // schema tidies a value that may be a schema, or hold some.
-func (t *tidier) schema(v any, depth int) {
+func (t *normalizer) schema(v any, depth int) {
 	if t.values--; t.values < 0 || depth > maxDepth {
 		t.deep = t.deep || depth > maxDepth
 		return
@@ -189,7 +189,7 @@ func (t *tidier) schema(v any, depth int) {
 }
 
 // names tidies schemas by name: "default" is a name like any other here.
-func (t *tidier) names(m map[string]any, depth int) {
+func (t *normalizer) names(m map[string]any, depth int) {
 	t.values--
 	for name, e := range m {
 		m[name] = boolean(e)
@@ -198,7 +198,7 @@ func (t *tidier) names(m map[string]any, depth int) {
 }
 
 // count counts what is left alone.
-func (t *tidier) count(v any, depth int) {
+func (t *normalizer) count(v any, depth int) {
 	if t.values--; t.values < 0 || depth > maxDepth {
 		t.deep = t.deep || depth > maxDepth
 		return

@@ -86,7 +86,7 @@ func Convert(doc []byte, o Options) (thing []byte, warnings []string, err error)
 		if _, err := td.Parse(out); err != nil {
 			return nil, nil, fmt.Errorf("%w: %w", errOurs, err)
 		}
-		return out, c.told(), nil
+		return out, c.allWarnings(), nil
 	}
 	return nil, nil, tooMany(api)
 }
@@ -141,8 +141,8 @@ func (c *converter) warn(where, format string, args ...any) {
 	}
 }
 
-// told returns the warnings, and how many are not among them.
-func (c *converter) told() []string {
+// allWarnings returns the warnings, and how many are not among them.
+func (c *converter) allWarnings() []string {
 	if !c.texts {
 		c.warnings = slices.Insert(c.warnings, 0, fmt.Sprintf("the API is too large for the %d bytes of a description: %s",
 			td.MaxTD, c.left()))

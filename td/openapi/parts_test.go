@@ -82,7 +82,7 @@ func TestTidy(t *testing.T) {
 		`{"properties":3,"items":[true],"allOf":"x","oneOf":null}`: `{"properties":3,"items":[true],"allOf":"x","oneOf":null}`,
 	} {
 		got, expected := decoded(t, in), decoded(t, want)
-		tidy := tidier{values: maxValues}
+		tidy := normalizer{values: maxValues}
 		tidy.schema(got, 0)
 		if diff := cmp.Diff(expected, got); diff != "" {
 			t.Errorf("%s: %s", in, diff)
@@ -112,7 +112,7 @@ func TestTidyStopsAtItsLimits(t *testing.T) {
 		`{"default":` + nested(maxDepth+1) + `}`:                  {true, true},
 		nested(maxDepth + 2):                                      {true, true},
 	} {
-		tidy := tidier{values: 20}
+		tidy := normalizer{values: 20}
 		if c.deep {
 			tidy.values = 1000
 		}

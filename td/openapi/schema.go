@@ -361,7 +361,7 @@ func merge(into, from map[string]any) bool {
 
 // unsupported tells of keywords that are not kept. Those that the library has no field for are ignored if they are extensions.
 func (c *converter) unsupported(s *openapi3.Schema, w walk) {
-	left := later(s)
+	left := unsupportedKeywords(s)
 	for name := range s.Extensions {
 		left[name] = name != "deprecated" && !strings.HasPrefix(name, "x-")
 	}
@@ -372,8 +372,8 @@ func (c *converter) unsupported(s *openapi3.Schema, w walk) {
 	}
 }
 
-// later tells which keywords of JSON Schema 2020-12 that OpenAPI 3.0 had not, and that ask something of a value, s has.
-func later(s *openapi3.Schema) map[string]bool {
+// unsupportedKeywords tells which keywords of JSON Schema 2020-12 that OpenAPI 3.0 had not, and that ask something of a value, s has.
+func unsupportedKeywords(s *openapi3.Schema) map[string]bool {
 	return map[string]bool{
 		"prefixItems": s.PrefixItems != nil, "contains": s.Contains != nil, "minContains": s.MinContains != nil,
 		"maxContains": s.MaxContains != nil, "patternProperties": s.PatternProperties != nil,

@@ -63,7 +63,7 @@ func (s *mesh) search(ctx context.Context, m *protocol.Message) (*protocol.Messa
 		hits = append(hits, s.hit(ctx, d.Description, sought))
 	}
 	doc := map[string]any{"results": hits}
-	if total, ok := q.Tally.Total(); ok && total >= len(hits) {
+	if total, ok := q.Counter.Total(); ok && total >= len(hits) {
 		doc["total"] = total
 	}
 	if next != "" {

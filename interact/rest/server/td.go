@@ -25,14 +25,14 @@ func (v *visit) getTD() error {
 
 // Describe returns the TD of d with the forms of this server instead of its owner's, for the caller of r: what a consumer that
 // speaks HTTP or WebSocket needs to use a thing, wherever in the mesh it is. It is unsigned; a link leads to the owner's. See
-// [td.Thing.Rehost] for the rules it follows.
+// [td.Thing.RewriteForms] for the rules it follows.
 func (s *Server) Describe(r *http.Request, d *td.Description) ([]byte, error) {
 	base := s.o.Base(r)
 	f := forms{home: base + thingPath(d.Ref()), thing: d.Thing}
 	if after, ok := strings.CutPrefix(base, "http"); ok && s.o.Socket != "" {
 		f.socket = "ws" + after + s.o.Socket // ws and wss (RFC 6455 §3)
 	}
-	return d.Thing.Rehost(td.Rehosting{Forms: f.of, Original: f.home, Bearer: s.o.Bearer})
+	return d.Thing.RewriteForms(td.FormRewrite{Forms: f.of, Original: f.home, Bearer: s.o.Bearer})
 }
 
 // forms are where and how this server offers a thing.
