@@ -37,7 +37,7 @@ const (
 //
 // What it yields fits q as far as a record shows it, and its record is valid; the TD is not verified yet, and may have to be
 // fetched with [DHT.Body]. The same record comes once; a thing may come with several. The sequence ends when all who were
-// asked have answered, at q.Limit, or at the deadline, two seconds if ctx has none; q.Tally says which, and is final then. A
+// asked have answered, at q.Limit, or at the deadline, two seconds if ctx has none; q.Counter says which, and is final then. A
 // failing peer is counted and never ends it. It is an error only that q is too large to be asked, or that the caller has
 // cancelled ctx.
 func (d *DHT) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Signed, error] {

@@ -89,7 +89,7 @@ type Source interface {
 	// Get returns the newest record of a thing, tombstones included. The error wraps [did.ErrNotFound] if there is
 	// none.
 	Get(ctx context.Context, owner did.DID, thing string) (*td.Signed, error)
-	// Find yields what may match q, and counts in q.Tally whom it asked. It yields nothing if it cannot be asked q.
+	// Find yields what may match q, and counts in q.Counter whom it asked. It yields nothing if it cannot be asked q.
 	Find(ctx context.Context, q td.Query) iter.Seq2[*td.Signed, error]
 }
 

@@ -21,8 +21,8 @@ import (
 const atOnce = 8
 
 // Find yields the things that q asks for: those in the index at once, then what the sources add, each thing once, and none of
-// q.Except. It ends at q.Limit, or at twice that if the index may lack something ([Directory.Lacks]): then the asker ranks; when all sources are done, or after Options.Timeout; q.Tally then says how complete the answer is.
-// What the sources add is verified, held against q again, and learned. A source that fails is counted in q.Tally and
+// q.Except. It ends at q.Limit, or at twice that if the index may lack something ([Directory.Lacks]): then the asker ranks; when all sources are done, or after Options.Timeout; q.Counter then says how complete the answer is.
+// What the sources add is verified, held against q again, and learned. A source that fails is counted in q.Counter and
 // ends nothing: the only error is that of ctx. The directory holds no lock while it yields.
 func (d *Directory) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
 	return func(yield func(*td.Description, error) bool) {
@@ -319,7 +319,7 @@ func (d *Directory) one(owner did.DID, thing string) *view {
 func (d *Directory) Known(q td.Query) []*td.Signed { return d.signed(&q) }
 
 // Hosted returns what this node publishes of what q asks for, up to q.Limit, for other nodes that ask: what has words best first.
-// It truncates q.Tally if there may be more.
+// It truncates q.Counter if there may be more.
 func (d *Directory) Hosted(q td.Query) []*td.Signed { return d.signed(&q, &d.own) }
 
 func (d *Directory) signed(q *td.Query, within ...*index.List) []*td.Signed {

@@ -52,7 +52,7 @@ func TestParseFind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(c.want, q, cmpopts.IgnoreFields(td.Query{}, "Tally"), cmpopts.EquateEmpty()); diff != "" ||
+			if diff := cmp.Diff(c.want, q, cmpopts.IgnoreFields(td.Query{}, "Counter"), cmpopts.EquateEmpty()); diff != "" ||
 				timeout != c.timeout {
 				t.Errorf("timeout %v, query (-want +got):\n%s", timeout, diff)
 			}
@@ -164,7 +164,7 @@ func TestFindRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(td.Query{}, "Tally"), cmpopts.EquateEmpty()); diff != "" ||
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(td.Query{}, "Counter"), cmpopts.EquateEmpty()); diff != "" ||
 		timeout != 300*time.Millisecond {
 		t.Errorf("timeout %v, query (-want +got):\n%s", timeout, diff)
 	}

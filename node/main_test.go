@@ -98,7 +98,7 @@ func signed(t testing.TB, key *keystore.Key, raw []byte, l td.Lease) *td.Signed 
 // storeTombstone puts a tombstone into a store of publications.
 func storeTombstone(t testing.TB, store ds.Batching, key *keystore.Key, thing string, at time.Time, damage bool) {
 	t.Helper()
-	s, err := td.Bury(key, thing, td.Lease{Seq: uint64(at.UnixMilli()) + 1, Now: at, Lifetime: 25 * time.Hour}, false)
+	s, err := td.SignTombstone(key, thing, td.Lease{Seq: uint64(at.UnixMilli()) + 1, Now: at, Lifetime: 25 * time.Hour}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

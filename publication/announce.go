@@ -150,7 +150,7 @@ func (p *Publisher) announce(ctx context.Context, pub *Publication, a attempt, t
 func (p *Publisher) gossip(ctx context.Context, pub *Publication, hasTD bool, to *progress) error {
 	signed := pub.Signed
 	if hasTD && pub.Description != nil {
-		signed = &td.Signed{Record: pub.Description.Record.Bare(), TD: pub.Signed.TD}
+		signed = &td.Signed{Record: pub.Description.Record.WithoutTD(), TD: pub.Signed.TD}
 	}
 	peers, err := p.o.Gossip.Announce(ctx, signed)
 	to.gossiped(peers)

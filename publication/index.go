@@ -200,7 +200,7 @@ func (x *Index) Listed(all []*td.Signed) []*td.Signed {
 	unlisted := slices.DeleteFunc(x.All(), func(p *Publication) bool { return !p.IsUnlisted() })
 	return slices.DeleteFunc(all, func(s *td.Signed) bool {
 		return slices.ContainsFunc(unlisted, func(p *Publication) bool {
-			return bytes.Equal(s.Record, p.Signed.Record) || bytes.Equal(s.Record, p.Description.Record.Bare())
+			return bytes.Equal(s.Record, p.Signed.Record) || bytes.Equal(s.Record, p.Description.Record.WithoutTD())
 		})
 	})
 }

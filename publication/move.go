@@ -36,7 +36,7 @@ func (p *Publisher) Move(ctx context.Context, ref, to string) (*Result, error) {
 
 // successorOf returns the reference of the Thing that a moved one has become.
 func successorOf(thing string, owner did.DID) td.Ref {
-	return (&td.Record{Thing: thing, Successor: owner}).Heir()
+	return (&td.Record{Thing: thing, Successor: owner}).SuccessorRef()
 }
 
 // movable returns the id and the name of a Thing that this node may move: one of its own, or one that it moved before.

@@ -372,7 +372,7 @@ func (p *Publisher) signWithdrawal(ctx context.Context, old *Publication, thing 
 	var signed *td.Signed
 	var err error
 	if moved == "" {
-		signed, err = td.Bury(p.o.Signer, thing, lease, false, shards...)
+		signed, err = td.SignTombstone(p.o.Signer, thing, lease, false, shards...)
 	} else {
 		signed, err = td.Move(p.o.Signer, thing, moved, lease, shards...)
 	}
