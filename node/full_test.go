@@ -5,8 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	ma "github.com/multiformats/go-multiaddr"
-
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
@@ -70,35 +68,6 @@ func TestFreshKeysDoNotHideAgents(t *testing.T) {
 		}
 		s := n.dir.Stats()
 		t.Logf("node %d: %d known of %d that fresh keys published; %d refused, %d left", i, s.Known, keys*each, s.Refused, s.Evicted)
-	}
-}
-
-// Only what has a public address of its own shares a range.
-func TestRangesOfAddresses(t *testing.T) {
-	t.Parallel()
-	rs := Ranges{IPv4: 24, IPv6: 48}
-	for text, want := range map[string]string{
-		"/ip4/8.8.4.4/tcp/4667":             "8.8.4.0/24",
-		"/ip4/8.8.4.200/udp/4667/quic-v1":   "8.8.4.0/24",
-		"/ip6/2600:1f18:1:2::7/tcp/4667":    "2600:1f18:1::/48",
-		"/ip4/127.0.0.1/tcp/4667":           "",
-		"/ip4/10.1.2.3/tcp/4667":            "",
-		"/ip4/192.168.1.2/udp/4667/quic-v1": "",
-		"/ip4/100.64.3.4/tcp/4667":          "",
-		"/ip4/169.254.3.4/tcp/4667":         "",
-		"/ip6/::1/tcp/4667":                 "",
-		"/ip6/fd00::7/tcp/4667":             "",
-		"/ip6/fe80::7/tcp/4667":             "",
-		"/dns4/example.org/tcp/4667":        "",
-		"/ip4/8.8.4.4/tcp/4667/p2p/12D3KooWGC6TvWhfapngX6wvJHMYvKpDMXPb3ZnCZ6dMoaMtimQ5/p2p-circuit": "",
-	} {
-		got, ok := rangeOf(ma.StringCast(text), rs)
-		if ok != (want != "") || ok && got.String() != want {
-			t.Errorf("%s: got %v, %v, want %q", text, got, ok, want)
-		}
-	}
-	if got, ok := rangeOf(ma.StringCast("/ip4/8.8.4.4/tcp/4667"), Ranges{}); ok {
-		t.Errorf("off: got %v", got)
 	}
 }
 

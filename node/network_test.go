@@ -41,7 +41,7 @@ func TestAFolderKeepsNetworksApart(t *testing.T) {
 			if second.DID() != first.DID() {
 				t.Errorf("the key is another: %s, was %s", second.DID(), first.DID())
 			}
-			if peers := second.seeds.list(); len(peers) != 0 {
+			if peers := second.bootstrap.Peers(); len(peers) != 0 {
 				t.Errorf("peers of another network are remembered: %v", peers)
 			}
 			if agents := found(t, second); len(agents) != 0 {

@@ -102,11 +102,11 @@ type Node struct {
 	gateway     *gateway.Gateway // listens only with Options.HTTP
 	self        []byte           // the node's own signed TD
 
-	seeds    *seeds
-	greeting chan struct{}   // a place for each peer that is greeted now
-	life     context.Context // ends with the node; background work hangs on it
-	end      context.CancelFunc
-	work     sync.WaitGroup // what runs in the background
+	bootstrap *p2p.Bootstrap
+	greeting  chan struct{}   // a place for each peer that is greeted now
+	life      context.Context // ends with the node; background work hangs on it
+	end       context.CancelFunc
+	work      sync.WaitGroup // what runs in the background
 	// beginning is held while work is begun, and while life ends: nothing is begun after that.
 	beginning sync.Mutex
 	draining  atomic.Bool
@@ -208,7 +208,7 @@ func (n *Node) openNetwork() (err error) {
 	if n.host.ID() != peer.ID(n.key.Peer()) {
 		return fmt.Errorf("the host is %s and the key that of %s", n.host.ID(), n.key.DID())
 	}
-	n.seeds, err = newSeeds(n.opts.Bootstrap, n.stores.peers(), n.log)
+	n.bootstrap, err = p2p.NewBootstrap(n.host, n.opts.Bootstrap, n.stores.peers(), n.log)
 	return err
 }
 
@@ -280,7 +280,7 @@ const maxServed = 4096
 
 // openMesh is the wiring: who asks whom.
 func (n *Node) openMesh() (err error) {
-	n.streams = stream.New(n.host, stream.Options{Network: n.opts.Network, As: newPseudonyms(n.key).as, Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, Reach: n.reached,
+	n.streams = stream.New(n.host, stream.Options{Network: n.opts.Network, As: stream.NewPseudonyms(n.key).Of, Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, Reach: n.reached,
 		Refused: n.refusal, MaxConcurrent: max(maxServed, n.policy.Most())})
 	n.onClose(n.streams.Close)
 
@@ -290,7 +290,7 @@ func (n *Node) openMesh() (err error) {
 		index = func(q td.Query) []*td.Signed { return n.offered.Listed(n.dir.Known(q)) }
 	}
 	n.dht, err = dht.New(n.host, dht.Options{Index: index, Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly, Store: n.stores.fast,
-		Seeds: n.seeds.list, Verifier: n.verifier, Local: n.offered, States: n.agentStates, Admits: n.policy.Admits,
+		Seeds: n.bootstrap.Peers, Verifier: n.verifier, Local: n.offered, States: n.agentStates, Admits: n.policy.Admits,
 		Evidence: func(s *td.Signed) { n.dir.Offer(s) },
 		Reached: func(p peer.ID, ok bool) {
 			if id, err := did.FromPeer([]byte(p)); err == nil {

@@ -69,7 +69,7 @@ type Options struct {
 	// MaxThings bounds the directory; 0 means its default.
 	MaxThings int
 	// Ranges are the ranges of public addresses whose untrusted peers have one share of the directory together.
-	Ranges Ranges
+	Ranges p2p.Ranges
 	// Index gives the node the role of an index: others ask it for what has no key in the DHT, and it answers from all it knows.
 	Index  bool
 	Policy policy.Rules

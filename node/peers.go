@@ -217,6 +217,6 @@ func (n *Node) dial(ctx context.Context, p peer.AddrInfo) error {
 		return &interact.Error{Code: interact.Unreachable, Title: "the peer does not answer", Err: err,
 			Hint: "see that lmosd runs there, in the same network (" + n.opts.Network + "), and that a firewall lets the port through"}
 	}
-	n.seeds.found(p)
+	n.bootstrap.HandlePeerFound(p)
 	return nil
 }

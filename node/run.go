@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/p2p/discovery/mdns"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/internal/storage"
@@ -21,7 +19,7 @@ func (n *Node) Run(ctx context.Context) error {
 	g, work := errgroup.WithContext(base)
 	for _, run := range []func(context.Context) error{
 		n.dht.Run, n.gossip.Run, n.sync.Run, n.suspicion.Run, n.dir.Run, n.streams.Run, n.hub.Run, n.tasks.Run, n.runDoors,
-		n.publisher.Run, n.watchPeers, n.seeds.run(n.host), n.runMDNS, n.runLocal,
+		n.publisher.Run, n.watchPeers, n.bootstrap.Run, n.runMDNS, n.runLocal,
 		n.awaitRoom,
 	} {
 		g.Go(func() error { return n.ended(work, run(work)) })
@@ -100,21 +98,11 @@ func ignoreEnd(err error) error {
 	return err
 }
 
-// HandlePeerFound receives the peers that mDNS finds. It implements mdns.Notifee and does not block.
-func (n *Node) HandlePeerFound(p peer.AddrInfo) { n.seeds.found(p) }
-
 func (n *Node) runMDNS(ctx context.Context) error {
 	if !n.opts.MDNS {
 		return nil
 	}
-	m := mdns.NewMdnsService(n.host, "_lmos-"+n.opts.Network+"._udp", n)
-	if err := m.Start(); err != nil {
-		// A host without multicast is no reason to stop: bootstrap addresses still lead to the mesh.
-		n.log.Warn("no local discovery", "err", err)
-		return nil
-	}
-	<-ctx.Done()
-	return m.Close()
+	return n.bootstrap.RunMDNS(ctx, n.opts.Network)
 }
 
 // later runs f beside everything else; its context ends with the node. Once the node ends nothing is begun, and later reports so.

@@ -14,6 +14,7 @@ import (
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/openai"
+	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -170,4 +171,31 @@ func addrsOf(h td.Host) []ma.Multiaddr {
 		}
 	}
 	return all
+}
+
+// hosts returns how this node is reached, for the records that it signs.
+func (n *Node) hosts() []td.Host {
+	return []td.Host{{Node: n.key.DID(), Addrs: p2p.RecordAddrs(n.host.Addrs())}}
+}
+
+// Addrs returns the multiaddrs at which peers reach the node, with /p2p.
+func (n *Node) Addrs() []string { return p2p.FullAddrs(n.host) }
+
+// shareOf returns the share of the directory that counts what a peer sends: its own, or one for all peers of its address range, if it is
+// not trusted and has a public address. Keys cost nothing, a range of addresses does. A relay, a private network or loopback shows
+// nothing of the address of a peer.
+func (n *Node) shareOf(id did.DID) string {
+	if amount, _ := n.trust(id); amount >= 1 {
+		return string(id)
+	}
+	raw, err := id.Peer()
+	if err != nil {
+		return string(id)
+	}
+	for _, c := range n.host.Network().ConnsToPeer(peer.ID(raw)) {
+		if r, ok := n.opts.Ranges.Of(c.RemoteMultiaddr()); ok && !c.Stat().Limited {
+			return r.String()
+		}
+	}
+	return string(id)
 }

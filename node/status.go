@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/storage"
+	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/pubsub"
 	"github.com/lmosd/lmosd/td"
 )
@@ -87,7 +88,7 @@ func (n *Node) warnings() []api.Warning {
 	if k := n.publisher.Pending(); k > 0 && time.Since(n.started) > 5*time.Second {
 		add("W042", "announce-pending", "low", "they are announced as soon as a peer is there", "%d agents are known to nobody else yet", k)
 	}
-	if onlyLoopback(n.host.Addrs(), n.host.Network().ListenAddresses()) {
+	if p2p.OnlyLoopback(n.host.Addrs(), n.host.Network().ListenAddresses()) {
 		add("W005", "loopback-only", "medium", "see the interfaces of this machine and listen.no_announce, or name an address: --listen.announce ADDR",
 			"peers learn no address of this node but loopback: no other machine reaches it")
 	}

@@ -239,7 +239,7 @@ func TestAFailedRenewalIsRepeated(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	p := d.publish("Echo", "urn:x:echo")
-	d.disk.err = errors.New("the cable is out")
+	d.disk.fail(errors.New("the cable is out"))
 	later := time.Now().Add(time.Hour)
 	for _, due := range d.schedule.due(later, true) {
 		d.refresh(t.Context(), due)
@@ -247,7 +247,7 @@ func TestAFailedRenewalIsRepeated(t *testing.T) {
 	if text := d.log.String(); !strings.Contains(text, "record renewal failed") || !strings.Contains(text, "the cable is out") {
 		t.Errorf("the log has %s", text)
 	}
-	d.disk.err = nil
+	d.disk.fail(nil)
 	due := d.schedule.due(later.Add(time.Hour), true)
 	if len(due) != 1 {
 		t.Fatalf("%v is due, want it once more", due)

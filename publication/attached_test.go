@@ -76,16 +76,16 @@ func TestAFailedAttachChangesNothing(t *testing.T) {
 					detach(false)
 				}
 				time.Sleep(Grace / 2)
-				f.dir.deny = func() error {
+				f.dir.denyBy(func() error {
 					if c.detaches == "during" {
 						detach(false)
 					}
 					return errors.New("the directory is full")
-				}
+				})
 				if _, _, err := f.Attach(t.Context(), []byte(echoDraft), says("second")); err == nil {
 					t.Error("it was accepted")
 				}
-				f.dir.deny = nil
+				f.dir.denyBy(nil)
 				time.Sleep(2 * Grace)
 				f.wantAnswer("at last", c.want)
 				if got := f.countAttached(); got != min(len(c.want), 1) {
@@ -109,9 +109,9 @@ func TestADetachedAgentIsWithdrawn(t *testing.T) {
 		time.Sleep(2 * Grace)
 		f.wantAnswer("after short disconnections", "first")
 
-		f.disk.began, f.disk.goOn = make(chan struct{}, 2), make(chan struct{}) // a tombstone, and the mark of the next agent
+		began, goOn := f.disk.hold() // a tombstone, and the mark of the next agent
 		detach(true)
-		<-f.disk.began // it is being withdrawn
+		<-began // it is being withdrawn
 		again := make(chan func(bool))
 		go func() { again <- f.attach("second") }()
 		ended, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -119,12 +119,11 @@ func TestADetachedAgentIsWithdrawn(t *testing.T) {
 		if _, _, err := f.Attach(ended, []byte(echoDraft), says("x")); codeOf(err) != interact.Timeout {
 			t.Errorf("while it is withdrawn: %v", err)
 		}
-		close(f.disk.goOn)
+		close(goOn)
 		detach = <-again
 		time.Sleep(2 * Grace)
 		f.wantAnswer("after it attached again at the last moment", "second")
 
-		f.disk.goOn = nil
 		f.publish("Echo", "urn:x:echo")
 		detach(true)
 		time.Sleep(2 * Grace)

@@ -57,34 +57,61 @@ func tool(title, id string) []byte {
 "forms":[{"href":"http://127.0.0.1:1/echo","op":["invokeaction"],"contentType":"application/json"}]}}}`, id, title)
 }
 
-// A faultyStore fails with err, if that is set. If goOn is not nil, each Put sends to began and waits for goOn.
+// A faultyStore fails with an error, if that is set, and holds each Put until goOn is closed, if that is set.
 type faultyStore struct {
 	ds.Batching
-	err         error
-	began, goOn chan struct{}
+	mu          sync.Mutex
+	err         error         // owned by mu
+	began, goOn chan struct{} // owned by mu
+}
+
+// fail sets the error of all that follows.
+func (f *faultyStore) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+// hold holds the next two Puts. Each sends to began; goOn is for the test to close.
+func (f *faultyStore) hold() (began, goOn chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.began, f.goOn = make(chan struct{}, 2), make(chan struct{})
+	return f.began, f.goOn
+}
+
+func (f *faultyStore) state() (began, goOn chan struct{}, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.began, f.goOn, f.err
 }
 
 func (f *faultyStore) Put(ctx context.Context, k ds.Key, b []byte) error {
-	if f.goOn != nil {
-		f.began <- struct{}{}
-		<-f.goOn
+	began, goOn, err := f.state()
+	if goOn != nil {
+		select {
+		case <-goOn:
+		default:
+			began <- struct{}{}
+			<-goOn
+		}
 	}
-	if f.err != nil {
-		return f.err
+	if err != nil {
+		return err
 	}
 	return f.Batching.Put(ctx, k, b)
 }
 
 func (f *faultyStore) Delete(ctx context.Context, k ds.Key) error {
-	if f.err != nil {
-		return f.err
+	if _, _, err := f.state(); err != nil {
+		return err
 	}
 	return f.Batching.Delete(ctx, k)
 }
 
 func (f *faultyStore) Query(ctx context.Context, q query.Query) (query.Results, error) {
-	if f.err != nil {
-		return nil, f.err
+	if _, _, err := f.state(); err != nil {
+		return nil, err
 	}
 	return f.Batching.Query(ctx, q)
 }
@@ -178,8 +205,8 @@ func (fakeDisk) Failed(err error) error {
 type fakeDirectory struct {
 	fixture *fixture
 	seq     func(thing string) uint64
-	deny    func() error // nil denies nothing
 	mu      sync.Mutex
+	deny    func() error      // nil denies nothing; owned by mu
 	added   []*td.Description // owned by mu
 }
 
@@ -194,11 +221,19 @@ func (f *fakeDirectory) Add(d *td.Description) (bool, error) {
 	}
 	f.mu.Lock()
 	f.added = append(f.added, d)
+	deny := f.deny
 	f.mu.Unlock()
-	if f.deny != nil {
-		return false, f.deny()
+	if deny != nil {
+		return false, deny()
 	}
 	return true, nil
+}
+
+// denyBy has deny answer for all that follows.
+func (f *fakeDirectory) denyBy(deny func() error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.deny = deny
 }
 
 func (f *fakeDirectory) count() int {

@@ -240,7 +240,7 @@ func TestNothingIsAnnouncedThatWasNotStored(t *testing.T) {
 	d := newFixture(t)
 	of := d.publish("Echo", "urn:x:echo")
 	told := d.dir.count()
-	d.disk.err = errors.New("the cable is out")
+	d.disk.fail(errors.New("the cable is out"))
 	for name, do := range map[string]func() error{
 		"a new thing": func() error {
 			_, _, err := d.Publisher.publish(t.Context(), tool("New", "urn:x:new"), nil, Registration{})
@@ -267,7 +267,7 @@ func TestNothingIsAnnouncedThatWasNotStored(t *testing.T) {
 func TestWhatTheDirectoryRefusesIsAnError(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
-	d.dir.deny = func() error { return interact.Errorf(interact.RolledBack, "lmosd show it", "a newer one is known") }
+	d.dir.denyBy(func() error { return interact.Errorf(interact.RolledBack, "lmosd show it", "a newer one is known") })
 	if _, _, err := d.Publisher.publish(t.Context(), tool("Echo", "urn:x:echo"), nil, Registration{}); codeOf(err) != interact.RolledBack {
 		t.Errorf("publish gives %v, want %v", err, interact.RolledBack)
 	}
@@ -431,7 +431,7 @@ func TestAStoreOfAnotherKeyIsRefused(t *testing.T) {
 	if !strings.Contains(e.Error(), "identity.pem") {
 		t.Errorf("%v does not say that the key was replaced", e)
 	}
-	d.disk.err = errors.New("no answer")
+	d.disk.fail(errors.New("no answer"))
 	wantCode(t, d.load(t.Context(), time.Now()), interact.StoreCorrupt)
 }
 
@@ -470,14 +470,14 @@ func TestAnOrphanOnAFullDiskIsWithdrawnLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		next := d.restart(time.Now())
-		next.disk.err = syscall.ENOSPC
+		next.disk.fail(syscall.ENOSPC)
 		ended := make(chan error, 1)
 		go func() { ended <- next.endOrphans(t.Context()) }()
 		time.Sleep(10 * Grace)
 		if synctest.Wait(); next.Get(of.Thing) != nil {
 			t.Fatal("it was withdrawn without room")
 		}
-		next.disk.err = nil
+		next.disk.fail(nil)
 		time.Sleep(Grace)
 		synctest.Wait()
 		if grave := next.Get(of.Thing); grave == nil || grave.Withdrawn.IsZero() {

@@ -1,0 +1,87 @@
+package p2p
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/libp2p/go-libp2p/core/host"
+	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+
+	"github.com/lmosd/lmosd/td"
+)
+
+// RecordAddrs returns the addresses of a host that fit into a record, those first that most peers can dial. A machine with several
+// interfaces has more than a record holds, and the system lists loopback first.
+func RecordAddrs(as []ma.Multiaddr) []string {
+	as = slices.Clone(as)
+	slices.SortStableFunc(as, func(a, b ma.Multiaddr) int { return remoteness(a) - remoteness(b) })
+	var addrs []string
+	for _, a := range as {
+		if s := a.String(); len(addrs) < td.MaxAddrs && len(s) <= td.MaxAddr {
+			addrs = append(addrs, s)
+		}
+	}
+	return addrs
+}
+
+// remoteness orders addresses by how many peers can use them, best first.
+func remoteness(a ma.Multiaddr) int {
+	ip, err := manet.ToIP(a)
+	switch {
+	case err == nil && ip.IsLoopback():
+		return 3
+	case isRelayed(a):
+		return 2
+	case err == nil && !manet.IsPublicAddr(a):
+		return 1
+	}
+	return 0
+}
+
+func isRelayed(a ma.Multiaddr) bool {
+	_, err := a.ValueForProtocol(ma.P_CIRCUIT)
+	return err == nil
+}
+
+// FullAddrs returns the multiaddrs at which peers reach h, with /p2p.
+func FullAddrs(h host.Host) []string {
+	var out []string
+	for _, a := range h.Addrs() {
+		out = append(out, a.String()+"/p2p/"+h.ID().String())
+	}
+	return out
+}
+
+// OnlyLoopback reports whether peers learn only loopback addresses, though the host listens on others.
+func OnlyLoopback(announced, listening []ma.Multiaddr) bool {
+	more := func(a ma.Multiaddr) bool { return !manet.IsIPLoopback(a) }
+	return slices.ContainsFunc(listening, more) && !slices.ContainsFunc(announced, more)
+}
+
+// Ranges are the lengths of the prefixes whose addresses count as one; 0 counts each address alone.
+type Ranges struct{ IPv4, IPv6 int }
+
+// Of returns the range of a public address; false if a is not public, is relayed, or has no range.
+func (rs Ranges) Of(a ma.Multiaddr) (netip.Prefix, bool) {
+	if isRelayed(a) || !manet.IsPublicAddr(a) {
+		return netip.Prefix{}, false
+	}
+	ip, err := manet.ToIP(a)
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	addr, ok := netip.AddrFromSlice(ip)
+	if addr = addr.Unmap(); !ok {
+		return netip.Prefix{}, false
+	}
+	bits := rs.IPv4
+	if addr.Is6() {
+		bits = rs.IPv6
+	}
+	if bits <= 0 {
+		return netip.Prefix{}, false
+	}
+	p, err := addr.Prefix(bits)
+	return p, err == nil
+}
