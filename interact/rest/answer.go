@@ -8,17 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/netguard"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -223,7 +221,7 @@ func (a *answer) settle(r *request, said string) error {
 			a.media = promised
 		}
 	case interact.IsCBOR(a.media) && len(data) > 0:
-	case structured(promised) && strings.HasPrefix(r.op, "write"):
+	case form.IsStructured(promised) && strings.HasPrefix(r.op, "write"):
 		a.media, a.data = "", nil // the writing went well; nobody waits for its body
 	case td.IsJSON(promised):
 		return broken(r, "its description promises "+promised+", it sent "+sample(a.media, data, &r.secrets))
@@ -241,11 +239,11 @@ func listed(types []string, media string) bool {
 }
 
 // sample shows the beginning of something that was not expected.
-func sample(media string, data []byte, s *secrets) string {
+func sample(media string, data []byte, s *form.Secrets) string {
 	if len(data) == 0 {
 		return "nothing"
 	}
-	return fmt.Sprintf("%s %q", interact.Clip(interact.Readable(media), 60), interact.Clip(s.quote(string(data[:min(len(data), maxRefusal)])), 200))
+	return fmt.Sprintf("%s %q", interact.Clip(interact.Readable(media), 60), interact.Clip(quote(s, string(data[:min(len(data), maxRefusal)])), 200))
 }
 
 // refused makes the error of an answer with a bad status: the agent's own words, within bounds.
@@ -255,9 +253,9 @@ func (c *Client) refused(r *request, resp *http.Response) error {
 	if resp.StatusCode/100 == 3 {
 		title += " with a redirect"
 		if to, err := resp.Location(); err == nil {
-			title += " to " + r.secrets.quote(plain(to.String()))
+			title += " to " + quote(&r.secrets, form.Plain(to.String()))
 		}
-	} else if text := r.secrets.quote(words(resp.Header.Get("Content-Type"), raw)); text != "" {
+	} else if text := quote(&r.secrets, words(resp.Header.Get("Content-Type"), raw)); text != "" {
 		title += ": " + text
 	}
 	if resp.StatusCode == http.StatusLoopDetected { // the agent is a thing of a mesh, and it was this node's turn before
@@ -294,8 +292,8 @@ func words(contentType string, raw []byte) string {
 }
 
 // quote makes an agent's text fit to be shown: no secrets, one line, bounded.
-func (s *secrets) quote(text string) string {
-	return interact.Clip(interact.Readable(s.scrub(text)), maxText)
+func quote(s *form.Secrets, text string) string {
+	return interact.Clip(interact.Readable(s.Scrub(text)), maxText)
 }
 
 // lost says why no answer came, or not the whole of it. The agent may have begun.
@@ -306,7 +304,7 @@ func (r *request) lost(ctx context.Context, err error) *interact.Error {
 }
 
 func (r *request) failure(ctx context.Context, err error) *interact.Error {
-	where := plain(r.form.Href)
+	where := form.Plain(r.form.Href)
 	var refused *interact.Error
 	var stream streamError
 	switch text := err.Error(); {
@@ -326,31 +324,5 @@ func (r *request) failure(ctx context.Context, err error) *interact.Error {
 			"what answers at %s does not speak HTTP as it should", where)
 	}
 	return interact.Errorf(interact.Unreachable, "start the agent, or publish its new address: lmosd publish FILE",
-		"%s cannot be reached at %s: %s", r.what(), where, reason(err))
-}
-
-// reason is a short cause of a failed connection. The transport's own text can hold the whole address, secrets included.
-func reason(err error) string {
-	var no syscall.Errno
-	var dns *net.DNSError
-	var op *net.OpError
-	var timeout interface{ Timeout() bool }
-	var refused *netguard.Error
-	switch {
-	case errors.As(err, &refused):
-		return refused.Error()
-	case errors.As(err, &dns):
-		return "the name " + interact.Clip(dns.Name, 100) + " is unknown"
-	case errors.As(err, &no):
-		return no.Error()
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return "it closed the connection without an answer"
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return "nothing answered in time"
-	case errors.As(err, &op):
-		return op.Op + " failed"
-	case strings.Contains(err.Error(), "tls:"), strings.Contains(err.Error(), "x509:"):
-		return "its certificate is not trusted, or it speaks no TLS"
-	}
-	return "the connection failed"
+		"%s cannot be reached at %s: %s", r.what(), where, form.Reason(err, true))
 }

@@ -222,20 +222,6 @@ type failing struct{ err error }
 
 func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
 
-func TestReasonsHoldNoAddress(t *testing.T) {
-	t.Parallel()
-	for _, err := range []error{
-		errors.New(`Get "http://h/?key=hunter2": x509: unknown authority`),
-		errors.New("hunter2"),
-		&net.OpError{Op: "read", Err: errors.New("hunter2")},
-		fmt.Errorf("hunter2: %w", io.ErrUnexpectedEOF),
-	} {
-		if got := reason(err); strings.Contains(got, "hunter2") || got == "" {
-			t.Errorf("%v: got %q", err, got)
-		}
-	}
-}
-
 func TestSlowAgentTimesOutAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	hold := make(chan bool)
@@ -385,23 +371,6 @@ func TestClip(t *testing.T) {
 	}{{"abc", 3, "abc"}, {"abcd", 3, "abc…"}, {"äöü", 3, "ä…"}, {"ä", 1, "…"}} {
 		if got := interact.Clip(tt.in, tt.n); got != tt.want {
 			t.Errorf("interact.Clip(%q, %d): got %q, want %q", tt.in, tt.n, got, tt.want)
-		}
-	}
-}
-
-func TestPlain(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"http://h/a?key=x#y":     "http://h/a",
-		"http://me:pw@h:1/a{b}":  "http://h:1/a{b}",
-		"http://h{?key}":         "http://h{/",
-		"http://h":               "http://h/",
-		"no address":             "no address",
-		"http://a@b@h/x@y":       "http://h/x@y",
-		"https://[::1]:80/?a=/@": "https://[::1]:80/",
-	} {
-		if got := plain(in); got != want {
-			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 )
 
 // maxPart is the size of the parts in which an answer passes, in bytes.
@@ -116,7 +117,7 @@ func (r *request) passes(resp *http.Response) bool {
 	}
 	unlabelled := media == "text/plain" || media == "text/html"
 	return (resp.ContentLength < 0 || resp.ContentLength > streamFrom) && r.expected(resp.StatusCode) &&
-		!structured(media) && !(structured(promised) && unlabelled && !listed(r.form.AdditionalTypes, media))
+		!form.IsStructured(media) && !(form.IsStructured(promised) && unlabelled && !listed(r.form.AdditionalTypes, media))
 }
 
 // pass yields the parts of an answer as they arrive, and then the end. It reads no further than the consumer has taken.
@@ -126,7 +127,7 @@ func (c *Client) pass(ctx context.Context, r *request, resp *http.Response, yiel
 		return err
 	}
 	media := strings.TrimSpace(resp.Header.Get("Content-Type"))
-	if media == "" || !HeaderOK("Content-Type", media) {
+	if media == "" || !form.HeaderOK("Content-Type", media) {
 		media = interact.MediaType(r.form.ResponseType)
 	}
 	buf, total := make([]byte, maxPart), int64(0)

@@ -3,19 +3,10 @@
 // mesh to HTTP consumers, in the same words: errors are problems (problem.go), and variables of an address members of the input.
 //
 // A request to an agent goes through the same steps each time, one file each: the message is taken apart (request.go), a form
-// is chosen and filled (form.go, variables.go), the security schemes add what they need from a file that stays on this node
-// (security.go), and the answer is read within a limit and judged (answer.go). An action that the agent runs in the background
+// is chosen, filled and given its credentials (form.go, interact/form), and the answer is read within a limit and judged (answer.go). An action that the agent runs in the background
 // is followed to its end (task.go); streams of either direction pass through as they come (chunks.go). Changes and events
 // come by one of three subprotocols (observe.go): server-sent events (sse.go, listen.go), longpoll (longpoll.go), or a call
 // to an address of this node (webhook.go, callbacks.go).
-//
-// # Variables of an address
-//
-// A form's href may be a URI template (RFC 6570). The values of its uriVariables are the members of the same names in the
-// input: of the input object of an action, of the value that is written, of the data of a read. They are taken out of the
-// body, unless the input's schema names them too. Where the input is no object, a string say, the object holds it as its
-// member "value": {"room": "kitchen", "value": 21}. A variable that stands in the path must be given; one in the query may
-// be left out.
 //
 // Sources: WoT Thing Description 1.1; WoT Binding Templates, HTTP; WoT Profile, HTTP Basic, HTTP SSE and HTTP Webhook; RFC
 // 9110, 9457, 6570; HTML §9.2 (server-sent events).
@@ -34,13 +25,10 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/internal/ratelimit"
 	"github.com/lmosd/lmosd/td"
 )
-
-// DefaultTimeout is how long an interaction may take whose message has no deadline. It does not count for observations and
-// subscriptions.
-const DefaultTimeout = 30 * time.Second
 
 // MaxBody is the limit of a request's or an answer's body in bytes, unless Options say otherwise.
 const MaxBody = 4 << 20
@@ -72,13 +60,13 @@ type Options struct {
 
 // A Client asks agents over HTTP. It is safe for concurrent use and keeps connections open between requests.
 type Client struct {
-	credentials credentials.Store
-	log         *slog.Logger
-	limit       int64
-	transport   http.RoundTripper
-	lasting     http.RoundTripper // of observations: each holds a connection, which the others must not wait for
-	webhook     Receiver
-	pause       time.Duration // before the second look at a background action; other pauses are multiples of it
+	security  form.Security
+	log       *slog.Logger
+	limit     int64
+	transport http.RoundTripper
+	lasting   http.RoundTripper // of observations: each holds a connection, which the others must not wait for
+	webhook   Receiver
+	pause     time.Duration // before the second look at a background action; other pauses are multiples of it
 
 	work sync.WaitGroup // goroutines that send request streams
 
@@ -90,11 +78,12 @@ type Client struct {
 
 // NewClient returns a client with options o. Close it when it is done.
 func NewClient(o Options) *Client {
-	c := &Client{credentials: o.Credentials, log: o.Log, limit: o.MaxBody, transport: o.Transport, lasting: o.Transport,
+	c := &Client{log: o.Log, limit: o.MaxBody, transport: o.Transport, lasting: o.Transport,
 		webhook: o.Webhook, pause: 50 * time.Millisecond, observed: ratelimit.NewInflight[string](maxObserved, math.MaxInt)}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
+	c.security = form.Security{Protocol: "HTTP", Schemes: []string{"basic", "bearer", "apikey"}, Credentials: o.Credentials, Log: c.log}
 	if c.limit <= 0 {
 		c.limit = MaxBody
 	}
@@ -192,13 +181,13 @@ type agent struct {
 // Do implements [interact.Thing].
 func (a *agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
-		ctx, cancel := until(ctx, m)
+		ctx, cancel := form.Within(ctx, m)
 		defer cancel()
 		var err error
 		switch {
 		case m.Chunks != nil && m.Type != interact.InvokeAction && m.Type != interact.WriteProperty:
 			err = interact.Errorf(interact.NotAllowed, "send the input in one message", "%s of %s takes no stream", m.Type.Op(),
-				label(a.thing))
+				form.Label(a.thing))
 		case m.Type.Long():
 			err = a.observe(ctx, m, yield)
 		case m.Type == interact.InvokeAction:
@@ -215,21 +204,6 @@ func (a *agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 	}
 }
 
-// until returns ctx with the deadline of m.
-func until(ctx context.Context, m *interact.Message) (context.Context, context.CancelFunc) {
-	if m.Deadline.IsZero() && m.Type.Long() {
-		return context.WithCancel(ctx)
-	}
-	return context.WithDeadline(ctx, deadline(m))
-}
-
-func deadline(m *interact.Message) time.Time {
-	if m.Deadline.IsZero() {
-		return time.Now().Add(DefaultTimeout)
-	}
-	return m.Deadline
-}
-
 // property answers the messages that have exactly one reply.
 func (a *agent) property(ctx context.Context, m *interact.Message) (*interact.Message, error) {
 	switch m.Type {
@@ -243,11 +217,11 @@ func (a *agent) property(ctx context.Context, m *interact.Message) (*interact.Me
 		return a.writeMultiple(ctx, m)
 	case interact.QueryAction, interact.CancelAction, interact.QueryAllActions:
 		return nil, interact.Errorf(interact.NotAllowed, "ask the node that offers it: it keeps the states of actions",
-			"%s is not asked of %s itself", m.Type.Op(), label(a.thing))
+			"%s is not asked of %s itself", m.Type.Op(), form.Label(a.thing))
 	}
 	return nil, interact.Errorf(interact.NotAllowed,
 		"ask for one of the operations of TD 1.1 §5.3.4.2; to end a subscription, leave it",
-		"%s is not asked like this (message type %d)", label(a.thing), m.Type)
+		"%s is not asked like this (message type %d)", form.Label(a.thing), m.Type)
 }
 
 // invoke runs an action and yields its states; the last one is final.

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lmosd/lmosd/interact"
 )
@@ -349,18 +348,6 @@ func TestSequenceIsOneReply(t *testing.T) {
 	}
 	if m, err, ok := next(); ok {
 		t.Errorf("there is more: %v, %v", m, err)
-	}
-}
-
-func TestDefaultDeadline(t *testing.T) {
-	t.Parallel()
-	if left := time.Until(deadline(read("x"))); left < 25*time.Second || left > 30*time.Second {
-		t.Errorf("got %v", left)
-	}
-	m := read("x")
-	m.Deadline = time.Unix(1, 0)
-	if got := deadline(m); !got.Equal(m.Deadline) {
-		t.Errorf("got %v", got)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/scheme"
 )
@@ -78,120 +79,60 @@ func carrier(f *td.Form) string {
 // carriers are the subprotocols in the order in which they are taken: sse loses nothing, a webhook needs a way back.
 var carriers = []string{sse, longpoll, webhook}
 
-// A choice is a form that a request can be sent by, with its secrets.
-type choice struct {
-	form    *td.Form
-	secrets secrets
-	rank    int // lower is better
-}
-
-// choices returns the forms that offer the operation, take the input, and have their credentials here; the best is the first,
-// else the description's order counts. If none has all of it, the error is about the first that offers the operation.
-func (c *Client) choices(r *request) ([]choice, error) {
-	var fit []choice
-	var first error
-	for i := range r.forms {
-		f := &r.forms[i]
-		if !offers(f, r.op) {
-			continue
-		}
+// choices returns the forms that offer the operation, take the input, and have their credentials here, best first.
+func (c *Client) choices(r *request) ([]form.Choice[form.Secrets], error) {
+	fits := func(f *td.Form) bool { return offers(f, r.op) }
+	return form.Choose("HTTP", r.what(), r.op, r.forms, fits, func(f *td.Form) (form.Secrets, int, error) {
 		s, err := c.usable(r, f)
-		switch {
-		case err == nil:
-			fit = append(fit, choice{f, s, r.rank(f)})
-		case first == nil:
-			first = err
-		}
-	}
-	if len(fit) == 0 && first == nil {
-		first = noForm(r)
-	}
-	if len(fit) > 0 {
-		first = nil
-	}
-	slices.SortStableFunc(fit, func(a, b choice) int { return a.rank - b.rank })
-	return fit, first
+		return s, r.rank(f), err
+	})
 }
 
 // choose takes the best form.
 func (c *Client) choose(r *request) error {
 	fit, err := c.choices(r)
 	if err == nil {
-		r.form, r.secrets = fit[0].form, fit[0].secrets
+		r.form, r.secrets = fit[0].Form, fit[0].Plan
 	}
 	return err
 }
 
-// rank counts what speaks against a form: its carrier, an answer of another type than the consumer wants, an input that has to
-// be converted.
+// rank is lower for the better carrier, and then for media types that need no conversion.
 func (r *request) rank(f *td.Form) int {
-	rank := 0
+	rank := form.Rank(f.ContentType, f.ResponseType, len(r.body) > 0, r.media, r.message.Accept)
 	if r.message.Type.Long() {
-		rank = 4 * slices.Index(carriers, carrier(f))
-	}
-	if want := r.message.Accept; want != "" && !strings.Contains(want, "*") && !alike(f.ResponseType, want) {
-		rank += 2
-	}
-	if len(r.body) > 0 && !alike(f.ContentType, r.media) {
-		rank++
+		rank += 4 * slices.Index(carriers, carrier(f))
 	}
 	return rank
 }
 
-// alike tells whether data of type a needs no conversion to be of type b.
-func alike(a, b string) bool {
-	a, b = interact.MediaType(a), interact.MediaType(b)
-	return a == b || td.IsJSON(a) && td.IsJSON(b) || interact.IsCBOR(a) && interact.IsCBOR(b)
-}
-
-// structured tells whether data of a type can be converted to JSON.
-func structured(media string) bool { return td.IsJSON(media) || interact.IsCBOR(media) }
-
-func (c *Client) usable(r *request, f *td.Form) (secrets, error) {
-	if !r.fits(f) {
-		return secrets{}, interact.Errorf(interact.UnsupportedType, "send "+interact.MediaType(f.ContentType), "%s takes %s, not %s",
-			r.what(), interact.MediaType(f.ContentType), interact.MediaType(r.media))
+func (c *Client) usable(r *request, f *td.Form) (form.Secrets, error) {
+	if err := r.fits(f); err != nil {
+		return form.Secrets{}, err
 	}
 	if c.webhook == nil && r.message.Type.Long() && carrier(f) == webhook {
-		return secrets{}, interact.Errorf(interact.NotAllowed, "offer it by sse too, or give this node an address for callbacks",
+		return form.Secrets{}, interact.Errorf(interact.NotAllowed, "offer it by sse too, or give this node an address for callbacks",
 			"%s comes by webhook, and this node has no address to be called at", r.what())
 	}
 	switch strings.ToLower(f.ContentCoding) {
 	case "", "identity", "gzip":
 	default:
-		return secrets{}, interact.Errorf(interact.NotAllowed, "offer a form with gzip or without contentCoding",
+		return form.Secrets{}, interact.Errorf(interact.NotAllowed, "offer a form with gzip or without contentCoding",
 			"%s wants the coding %q, which lmosd does not have", r.what(), f.ContentCoding)
 	}
-	return c.secrets(r, f)
+	return form.Collect(&c.security, r.thing, f, r.what(), form.Secrets{}, (*form.Secrets).Add)
 }
 
-// fits tells whether the form takes the body: of the same type, JSON of any kind for JSON, CBOR for JSON and the other way, a
-// JSON string for text. A stream is not converted.
-func (r *request) fits(f *td.Form) bool {
-	want, have := interact.MediaType(f.ContentType), interact.MediaType(r.media)
+// fits reports why the form does not take the body. A stream is not converted.
+func (r *request) fits(f *td.Form) error {
 	switch {
-	case r.message.Chunks != nil:
-		return alike(want, have)
-	case len(r.body) == 0:
-		return true
-	case td.IsJSON(have) && strings.HasPrefix(want, "text/"):
-		_, ok := textOf(r.body)
-		return ok
+	case r.message.Chunks != nil && !form.Alike(f.ContentType, r.media):
+		return form.Unsupported(r.media, f.ContentType, r.what())
+	case r.message.Chunks != nil, form.IsStructured(r.media) && form.IsStructured(f.ContentType):
+		return nil
 	}
-	return want == have || structured(want) && structured(have)
-}
-
-func noForm(r *request) error {
-	e := interact.Errorf(interact.NotAllowed, "", "%s offers no %s over HTTP", r.what(), r.op)
-	offered := []string{}
-	for _, f := range r.forms {
-		scheme, _, _ := strings.Cut(f.Href, ":")
-		offered = append(offered, strings.TrimSpace(interact.Clip(scheme, 20)+" "+f.Subprotocol)+" "+strings.Join(f.Ops, "+"))
-	}
-	if e.Hint = "it has no forms"; len(offered) > 0 {
-		e.Hint = "its forms offer: " + strings.Join(slices.Compact(offered), ", ")
-	}
-	return e
+	_, err := form.Convert(r.body, r.media, f.ContentType, r.what())
+	return err
 }
 
 // method is htv:methodName, else the default of the operation (WoT HTTP binding, §4; WoT Profile §7.2, §7.3).
@@ -210,7 +151,7 @@ func (r *request) method() string {
 
 // build makes the HTTP request of the chosen form.
 func (r *request) build(ctx context.Context) (*http.Request, error) {
-	u, err := expand(r.form.Href, r.secrets.variables(r.vars))
+	u, err := form.Expand(r.form.Href, r.secrets.Variables(r.vars))
 	if err != nil {
 		return nil, err
 	}
@@ -233,15 +174,15 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 		compress(req, body)
 	}
 	for _, h := range r.form.HTTPHeaders {
-		if !HeaderOK(h.Name, h.Value) {
-			return nil, badForm(r.form.Href, "has an impossible field in htv:headers")
+		if !form.HeaderOK(h.Name, h.Value) {
+			return nil, form.Bad(r.form.Href, "has an impossible field in htv:headers")
 		}
 		req.Header.Set(h.Name, h.Value)
 	}
 	if err := r.name(req); err != nil {
 		return nil, err
 	}
-	r.secrets.apply(req)
+	r.secrets.Apply(req.Header, req.URL)
 	countHop(req, r)
 	tellCaller(req, r.message)
 	return req, nil
@@ -252,6 +193,9 @@ const (
 	CallerHeader    = "Lmos-Caller"
 	CallerViaHeader = "Lmos-Caller-Via"
 )
+
+// HopsHeader is the header of a request that says how many nodes relayed it, so that a loop ends.
+const HopsHeader = "Lmos-Hops"
 
 // callerPrefix begins every header that speaks of the caller.
 const callerPrefix = CallerHeader
@@ -273,7 +217,7 @@ func tellCaller(req *http.Request, m *interact.Message) {
 			req.Header.Set("Prefer", "wait="+strconv.Itoa(left))
 		}
 	}
-	if id := m.From.ID(); id != "" && HeaderOK(CallerHeader, id) {
+	if id := m.From.ID(); id != "" && form.HeaderOK(CallerHeader, id) {
 		req.Header.Set(CallerHeader, id)
 		req.Header.Set(CallerViaHeader, string(m.From.Via))
 	}
@@ -297,7 +241,7 @@ func (r *request) name(req *http.Request) error {
 		key = ""
 	}
 	switch {
-	case key != "" && !HeaderOK("Idempotency-Key", key):
+	case key != "" && !form.HeaderOK("Idempotency-Key", key):
 		return interact.Errorf(interact.Invalid, "use a key of printable characters", "the key of %s cannot be sent over HTTP",
 			r.what())
 	case key != "":
@@ -317,7 +261,7 @@ func (r *request) name(req *http.Request) error {
 func newRequest(ctx context.Context, r *request, method string, u *url.URL, body []byte) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "", bytes.NewReader(body))
 	if err != nil {
-		return nil, badForm(r.form.Href, "has an impossible htv:methodName")
+		return nil, form.Bad(r.form.Href, "has an impossible htv:methodName")
 	}
 	req.URL, req.Host = u, u.Host
 	req.URL.User = nil // secrets come from the credentials file, never from a description
@@ -337,12 +281,12 @@ func newRequest(ctx context.Context, r *request, method string, u *url.URL, body
 
 // content returns the body as the form wants it, and its media type.
 func (r *request) content() ([]byte, string, error) {
-	method, media, secret := r.method(), r.form.ContentType, r.secrets.inBody()
+	method, media, secret := r.method(), r.form.ContentType, r.secrets.InBody()
 	bodyless := method == http.MethodGet || method == http.MethodHead
 	streams := r.message.Chunks != nil
 	switch {
-	case secret && (bodyless || streams || !structured(media) || !structured(r.media)):
-		return nil, "", badForm(r.form.Href, "has a security scheme in the body, and no JSON body for it")
+	case secret && (bodyless || streams || !form.IsStructured(media) || !form.IsStructured(r.media)):
+		return nil, "", form.Bad(r.form.Href, "has a security scheme in the body, and no JSON body for it")
 	case bodyless && (streams || len(r.body) > 0 && string(r.body) != "{}"):
 		return nil, "", interact.Errorf(interact.NotAllowed,
 			"declare the members of the input as uriVariables, or use POST",
@@ -351,14 +295,11 @@ func (r *request) content() ([]byte, string, error) {
 		return nil, r.message.Media(), nil
 	case secret:
 		return r.filled(media)
-	case td.IsJSON(r.media) && strings.HasPrefix(interact.MediaType(media), "text/"):
-		text, _ := textOf(r.body)
-		return []byte(text), media, nil
-	case structured(r.media) && structured(media):
-		body, _, err := interact.Transcode(r.body, r.media, media)
-		return body, media, err
+	case !form.IsStructured(r.media):
+		return r.body, r.media, nil
 	}
-	return r.body, r.media, nil
+	body, err := form.Convert(r.body, r.media, media, r.what())
+	return body, media, err
 }
 
 // filled is the body with the secrets that stand in it.
@@ -367,7 +308,7 @@ func (r *request) filled(media string) ([]byte, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if body, err = r.secrets.fill(body); err != nil {
+	if body, err = r.secrets.Fill(body); err != nil {
 		return nil, "", err
 	}
 	body, _, err = interact.Transcode(body, interact.JSON, media)
@@ -388,36 +329,4 @@ func compress(req *http.Request, body []byte) {
 	req.ContentLength = int64(b.Len())
 	req.Body = io.NopCloser(bytes.NewReader(b.Bytes()))
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil }
-}
-
-// textOf returns the string, number or boolean that body is as JSON, as text.
-func textOf(body []byte) (string, bool) {
-	var v any
-	if len(body) == 0 {
-		return "", true
-	}
-	if err := json.Unmarshal(body, &v); err != nil {
-		return "", false
-	}
-	switch v := v.(type) {
-	case string:
-		return v, true
-	case float64, bool:
-		return string(body), true
-	}
-	return "", false
-}
-
-// plain returns an address as it may be shown: without user, query and fragment.
-func plain(href string) string {
-	href, _, _ = strings.Cut(href, "#")
-	href, _, _ = strings.Cut(href, "?")
-	if scheme, rest, ok := strings.Cut(href, "://"); ok {
-		authority, path, _ := strings.Cut(rest, "/")
-		if at := strings.LastIndex(authority, "@"); at >= 0 {
-			authority = authority[at+1:]
-		}
-		href = scheme + "://" + authority + "/" + path
-	}
-	return interact.Clip(href, 200)
 }

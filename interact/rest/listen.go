@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/problem"
 	events "github.com/lmosd/lmosd/internal/sse" // sse is the name of the subprotocol
 )
@@ -156,7 +157,7 @@ func (l *listener) take(src io.Reader) error {
 				l.over()
 			}
 			return &lostError{error: interact.Errorf(interact.Unreachable, "see the agent's log",
-				"%s: its event stream at %s broke off: %s", l.r.what(), plain(l.r.form.Href), reason(err))}
+				"%s: its event stream at %s broke off: %s", l.r.what(), form.Plain(l.r.form.Href), form.Reason(err, true))}
 		}
 		l.over()
 		if ev.Name == problem.EventName && !l.knows(problem.EventName) {

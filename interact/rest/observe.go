@@ -9,6 +9,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/internal/ratelimit"
 	"github.com/lmosd/lmosd/td"
@@ -53,7 +54,7 @@ func (a *agent) observe(ctx context.Context, m *interact.Message, yield func(*in
 	if err != nil {
 		return err
 	}
-	leave, err := a.client.admit(r, fit[0].form)
+	leave, err := a.client.admit(r, fit[0].Form)
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func (a *agent) observe(ctx context.Context, m *interact.Message, yield func(*in
 	o := &observation{client: a.client, r: r, yield: yield}
 	var first error
 	for _, one := range fit {
-		r.form, r.secrets = one.form, one.secrets
+		r.form, r.secrets = one.Form, one.Plan
 		err := o.follow(ctx)
 		if err == nil || o.opened || ctx.Err() != nil {
 			return err
@@ -115,7 +116,7 @@ func (o *observation) send(ctx context.Context, prepare func(h http.Header)) (*h
 
 // after asks for what came since the event id; what cannot be a header is not asked for.
 func after(h http.Header, id string) {
-	if id != "" && HeaderOK("Last-Event-Id", id) {
+	if id != "" && form.HeaderOK("Last-Event-Id", id) {
 		h.Set("Last-Event-Id", id)
 	}
 }

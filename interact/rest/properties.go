@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
 )
@@ -73,14 +74,13 @@ func (a *agent) readable() []string {
 
 // alone tells whether op can be asked by the form without variables.
 func alone(f *td.Form, op string) bool {
-	t, err := parseTemplate(f.Href)
-	return offers(f, op) && err == nil && len(t.required()) == 0
+	return offers(f, op) && !form.NeedsVariables(f.Href)
 }
 
 // embeddable tells whether a value of this media type can stand inside a JSON object.
 func embeddable(media string) bool {
 	media = interact.MediaType(media)
-	return structured(media) || strings.HasPrefix(media, "text/")
+	return form.IsStructured(media) || strings.HasPrefix(media, "text/")
 }
 
 // readEach reads the properties one by one.
@@ -117,7 +117,7 @@ func embed(reply *interact.Message) (json.RawMessage, error) {
 	switch media := reply.Media(); {
 	case len(reply.Data) == 0:
 		return json.RawMessage("null"), nil
-	case structured(media):
+	case form.IsStructured(media):
 		value, _, err := interact.Transcode(reply.Data, media, interact.JSON)
 		return value, err
 	case embeddable(media):
@@ -169,7 +169,7 @@ func (a *agent) parts(m *interact.Message) (names []string, parts []*request, er
 		case e == nil:
 			names, parts = append(names, f.Name), append(parts, r)
 		case len(e.Issues) > 0:
-			issues = append(issues, below("/"+escapePointer.Replace(f.Name), e.Issues)...)
+			issues = append(issues, form.Below("/"+form.EscapePointer.Replace(f.Name), e.Issues)...)
 		default:
 			return nil, nil, err
 		}

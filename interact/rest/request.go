@@ -4,10 +4,9 @@ import (
 	"context"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -29,7 +28,7 @@ type request struct {
 
 	// Chosen by [Client.choose].
 	form    *td.Form
-	secrets secrets
+	secrets form.Secrets
 	// feed is the request stream on its way, if there is one; abort ends the interaction if it breaks.
 	feed  *io.PipeReader
 	abort context.CancelCauseFunc
@@ -46,7 +45,10 @@ func plan(t *td.Thing, m *interact.Message) (*request, error) {
 	if err := r.takeApart(a, r.expects()); err != nil {
 		return r, err
 	}
-	return r, r.missing(a)
+	if issues := form.Missing(a, r.vars); len(issues) > 0 {
+		return r, invalid(m, issues)
+	}
+	return r, nil
 }
 
 // takeApart takes the data of the message apart, by the kind of request that it is.
@@ -66,7 +68,7 @@ func strange(t *td.Thing, m *interact.Message) error {
 		return err
 	}
 	return interact.Errorf(interact.NotAllowed, "lmosd show "+interact.Quote(m.Thing), "%s offers no %s over HTTP",
-		label(t), m.Type.Op())
+		form.Label(t), m.Type.Op())
 }
 
 // expects notes what the description says of the answer, and returns the schema of the input.
@@ -98,8 +100,8 @@ func (r *request) take(vars map[string]*td.Schema, input *td.Schema) error {
 		r.body = data // no schema speaks about it; choose looks at its media type
 		return nil
 	}
-	rest, issues := r.split(trimJSON(data), vars, input)
-	r.body = rest
+	given, rest, issues := form.Split(trimJSON(data), vars, input)
+	r.vars, r.body = given, rest
 	if len(rest) == 0 && r.message.Type == interact.InvokeAction && input.Type() == "object" {
 		r.body = []byte("{}") // all its members are optional
 	}
@@ -115,7 +117,7 @@ func (r *request) take(vars map[string]*td.Schema, input *td.Schema) error {
 // input returns the message's data, and whether it is to be taken apart. What is, must be JSON: CBOR becomes it.
 func (r *request) input(vars map[string]*td.Schema) (data []byte, apart bool, err error) {
 	data, r.media = r.message.Data, r.message.Media()
-	if apart = len(vars) > 0 || len(r.bodyPointers()) > 0; apart && interact.IsCBOR(r.media) {
+	if apart = len(vars) > 0 || len(form.BodyPointers(r.thing, r.forms)) > 0; apart && interact.IsCBOR(r.media) {
 		data, r.media, err = interact.Transcode(data, r.media, interact.JSON)
 	}
 	return data, apart, err
@@ -123,7 +125,7 @@ func (r *request) input(vars map[string]*td.Schema) (data []byte, apart bool, er
 
 // checkRest checks what is left of an input that was taken apart.
 func (r *request) checkRest(rest []byte, input *td.Schema) []td.Issue {
-	value, err := decode(rest)
+	value, err := form.Decode(rest)
 	switch {
 	case err != nil:
 		return []td.Issue{{Reason: err.Error()}}
@@ -145,7 +147,8 @@ func (r *request) takeVariables(vars map[string]*td.Schema) error {
 	if err != nil {
 		return err
 	}
-	if _, issues := r.split(trimJSON(data), vars, nil); len(issues) > 0 {
+	var issues []td.Issue
+	if r.vars, _, issues = form.Split(trimJSON(data), vars, nil); len(issues) > 0 {
 		return invalid(r.message, issues)
 	}
 	return nil
@@ -158,7 +161,8 @@ func (r *request) takeStream(vars map[string]*td.Schema) error {
 		r.body = r.message.Data
 		return nil
 	}
-	rest, issues := r.split(trimJSON(r.message.Data), vars, nil)
+	given, rest, issues := form.Split(trimJSON(r.message.Data), vars, nil)
+	r.vars = given
 	if len(issues) == 0 && len(rest) > 0 && string(rest) != "{}" {
 		issues = []td.Issue{{Reason: "beside a stream there may be variables of the address only"}}
 	}
@@ -168,61 +172,15 @@ func (r *request) takeStream(vars map[string]*td.Schema) error {
 	return nil
 }
 
-// decode reads JSON strictly: a name that stands twice could mean one thing here and another to the agent.
-func decode(data []byte) (any, error) {
-	if len(data) == 0 {
-		return nil, nil
-	}
-	return jcs.Decode(data, len(data))
-}
-
 // withhold checks value as the agent will see it: members that this node's credentials fill (in: body, TD 1.1 §5.3.3)
 // are not the consumer's to give.
 func (r *request) withhold(value any, input *td.Schema) []td.Issue {
-	pointers := r.bodyPointers()
+	pointers := form.BodyPointers(r.thing, r.forms)
 	for _, p := range pointers {
-		place(value, p, "")
+		form.Place(value, p, "")
 	}
 	return slices.DeleteFunc(input.Check(value), func(i td.Issue) bool { return slices.Contains(pointers, i.Pointer) })
 }
 
-func (r *request) bodyPointers() []string {
-	var pointers []string
-	for _, f := range r.forms {
-		for _, name := range f.Security {
-			if s := r.thing.SecurityDefs[name]; s != nil && s.In == "body" {
-				pointers = append(pointers, bodyPointer(s.Name))
-			}
-		}
-	}
-	return pointers
-}
-
-// place sets the member at a JSON pointer and makes the objects on the way. It reports whether value had room for it.
-func place(value any, pointer, member string) bool {
-	o, ok := value.(map[string]any)
-	steps := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
-	for i, step := range steps {
-		if !ok {
-			return false
-		}
-		step = unescapePointer.Replace(step)
-		if i == len(steps)-1 {
-			o[step] = member
-			break
-		}
-		if o[step] == nil {
-			o[step] = map[string]any{}
-		}
-		o, ok = o[step].(map[string]any)
-	}
-	return ok
-}
-
-// what names the affordance and the thing in errors.
-func (r *request) what() string {
-	if r.message.Name == "" {
-		return r.op + " of " + label(r.thing)
-	}
-	return r.message.Name + " of " + label(r.thing)
-}
+// what names the affordance and the Thing in errors.
+func (r *request) what() string { return form.What(r.thing, r.message) }

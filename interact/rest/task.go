@@ -130,7 +130,7 @@ func (t *task) end(s interact.Status) (*interact.Message, error) {
 			Title: t.r.what() + " was cancelled at the agent"}
 	}
 	title := t.r.what() + " failed"
-	if why := t.r.secrets.quote(words(interact.JSON, t.state.Error)); why != "" && why != "null" {
+	if why := quote(&t.r.secrets, words(interact.JSON, t.state.Error)); why != "" && why != "null" {
 		title += ": " + why
 	}
 	return nil, &interact.Error{Code: interact.AgentFailed, Remote: true, Title: title, Hint: "see the agent's log"}
@@ -189,7 +189,7 @@ func (t *task) send(ctx context.Context, method string) (*answer, error) {
 		return nil, err
 	}
 	req.Header.Set("Accept", interact.JSON)
-	t.r.secrets.apply(req)
+	t.r.secrets.Apply(req.Header, req.URL)
 	status := *t.r
 	status.promised = method == http.MethodGet
 	status.form = &td.Form{Href: t.r.form.Href, ResponseType: interact.JSON} // whatever the action's own answer is

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
 )
@@ -81,13 +82,13 @@ func (o *observation) renewal(until time.Time) <-chan time.Time {
 
 // subscribe gives the agent the address. The function ends the subscription; it ends by itself at until, unless that is zero.
 func (o *observation) subscribe(ctx context.Context, address, last string) (end func(), until time.Time, err error) {
-	sub, r, form := *o, *o.r, *o.r.form
-	sub.r, r.form, form.ContentType = &r, &form, interact.JSON
+	sub, r, f := *o, *o.r, *o.r.form
+	sub.r, r.form, f.ContentType = &r, &f, interact.JSON
 	if r.body, err = subscription(&r, address); err != nil {
 		return nil, until, err
 	}
 	r.media = interact.JSON
-	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	ctx, cancel := context.WithTimeout(ctx, form.DefaultTimeout)
 	defer cancel()
 	resp, err := sub.send(ctx, func(h http.Header) {
 		h.Set("Accept", interact.JSON)
@@ -156,7 +157,7 @@ func (o *observation) delete(ctx context.Context, to *url.URL) {
 	if err != nil {
 		return
 	}
-	o.r.secrets.apply(req)
+	o.r.secrets.Apply(req.Header, req.URL)
 	resp, err := carry(ctx, o.client.transport, o.r, req)
 	if err == nil {
 		err = resp.Body.Close()

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -122,7 +122,7 @@ func (r *Resource) Message(uri string) *interact.Message {
 	msg := &interact.Message{Type: interact.ReadProperty, Name: r.Key}
 	if _, query, _ := strings.Cut(uri, "?"); r.Template != "" {
 		if values, err := url.ParseQuery(query); err == nil && len(values) > 0 {
-			msg.Data = rest.AddVariables(nil, values, r.vars, nil)
+			msg.Data = form.AddVariables(nil, values, r.vars, nil)
 		}
 	}
 	return msg

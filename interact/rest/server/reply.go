@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -78,7 +78,7 @@ func (v *visit) describeData(media string) {
 	h := v.w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
-	if !rest.HeaderOK("Content-Type", media) {
+	if !form.HeaderOK("Content-Type", media) {
 		media = "application/octet-stream"
 	}
 	h.Set("Content-Type", media)
@@ -114,7 +114,7 @@ func serverTiming(t *interact.Timing, took time.Duration) string {
 			metrics = append(metrics, fmt.Sprintf("%s;dur=%.3f", stage.name, float64(stage.dur)/float64(time.Millisecond)))
 		}
 	}
-	if t.Path != "" && rest.HeaderOK("Server-Timing", t.Path) && !strings.ContainsAny(t.Path, `"\`) {
+	if t.Path != "" && form.HeaderOK("Server-Timing", t.Path) && !strings.ContainsAny(t.Path, `"\`) {
 		metrics = append(metrics, `path;desc="`+t.Path+`"`)
 	}
 	return strings.Join(metrics, ", ")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/internal/sse"
@@ -119,7 +120,7 @@ func (v *visit) patience(m *interact.Message) (time.Duration, error) {
 	case m.Chunks != nil:
 		return maxWait, nil
 	}
-	return rest.DefaultTimeout, nil
+	return form.DefaultTimeout, nil
 }
 
 // preferences reads the header Prefer: values by name in lower case (RFC 7240 §2). The first of a name counts.
@@ -241,7 +242,7 @@ func (v *visit) loadVariables(m *interact.Message, a *td.Affordance) (err error)
 		return err
 	}
 	if len(m.Data) == 0 || td.IsJSON(m.ContentType) {
-		m.Data, m.ContentType = rest.AddVariables(m.Data, query, a.URIVariables, interact.InputSchema(v.desc.Thing, m)), ""
+		m.Data, m.ContentType = form.AddVariables(m.Data, query, a.URIVariables, interact.InputSchema(v.desc.Thing, m)), ""
 	}
 	return nil
 }
@@ -360,7 +361,7 @@ func (v *visit) check(m *interact.Message) error {
 	}
 	err := interact.Check(v.desc.Thing, &c)
 	if err == nil {
-		err = rest.CheckVariables(v.desc.Thing, m)
+		err = form.CheckVariables(v.desc.Thing, m)
 	}
 	return v.explained(m, err)
 }

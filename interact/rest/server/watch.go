@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/internal/sse"
@@ -200,10 +201,10 @@ func (v *visit) answerPoll(m, r *interact.Message) error {
 		data, media = r.Data, r.Media()
 	}
 	v.describeReply(m, r)
-	if h := v.w.Header(); rest.HeaderOK(rest.EventIDHeader, r.ID) && r.ID != "" {
+	if h := v.w.Header(); form.HeaderOK(rest.EventIDHeader, r.ID) && r.ID != "" {
 		h.Set(rest.EventIDHeader, r.ID)
 	}
-	if name := cmp.Or(r.Name, m.Name); rest.HeaderOK(rest.EventNameHeader, name) {
+	if name := cmp.Or(r.Name, m.Name); form.HeaderOK(rest.EventNameHeader, name) {
 		v.w.Header().Set(rest.EventNameHeader, name)
 	}
 	v.write(http.StatusOK, media, data)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/internal/netguard"
 )
@@ -403,13 +404,13 @@ func (k *hook) post(ctx context.Context, r *interact.Message) error {
 	if err != nil {
 		return err
 	}
-	if h := req.Header; len(data) > 0 && rest.HeaderOK("Content-Type", media) {
+	if h := req.Header; len(data) > 0 && form.HeaderOK("Content-Type", media) {
 		h.Set("Content-Type", media)
 	}
 	req.Header.Set("User-Agent", "lmosd")
 	req.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	req.Header.Set("Link", "<"+k.self(cmp.Or(r.Name, k.message.Name))+`>; rel="self"`)
-	if r.ID != "" && rest.HeaderOK(rest.EventIDHeader, r.ID) {
+	if r.ID != "" && form.HeaderOK(rest.EventIDHeader, r.ID) {
 		req.Header.Set(rest.EventIDHeader, r.ID)
 	}
 	resp, err := k.client.Do(req)

@@ -1,4 +1,4 @@
-package rest
+package form
 
 import (
 	"encoding/json"
@@ -12,22 +12,25 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// split takes the variables out of data, and returns what is left of it for input. The rest is byte for byte as the consumer
-// wrote it: numbers keep their digits, members their order.
-func (r *request) split(data []byte, schemas map[string]*td.Schema, input *td.Schema) (rest []byte, issues []td.Issue) {
+// Split removes the variables of the address from data, which is JSON, and returns them and the rest, the body for input. The rest
+// has the bytes of data: the same digits of numbers, the same order of members.
+func Split(data []byte, schemas map[string]*td.Schema, input *td.Schema) (vars map[string][]string, rest []byte, issues []td.Issue) {
 	if len(schemas) == 0 {
-		return data, nil
+		return nil, data, nil
 	}
 	fields, err := jcs.Members(data)
 	if err != nil {
-		return data, nil // what is wrong with it is said when it is decoded
+		return nil, data, nil // the decoder reports the error
 	}
-	r.vars = make(map[string][]string, len(schemas))
+	vars = make(map[string][]string, len(schemas))
 	var left []jcs.Member
 	for _, f := range fields {
 		schema, ok := schemas[f.Name]
 		if ok {
-			issues = append(issues, r.setVariable(f, schema)...)
+			texts, bad := variableOf(f, schema)
+			if issues = append(issues, bad...); texts != nil {
+				vars[f.Name] = texts
+			}
 		}
 		if !ok || input.Property(f.Name) != nil {
 			left = append(left, f)
@@ -35,19 +38,19 @@ func (r *request) split(data []byte, schemas map[string]*td.Schema, input *td.Sc
 	}
 	switch {
 	case isScalar(input):
-		return valueOf(left), issues
+		return vars, valueOf(left), issues
 	case len(left) == len(fields):
-		return data, issues
+		return vars, data, issues
 	case len(left) == 0 && input.Type() == "":
-		return nil, issues // it was all variables
+		return vars, nil, issues // all members were variables
 	}
-	return jcs.Join(left), issues
+	return vars, jcs.Join(left), issues
 }
 
-// scalarMember holds an input that is no object beside the variables of its address.
+// scalarMember holds an input that is not an object, beside the variables of its address.
 const scalarMember = "value"
 
-// isScalar tells whether input is surely no object.
+// isScalar reports whether input allows no object.
 func isScalar(input *td.Schema) bool {
 	t := input.Type()
 	return t != "" && t != "object"
@@ -62,26 +65,25 @@ func valueOf(fields []jcs.Member) []byte {
 	return nil
 }
 
-// setVariable checks the value of a variable and keeps it as text: never an object, and an array of single values only where the
-// schema takes a list (td.Schema.Elements). A null is a variable that was not given.
-func (r *request) setVariable(f jcs.Member, schema *td.Schema) []td.Issue {
-	pointer := "/" + escapePointer.Replace(f.Name)
-	value, err := decode(f.Raw)
+// variableOf checks the value of a variable and returns it as text: never an object, and an array of single values only if the
+// schema takes a list ([td.Schema.Elements]). A null is a variable that was not given.
+func variableOf(f jcs.Member, schema *td.Schema) ([]string, []td.Issue) {
+	pointer := "/" + EscapePointer.Replace(f.Name)
+	value, err := Decode(f.Raw)
 	if err != nil || value == nil {
-		return nil
+		return nil, nil
 	}
 	var texts []string
-	ok := true
+	var ok bool
 	if list, is := value.([]any); is && schema.Elements() != nil {
 		texts, ok = spellings(f.Raw, len(list))
 	} else {
 		texts, ok = spellings(append(append([]byte{'['}, f.Raw...), ']'), 1)
 	}
 	if !ok {
-		return []td.Issue{{Pointer: pointer, Reason: "a variable of the address is a string, a number or a boolean"}}
+		return nil, []td.Issue{{Pointer: pointer, Reason: "a variable of the address is a string, a number or a boolean"}}
 	}
-	r.vars[f.Name] = texts
-	return below(pointer, schema.Check(value))
+	return texts, Below(pointer, schema.Check(value))
 }
 
 // spellings are the n elements of the JSON array raw as an address has them: texts without quotes, the rest as it was written. ok is
@@ -106,27 +108,23 @@ func spellings(raw []byte, n int) (texts []string, ok bool) {
 	return texts, true
 }
 
-// missing are the variables that each address of a needs, and that were not given.
-func (r *request) missing(a *td.Affordance) error {
-	var issues []td.Issue
+// Missing are the variables that every address of a requires and that vars lacks.
+func Missing(a *td.Affordance, vars map[string][]string) (issues []td.Issue) {
 	for _, name := range a.RequiredVariables() {
-		if len(r.vars[name]) == 0 {
-			issues = append(issues, td.Issue{Pointer: "/" + escapePointer.Replace(name), Reason: "is needed"})
+		if len(vars[name]) == 0 {
+			issues = append(issues, td.Issue{Pointer: "/" + EscapePointer.Replace(name), Reason: "is needed"})
 		}
 	}
-	if len(issues) == 0 {
-		return nil
-	}
-	return invalid(r.message, issues)
+	return issues
 }
 
-// AddVariables adds variables of an address, as the query of a consumer spells them, to the input in JSON: the inverse of what
-// [Client.Thing] takes apart. What the input says holds. An input that is no object becomes the member "value" of one (see the
+// AddVariables adds variables of an address, as the query of a consumer spells them, to the input in JSON: the inverse of [Split].
+// The members of the input have precedence. An input that is no object becomes the member "value" of one (see the
 // package comment). An input that is wrong stays as it is.
 func AddVariables(data []byte, query url.Values, schemas map[string]*td.Schema, input *td.Schema) []byte {
 	fields, err := jcs.Members(data)
 	if err != nil && len(data) > 0 {
-		if _, err := decode(data); err != nil || !isScalar(input) {
+		if _, err := Decode(data); err != nil || !isScalar(input) {
 			return data // what is wrong with it is said by the check
 		}
 		fields = []jcs.Member{{Name: scalarMember, Raw: data}}
@@ -174,12 +172,12 @@ func CheckVariables(t *td.Thing, m *interact.Message) error {
 	var issues []td.Issue
 	for _, f := range fields {
 		schema := a.URIVariables[f.Name]
-		value, err := decode(f.Raw)
+		value, err := Decode(f.Raw)
 		if schema == nil || err != nil || value == nil {
 			continue
 		}
 		for _, i := range schema.Check(value) {
-			issues = append(issues, td.Issue{Pointer: "/" + escapePointer.Replace(f.Name) + i.Pointer, Reason: i.Reason})
+			issues = append(issues, td.Issue{Pointer: "/" + EscapePointer.Replace(f.Name) + i.Pointer, Reason: i.Reason})
 		}
 	}
 	if len(issues) > 0 {
@@ -189,19 +187,19 @@ func CheckVariables(t *td.Thing, m *interact.Message) error {
 	return nil
 }
 
-// expand fills the variables into href and parses the address. A value may not change where the request goes: the origin
-// is that of the template, and no dot segment comes in by a variable.
-func expand(href string, vars map[string][]string) (*url.URL, error) {
-	if !strings.Contains(href, "{") {
+// Expand fills the variables into href and parses the address. A value cannot change the recipient of the request: the origin is that
+// of the template, and a variable adds no dot segment. The error is an [*interact.Error].
+func Expand(href string, vars map[string][]string) (*url.URL, error) {
+	if !strings.ContainsAny(href, "{}") {
 		return parseAddress(href, href)
 	}
 	t, err := parseTemplate(href)
 	if err != nil {
-		return nil, badForm(href, err.Error())
+		return nil, Bad(href, err.Error())
 	}
 	for _, name := range t.required() {
 		if strings.Join(vars[name], "") == "" {
-			issue := td.Issue{Pointer: "/" + escapePointer.Replace(name), Reason: "is needed"}
+			issue := td.Issue{Pointer: "/" + EscapePointer.Replace(name), Reason: "is needed"}
 			return nil, &interact.Error{Code: interact.Invalid, Title: "the address needs the variable " + name,
 				Hint: "give it as a member of the input", Issues: []td.Issue{issue}}
 		}
@@ -209,32 +207,36 @@ func expand(href string, vars map[string][]string) (*url.URL, error) {
 	return within(href, t.expand(nil), t.expand(vars))
 }
 
-// within parses full and compares it with bare, the expansion without values.
+// NeedsVariables reports whether an address cannot be used without variables: one is required, or its template is wrong.
+func NeedsVariables(href string) bool {
+	t, err := parseTemplate(href)
+	return err != nil || len(t.required()) > 0
+}
+
+// within parses full and compares it with bare, the expansion of href without values.
 func within(href, bare, full string) (*url.URL, error) {
 	home, err := parseAddress(href, bare)
 	if err != nil {
 		return nil, err
 	}
-	u, err := url.Parse(full)
-	if credentials.Origin(home) != credentials.OriginOf(href) {
-		return nil, badForm(href, "has a variable in its host")
+	_, behind, _ := strings.Cut(href, "://")
+	authority, expression, _ := strings.Cut(behind, "{")
+	inHost := !strings.ContainsAny(authority, "/?") && !strings.HasPrefix(expression, "/") && !strings.HasPrefix(expression, "?")
+	if inHost || credentials.Origin(home) != credentials.OriginOf(href) {
+		return nil, Bad(href, "has a variable in its host")
 	}
+	u, err := url.Parse(full)
 	if err != nil || credentials.Origin(u) != credentials.Origin(home) || u.User.String() != home.User.String() || dots(u.Path) > dots(home.Path) {
-		return nil, outOfBounds(href)
+		return nil, interact.Errorf(interact.Invalid, "a variable may not hold dot segments or a host", "the variables lead out of %s", Plain(href))
 	}
 	return u, nil
 }
 
-func outOfBounds(href string) error {
-	return interact.Errorf(interact.Invalid, "a variable may not hold dot segments or a host",
-		"the variables lead out of %s", plain(href))
-}
-
-// parseAddress parses text, which comes from href.
+// parseAddress parses text, an expansion of href.
 func parseAddress(href, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" {
-		return nil, badForm(href, "is no absolute http address")
+		return nil, Bad(href, "is no absolute address")
 	}
 	return u, nil
 }
@@ -248,9 +250,4 @@ func dots(path string) int {
 		}
 	}
 	return n
-}
-
-func badForm(href, why string) error {
-	return interact.Errorf(interact.BadTD, "correct the form and publish the description again",
-		"the form's href %s %s", plain(href), why)
 }

@@ -1,4 +1,4 @@
-package rest
+package form
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A template is a URI template of RFC 6570 whose variables are strings, or lists of them (td.Schema.Elements). The known Go
+// A template is a URI template of RFC 6570 whose variables are strings, or lists of them ([td.Schema.Elements]). The known Go
 // module for templates writes characters beyond ASCII by code point and not as UTF-8 (RFC 6570 §1.6); hence this one.
 type template []piece
 

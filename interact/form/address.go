@@ -1,0 +1,60 @@
+package form
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/netguard"
+)
+
+// Plain returns an address for display: without user, query and fragment, on one line, at most 200 bytes.
+func Plain(href string) string {
+	href, _, _ = strings.Cut(href, "#")
+	href, _, _ = strings.Cut(href, "?")
+	if scheme, rest, ok := strings.Cut(href, "://"); ok {
+		authority, path, _ := strings.Cut(rest, "/")
+		href = scheme + "://" + authority[strings.LastIndexByte(authority, '@')+1:] + "/" + path
+	}
+	return interact.Clip(interact.Readable(href), 200)
+}
+
+// Bad is the error of a form that cannot be used as it is written.
+func Bad(href, why string) error {
+	return interact.Errorf(interact.BadTD, "correct the form and publish the description again", "the form's href %s %s", Plain(href), why)
+}
+
+// Reason returns a short cause of a failed connection. hasSecrets says that the text of err can contain an address with secrets.
+func Reason(err error, hasSecrets bool) string {
+	var guarded *interact.Error
+	var refused *netguard.Error
+	var dns *net.DNSError
+	var errno syscall.Errno
+	var timeout interface{ Timeout() bool }
+	var op *net.OpError
+	switch {
+	case errors.As(err, &guarded): // of the dialer of this node
+		return guarded.Error()
+	case errors.As(err, &refused):
+		return refused.Error()
+	case errors.As(err, &dns):
+		return "the name " + interact.Clip(interact.Readable(dns.Name), 100) + " is unknown"
+	case errors.As(err, &errno):
+		return errno.Error()
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, io.ErrClosedPipe):
+		return "it closed the connection"
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return "nothing answered in time"
+	case !hasSecrets:
+		return interact.Clip(interact.Readable(err.Error()), 200)
+	case errors.As(err, &op):
+		return op.Op + " failed"
+	case strings.Contains(err.Error(), "tls:"), strings.Contains(err.Error(), "x509:"):
+		return "its certificate is not trusted, or it speaks no TLS"
+	}
+	return "the connection failed"
+}

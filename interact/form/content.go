@@ -1,0 +1,73 @@
+package form
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Alike reports whether data of media type a is of type b without conversion.
+func Alike(a, b string) bool {
+	a, b = interact.MediaType(a), interact.MediaType(b)
+	return a == b || td.IsJSON(a) && td.IsJSON(b) || interact.IsCBOR(a) && interact.IsCBOR(b)
+}
+
+// IsStructured reports whether data of a media type can be converted to JSON.
+func IsStructured(media string) bool { return td.IsJSON(media) || interact.IsCBOR(media) }
+
+// Rank is lower the better the media types of a form fit: the type that the consumer accepts counts more than that of the body.
+func Rank(contentType, responseType string, hasBody bool, media, accept string) int {
+	rank := 0
+	if accept != "" && !strings.Contains(accept, "*") && !Alike(responseType, accept) {
+		rank += 2
+	}
+	if hasBody && !Alike(contentType, media) {
+		rank++
+	}
+	return rank
+}
+
+// Convert returns body, of media type have, as the media type want: JSON as CBOR and the reverse, and a JSON string, number or
+// boolean as text. The error is an [*interact.Error] of code UnsupportedType or Invalid; what names the recipient.
+func Convert(body []byte, have, want, what string) ([]byte, error) {
+	switch {
+	case len(body) == 0, Alike(have, want):
+		return body, nil
+	case IsStructured(have) && IsStructured(want):
+		out, _, err := interact.Transcode(body, have, want)
+		return out, err
+	case IsStructured(have) && strings.HasPrefix(interact.MediaType(want), "text/"):
+		out, _, err := interact.Transcode(body, have, interact.JSON)
+		if err != nil {
+			return nil, err
+		}
+		if text, ok := Text(out); ok {
+			return text, nil
+		}
+	}
+	return nil, Unsupported(have, want, what)
+}
+
+// Unsupported is the error of a body of media type have for a recipient that takes the media type want.
+func Unsupported(have, want, what string) error {
+	want = interact.MediaType(want)
+	return interact.Errorf(interact.UnsupportedType, "send "+want, "%s takes %s, not %s", what, want, interact.MediaType(have))
+}
+
+// Text returns the string, number or boolean that data is as JSON, as text. ok is false for other JSON.
+func Text(data []byte) (text []byte, ok bool) {
+	var v any
+	if json.Unmarshal(data, &v) != nil {
+		return nil, false
+	}
+	switch v := v.(type) {
+	case string:
+		return []byte(v), true
+	case float64, bool:
+		return bytes.TrimSpace(data), true
+	}
+	return nil, false
+}

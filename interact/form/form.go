@@ -1,0 +1,92 @@
+// Package form selects and fills the forms of a Thing Description and turns replies into messages, for every protocol binding.
+//
+// # Variables of an address
+//
+// The href of a form may be a URI template (RFC 6570). The values of its uriVariables are the members with the same names in the
+// input: in the input object of an action, in the value that is written, in the data of a reading. They are removed from the body,
+// unless the schema of the input has a member with that name too. If the input is not an object, for example a string, the object
+// holds it as the member "value": {"room": "kitchen", "value": 21}. A variable in the path is required; one in the query is optional.
+//
+// Sources: WoT Thing Description 1.1; RFC 6570 (URI templates).
+package form
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// DefaultTimeout limits an interaction whose message has no deadline. It does not apply to observations and subscriptions.
+const DefaultTimeout = 30 * time.Second
+
+// Within returns ctx with the deadline of m.
+func Within(ctx context.Context, m *interact.Message) (context.Context, context.CancelFunc) {
+	switch {
+	case !m.Deadline.IsZero():
+		return context.WithDeadline(ctx, m.Deadline)
+	case m.Type.Long():
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, DefaultTimeout)
+}
+
+// Label names a Thing in errors.
+func Label(t *td.Thing) string { return cmp.Or(t.Title, t.ID) }
+
+// What names the affordance and the Thing of an operation in errors.
+func What(t *td.Thing, m *interact.Message) string {
+	return cmp.Or(m.Name, m.Type.Op()) + " of " + Label(t)
+}
+
+// A Choice is a form that a message can be sent over, with what the binding has read from it.
+type Choice[P any] struct {
+	Form *td.Form
+	Plan P
+	rank int
+}
+
+// Choose returns the forms that fit and that plan accepts, best first: those with the lowest rank, else in the order of the
+// description. If there is none, the error is that of the first form that fits, else an error of code NotAllowed.
+func Choose[P any](protocol, what, op string, forms []td.Form, fits func(*td.Form) bool,
+	plan func(*td.Form) (p P, rank int, err error)) ([]Choice[P], error) {
+	var usable []Choice[P]
+	var first error
+	for i := range forms {
+		f := &forms[i]
+		if !fits(f) || !slices.Contains(f.Ops, op) {
+			continue
+		}
+		p, rank, err := plan(f)
+		switch {
+		case err == nil:
+			usable = append(usable, Choice[P]{f, p, rank})
+		case first == nil:
+			first = err
+		}
+	}
+	switch {
+	case len(usable) > 0:
+		slices.SortStableFunc(usable, func(a, b Choice[P]) int { return a.rank - b.rank })
+		return usable, nil
+	case first != nil:
+		return nil, first
+	}
+	return nil, noForm(protocol, what, op, forms)
+}
+
+func noForm(protocol, what, op string, forms []td.Form) error {
+	var offered []string
+	for _, f := range forms {
+		offered = append(offered, strings.TrimSpace(interact.Clip(f.Scheme(), 20)+" "+f.Subprotocol)+" "+strings.Join(f.Ops, "+"))
+	}
+	hint := "it has no forms"
+	if len(offered) > 0 {
+		hint = "its forms offer: " + strings.Join(slices.Compact(offered), ", ")
+	}
+	return interact.Errorf(interact.NotAllowed, hint, "%s offers no %s over %s", what, op, protocol)
+}

@@ -1,0 +1,194 @@
+package form
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
+)
+
+// A secret is a value that a security scheme puts into an HTTP request.
+type secret struct{ in, name, value string }
+
+// Secrets are what the security schemes basic, bearer and apikey of a form put into an HTTP request.
+type Secrets struct {
+	list []secret
+	// hidden are the texts that must not appear in an error, whatever the agent echoes.
+	hidden []string
+}
+
+// Sum distinguishes secrets without revealing them.
+func (s *Secrets) Sum() [sha256.Size]byte { return sha256.Sum256(fmt.Append(nil, s.list)) }
+
+// Add puts the credential of a scheme where the scheme wants it. The error is an [*interact.Error].
+func (s *Secrets) Add(by *Scheme) error {
+	found, err := by.Credential()
+	if err != nil {
+		return err
+	}
+	return s.put(by, found)
+}
+
+func (s *Secrets) put(by *Scheme, found credentials.Credential) error {
+	add := secret{in: by.In, name: by.Name}
+	switch by.Scheme {
+	case "basic": // RFC 7617
+		pair := base64.StdEncoding.EncodeToString([]byte(found.Username + ":" + found.Password))
+		add.value = "Basic " + pair
+		s.hidden = append(s.hidden, found.Password, pair)
+	case "bearer": // RFC 6750: the prefix belongs to the header only
+		add.value = found.Token
+		if add.in == "" || add.in == "header" {
+			add.value = "Bearer " + found.Token
+		}
+		s.hidden = append(s.hidden, found.Token)
+	case "apikey":
+		add.value = found.Key
+	}
+	if add.in == "" {
+		add.in = "header"
+	}
+	if add.in == "header" && add.name == "" && by.Scheme != "apikey" {
+		add.name = "Authorization"
+	}
+	if !add.isPossible(by) {
+		return interact.Errorf(interact.BadTD,
+			`name a place in securityDefinitions, e.g. "in": "header", "name": "X-API-Key"`,
+			"%s: the value of the security scheme %q cannot go to in %q, name %q", by.what, interact.Clip(by.Ref, 100),
+			interact.Clip(add.in, 40), interact.Clip(add.name, 100))
+	}
+	s.list, s.hidden = append(s.list, add), append(s.hidden, add.value)
+	return nil
+}
+
+// isPossible reports whether the binding can fill the place.
+func (s secret) isPossible(by *Scheme) bool {
+	if slices.Contains(by.by.NotIn, s.in) {
+		return false
+	}
+	switch s.in {
+	case "header":
+		return HeaderOK(s.name, s.value)
+	case "cookie":
+		return HeaderOK(s.name, s.value) && by.Scheme != "basic" && !strings.ContainsAny(s.value, "; ,\"\\")
+	case "query", "body", "uri":
+		return s.name != "" && by.Scheme != "basic"
+	}
+	return false
+}
+
+// Variables returns vars with the secrets that are variables of the address (in: uri).
+func (s *Secrets) Variables(vars map[string][]string) map[string][]string {
+	for _, x := range s.list {
+		if x.in == "uri" {
+			vars = maps.Clone(vars)
+			if vars == nil {
+				vars = map[string][]string{}
+			}
+			vars[x.name] = []string{x.value}
+		}
+	}
+	return vars
+}
+
+// Apply puts the secrets into a header, its cookies, and the query of u.
+func (s *Secrets) Apply(h http.Header, u *url.URL) {
+	for _, x := range s.list {
+		switch x.in {
+		case "header":
+			h.Set(x.name, x.value)
+		case "cookie":
+			cookies := append(h["Cookie"], x.name+"="+x.value)
+			h.Set("Cookie", strings.Join(cookies, "; ")) // RFC 6265 §5.4: one field
+		case "query":
+			if u.RawQuery != "" {
+				u.RawQuery += "&"
+			}
+			u.RawQuery += url.QueryEscape(x.name) + "=" + url.QueryEscape(x.value)
+		}
+	}
+}
+
+// InBody reports whether a secret is a member of the body.
+func (s *Secrets) InBody() bool {
+	return slices.ContainsFunc(s.list, func(x secret) bool { return x.in == "body" })
+}
+
+// Fill puts the secrets that are members of the body into it, which is JSON.
+func (s *Secrets) Fill(body []byte) ([]byte, error) {
+	for _, x := range s.list {
+		if x.in != "body" {
+			continue
+		}
+		d := json.NewDecoder(bytes.NewReader(body))
+		d.UseNumber() // what the consumer wrote keeps its digits
+		var v any
+		if len(body) == 0 {
+			v = map[string]any{}
+		} else if err := d.Decode(&v); err != nil {
+			return nil, &interact.Error{Code: interact.Invalid, Err: err}
+		}
+		if !Place(v, bodyPointer(x.name), x.value) {
+			return nil, interact.Errorf(interact.Invalid, "send an object",
+				"the security scheme needs a body with room for its member %s", x.name)
+		}
+		var err error
+		if body, err = json.Marshal(v); err != nil {
+			return nil, &interact.Error{Code: interact.Internal, Err: err}
+		}
+	}
+	return body, nil
+}
+
+// bodyPointer returns the JSON pointer of a name with in: body; a bare word is a member of the body.
+func bodyPointer(name string) string {
+	name = strings.TrimPrefix(name, "#")
+	if !strings.HasPrefix(name, "/") {
+		return "/" + EscapePointer.Replace(name)
+	}
+	return name
+}
+
+// Scrub drops a text that an agent sent if it repeats a secret. To cut out the secret alone would show where it was.
+func (s *Secrets) Scrub(text string) string {
+	if s.isRepeatedIn(text) {
+		return "(its words repeat a secret and were dropped)"
+	}
+	return text
+}
+
+// IsRepeatedIn reports whether an error repeats a secret.
+func (s *Secrets) IsRepeatedIn(e *interact.Error) bool {
+	return s.isRepeatedIn(fmt.Sprint(e.Error(), e.Hint, e.Issues))
+}
+
+func (s *Secrets) isRepeatedIn(text string) bool {
+	for _, h := range s.hidden {
+		for _, spelling := range []string{h, url.QueryEscape(h), url.PathEscape(h)} {
+			if spelling != "" && strings.Contains(text, spelling) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// HeaderOK reports whether a field may go into a header (RFC 9110 §5.1, §5.5).
+func HeaderOK(name, value string) bool {
+	token := func(r rune) bool {
+		return r > ' ' && r < 0x7f && !strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
+	}
+	if name == "" || strings.IndexFunc(name, func(r rune) bool { return !token(r) }) >= 0 {
+		return false
+	}
+	return strings.IndexFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) < 0
+}

@@ -1,0 +1,122 @@
+package form
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/td"
+)
+
+// maxNesting limits how deep combo schemes refer to each other.
+const maxNesting = 4
+
+// Security are the security schemes that a binding supports, and the credentials of this node for them.
+type Security struct {
+	Protocol    string   // for errors: "CoAP"
+	Schemes     []string // beside nosec and combo: "psk"
+	NotIn       []string // where the binding cannot put [Secrets]: "body"
+	Credentials credentials.Store
+	Log         *slog.Logger
+}
+
+// A Scheme is a security scheme that a form requires.
+type Scheme struct {
+	*td.SecurityScheme
+	Ref string // its name in securityDefinitions
+
+	by    *Security
+	thing *td.Thing
+	form  *td.Form
+	what  string
+}
+
+// Collect adds the credentials of all security schemes of f to all, and returns it (TD 1.1 §5.3.3: every name of the array
+// applies). The add function is called for each scheme but nosec and combo. T is copied for each alternative of a combo. The error
+// is an [*interact.Error]; what names the affordance in it.
+func Collect[T any](by *Security, t *td.Thing, f *td.Form, what string, all T, add func(all *T, s *Scheme) error) (T, error) {
+	for _, name := range f.Security {
+		if err := collect(&Scheme{Ref: name, by: by, thing: t, form: f, what: what}, &all, add, 0); err != nil {
+			var none T
+			return none, err
+		}
+	}
+	return all, nil
+}
+
+func collect[T any](s *Scheme, all *T, add func(*T, *Scheme) error, depth int) error {
+	s.SecurityScheme = s.thing.SecurityDefs[s.Ref]
+	switch {
+	case s.SecurityScheme == nil || depth > maxNesting:
+		return interact.Errorf(interact.BadTD, "define it in securityDefinitions and publish again",
+			"%s names the security scheme %q, which is not defined", s.what, interact.Clip(s.Ref, 100))
+	case s.Scheme == "nosec":
+		return nil
+	case s.Scheme == "combo":
+		return combine(s, all, add, depth)
+	case !slices.Contains(s.by.Schemes, s.Scheme):
+		last := len(s.by.Schemes) - 1
+		return interact.Errorf(interact.Unauthenticated,
+			"offer a form with "+strings.Join(append([]string{"nosec"}, s.by.Schemes[:last]...), ", ")+" or "+s.by.Schemes[last],
+			"%s wants the security scheme %q, which lmosd does not have over %s", s.what, interact.Clip(s.Scheme, 100), s.by.Protocol)
+	}
+	return add(all, s)
+}
+
+// combine satisfies all schemes of allOf, and the first of oneOf that can be satisfied.
+func combine[T any](s *Scheme, all *T, add func(*T, *Scheme) error, depth int) error {
+	part := func(name string, all *T) error {
+		one := *s
+		one.Ref = name
+		return collect(&one, all, add, depth+1)
+	}
+	for _, name := range s.AllOf {
+		if err := part(name, all); err != nil {
+			return err
+		}
+	}
+	var first error
+	for _, name := range s.OneOf {
+		one := *all
+		err := part(name, &one)
+		if err == nil {
+			*all = one
+			return nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// Errorf returns an error of code Unauthenticated that begins with the name of the affordance.
+func (s *Scheme) Errorf(hint, format string, args ...any) error {
+	return interact.Errorf(interact.Unauthenticated, hint, "%s "+format, append([]any{s.what}, args...)...)
+}
+
+// wanted are the members of a credential by scheme.
+var wanted = map[string]string{"basic": `"username" and "password"`, "bearer": `"token"`, "apikey": `"key"`,
+	"psk": `"username" (the identity) and "key"`}
+
+// Credential returns the credential of this node for the scheme. The error names the missing member of the credentials file. The
+// full path of the file is only in the log of this node.
+func (s *Scheme) Credential() (credentials.Credential, error) {
+	store := s.by.Credentials
+	found, err := store.Lookup(s.thing.ID, s.Ref, s.form.Href)
+	if err == nil && s.Scheme == "psk" && found.Key == "" {
+		err = errors.New("those there are have no key")
+	}
+	if err == nil {
+		return found, nil
+	}
+	s.by.Log.Warn("credentials", "thing", s.thing.ID, "scheme", s.Ref, "file", store.Path(), "err", err)
+	hint := fmt.Sprintf("on the agent's node add /%s/%s with \"origin\": %q, %s to %s", EscapePointer.Replace(s.thing.ID),
+		EscapePointer.Replace(s.Ref), credentials.OriginOf(s.form.Href), wanted[s.Scheme], store.Name())
+	return found, interact.Errorf(interact.Unauthenticated, hint, "%s needs credentials for its security scheme %s: %s", s.what,
+		interact.Clip(s.Ref, 100), err)
+}
