@@ -14,6 +14,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap/messaging"
+	"github.com/lmosd/lmosd/interact/form"
 )
 
 // TestAgentsThatMisbehave: each is an error of its own interaction, and soon.
@@ -138,7 +139,7 @@ func TestAgentsThatMisbehave(t *testing.T) {
 				defer a.end(client)
 				begun := time.Now()
 				_, err := interact.Ask(t.Context(), client.Thing(describe(t, "", pipeTD)), tt.m)
-				if e := wantError(t, err, tt.code); e.Begun != tt.begun || time.Since(begun) > DefaultTimeout {
+				if e := wantError(t, err, tt.code); e.Begun != tt.begun || time.Since(begun) > form.DefaultTimeout {
 					t.Errorf("begun %v after %v: %v", e.Begun, time.Since(begun), e)
 				}
 			})

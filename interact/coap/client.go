@@ -7,10 +7,6 @@
 // apart and converted (body.go), the bodies travel in blocks (transfer.go), and the answer is judged (codes.go, form.go).
 // Observations are in observe.go, actions that an agent runs in the background in task.go. CoAP itself is in the package wire.
 //
-// A form's href may have variables: {name} in the path, {?a,b} or {&a,b} for the query. The values of its uriVariables are the
-// members of the same names in the input. They are taken out of the body, unless the input's schema names them too. Where the
-// input is no object, the object holds it as its member "value": {"room": "kitchen", "value": 21}.
-//
 // # To consumers
 //
 // See [Server].
@@ -30,12 +26,9 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/td"
 )
-
-// DefaultTimeout is how long an interaction may take whose message has no deadline. An observation has none; but its first
-// answer must come within this time, and so must any answer that it asks for.
-const DefaultTimeout = 30 * time.Second
 
 // MaxBody is the limit of the body of a request or an answer in bytes, all blocks together, unless Options say otherwise.
 const MaxBody = 4 << 20
@@ -57,18 +50,19 @@ type Options struct {
 // A Client asks agents over CoAP. It is safe for concurrent use. It keeps at most 256 connections, one for each agent's host,
 // port and scheme (and pre-shared key), and closes those over which nothing came for a minute and that nobody uses.
 type Client struct {
-	credentials credentials.Store
-	log         *slog.Logger
-	limit       int
-	pool        *messaging.Pool
+	security form.Security
+	log      *slog.Logger
+	limit    int
+	pool     *messaging.Pool
 }
 
 // NewClient returns a client with options o. Close it when it is done.
 func NewClient(o Options) *Client {
-	c := &Client{credentials: o.Credentials, log: o.Log, limit: o.MaxBody}
+	c := &Client{log: o.Log, limit: o.MaxBody}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
+	c.security = form.Security{Protocol: "CoAP", Schemes: []string{"psk"}, Credentials: o.Credentials, Log: c.log}
 	if c.limit <= 0 {
 		c.limit = MaxBody
 	}
@@ -136,15 +130,8 @@ func (a *agent) whole(m *interact.Message) bool {
 // alone carries m out over one form.
 func (a *agent) alone(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
-		until := m.Deadline
-		if until.IsZero() && !m.Type.Long() {
-			until = time.Now().Add(DefaultTimeout)
-		}
-		if !until.IsZero() {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithDeadline(ctx, until)
-			defer cancel()
-		}
+		ctx, cancel := form.Within(ctx, m)
+		defer cancel()
 		r, err := a.request(m)
 		switch {
 		case err != nil:

@@ -296,8 +296,7 @@ func TestFormsThatCannotBeUsed(t *testing.T) {
 	}{
 		{"another scheme", `{"href": "http://h/x"}`, read("p"), interact.NotAllowed},
 		{"a subprotocol", `{"href": "coap://h/x", "subprotocol": "x"}`, read("p"), interact.NotAllowed},
-		{"an operator of templates", `{"href": "coap://h/{+v}"}`, withData(read("p"), `{"v":"x"}`), interact.NotAllowed},
-		{"a prefix in a template", `{"href": "coap://h/{v:3}"}`, withData(read("p"), `{"v":"x"}`), interact.NotAllowed},
+		{"a prefix of no characters", `{"href": "coap://h/{v:0}"}`, withData(read("p"), `{"v":"x"}`), interact.BadTD},
 		{"a variable in the host", `{"href": "coap://{v}/x"}`, withData(read("p"), `{"v":"x"}`), interact.BadTD},
 		{"a variable behind the host", `{"href": "coap://h{v}/x"}`, withData(read("p"), `{"v":"x"}`), interact.BadTD},
 		{"a variable behind the port", `{"href": "coap://h:5{v}"}`, withData(read("p"), `{"v":"x"}`), interact.BadTD},

@@ -1,11 +1,11 @@
 package coap
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +14,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap/messaging"
-	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -159,7 +159,7 @@ func asJSON(r *interact.Message) json.RawMessage {
 		return nil
 	case err == nil && td.IsJSON(is) && json.Valid(data):
 		return data
-	case strings.HasPrefix(messaging.Base(r.Media()), "text/"):
+	case strings.HasPrefix(interact.MediaType(r.Media()), "text/"):
 		data, _ = json.Marshal(string(r.Data)) // always has a JSON form
 	default:
 		data, _ = json.Marshal(base64.RawURLEncoding.EncodeToString(r.Data))
@@ -167,39 +167,26 @@ func asJSON(r *interact.Message) json.RawMessage {
 	return data
 }
 
-// variables adds the variables of the query to the input. What the body says holds. An input that is no object becomes the member
-// "value" of one (see the package comment).
+// variables adds the variables of the query to the input.
 func (x *exchange) variables(t *td.Thing, m *interact.Message) error {
-	of := *m
-	switch m.Type { // what has no case here has no variables
-	case interact.QueryAction, interact.CancelAction:
+	if m.Type == interact.QueryAction || m.Type == interact.CancelAction {
 		return nil
 	}
-	a := interact.Affordance(t, &of)
+	a := interact.Affordance(t, m)
 	if a == nil || len(a.URIVariables) == 0 {
 		return nil
 	}
 	data, is, err := interact.Transcode(m.Data, m.Media(), interact.JSON)
-	if err != nil {
+	if err != nil || len(data) > 0 && !td.IsJSON(is) {
 		return err
 	}
-	fields, err := jcs.Members(data)
-	if err != nil && len(data) > 0 {
-		if !td.IsJSON(is) || !json.Valid(data) {
-			return nil // what is wrong with it is said when it is checked
-		}
-		fields = []jcs.Member{{Name: scalarMember, Raw: data}}
+	query := url.Values{}
+	for _, q := range x.q.Texts(message.URIQuery) {
+		name, value, _ := strings.Cut(q, "=")
+		query.Add(name, value)
 	}
-	before := len(fields)
-	for name, schema := range a.URIVariables {
-		value, ok := x.query(name)
-		if !ok || slices.ContainsFunc(fields, func(f jcs.Member) bool { return f.Name == name }) {
-			continue
-		}
-		fields = append(fields, jcs.Member{Name: name, Raw: schema.FromText(value)})
-	}
-	if len(fields) > before {
-		m.Data, m.ContentType = jcs.Join(fields), interact.JSON
+	if all := form.AddVariables(data, query, a.URIVariables, interact.InputSchema(t, m)); !bytes.Equal(all, data) {
+		m.Data, m.ContentType = all, interact.JSON
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap/messaging"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -239,7 +240,7 @@ func (x *exchange) find(ctx context.Context, p place) (*td.Description, error) {
 
 // within is how long the consumer waits.
 func (x *exchange) within(ctx context.Context) (context.Context, context.CancelFunc, error) {
-	wait := DefaultTimeout
+	wait := form.DefaultTimeout
 	if text, ok := x.query("timeout"); ok {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 || d > maxWait {
@@ -302,8 +303,8 @@ func present(a *messaging.Packet, r, m *interact.Message) (*messaging.Packet, er
 	if a.Payload = data; len(data) == 0 {
 		return a, nil
 	}
-	if m.Accept != "" && m.Type.Reads() && !messaging.Alike(m.Accept, is) {
-		return nil, messaging.Rejected(codes.NotAcceptable, "it is "+clip(interact.Readable(messaging.Base(is)), 100))
+	if m.Accept != "" && m.Type.Reads() && !form.Alike(m.Accept, is) {
+		return nil, messaging.Rejected(codes.NotAcceptable, "it is "+clip(interact.Readable(interact.MediaType(is)), 100))
 	}
 	format, ok := messaging.FormatOf(is)
 	switch {

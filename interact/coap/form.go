@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/plgd-dev/go-coap/v3/message"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap/messaging"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/scheme"
 )
@@ -32,38 +32,21 @@ type request struct {
 	body    []byte
 }
 
-// request chooses the form for m: of those that can be used, the one whose media types fit best, and of those the first. If none
-// can be used the error is about the first.
+// request chooses the form for m and makes a request of it.
 func (a *agent) request(m *interact.Message) (*request, error) {
-	var best *request
-	var first error
-	fits := -1
 	data, err := a.client.input(m)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range interact.Forms(a.thing, m) {
-		if !Claims(&f) {
-			continue
-		}
-		r := &request{client: a.client, thing: a.thing, message: m, op: m.Type.Op(), form: &f}
-		if err := r.prepare(data); err != nil {
-			if first == nil {
-				first = err
-			}
-			continue
-		}
-		if n := r.fit(); n > fits {
-			best, fits = r, n
-		}
+	fit, err := form.Choose("CoAP", form.What(a.thing, m), m.Type.Op(), interact.Forms(a.thing, m), Claims, func(f *td.Form) (*request, int, error) {
+		r := &request{client: a.client, thing: a.thing, message: m, op: m.Type.Op(), form: f}
+		err := r.prepare(data)
+		return r, form.Rank(f.ContentType, f.ResponseType, len(r.body) > 0, m.Media(), m.Accept), err
+	})
+	if err != nil {
+		return nil, err
 	}
-	switch {
-	case best != nil:
-		return best, nil
-	case first != nil:
-		return nil, first
-	}
-	return nil, a.noForm(m)
+	return fit[0].Plan, nil
 }
 
 // input returns the data of m. What comes in chunks is gathered.
@@ -104,50 +87,12 @@ func (r *request) prepare(data []byte) error {
 		return err
 	}
 	r.target = messaging.Target{Scheme: r.address.scheme, Hostport: r.address.hostport(), Host: r.address.host}
-	return r.secrets(r.form, &r.target)
+	r.target, err = form.Collect(&r.client.security, r.thing, r.form, r.what(), r.target, addKey)
+	return err
 }
 
-// fit says how well the media types of the form suit the message.
-func (r *request) fit() int {
-	n := 0
-	if len(r.body) > 0 && messaging.Alike(r.form.ContentType, r.message.Media()) {
-		n += 2
-	}
-	if r.message.Accept != "" && messaging.Alike(r.message.Accept, r.form.ResponseType) {
-		n++
-	}
-	return n
-}
-
-// what names the affordance and the thing in errors.
-func (r *request) what() string { return what(r.thing, r.message) }
-
-func what(t *td.Thing, m *interact.Message) string {
-	label := t.Title
-	if label == "" {
-		label = t.ID
-	}
-	if m.Name == "" {
-		return m.Type.Op() + " of " + label
-	}
-	return m.Name + " of " + label
-}
-
-func (a *agent) noForm(m *interact.Message) error {
-	forms := a.thing.Forms
-	if one := interact.Affordance(a.thing, m); one != nil {
-		forms = one.Forms
-	}
-	var offered []string
-	for _, f := range forms {
-		offered = append(offered, strings.TrimSpace(clip(f.Scheme(), 20)+" "+f.Subprotocol)+" "+strings.Join(f.Ops, "+"))
-	}
-	hint := "it has no forms for it"
-	if len(offered) > 0 {
-		hint = "its forms offer: " + strings.Join(slices.Compact(offered), ", ")
-	}
-	return interact.Errorf(interact.NotAllowed, hint, "%s cannot be asked over CoAP", what(a.thing, m))
-}
+// what names the affordance and the Thing in errors.
+func (r *request) what() string { return form.What(r.thing, r.message) }
 
 // packet makes the request as a message, without its body.
 func (r *request) packet() *messaging.Packet {
@@ -221,7 +166,7 @@ func (r *request) lost(ctx context.Context, err error) error {
 	}
 	const start = "start the agent, or publish its new address: lmosd publish FILE"
 	e := &interact.Error{Code: interact.Unreachable, Hint: start, Begun: l.Begun}
-	where := plain(r.form.Href)
+	where := form.Plain(r.form.Href)
 	var shake *messaging.HandshakeError
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
@@ -280,7 +225,7 @@ func (r *request) settle(p *messaging.Packet) (data []byte, is string, err error
 	}
 	if td.IsJSON(is) && !(json.Valid(data) && utf8.Valid(data)) {
 		begin := clip(interact.Readable(string(data[:min(len(data), 200)])), 100)
-		return nil, "", r.broken("it says that it is %s, and begins with %q", messaging.Base(is), begin)
+		return nil, "", r.broken("it says that it is %s, and begins with %q", interact.MediaType(is), begin)
 	}
 	return data, is, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap/messaging"
+	"github.com/lmosd/lmosd/interact/form"
 )
 
 const (
@@ -117,7 +118,7 @@ func (w *watcher) observe(ctx context.Context) error {
 
 // register asks for the resource and for notifications, and returns the first answer.
 func (w *watcher) register(ctx context.Context, e *messaging.Lease, k *messaging.Call) (*messaging.Packet, error) {
-	within, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	within, cancel := context.WithTimeout(ctx, form.DefaultTimeout)
 	defer cancel()
 	p := w.r.packet()
 	p.AddUint(message.Observe, 0) // RFC 7641 §2: register
@@ -199,7 +200,7 @@ func (w *watcher) whole(ctx context.Context, c *messaging.Lease, p *messaging.Pa
 		}
 		return p, nil
 	}
-	within, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	within, cancel := context.WithTimeout(ctx, form.DefaultTimeout)
 	defer cancel()
 	k := c.Call(1)
 	defer k.End()
@@ -297,7 +298,7 @@ func (w *watcher) poll(ctx context.Context) error {
 
 // look asks for the resource once, and only for what is new if the agent tells its states apart (RFC 7252 §5.10.6.2).
 func (w *watcher) look(ctx context.Context) (*messaging.Packet, error) {
-	within, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	within, cancel := context.WithTimeout(ctx, form.DefaultTimeout)
 	defer cancel()
 	p := w.r.packet()
 	if len(w.etag) > 0 {

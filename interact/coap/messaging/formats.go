@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/td"
 )
 
 // Content formats that have a name here; for the others see [Media].
@@ -69,7 +68,7 @@ func Media(format uint32) string {
 
 // FormatOf returns the content format of a media type. Text is UTF-8 or has none.
 func FormatOf(contentType string) (uint32, bool) {
-	want := Base(contentType)
+	want := interact.MediaType(contentType)
 	if want == "text/plain" && !isUTF8(contentType) {
 		return 0, false
 	}
@@ -85,19 +84,4 @@ func isUTF8(contentType string) bool {
 	_, params, err := mime.ParseMediaType(contentType)
 	charset := strings.ToLower(params["charset"])
 	return err == nil && (charset == "" || charset == "utf-8" || charset == "us-ascii")
-}
-
-// Base returns a content type in lower case without parameters; nothing means JSON (TD 1.1 §5.4).
-func Base(contentType string) string {
-	m, _, _ := strings.Cut(contentType, ";")
-	m = strings.ToLower(strings.TrimSpace(m))
-	if m == "" {
-		return interact.JSON
-	}
-	return m
-}
-
-// Alike tells whether data of one type does where the other is wanted: the same type, JSON of any kind for JSON, CBOR for CBOR.
-func Alike(want, have string) bool {
-	return Base(want) == Base(have) || td.IsJSON(want) && td.IsJSON(have) || interact.IsCBOR(want) && interact.IsCBOR(have)
 }
