@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -36,14 +37,15 @@ func (a *agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 			yield(nil, err)
 			return
 		}
-		ctx, cancel := within(ctx, m)
+		ctx, cancel := form.Within(ctx, m)
 		defer cancel()
 		told := false
 		tell := func(r *interact.Message) bool {
 			told = true
 			return yield(r, nil)
 		}
-		for i, p := range plans {
+		for i, one := range plans {
+			p := one.Plan
 			if err = work(a, ctx, m, p, tell); errors.Is(err, errUnsent) && !told {
 				err = work(a, ctx, m, p, tell) // on a new connection
 			}
@@ -68,17 +70,6 @@ var workers = map[interact.Type]worker{
 
 // errLeft says that nobody listens any more.
 var errLeft = errors.New("the consumer left")
-
-// within is ctx with the deadline of m.
-func within(ctx context.Context, m *interact.Message) (context.Context, context.CancelFunc) {
-	switch {
-	case !m.Deadline.IsZero():
-		return context.WithDeadline(ctx, m.Deadline)
-	case m.Type.Long():
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, DefaultTimeout)
-}
 
 // elsewhere reports whether another form may be tried after err: nothing has begun.
 func elsewhere(err error) bool {
@@ -246,7 +237,7 @@ func (a *agent) publication(m *interact.Message, p *plan) (*publication, error) 
 	pub := &publication{topic: p.topic, qos: 1}
 	if m.Type != interact.ReadProperty {
 		var err error
-		if pub.data, pub.media, err = encode(m, p.form); err != nil {
+		if pub.data, pub.media, err = encode(m, p.form, a.what(m)); err != nil {
 			return nil, err
 		}
 	}
@@ -275,7 +266,7 @@ func (a *agent) exchange(ctx context.Context, m *interact.Message, p *plan, take
 	}
 	a.ask(ctx, m, p, pub)
 	if p.topic == "" || !isTopic(pub.answerTo) {
-		return badForm(p.form, "has no topic that can be asked")
+		return form.Bad(p.form.Href, "has no topic that can be asked")
 	}
 	l := newListener(a.client.o.Queue)
 	l.once = true

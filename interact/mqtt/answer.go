@@ -13,6 +13,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -65,7 +66,7 @@ func (b *Broker) accept(c *consumer, pk packets.Packet) packets.Code {
 func newRequest(b *Broker, c *consumer, to route, pk packets.Packet) *request {
 	p := &pk.Properties
 	r := &request{route: to, broker: b, consumer: c, topic: pk.TopicName, answerTo: p.ResponseTopic, data: pk.Payload,
-		correlation: p.CorrelationData, wait: DefaultTimeout, message: &interact.Message{ID: interact.NewID(), From: b.o.From}}
+		correlation: p.CorrelationData, wait: form.DefaultTimeout, message: &interact.Message{ID: interact.NewID(), From: b.o.From}}
 	if p.MessageExpiryInterval > 0 {
 		r.wait = min(time.Duration(p.MessageExpiryInterval)*time.Second, requestTime)
 	}

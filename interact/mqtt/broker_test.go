@@ -20,6 +20,7 @@ import (
 	paho3 "github.com/eclipse/paho.mqtt.golang"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -308,7 +309,7 @@ func TestBrokerAnswers(t *testing.T) {
 		if asked.Type != tt.typ || asked.Name != tt.affordance || asked.Thing != m.lamp.Ref() || asked.From.ID() != "" || asked.ID == "" {
 			t.Errorf("%s: the mesh was asked %+v", tt.name, asked)
 		}
-		if left := time.Until(asked.Deadline); left < DefaultTimeout-soon || left > DefaultTimeout {
+		if left := time.Until(asked.Deadline); left < form.DefaultTimeout-soon || left > form.DefaultTimeout {
 			t.Errorf("%s: deadline in %v", tt.name, left)
 		}
 	}

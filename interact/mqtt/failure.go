@@ -3,10 +3,9 @@ package mqtt
 import (
 	"context"
 	"errors"
-	"net"
-	"syscall"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 )
 
 // unreached says why there is no connection to the broker.
@@ -27,25 +26,7 @@ func (s *session) unreached(err error) error {
 			where, err)
 	}
 	return interact.Errorf(interact.Unreachable, "start the broker, or publish its new address: lmosd publish FILE",
-		"the broker at %s cannot be reached: %s", where, reason(err))
-}
-
-// reason is a short cause of a failed connection.
-func reason(err error) string {
-	var no syscall.Errno
-	var dns *net.DNSError
-	var guarded *interact.Error
-	switch {
-	case errors.As(err, &guarded): // the node's own dialer said No
-		return guarded.Error()
-	case errors.As(err, &dns):
-		return "the name " + interact.Clip(interact.Readable(dns.Name), 100) + " is unknown"
-	case errors.As(err, &no):
-		return no.Error()
-	case errors.Is(err, context.DeadlineExceeded):
-		return "nothing answered in time"
-	}
-	return interact.Clip(interact.Readable(err.Error()), 200)
+		"the broker at %s cannot be reached: %s", where, form.Reason(err, false))
 }
 
 // given says that ctx has ended before the broker did what it was to do.

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"net"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/scheme"
 )
@@ -64,7 +64,7 @@ func readTerms(raw []byte) (terms, error) {
 func readForm(f *td.Form) (*plan, error) {
 	if strings.ContainsAny(f.Href, "{}") {
 		return nil, interact.Errorf(interact.NotAllowed, "offer a form without variables",
-			"the address %s has variables, which MQTT forms cannot have here", plain(f.Href))
+			"the address %s has variables, which MQTT forms cannot have here", form.Plain(f.Href))
 	}
 	if f.ContentCoding != "" && !strings.EqualFold(f.ContentCoding, "identity") {
 		return nil, interact.Errorf(interact.NotAllowed, "offer a form without contentCoding", "the coding %q is not used over MQTT",
@@ -77,17 +77,17 @@ func readForm(f *td.Form) (*plan, error) {
 	}
 	t, err := readTerms(f.Raw)
 	if err != nil {
-		return nil, badForm(f, "cannot be read")
+		return nil, form.Bad(f.Href, "cannot be read")
 	}
 	if err := p.readTopics(t, path); err != nil {
 		return nil, err
 	}
 	if p.qos, err = readQoS(t.qos); err != nil {
-		return nil, badForm(f, err.Error())
+		return nil, form.Bad(f.Href, err.Error())
 	}
 	if t.retain != nil && json.Unmarshal(t.retain, &p.retain) != nil && string(t.retain) != `"true"` &&
 		string(t.retain) != `"false"` {
-		return nil, badForm(f, "has an mqv:retain that is neither true nor false")
+		return nil, form.Bad(f.Href, "has an mqv:retain that is neither true nor false")
 	}
 	p.retain = p.retain || string(t.retain) == `"true"`
 	// A retained message is no request: who asks later would be answered what was asked before.
@@ -109,7 +109,7 @@ func (p *plan) readHref() (path string, err error) {
 	authority = authority[strings.LastIndex(authority, "@")+1:] // secrets come from the credentials file, never from a description
 	u, err := url.Parse("mqtt://" + authority)
 	if !ok || err != nil || u.Hostname() == "" || u.Path+u.RawQuery+u.Fragment != "" {
-		return "", badForm(p.form, "is no address of a broker")
+		return "", form.Bad(p.form.Href, "is no address of a broker")
 	}
 	p.host = net.JoinHostPort(strings.ToLower(u.Hostname()), cmp.Or(u.Port(), s.Port))
 	return path, nil
@@ -119,32 +119,32 @@ func (p *plan) readHref() (path string, err error) {
 func (p *plan) readTopics(t terms, path string) error {
 	topic, err := oneText(t.topic)
 	if err != nil {
-		return badForm(p.form, "has an mqv:topic that is no text")
+		return form.Bad(p.form.Href, "has an mqv:topic that is no text")
 	}
 	filters, err := manyTexts(t.filter)
 	if err != nil {
-		return badForm(p.form, "has an mqv:filter that is neither a text nor an array of texts")
+		return form.Bad(p.form.Href, "has an mqv:filter that is neither a text nor an array of texts")
 	}
 	topic = cmp.Or(topic, path)
 	if len(filters) == 0 && topic != "" {
 		filters = []string{topic}
 	}
 	if len(filters) > 64 {
-		return badForm(p.form, "has more than 64 filters")
+		return form.Bad(p.form.Href, "has more than 64 filters")
 	}
 	for _, f := range filters {
 		if !isFilter(f) {
-			return badForm(p.form, "has the filter "+quoted(f)+", which MQTT does not allow")
+			return form.Bad(p.form.Href, "has the filter "+quoted(f)+", which MQTT does not allow")
 		}
 	}
 	if t.topic != nil && !isTopic(topic) {
-		return badForm(p.form, "has the topic "+quoted(topic)+", which MQTT does not allow")
+		return form.Bad(p.form.Href, "has the topic "+quoted(topic)+", which MQTT does not allow")
 	}
 	if isTopic(topic) {
 		p.topic = topic
 	}
 	if p.filters = covered(filters); len(p.filters) == 0 {
-		return badForm(p.form, "has no topic")
+		return form.Bad(p.form.Href, "has no topic")
 	}
 	return nil
 }
@@ -188,43 +188,12 @@ func (e formError) Error() string { return string(e) }
 
 const errQoS = formError("has an mqv:qos that is none of 0, 1 and 2")
 
-// plans returns the plans of the forms that offer m, best first: those of the message's own media type or the one that is liked
-// for the answer, then the rest in the order of the description. The error is about the first form that could not be used.
-func (a *agent) plans(m *interact.Message) ([]*plan, error) {
-	var fit []*plan
-	var first error
-	for _, f := range interact.Forms(a.thing, m) {
-		if !Claims(&f) {
-			continue
-		}
-		p, err := a.usable(&f, m)
-		if err == nil {
-			fit = append(fit, p)
-		} else if first == nil {
-			first = err
-		}
-	}
-	if len(fit) == 0 && first == nil {
-		first = interact.Errorf(interact.NotAllowed, "lmosd show "+interact.Quote(a.thing.Name())+" prints its forms",
-			"%s offers no %s over MQTT", a.what(m), m.Type.Op())
-	}
-	if len(fit) == 0 {
-		return nil, first
-	}
-	slices.SortStableFunc(fit, func(p, q *plan) int { return cmp.Compare(p.rank(m), q.rank(m)) })
-	return fit, nil
-}
-
-// rank orders plans by how well their types suit m: lower is better.
-func (p *plan) rank(m *interact.Message) int {
-	rank := 0
-	if len(m.Data) > 0 && interact.MediaType(p.form.ContentType) != interact.MediaType(m.Media()) {
-		rank += 2
-	}
-	if m.Accept != "" && interact.MediaType(p.form.ResponseType) != interact.MediaType(m.Accept) {
-		rank++
-	}
-	return rank
+// plans returns the plans of the forms that offer m, best first.
+func (a *agent) plans(m *interact.Message) ([]form.Choice[*plan], error) {
+	return form.Choose("MQTT", form.What(a.thing, m), m.Type.Op(), interact.Forms(a.thing, m), Claims, func(f *td.Form) (*plan, int, error) {
+		p, err := a.usable(f, m)
+		return p, form.Rank(f.ContentType, f.ResponseType, len(m.Data) > 0, m.Media(), m.Accept), err
+	})
 }
 
 // usable makes a plan of a form, if it can carry m and its credentials are here.
@@ -235,20 +204,13 @@ func (a *agent) usable(f *td.Form, m *interact.Message) (*plan, error) {
 	}
 	publishes := m.Type == interact.WriteProperty || m.Type == interact.InvokeAction
 	if publishes && p.topic == "" {
-		return nil, badForm(f, "has no topic that can be published to")
+		return nil, form.Bad(f.Href, "has no topic that can be published to")
 	}
 	if publishes {
-		if _, _, err := encode(m, f); err != nil {
+		if _, _, err := encode(m, f, form.What(a.thing, m)); err != nil {
 			return nil, err
 		}
 	}
-	if p.login, err = a.client.login(a, f); err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-func badForm(f *td.Form, why string) error {
-	return interact.Errorf(interact.BadTD, "correct the form and publish the description again", "the form at %s %s",
-		plain(f.Href), why)
+	p.login, err = form.Collect(&a.client.security, a.thing, f, form.What(a.thing, m), login{}, addLogin)
+	return p, err
 }

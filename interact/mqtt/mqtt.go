@@ -39,12 +39,10 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/scheme"
 )
-
-// DefaultTimeout is how long an interaction may take whose message has no deadline.
-const DefaultTimeout = 30 * time.Second
 
 // MaxPacket is the limit of a packet in bytes, unless [Options] say otherwise.
 const MaxPacket = 4 << 20
@@ -114,8 +112,9 @@ type Options struct {
 // A Client asks agents behind MQTT brokers. There is one connection for all who ask one broker with the same credentials, and
 // more only where filters overlap. It is safe for concurrent use.
 type Client struct {
-	o     Options
-	tasks sync.WaitGroup // closes idle sessions
+	o        Options
+	security form.Security
+	tasks    sync.WaitGroup // closes idle sessions
 
 	mu       sync.Mutex // guards the rest
 	closed   bool
@@ -146,7 +145,8 @@ func NewClient(o Options) *Client {
 	if o.Idle <= 0 {
 		o.Idle = idleTime
 	}
-	return &Client{o: o, sessions: map[sessionKey]*session{}, versions: map[string]known{}}
+	security := form.Security{Protocol: "MQTT", Schemes: []string{"basic"}, Credentials: o.Credentials, Log: o.Log}
+	return &Client{o: o, security: security, sessions: map[sessionKey]*session{}, versions: map[string]known{}}
 }
 
 // Close closes all connections and waits for the client's goroutines. Interactions that still run fail (ShuttingDown).
