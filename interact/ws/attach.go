@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
@@ -74,7 +75,7 @@ func (o *AttachOptions) connect(ctx context.Context) (*conn, error) {
 		header.Set("Authorization", "Bearer "+o.Token)
 	}
 	s, status, err := dialer{dial: o.Dial}.open(ctx, o.URL, header, "lmosprotocol")
-	switch name := plain(o.URL); {
+	switch name := form.Plain(o.URL); {
 	case err == nil:
 		h := &host{told: true, refusal: interact.Errorf(interact.Forbidden, "register it with a node", "this is an agent, not a node")}
 		h.find = func(_ context.Context, ref string) (target, error) { return target{ref: ref, thing: o.Thing}, nil }
@@ -87,7 +88,7 @@ func (o *AttachOptions) connect(ctx context.Context) (*conn, error) {
 		return nil, interact.Errorf(interact.NodeLost, "is this the address of a node, ending in /ws?",
 			"%s answered %d and opened no WebSocket", name, status)
 	default:
-		return nil, interact.Errorf(interact.NodeLost, "lmosd run", "the node at %s cannot be reached: %s", name, reason(err))
+		return nil, interact.Errorf(interact.NodeLost, "lmosd run", "the node at %s cannot be reached: %s", name, form.Reason(err, true))
 	}
 }
 

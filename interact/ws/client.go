@@ -17,6 +17,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/ws/frame"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/scheme"
@@ -42,12 +43,12 @@ type Options struct {
 // A Client asks agents that are WebSocket servers. It keeps one connection per address and credentials, opens a new one when
 // that broke, and closes what was not used for five minutes. It is safe for concurrent use.
 type Client struct {
-	credentials credentials.Store
-	dialer      dialer
-	settings    settings
-	ctx         context.Context // ends with Close
-	cancel      context.CancelFunc
-	work        sync.WaitGroup
+	security form.Security
+	dialer   dialer
+	settings settings
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+	work     sync.WaitGroup
 
 	mu     sync.Mutex // guards the rest
 	lines  map[lineKey]*line
@@ -70,8 +71,10 @@ type line struct {
 
 // NewClient returns a client with options o. Close it when it is done.
 func NewClient(o Options) *Client {
-	c := &Client{credentials: o.Credentials, dialer: dialer{o.Dial, o.TLS}, lines: map[lineKey]*line{}}
+	c := &Client{dialer: dialer{o.Dial, o.TLS}, lines: map[lineKey]*line{}}
 	c.settings = settings{log: o.Log, maxMessage: o.MaxMessage, ping: o.Ping, idle: idle}.withDefaults()
+	c.security = form.Security{Protocol: "WebSockets", Schemes: []string{"basic", "bearer", "apikey"}, NotIn: []string{"body", "uri"},
+		Credentials: o.Credentials, Log: c.settings.log}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -165,25 +168,15 @@ func (a *agent) stale(m *interact.Message, err error) bool {
 
 // form returns the first form that offers m and whose credentials are here, with these.
 func (a *agent) form(m *interact.Message) (*td.Form, login, error) {
-	var first error
-	forms := interact.Forms(a.thing, m)
-	for i := range forms {
-		if !Claims(&forms[i]) {
-			continue
-		}
-		l, err := a.client.login(a.thing, &forms[i])
-		if err == nil {
-			return &forms[i], l, nil
-		}
-		if first == nil {
-			first = err
-		}
+	what := form.What(a.thing, m)
+	fit, err := form.Choose("WebSockets", what, m.Type.Op(), interact.Forms(a.thing, m), Claims, func(f *td.Form) (form.Secrets, int, error) {
+		s, err := form.Collect(&a.client.security, a.thing, f, what, form.Secrets{}, (*form.Secrets).Add)
+		return s, 0, err
+	})
+	if err != nil {
+		return nil, login{}, err
 	}
-	if first == nil {
-		first = interact.Errorf(interact.NotAllowed, "see its forms: lmosd show "+interact.Quote(a.thing.Name()),
-			"%s offers no %s of %q over WebSockets", a.thing.Name(), m.Type.Op(), clip(m.Name, 100))
-	}
-	return nil, login{}, first
+	return fit[0].Form, login{http.Header{"User-Agent": {"lmosd"}}, fit[0].Plan}, nil
 }
 
 // connect returns the agent at the other end of a connection; fresh tells that it was opened for this.
@@ -283,13 +276,13 @@ func (c *Client) open(n *line, f *td.Form, l login) {
 	if f.Subprotocol != "" {
 		offer = []string{f.Subprotocol}
 	}
-	url, err := l.address(f.Href)
+	header, url, err := l.request(f)
 	if err != nil {
 		n.err = err
 		return
 	}
-	s, status, err := c.dialer.open(c.ctx, url, l.header, offer...)
-	name := plain(f.Href)
+	s, status, err := c.dialer.open(c.ctx, url, header, offer...)
+	name := form.Plain(f.Href)
 	switch {
 	case err == nil:
 		n.echo = s.ws.Subprotocol()
@@ -302,6 +295,6 @@ func (c *Client) open(n *line, f *td.Form, l login) {
 			"%s answered %d and opened no WebSocket", name, status)
 	default:
 		n.err = interact.Errorf(interact.Unreachable, "start the agent, or publish its new address: lmosd publish FILE",
-			"%s cannot be reached: %s", name, reason(err))
+			"%s cannot be reached: %s", name, form.Reason(err, true))
 	}
 }

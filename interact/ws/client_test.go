@@ -32,7 +32,7 @@ func newClient(t testing.TB, o Options) *Client {
 }
 
 // form is the beginning of a form at url.
-func form(url, subprotocol string) string {
+func formOf(url, subprotocol string) string {
 	if subprotocol == "" {
 		return fmt.Sprintf(`"href": %q`, url)
 	}
@@ -70,7 +70,7 @@ func TestClientAsksServer(t *testing.T) {
 			t.Parallel()
 			l := newLab()
 			s, url := serve(t, l, ServerOptions{})
-			thing := newClient(t, Options{}).Thing(describe(t, form(url, sub)).Thing)
+			thing := newClient(t, Options{}).Thing(describe(t, formOf(url, sub)).Thing)
 			for _, c := range []struct {
 				typ              interact.Type
 				name, data, want string // of the replies: type, status, data
@@ -163,7 +163,7 @@ func TestClientWatches(t *testing.T) {
 				}
 				l := newLab()
 				_, url := serve(t, l, ServerOptions{})
-				thing := newClient(t, Options{}).Thing(describe(t, form(url, sub)).Thing)
+				thing := newClient(t, Options{}).Thing(describe(t, formOf(url, sub)).Thing)
 				watch(t, l, thing, typ)
 			})
 		}
@@ -308,7 +308,7 @@ func TestLeavingCancels(t *testing.T) {
 	t.Parallel()
 	l := newLab()
 	_, url := serve(t, l, ServerOptions{})
-	thing := newClient(t, Options{}).Thing(describe(t, form(url, "lmosprotocol")).Thing)
+	thing := newClient(t, Options{}).Thing(describe(t, formOf(url, "lmosprotocol")).Thing)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		l.saw(t, interact.InvokeAction)
@@ -324,7 +324,7 @@ func TestNoHeadOfLineBlocking(t *testing.T) {
 	t.Parallel()
 	l := newLab()
 	_, url := serve(t, l, ServerOptions{})
-	thing := newClient(t, Options{}).Thing(describe(t, form(url, "")).Thing)
+	thing := newClient(t, Options{}).Thing(describe(t, formOf(url, "")).Thing)
 	slow := newReader(t, thing, message(interact.InvokeAction, "hang", ""))
 	l.saw(t, interact.InvokeAction)
 	for range 10 {
@@ -342,7 +342,7 @@ func TestNoHeadOfLineBlocking(t *testing.T) {
 func TestConsumersMayShareIds(t *testing.T) {
 	t.Parallel()
 	_, url := serve(t, newLab(), ServerOptions{})
-	thing := newClient(t, Options{}).Thing(describe(t, form(url, "lmosprotocol")).Thing)
+	thing := newClient(t, Options{}).Thing(describe(t, formOf(url, "lmosprotocol")).Thing)
 	var work sync.WaitGroup
 	for i := range 200 {
 		work.Go(func() {
@@ -361,7 +361,7 @@ func TestClientDialsAgain(t *testing.T) {
 	t.Parallel()
 	l := newLab()
 	s, url := serve(t, l, ServerOptions{})
-	thing := newClient(t, Options{}).Thing(describe(t, form(url, "lmosprotocol")).Thing)
+	thing := newClient(t, Options{}).Thing(describe(t, formOf(url, "lmosprotocol")).Thing)
 	watching := newReader(t, thing, message(interact.SubscribeEvent, "alarm", ""))
 	hanging := newReader(t, thing, message(interact.InvokeAction, "hang", ""))
 	l.watched(t, 1)
@@ -404,16 +404,16 @@ func TestClientErrors(t *testing.T) {
 		name, form string
 		code       interact.Code
 	}{
-		{"nobody listens", form("ws://"+gone.Addr().String()+"/ws", ""), interact.Unreachable},
-		{"no WebSocket", form(at, ""), interact.Unreachable},
-		{"a redirect", form(at+"/moved", ""), interact.Unreachable},
-		{"refused", form(at+"/secret", ""), interact.Unauthenticated},
-		{"another binding", form("mqtt://127.0.0.1/x", ""), interact.NotAllowed},
-		{"another subprotocol", form(at, "graphql-ws"), interact.NotAllowed},
-		{"HTTP", form(refuses.URL, ""), interact.NotAllowed},
-		{"HTTP upgraded", form(refuses.URL, "lmosprotocol"), interact.Unreachable},
-		{"no credentials", form(at, "") + `, "security": ["key"]`, interact.Unauthenticated},
-		{"undefined security", form(at, "") + `, "security": ["none"]`, interact.BadTD},
+		{"nobody listens", formOf("ws://"+gone.Addr().String()+"/ws", ""), interact.Unreachable},
+		{"no WebSocket", formOf(at, ""), interact.Unreachable},
+		{"a redirect", formOf(at+"/moved", ""), interact.Unreachable},
+		{"refused", formOf(at+"/secret", ""), interact.Unauthenticated},
+		{"another binding", formOf("mqtt://127.0.0.1/x", ""), interact.NotAllowed},
+		{"another subprotocol", formOf(at, "graphql-ws"), interact.NotAllowed},
+		{"HTTP", formOf(refuses.URL, ""), interact.NotAllowed},
+		{"HTTP upgraded", formOf(refuses.URL, "lmosprotocol"), interact.Unreachable},
+		{"no credentials", formOf(at, "") + `, "security": ["key"]`, interact.Unauthenticated},
+		{"undefined security", formOf(at, "") + `, "security": ["none"]`, interact.BadTD},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -440,7 +440,7 @@ func TestDialIsGuarded(t *testing.T) {
 		asked.Store(addr)
 		return nil, interact.Errorf(interact.Forbidden, "allow it", "the address is blocked")
 	}
-	thing := newClient(t, Options{Dial: guard}).Thing(describe(t, form("wss://10.0.0.1/ws", "lmos")).Thing)
+	thing := newClient(t, Options{Dial: guard}).Thing(describe(t, formOf("wss://10.0.0.1/ws", "lmos")).Thing)
 	_, err := ask(t, thing, message(interact.ReadProperty, "level", ""))
 	if e := wantError(t, err, interact.Unreachable); asked.Load() != "10.0.0.1:443" || !strings.Contains(e.Title, "the address is blocked") {
 		t.Errorf("%v was asked for, and the error is %v", asked.Load(), err)
@@ -472,8 +472,8 @@ func TestCredentialsGoToTheUpgrade(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(h.Certificate())
 	client := newClient(t, Options{Credentials: store, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}})
-	with := client.Thing(describe(t, form(url, "lmos")+`, "security": ["key"]`).Thing)
-	without := client.Thing(describe(t, form(url, "lmos")).Thing)
+	with := client.Thing(describe(t, formOf(url, "lmos")+`, "security": ["key"]`).Thing)
+	without := client.Thing(describe(t, formOf(url, "lmos")).Thing)
 	for _, thing := range []interact.Thing{with, without, with} {
 		if _, err := ask(t, thing, message(interact.ReadProperty, "level", "")); err != nil {
 			t.Fatal(err)
@@ -490,41 +490,14 @@ func TestCredentialsGoToTheUpgrade(t *testing.T) {
 	s.mu.Unlock()
 }
 
-func TestScrub(t *testing.T) {
+func TestUpgradeRequest(t *testing.T) {
 	t.Parallel()
-	l := login{hidden: []string{"s3 cret"}}
-	for _, text := range []string{"bad token s3 cret", "bad token s3+cret"} {
-		err := l.scrub(&interact.Error{Code: interact.AgentFailed, Remote: true, Title: text})
-		if strings.Contains(err.Error(), "s3") {
-			t.Errorf("got %v", err)
-		}
+	l := login{header: http.Header{"User-Agent": {"lmosd"}}}
+	h, got, err := l.request(&td.Form{Href: "ws://user:pass@h/ws?x=1#f"})
+	if err != nil || got != "ws://h/ws?x=1" || h.Get("User-Agent") != "lmosd" {
+		t.Errorf("got %q, %v, %v", got, h, err)
 	}
-	if err := l.scrub(&interact.Error{Code: interact.AgentFailed, Remote: true, Title: "other"}); err.Error() != "other" {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestLogins(t *testing.T) {
-	t.Parallel()
-	add := func(in, name, usual, value string) (login, error) {
-		l := login{header: http.Header{}, query: map[string][]string{}}
-		return l, l.add(&td.SecurityScheme{In: in, Name: name}, usual, value)
-	}
-	if l, err := add("query", "key", "", "a&b"); err != nil {
-		t.Error(err)
-	} else if got, err := l.address("ws://user:pass@h/ws?x=1#f"); err != nil || got != "ws://h/ws?x=1&key=a%26b" {
-		t.Errorf("got %q, %v", got, err)
-	}
-	if l, err := add("cookie", "key", "", "v"); err != nil || l.header.Get("Cookie") != "key=v" {
-		t.Errorf("got %v, %v", l.header, err)
-	}
-	for _, c := range [][3]string{{"body", "key", "v"}, {"header", "", "v"}, {"header", "a b", "v"}, {"header", "key", "v\r\nX: y"},
-		{"cookie", "key", "a;b"}} {
-		if _, err := add(c[0], c[1], "", c[2]); err == nil {
-			t.Errorf("%q was taken", c)
-		}
-	}
-	if _, err := (&login{}).address("/ws"); err == nil {
+	if _, _, err := l.request(&td.Form{Href: "/ws"}); err == nil {
 		t.Error("an address without a host was taken")
 	}
 }
@@ -550,7 +523,7 @@ func TestSlowConsumerLosesItsCallOnly(t *testing.T) {
 	t.Parallel()
 	l := newLab()
 	_, url := serve(t, l, ServerOptions{Rate: 1e9})
-	thing := newClient(t, Options{}).Thing(describe(t, form(url, "lmosprotocol")).Thing)
+	thing := newClient(t, Options{}).Thing(describe(t, formOf(url, "lmosprotocol")).Thing)
 	first, proceed := make(chan struct{}), make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
@@ -609,7 +582,7 @@ func TestWhatCannotBeAsked(t *testing.T) {
 	t.Parallel()
 	l := newLab()
 	_, url := serve(t, l, ServerOptions{})
-	thing := newClient(t, Options{MaxMessage: 1 << 10}).Thing(describe(t, form(url, "lmos")).Thing)
+	thing := newClient(t, Options{MaxMessage: 1 << 10}).Thing(describe(t, formOf(url, "lmos")).Thing)
 	stream := message(interact.InvokeAction, "chat", "")
 	stream.Chunks = func(func([]byte, error) bool) {}
 	far := message(interact.ReadProperty, "level", "")
@@ -645,7 +618,7 @@ func TestTraceGoesToTheUpgradeToo(t *testing.T) {
 		}
 	}))
 	t.Cleanup(h.Close)
-	thing := newClient(t, Options{}).Thing(describe(t, form("ws"+strings.TrimPrefix(h.URL, "http"), "")).Thing)
+	thing := newClient(t, Options{}).Thing(describe(t, formOf("ws"+strings.TrimPrefix(h.URL, "http"), "")).Thing)
 	m := message(interact.InvokeAction, "chat", "")
 	m.TraceParent = parent
 	_, err := ask(t, thing, m)

@@ -12,6 +12,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
@@ -180,7 +181,7 @@ func lost(err error) *closing {
 	case errors.Is(err, websocket.ErrMessageTooBig):
 		return &closing{websocket.StatusMessageTooBig, "", errors.New("a frame was larger than is allowed")}
 	}
-	return &closing{websocket.StatusAbnormalClosure, "", errors.New("it broke: " + reason(err))}
+	return &closing{websocket.StatusAbnormalClosure, "", errors.New("it broke: " + form.Reason(err, true))}
 }
 
 // dispatch decides what a frame is: a request to serve, or an answer to one of ours.

@@ -70,7 +70,7 @@ func agentOf(t *testing.T, sub string, lines ...[]string) (*script, interact.Thi
 	s := &script{lines: lines}
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
-	return s, newClient(t, Options{}).Thing(describe(t, form("ws"+strings.TrimPrefix(h.URL, "http"), sub)).Thing)
+	return s, newClient(t, Options{}).Thing(describe(t, formOf("ws"+strings.TrimPrefix(h.URL, "http"), sub)).Thing)
 }
 
 const answerWTP = `{"messageType":"response","thingID":"urn:x","messageID":"r","correlationID":"@id","operation":`
@@ -159,7 +159,7 @@ func TestWatchersComeAndGo(t *testing.T) {
 	t.Parallel()
 	l := newLab()
 	_, url := serve(t, l, ServerOptions{})
-	thing := newClient(t, Options{}).Thing(describe(t, form(url, "lmosprotocol")).Thing)
+	thing := newClient(t, Options{}).Thing(describe(t, formOf(url, "lmosprotocol")).Thing)
 	stop := make(chan struct{})
 	var events, work sync.WaitGroup
 	events.Go(func() {
@@ -202,7 +202,7 @@ func TestDialTakesItsTime(t *testing.T) {
 		p := newPipes()
 		client := NewClient(Options{Dial: p.dial})
 		defer client.Close()
-		thing := client.Thing(describe(t, form("ws://agent/ws", "lmos")).Thing)
+		thing := client.Thing(describe(t, formOf("ws://agent/ws", "lmos")).Thing)
 		errs := make(chan error, 2)
 		began := time.Now()
 		for range 2 { // they share the attempt
@@ -286,7 +286,7 @@ func BenchmarkAsk(b *testing.B) {
 	_, url := serve(b, newLab(), ServerOptions{Rate: 1e9})
 	c := NewClient(Options{})
 	defer c.Close()
-	thing := c.Thing(describe(b, form(url, "lmosprotocol")).Thing)
+	thing := c.Thing(describe(b, formOf(url, "lmosprotocol")).Thing)
 	b.ReportAllocs()
 	b.SetParallelism(8)
 	b.RunParallel(func(pb *testing.PB) {

@@ -100,7 +100,7 @@ func TestAgentsWrittenByTheTables(t *testing.T) {
 					level: json.RawMessage("42")}
 				h := httptest.NewServer(b)
 				t.Cleanup(h.Close)
-				thing := newClient(t, Options{}).Thing(describe(t, form("ws"+strings.TrimPrefix(h.URL, "http"), "lmosprotocol")).Thing)
+				thing := newClient(t, Options{}).Thing(describe(t, formOf("ws"+strings.TrimPrefix(h.URL, "http"), "lmosprotocol")).Thing)
 				for _, c := range []struct {
 					typ              interact.Type
 					name, data, want string

@@ -203,7 +203,7 @@ func TestHalfOpenConnection(t *testing.T) {
 		p := newPipes()
 		client := NewClient(Options{Dial: p.dial})
 		defer client.Close()
-		thing := client.Thing(describe(t, form("ws://agent/ws", "lmos")).Thing)
+		thing := client.Thing(describe(t, formOf("ws://agent/ws", "lmos")).Thing)
 		done := make(chan error, 1)
 		go func() {
 			_, err := interact.Ask(t.Context(), thing, message(interact.InvokeAction, "chat", ""))
@@ -279,7 +279,7 @@ func TestUnusedConnectionOfAClientEnds(t *testing.T) {
 		bubble(t, l, ServerOptions{}, func(t *testing.T, p *pipes, s *Server) {
 			client := NewClient(Options{Dial: p.dial})
 			defer client.Close()
-			thing := client.Thing(describe(t, form("ws://agent/ws", "lmos")).Thing)
+			thing := client.Thing(describe(t, formOf("ws://agent/ws", "lmos")).Thing)
 			conns := func() int {
 				s.mu.Lock()
 				defer s.mu.Unlock()
@@ -314,7 +314,7 @@ func TestTimesOfAnswers(t *testing.T) {
 		bubble(t, l, ServerOptions{}, func(t *testing.T, p *pipes, _ *Server) {
 			client := NewClient(Options{Dial: p.dial})
 			defer client.Close()
-			thing := client.Thing(describe(t, form("ws://agent/ws", "lmos")).Thing)
+			thing := client.Thing(describe(t, formOf("ws://agent/ws", "lmos")).Thing)
 			m := message(interact.InvokeAction, "hang", "")
 			m.Deadline = time.Now().Add(time.Minute)
 			began := time.Now()
