@@ -21,6 +21,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/ws"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 // An Agent is what an agent says of itself, and where its node is. Only Name is needed.
@@ -117,9 +118,10 @@ const longestPause = 5 * time.Second
 // keep attaches again whenever the connection breaks after the first success.
 func keep(ctx context.Context, o ws.AttachOptions, ready func(id string)) error {
 	known := false
-	pause := longestPause / 64
+	pauses := backoff.Backoff{First: longestPause / 64, Max: longestPause}
 	o.Registered = func(id string) {
-		known, pause = true, longestPause/64
+		known = true
+		pauses.Reset()
 		if ready != nil {
 			ready(id)
 		}
@@ -132,12 +134,9 @@ func keep(ctx context.Context, o ws.AttachOptions, ready func(id string)) error 
 		case !known, !passing(err):
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if pauses.Sleep(ctx) != nil {
 			return nil
 		}
-		pause = min(2*pause, longestPause)
 	}
 }
 

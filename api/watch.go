@@ -12,6 +12,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/internal/sse"
 )
 
@@ -78,13 +79,14 @@ func (c *Client) AnswerTask(ctx context.Context, t *Task, answers interact.Answe
 func (c *Client) watch(ctx context.Context, path, after string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		w := &watcher{Client: c, path: path, after: after, yield: yield}
-		pause, since := firstPause, time.Now()
+		pauses, since := backoff.Backoff{First: firstPause, Max: mostPause}, time.Now()
 		for {
 			before, begun := w.seen, time.Now()
 			err := w.connect(ctx)
 			// One that ends at once with the node's word is as good as none, though it began with a good status.
 			if w.seen > before || !w.opened.Before(begun) && time.Since(w.opened) > mostPause {
-				pause, since = firstPause, time.Now()
+				pauses.Reset()
+				since = time.Now()
 			}
 			switch {
 			case w.left || err == nil:
@@ -93,11 +95,7 @@ func (c *Client) watch(ctx context.Context, path, after string) iter.Seq2[Event,
 				yield(Event{}, err)
 				return
 			}
-			select {
-			case <-time.After(pause):
-				pause = min(2*pause, mostPause)
-			case <-ctx.Done():
-			}
+			_ = pauses.Sleep(ctx) // the next attempt fails with ctx
 		}
 	}
 }

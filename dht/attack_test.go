@@ -17,6 +17,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
@@ -103,7 +104,7 @@ func TestEvilServers(t *testing.T) {
 				t.Errorf("Publish: got %+v, %v; want no replicas", r, err)
 			}
 			for n.Size() != 0 {
-				if !sleep(ctx, waitPause) {
+				if backoff.Sleep(ctx, waitPause) != nil {
 					t.Fatal("the peer is still in the routing table")
 				}
 			}
@@ -185,7 +186,7 @@ func TestServerUnderAttack(t *testing.T) {
 	}
 	late, soon := context.WithTimeout(t.Context(), 10*time.Second)
 	defer soon()
-	for target.Stats().RefusedStreams == 0 && sleep(late, 10*time.Millisecond) { // what was opened last may be handled later
+	for target.Stats().RefusedStreams == 0 && backoff.Sleep(late, 10*time.Millisecond) == nil { // what was opened last may be handled later
 	}
 	if grown := heapInUse() - before; grown > 8<<20 {
 		t.Errorf("the heap grew by %d bytes", grown)
@@ -199,7 +200,7 @@ func TestServerUnderAttack(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
 	for runtime.NumGoroutine() > goroutines+20 {
-		if !sleep(ctx, 50*time.Millisecond) {
+		if backoff.Sleep(ctx, 50*time.Millisecond) != nil {
 			t.Fatalf("%d goroutines before, %d after", goroutines, runtime.NumGoroutine())
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -136,7 +137,7 @@ func eventuallyFinds(t *testing.T, n *node, q td.Query) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for len(mustFind(t, n, q)) == 0 {
-		if !sleep(ctx, 50*time.Millisecond) {
+		if backoff.Sleep(ctx, 50*time.Millisecond) != nil {
 			t.Fatal("it is never found")
 		}
 	}

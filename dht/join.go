@@ -2,7 +2,6 @@ package dht
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +10,8 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 const (
@@ -46,7 +47,7 @@ func (d *DHT) join(ctx context.Context) {
 		default:
 			pause = min(2*pause, longPause)
 		}
-		if !sleep(ctx, time.Duration(spread()*float64(pause))) {
+		if backoff.Sleep(ctx, backoff.Jitter(pause, 0.1)) != nil {
 			return
 		}
 	}
@@ -117,7 +118,7 @@ func throughRelay(ai peer.AddrInfo) bool {
 // Wait returns when the routing table has n peers, or with the error of ctx.
 func (d *DHT) Wait(ctx context.Context, n int) error {
 	for d.Size() < n {
-		if !sleep(ctx, waitPause) {
+		if backoff.Sleep(ctx, waitPause) != nil {
 			return context.Cause(ctx)
 		}
 	}
@@ -139,19 +140,4 @@ func (o Options) filterAddrs(addrs []ma.Multiaddr) []ma.Multiaddr {
 		}
 	}
 	return kept
-}
-
-// spread returns a factor of 1 ± 10 %, so that nodes that began together do not go on in step.
-func spread() float64 { return 0.9 + rand.Float64()/5 }
-
-// sleep waits for pause, and reports false if ctx ended before.
-func sleep(ctx context.Context, pause time.Duration) bool {
-	t := time.NewTimer(pause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

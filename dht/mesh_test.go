@@ -13,6 +13,7 @@ import (
 	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -41,7 +42,7 @@ func (s *simulated) close() {
 }
 
 // wait lets simulated time pass.
-func (s *simulated) wait(d time.Duration) { sleep(s.t.Context(), d) }
+func (s *simulated) wait(d time.Duration) { _ = backoff.Sleep(s.t.Context(), d) }
 
 // host adds a host that can reach every other, which has no node yet.
 func (s *simulated) host() (int, host.Host) {

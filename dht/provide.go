@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -123,7 +125,7 @@ func (d *DHT) reprovide(ctx context.Context) {
 		alive := true
 		switch {
 		case len(keys) == provideBatch:
-			alive = sleep(ctx, batchPause)
+			alive = backoff.Sleep(ctx, batchPause) == nil
 		case len(keys) == 0:
 			alive = d.offers.sleep(ctx, pause)
 		}
@@ -144,7 +146,7 @@ func (d *DHT) provide(ctx context.Context, keys []provideKey) {
 	}
 	taken := d.tellAll(ctx, told)
 	// One jitter for all: keys that were told together are renewed together, and share look-ups again.
-	now, factor := time.Now(), spread()
+	now, factor := time.Now(), 0.9+rand.Float64()/5
 	for _, k := range keys {
 		// The library answers questions of others from its own store.
 		_ = d.kad.ProviderStore().AddProvider(ctx, []byte(k), peer.AddrInfo{ID: d.host.ID()})

@@ -15,6 +15,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/internal/streamserver"
 )
 
@@ -56,7 +57,7 @@ func newDialogue(t *testing.T, handler network.StreamHandler) (d *dialogue, end 
 // pong answers a message with itself, after a while.
 func pong(t *testing.T, after time.Duration) network.StreamHandler {
 	return replies(func(m *pb.Message) []byte {
-		sleep(t.Context(), after)
+		_ = backoff.Sleep(t.Context(), after)
 		return streamserver.AppendFrame(nil, marshal(t, m))
 	})
 }
@@ -77,7 +78,7 @@ func TestSenderReusesStreams(t *testing.T) {
 		if d.host.Peerstore().LatencyEWMA(d.far) == 0 {
 			t.Error("no latency was recorded")
 		}
-		sleep(t.Context(), idleLine+time.Second)
+		_ = backoff.Sleep(t.Context(), idleLine+time.Second)
 		if n := d.open.Load(); n != 0 || len(d.lines) != 0 {
 			t.Errorf("%d streams and %d lines are left when nobody uses them", n, len(d.lines))
 		}
@@ -126,7 +127,7 @@ func TestSenderTriesAStaleStreamOnce(t *testing.T) {
 			if _, err := d.SendRequest(t.Context(), d.far, message(pb.Message_PING, "", nil)); err != nil {
 				t.Error(err)
 			}
-			sleep(t.Context(), time.Second)
+			_ = backoff.Sleep(t.Context(), time.Second)
 		}
 	})
 }
@@ -250,7 +251,7 @@ func TestMessagesWithoutReply(t *testing.T) {
 				if err := d.SendMessage(t.Context(), d.far, ms[0]); (err == nil) != tt.ok {
 					t.Errorf("one message: got %v", err)
 				}
-				sleep(t.Context(), 2*time.Minute)
+				_ = backoff.Sleep(t.Context(), 2*time.Minute)
 				if n := d.open.Load(); n != 0 {
 					t.Errorf("%d streams stay open", n)
 				}

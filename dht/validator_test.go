@@ -11,6 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -77,7 +78,7 @@ func TestValidateAndTime(t *testing.T) {
 		if err := v.Validate(key, s.Record); err != nil {
 			t.Errorf("at once: %v", err)
 		}
-		sleep(t.Context(), 2*time.Hour)
+		_ = backoff.Sleep(t.Context(), 2*time.Hour)
 		if err := v.Validate(key, s.Record); !errors.Is(err, td.ErrExpired) {
 			t.Errorf("after its time: got %v", err)
 		}

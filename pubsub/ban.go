@@ -8,6 +8,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
+
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 // offended counts a message of a peer that no honest node forwards. Who sent several is banned; the connection is closed by Run.
@@ -74,11 +76,6 @@ func (s *meteredStream) Read(b []byte) (int, error) {
 	if wait <= 0 {
 		return n, err
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.host.ctx.Done():
-	}
+	_ = backoff.Sleep(s.host.ctx, wait) // the end of the host is no error of the stream
 	return n, err
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"iter"
-	"math/rand/v2"
 	"mime"
 	"net"
 	"net/http"
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 const protobuf = "application/x-protobuf"
@@ -83,7 +83,7 @@ func (c *client) send(ctx context.Context, body []byte) (partial, error) {
 		body = compress(body)
 	}
 	began := time.Now()
-	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+	for pauses := (backoff.Backoff{First: firstPause, Max: maxPause, Jitter: 0.5}); ; {
 		p, fail := c.post(ctx, body)
 		switch {
 		case fail == nil:
@@ -93,7 +93,7 @@ func (c *client) send(ctx context.Context, body []byte) (partial, error) {
 		case fail.refused:
 			return partial{}, fail
 		}
-		wait := max(fail.after, pause/2+rand.N(pause))
+		wait := max(fail.after, pauses.Next())
 		if wait > patience-time.Since(began) || !c.sleep(ctx, wait, fail.away) {
 			return partial{}, fail
 		}

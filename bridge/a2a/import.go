@@ -222,7 +222,7 @@ func (i *imported) changes(ctx context.Context) iter.Seq[[]byte] {
 				return
 			case <-next.C:
 			case <-i.stale:
-				_ = backoff.For(ctx, pause-time.Since(read)) // load fails if ctx has ended
+				_ = backoff.Sleep(ctx, pause-time.Since(read)) // load fails if ctx has ended
 			}
 			changed, err := i.load(ctx)
 			if err != nil {

@@ -364,7 +364,7 @@ const (
 
 // settle polls a task until it ends or requires input.
 func (v *invocation) settle(ctx context.Context) error {
-	for pause := shortestPoll; ; pause = min(2*pause, longestPoll) {
+	for pauses := (backoff.Backoff{First: shortestPoll, Max: longestPoll}); ; {
 		switch state := v.status.State; {
 		case state.Terminal() || state.Waits() && (state != protocol.AuthRequired || !v.isAnswered()):
 			return nil
@@ -375,7 +375,7 @@ func (v *invocation) settle(ctx context.Context) error {
 		case v.task == "":
 			return &interact.Error{Code: interact.Unreachable, Title: "the agent's stream broke off", Hint: "try again in a moment", Begun: true}
 		}
-		if err := backoff.For(ctx, pause); err != nil {
+		if err := pauses.Sleep(ctx); err != nil {
 			return err
 		}
 		if err := v.poll(ctx); err != nil || v.left {

@@ -157,7 +157,7 @@ func (c *call) follow(ctx context.Context, r *protocol.Message) (_ *protocol.Mes
 				return nil, err
 			}
 		default:
-			if err := backoff.For(ctx, t.wait()); err != nil {
+			if err := backoff.Sleep(ctx, t.wait()); err != nil {
 				return nil, err
 			}
 		}
@@ -176,7 +176,7 @@ func (c *call) update(ctx context.Context, r *protocol.Message, id string) error
 		return err
 	}
 	if len(asks) == 0 {
-		return backoff.For(ctx, usualPoll) // it has been answered, and is not on its way yet
+		return backoff.Sleep(ctx, usualPoll) // it has been answered, and is not on its way yet
 	}
 	answers, err := c.answers(ctx, asks)
 	if err != nil {

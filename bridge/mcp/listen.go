@@ -86,7 +86,7 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 	}
 	var rate ratelimit.Bucket
 	again := false // it was interrupted, and may have changed meanwhile
-	wait := firstPause
+	pauses := backoff.Backoff{First: firstPause, Max: maxPause}
 	for {
 		for n, err := range s.listen(ctx, m, map[string]any{"resourceSubscriptions": []string{uri}}) {
 			refused := (*protocol.Error)(nil)
@@ -102,7 +102,7 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 			case n.Method() == acknowledged && !again:
 				continue
 			}
-			wait = firstPause
+			pauses.Reset()
 			if err := paced(ctx, &rate, readLimit); err != nil {
 				yield(nil, err)
 				return
@@ -117,17 +117,16 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 			}
 		}
 		again = true
-		if err := backoff.For(ctx, wait); err != nil {
+		if err := pauses.Sleep(ctx); err != nil {
 			yield(nil, err)
 			return
 		}
-		wait = min(2*wait, maxPause)
 	}
 }
 
 // paced waits for a token, and takes it.
 func paced(ctx context.Context, b *ratelimit.Bucket, l ratelimit.Limit) error {
-	err := backoff.For(ctx, b.Wait(l, 1, time.Now()))
+	err := backoff.Sleep(ctx, b.Wait(l, 1, time.Now()))
 	b.Take(l, 1, time.Now())
 	return err
 }
@@ -160,7 +159,7 @@ func (s *server) changes(target string, o bridge.Import, last []byte) func(conte
 	}
 	return func(ctx context.Context) iter.Seq[[]byte] {
 		return func(yield func([]byte) bool) {
-			wait := firstPause
+			pauses := backoff.Backoff{First: firstPause, Max: maxPause}
 			var rate ratelimit.Bucket
 			for ctx.Err() == nil {
 				if heard, left := s.hear(ctx, want, func() bool {
@@ -176,11 +175,10 @@ func (s *server) changes(target string, o bridge.Import, last []byte) func(conte
 				}); left {
 					return
 				} else if heard {
-					wait = firstPause
+					pauses.Reset()
 				}
 				s.asleep(ctx)
-				_ = backoff.For(ctx, wait)
-				wait = min(2*wait, maxPause)
+				_ = pauses.Sleep(ctx) // the loop ends with ctx
 			}
 		}
 	}
@@ -204,7 +202,7 @@ func (s *server) hear(ctx context.Context, want map[string]any, changed func() b
 
 // anew describes the server again; nil if it cannot be asked, or offers what it did last.
 func (s *server) anew(ctx context.Context, target string, o bridge.Import, last []byte) []byte {
-	if backoff.For(ctx, settle) != nil {
+	if backoff.Sleep(ctx, settle) != nil {
 		return nil
 	}
 	doc, warnings, err := s.describe(ctx, target, o)

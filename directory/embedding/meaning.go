@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/internal/textmatch"
 	"github.com/lmosd/lmosd/td"
 )
@@ -165,21 +166,21 @@ func (r *Reader) Run(ctx context.Context, find func(key [32]byte) (Thing, bool))
 	if r.embedder == nil {
 		return
 	}
-	wait := time.Second
+	pauses := backoff.Backoff{First: time.Second, Max: maxWait}
 	for {
 		some, err := r.readSome(ctx, find)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
+			wait := pauses.Next()
 			r.log.Warn("vectors of things could not be computed; words are compared", "err", err, "wait", r.Waiting(), "again", wait)
-			if !sleep(ctx, wait) {
+			if backoff.Sleep(ctx, wait) != nil {
 				return
 			}
-			wait = min(2*wait, maxWait)
 			continue
 		}
-		wait = time.Second
+		pauses.Reset()
 		if some {
 			continue
 		}
@@ -188,18 +189,6 @@ func (r *Reader) Run(ctx context.Context, find func(key [32]byte) (Thing, bool))
 			return
 		case <-r.wake:
 		}
-	}
-}
-
-// sleep reports whether ctx has not ended meanwhile.
-func sleep(ctx context.Context, long time.Duration) bool {
-	t := time.NewTimer(long)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 

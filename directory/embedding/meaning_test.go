@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -31,7 +32,7 @@ func (e *endpoint) Embed(ctx context.Context, texts []string) (all [][]float32, 
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.calls = append(e.calls, texts)
-	if e.slow > 0 && !sleep(ctx, e.slow) {
+	if backoff.Sleep(ctx, e.slow) != nil {
 		return nil, ctx.Err()
 	}
 	for _, text := range texts {

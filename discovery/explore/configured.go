@@ -14,6 +14,7 @@ import (
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/discovery/dnssd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 // What the operator lists is fetched over TLS only, and bounded like the rest.
@@ -68,9 +69,7 @@ func (d *Discoveries) follow(ctx context.Context, where string, changes chan<- c
 				return
 			}
 		}
-		select {
-		case <-time.After(visitEvery):
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, visitEvery) != nil {
 			return
 		}
 	}

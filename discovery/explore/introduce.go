@@ -29,6 +29,7 @@ import (
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/discovery/dnssd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -216,10 +217,7 @@ func (d *Discoveries) begin(ctx context.Context, work *sync.WaitGroup, done chan
 			work.Go(func() {
 				defer cancel()
 				d.explore(visit, in)
-				select {
-				case <-time.After(d.o.Pause):
-				case <-ctx.Done():
-				}
+				_ = backoff.Sleep(ctx, d.o.Pause)
 				select {
 				case done <- in:
 				case <-ctx.Done():

@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/interact/form"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 const (
@@ -274,7 +275,7 @@ func (w *watcher) give(t interact.Type, name string, data []byte, media string) 
 // poll asks for the resource again and again and yields what is new.
 func (w *watcher) poll(ctx context.Context) error {
 	for pause := w.r.terms.poll; ; {
-		if err := sleep(ctx, pause); err != nil {
+		if err := backoff.Sleep(ctx, pause); err != nil {
 			return w.r.lost(ctx, err)
 		}
 		p, err := w.look(ctx)
@@ -305,15 +306,4 @@ func (w *watcher) look(ctx context.Context) (*messaging.Packet, error) {
 		p.Add(message.ETag, w.etag)
 	}
 	return w.r.exchange(within, p, w.r.body)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

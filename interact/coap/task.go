@@ -11,6 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap/messaging"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 // Pauses between two looks at an action in the background grow from firstPause to maxPause.
@@ -67,7 +68,7 @@ func (r *request) task(p *messaging.Packet) *task {
 // follow yields each new state until the final one. If the consumer leaves or its time is up, the action is cancelled.
 func (t *task) follow(ctx context.Context, yield func(*interact.Message, error) bool) {
 	told := interact.StatusNone
-	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+	for pauses := (backoff.Backoff{First: firstPause, Max: maxPause}); ; {
 		s := t.state.status()
 		if s.Final() {
 			yield(t.end(s))
@@ -81,7 +82,7 @@ func (t *task) follow(ctx context.Context, yield func(*interact.Message, error) 
 			}
 		}
 		told = s
-		if err := t.look(ctx, pause); err != nil {
+		if err := t.look(ctx, pauses.Next()); err != nil {
 			if ctx.Err() != nil {
 				t.abandon(ctx)
 			}
@@ -93,7 +94,7 @@ func (t *task) follow(ctx context.Context, yield func(*interact.Message, error) 
 
 // look waits and asks for the state.
 func (t *task) look(ctx context.Context, pause time.Duration) error {
-	if err := sleep(ctx, pause); err != nil {
+	if err := backoff.Sleep(ctx, pause); err != nil {
 		return t.r.lost(ctx, &messaging.Loss{Cause: err, Begun: true, Acked: true})
 	}
 	p, err := t.r.ask(ctx)

@@ -5,13 +5,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 // A sessionKey says who shares a connection.
@@ -285,7 +285,8 @@ func (s *session) watch(w wire) {
 // revive connects and subscribes again as long as somebody listens.
 func (s *session) revive() {
 	until := time.Now().Add(patience)
-	for pause := firstPause; s.heard(); pause = min(2*pause, maxPause) {
+	pauses := backoff.Backoff{First: firstPause, Max: maxPause, Jitter: 0.5} // not all at once, when a broker comes back
+	for s.heard() {
 		w, err := s.connect(s.life)
 		if err == nil {
 			s.resubscribe(w)
@@ -297,9 +298,7 @@ func (s *session) revive() {
 				Hint: "see whether the broker runs", Err: err})
 			return
 		}
-		select {
-		case <-time.After(pause/2 + rand.N(pause)): // not all at once, when a broker comes back
-		case <-s.life.Done():
+		if pauses.Sleep(s.life) != nil {
 			return
 		}
 	}
@@ -463,10 +462,8 @@ func insist(ctx context.Context, f func() error) error {
 		if !errors.As(err, &r) || r.code != 0x91 || try == 10 {
 			return err
 		}
-		select {
-		case <-time.After(time.Duration(try) * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := backoff.Sleep(ctx, time.Duration(try)*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 // Pauses before an observation that failed is begun again.
@@ -168,7 +169,8 @@ func (b *Broker) forgetLocked(c *consumer, filter string, p *proposal) {
 // observe asks the mesh until ctx ends, and tells the members.
 func (b *Broker) observe(ctx context.Context, w *watch) {
 	after := ""
-	for pause := firstRetry; ; pause = min(2*pause, maxRetry) {
+	pauses := backoff.Backoff{First: firstRetry, Max: maxRetry}
+	for {
 		m := &interact.Message{Type: w.typ, Thing: w.ref, Name: w.name, From: b.o.From, ID: interact.NewID(), After: after, Accept: interact.JSON}
 		err := b.safely("an observation", func() error {
 			for r, err := range b.o.Mesh.Do(ctx, m) {
@@ -176,7 +178,7 @@ func (b *Broker) observe(ctx context.Context, w *watch) {
 					return err
 				}
 				b.tell(w, r)
-				pause = firstRetry
+				pauses.Reset()
 				if r.ID != "" {
 					after = r.ID
 				}
@@ -186,10 +188,9 @@ func (b *Broker) observe(ctx context.Context, w *watch) {
 		if ctx.Err() != nil {
 			return
 		}
-		b.o.Log.Warn("mqtt observation failed, it is begun again", "thing", w.ref, "name", w.name, "in", pause, "err", err)
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		pause := pauses.Next()
+		b.o.Log.Warn("mqtt observation failed", "thing", w.ref, "name", w.name, "retry_in", pause, "err", err)
+		if backoff.Sleep(ctx, pause) != nil {
 			return
 		}
 	}

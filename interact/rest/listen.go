@@ -10,6 +10,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/problem"
+	"github.com/lmosd/lmosd/internal/backoff"
 	events "github.com/lmosd/lmosd/internal/sse" // sse is the name of the subprotocol
 )
 
@@ -62,7 +63,7 @@ func (o *observation) mend(ctx context.Context, err error, out *outage, least ti
 		return lost.error
 	}
 	o.client.log.Debug("observation broke", "thing", o.r.thing.ID, "op", o.r.op, "affordance", o.r.message.Name, "err", lost.error)
-	if err := sleep(ctx, max(least, lost.after)); err != nil {
+	if err := backoff.Sleep(ctx, max(least, lost.after)); err != nil {
 		return o.r.lost(ctx, err)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 const (
@@ -99,7 +100,7 @@ func (p *poller) heard(ctx context.Context, ans *answer, held bool) error {
 		if held {
 			return nil
 		}
-		return sleep(ctx, p.hurry.next())
+		return backoff.Sleep(ctx, p.hurry.next())
 	}
 	p.hurry.over()
 	p.last = boundedID(ans.header.Get(EventIDHeader))
@@ -111,7 +112,7 @@ func (p *poller) heard(ctx context.Context, ans *answer, held bool) error {
 		return err
 	}
 	if p.row++; p.row > maxRow {
-		return sleep(ctx, 4*p.client.pause)
+		return backoff.Sleep(ctx, 4*p.client.pause)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -94,7 +95,7 @@ var errLeft = fmt.Errorf("the consumer left: %w", context.Canceled)
 func (t *task) run(ctx context.Context, tell func(interact.Status) bool) (*interact.Message, error) {
 	told := interact.StatusNone
 	after := ""
-	for pause := t.client.pause; ; pause = min(2*pause, maxPause) {
+	for pauses := (backoff.Backoff{First: t.client.pause, Max: maxPause}); ; {
 		s := interact.StatusOf(t.state.Status)
 		if s > interact.StatusRunning {
 			return t.end(s)
@@ -106,7 +107,7 @@ func (t *task) run(ctx context.Context, tell func(interact.Status) bool) (*inter
 		if err := t.aim(); err != nil {
 			return nil, err
 		}
-		if err := sleep(ctx, max(pause, retryAfter(after))); err != nil {
+		if err := backoff.Sleep(ctx, max(pauses.Next(), retryAfter(after))); err != nil {
 			return nil, t.r.lost(ctx, err)
 		}
 		var err error
@@ -155,7 +156,7 @@ func (t *task) aim() error {
 
 // look asks for the state. A look that fails may be tried again, misses times.
 func (t *task) look(ctx context.Context) (retryAfter string, err error) {
-	pause := t.client.pause
+	pauses := backoff.Backoff{First: t.client.pause}
 	for try := 1; ; try++ {
 		var ans *answer
 		ans, err = t.send(ctx, http.MethodGet)
@@ -165,10 +166,9 @@ func (t *task) look(ctx context.Context) (retryAfter string, err error) {
 		if try == misses || interact.AsError(err).Code != interact.Unreachable {
 			return "", err
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := pauses.Sleep(ctx); err != nil {
 			return "", t.r.lost(ctx, err)
 		}
-		pause *= 2
 	}
 }
 
@@ -214,15 +214,4 @@ func retryAfter(value string) time.Duration {
 		return 0
 	}
 	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

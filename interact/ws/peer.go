@@ -9,6 +9,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/ws/frame"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 // Pauses between two looks at an action of wtp grow from firstPause to lastPause.
@@ -110,8 +111,8 @@ func (p *peer) expired(err error) error {
 func (p *peer) poll(ctx context.Context, a *answers, yield func(*interact.Message, error) bool) error {
 	q := *a.m
 	q.Type, q.ActionID, q.Data, q.Key, q.After = interact.QueryAction, a.actionID, nil, "", ""
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		t := time.NewTimer(pause)
+	for pauses := (backoff.Backoff{First: firstPause, Max: lastPause}); ; {
+		t := time.NewTimer(pauses.Next())
 		select {
 		case <-t.C:
 		case <-ctx.Done():

@@ -19,9 +19,9 @@ const module = "github.com/lmosd/lmosd"
 // other.
 var rows = [][]string{
 	// Helpers that know no type of lmosd.
-	{"internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/cbor", "internal/netguard", "internal/sse", "internal/textmatch", "internal/openai",
-		"cmd/lmosd/internal/terminal", "testnet/simnet"},
-	{"internal/confusable", "internal/storage", "internal/streamserver"}, // use internal/textmatch, atomicfile, ratelimit
+	{"internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/cbor", "internal/netguard", "internal/sse", "internal/textmatch",
+		"cmd/lmosd/internal/terminal"},
+	{"internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "testnet/simnet"}, // use internal/textmatch, atomicfile, ratelimit, backoff
 	{"did"},
 	{"did/proof"},
 	// Key files, legacy documents, one DID method: below td, which signs with them. What TDs are made of.

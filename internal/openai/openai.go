@@ -10,12 +10,13 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 // Bounds of one question.
@@ -214,23 +215,20 @@ func (c *Client) ask(ctx context.Context, path string, question, answer any) err
 	if err != nil {
 		return err
 	}
-	pause := c.pause
+	pauses := backoff.Backoff{First: c.pause, Jitter: 0.5}
 	for attempt := 1; ; attempt++ {
 		err := c.once(ctx, path, body, answer)
 		var busy busyError
 		if !errors.As(err, &busy) || attempt == attempts {
 			return err
 		}
-		wait := max(busy.after, pause/2+rand.N(pause))
+		wait := max(busy.after, pauses.Next())
 		if until, ok := ctx.Deadline(); wait > maxPause || ok && time.Until(until) < wait {
 			return err
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, wait) != nil {
 			return err
 		}
-		pause *= 2
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 // A disk is a file system whose writes wait while there is no room, in place of failing: an engine whose log cannot be written has to
@@ -76,8 +78,8 @@ func (d *disk) try(path string, do func() error) error {
 		return err
 	}
 	defer d.goOn()
-	for pause := 50 * time.Millisecond; Full(err); pause = min(2*pause, 5*time.Second) {
-		<-d.after(pause)
+	for pauses := (backoff.Backoff{First: 50 * time.Millisecond, Max: 5 * time.Second}); Full(err); {
+		<-d.after(pauses.Next())
 		err = do()
 	}
 	return err

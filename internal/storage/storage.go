@@ -20,6 +20,8 @@ import (
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/failstore"
 	dssync "github.com/ipfs/go-datastore/sync"
+
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 // Storage engines.
@@ -139,11 +141,11 @@ func (s *Store) full(free uint64) error {
 // when ctx ends; at once and false if it was not to be done.
 func (s *Store) Run(ctx context.Context) (opened bool) {
 	opened = s.locked.Load()
-	for wait := time.Second; s.locked.Load(); wait = min(2*wait, 10*time.Second) {
+	for pauses := (backoff.Backoff{First: time.Second, Max: 10 * time.Second}); s.locked.Load(); {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-s.disk.after(wait):
+		case <-s.disk.after(pauses.Next()):
 		}
 		if err := s.unlock(); err != nil {
 			s.o.Log.Error("the store could not be opened for writing", "path", s.path, "err", err, "hint", reopenHint)

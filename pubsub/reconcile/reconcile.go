@@ -29,6 +29,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
@@ -141,16 +142,15 @@ func New(h host.Host, o Options) (*Reconciler, error) {
 // Run syncs with one or two random neighbours as soon as there are any, then soon again, and every minute in the end. It returns
 // nil when ctx has ended.
 func (r *Reconciler) Run(ctx context.Context) error {
-	pause := firstPause
+	pauses := backoff.Backoff{First: firstPause, Max: everyMinute, Jitter: 0.1}
 	for {
 		wait := lookPause
 		if r.round(ctx) > 0 {
-			wait = jitter(pause)
-			pause = min(2*pause, everyMinute)
+			wait = pauses.Next()
 		} else if len(r.neighbours()) == 0 {
-			pause = firstPause // who is alone, joins again
+			pauses.Reset() // a node without peers joins again
 		}
-		if !sleep(ctx, wait) {
+		if backoff.Sleep(ctx, wait) != nil {
 			return nil
 		}
 	}
@@ -346,20 +346,5 @@ func (r *Reconciler) Stats() Stats {
 	return Stats{
 		Sessions: c.sessions.Load(), Failed: c.failed.Load(), Served: c.served.Load(), Refused: c.refused.Load(), Lied: c.lied.Load(),
 		Received: c.received.Load(), Sent: c.sent.Load(), BytesIn: c.in.Load(), BytesOut: c.out.Load(), Panics: c.panics.Load(),
-	}
-}
-
-// jitter returns d, up to a tenth sooner or later.
-func jitter(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5+1) }
-
-// sleep waits for pause, and reports false if ctx ended before.
-func sleep(ctx context.Context, pause time.Duration) bool {
-	t := time.NewTimer(pause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

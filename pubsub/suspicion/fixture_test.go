@@ -19,6 +19,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -76,7 +77,7 @@ func (n *node) dial(ctx context.Context, host did.DID) (bool, error) {
 	n.most = max(n.most, n.now)
 	slow := n.slow
 	n.mu.Unlock()
-	sleep(ctx, slow)
+	_ = backoff.Sleep(ctx, slow)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.now--

@@ -27,6 +27,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/internal/streamserver"
 )
 
@@ -165,7 +166,7 @@ func (d *Detector) sendLoop(ctx context.Context) {
 			return
 		case <-d.toSend:
 		}
-		if !sleep(ctx, batchTime+rand.N(batchJitter)) {
+		if backoff.Sleep(ctx, batchTime+rand.N(batchJitter)) != nil {
 			return
 		}
 		batch := d.gather()
@@ -184,7 +185,7 @@ func (d *Detector) sendLoop(ctx context.Context) {
 				d.send(ctx, p, failed)
 			})
 		}
-		if !sleep(ctx, sendPause-batchTime) {
+		if backoff.Sleep(ctx, sendPause-batchTime) != nil {
 			return
 		}
 	}
@@ -291,17 +292,5 @@ func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
-	}
-}
-
-// sleep waits for pause and returns true, or false if ctx ends before.
-func sleep(ctx context.Context, pause time.Duration) bool {
-	t := time.NewTimer(pause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -25,6 +25,8 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/host/peerstore/pstoremem"
 	"github.com/libp2p/go-libp2p/p2p/net/connmgr"
 	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 // A Net is a network. Its methods are safe for concurrent use.
@@ -152,7 +154,7 @@ func (p *port) DialPeer(ctx context.Context, id peer.ID) (network.Conn, error) {
 		return nil, fmt.Errorf("simnet: dial %s: %d addresses, none of which is right", id, len(known))
 	}
 	delay := p.net.delay(p.id, id)
-	if err := sleep(ctx, 2*delay); err != nil {
+	if err := backoff.Sleep(ctx, 2*delay); err != nil {
 		return nil, err
 	}
 	for {
@@ -165,17 +167,6 @@ func (p *port) DialPeer(ctx context.Context, id peer.ID) (network.Conn, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

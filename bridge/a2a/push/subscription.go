@@ -59,7 +59,7 @@ func (p *pushAgent) follow(at taskKey, f *subscription) {
 		if quiet++; r.changed {
 			quiet = 0
 		}
-		_ = backoff.For(ctx, min(p.o.Wait<<min(quiet, 8), pollEvery)) // the loop checks ctx
+		_ = backoff.Sleep(ctx, min(p.o.Wait<<min(quiet, 8), pollEvery)) // the loop checks ctx
 	}
 }
 
@@ -203,9 +203,10 @@ func (p *pushAgent) dropLocked(f *subscription, h *webhook, why string) {
 
 // deliver posts an event until the webhook accepts it, or all tries failed.
 func (p *Pusher) deliver(ctx context.Context, c *config, event json.RawMessage) (err error) {
+	pauses := backoff.Backoff{First: p.o.Wait}
 	for try := range p.o.Tries {
 		if try > 0 {
-			_ = backoff.For(ctx, p.o.Wait<<(try-1)) // the request fails when ctx ends
+			_ = pauses.Sleep(ctx) // the request fails when ctx ends
 		}
 		if err = p.post(ctx, c, event); err == nil || ctx.Err() != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/features"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/internal/ratelimit"
 	"github.com/lmosd/lmosd/td"
 )
@@ -177,9 +178,7 @@ func (t *thing) watchTask(l *listener, word string, id taskID) {
 		if s.Ended() {
 			return
 		}
-		select {
-		case <-time.After(pollEach):
-		case <-l.ctx.Done():
+		if backoff.Sleep(l.ctx, pollEach) != nil {
 			return
 		}
 	}
@@ -231,9 +230,7 @@ func watch(l *listener, h *Handler, q td.Query, f func()) {
 				}
 				tell(dirty)
 			}
-			select {
-			case <-time.After(againAfter):
-			case <-l.ctx.Done():
+			if backoff.Sleep(l.ctx, againAfter) != nil {
 				return
 			}
 		}
@@ -244,9 +241,7 @@ func watch(l *listener, h *Handler, q td.Query, f func()) {
 		case <-l.ctx.Done():
 			return
 		}
-		select {
-		case <-time.After(settle):
-		case <-l.ctx.Done():
+		if backoff.Sleep(l.ctx, settle) != nil {
 			return
 		}
 		select {

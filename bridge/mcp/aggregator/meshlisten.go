@@ -9,6 +9,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/mcp/features"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/internal/ratelimit"
 	"github.com/lmosd/lmosd/td"
 )
@@ -103,7 +104,7 @@ func (s *mesh) listenTo(l *listener, one *share) {
 		f.Tasks = append(f.Tasks, inner)
 	}
 	m := l.m.WithParam(written(f), "notifications")
-	pause, heard := againAfter, false
+	pauses, heard := backoff.Backoff{First: againAfter, Max: againMost}, false
 	for first := true; ; first = false {
 		_, _ = s.forward(l.ctx, one.ref, m, func(n *protocol.Message) error {
 			if n.Method() == protocol.Acknowledged {
@@ -117,7 +118,7 @@ func (s *mesh) listenTo(l *listener, one *share) {
 				}
 				return nil
 			}
-			pause = againAfter
+			pauses.Reset()
 			one.pass(l, n)
 			return nil
 		})
@@ -125,10 +126,7 @@ func (s *mesh) listenTo(l *listener, one *share) {
 			one.acked <- filter{}
 			return
 		}
-		select {
-		case <-time.After(pause):
-			pause = min(2*pause, againMost)
-		case <-l.ctx.Done():
+		if pauses.Sleep(l.ctx) != nil {
 			return
 		}
 	}

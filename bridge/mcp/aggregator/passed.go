@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/features"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 // A passed server is an MCP server at another host, which is passed through as it is. While its host is away its signed description
@@ -136,9 +137,9 @@ func (p *passed) listen(ctx context.Context, m *protocol.Message, notify func(*p
 	if err := notify(about(m, protocol.Acknowledged, map[string]any{"notifications": want})); err != nil {
 		return nil, err
 	}
-	for pause := backAfter; !acknowledged && away(r, err) != nil; pause = min(2*pause, maxBackAfter) {
+	for pauses := (backoff.Backoff{First: backAfter, Max: maxBackAfter}); !acknowledged && away(r, err) != nil; {
 		select {
-		case <-time.After(pause):
+		case <-time.After(pauses.Next()):
 		case <-p.h.ctx.Done():
 			return r, err
 		case <-ctx.Done():

@@ -9,6 +9,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/features"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 const (
@@ -81,7 +82,7 @@ func (f *feeds) join(r *features.Resource) (heard <-chan struct{}, leave func())
 
 // run subscribes, again when it ends, until nobody listens any more.
 func (f *feeds) run(ctx context.Context, one *feed, r *features.Resource) {
-	pause := againAfter
+	pauses := backoff.Backoff{First: againAfter, Max: againMost}
 	for ctx.Err() == nil {
 		kind := interact.ObserveProperty
 		if r.Event {
@@ -92,14 +93,10 @@ func (f *feeds) run(ctx context.Context, one *feed, r *features.Resource) {
 			if err != nil {
 				break
 			}
-			pause = againAfter
+			pauses.Reset()
 			f.add(ctx, one, n)
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
-		pause = min(2*pause, againMost)
+		_ = pauses.Sleep(ctx) // the loop ends with ctx
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 const (
@@ -431,12 +432,10 @@ func (y *young) listens() {
 			}
 			w.done <- ok || !w.on
 		case <-over:
-			select {
-			case <-time.After(listenAgain):
-				begin()
-			case <-y.ctx.Done():
+			if backoff.Sleep(y.ctx, listenAgain) != nil {
 				return
 			}
+			begin()
 		case <-y.ctx.Done():
 			return
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/oauth"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 const (
@@ -430,9 +431,7 @@ func (c *conn) stream(ctx context.Context, m *protocol.Message, resp *http.Respo
 // get asks for the events after the last of s.
 func (c *conn) get(ctx context.Context, s *events) (*http.Response, *protocol.Error) {
 	if s.id != "" {
-		select {
-		case <-time.After(min(s.wait, maxWait)):
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, min(s.wait, maxWait)) != nil {
 			return nil, refused(interact.Cancelled, "", "the connection was closed")
 		}
 	}
@@ -478,10 +477,7 @@ func (c *conn) listen() {
 			_ = s.read(resp.Body, c.pass)
 			resp.Body.Close()
 			if s.id == "" {
-				select {
-				case <-time.After(min(s.wait, maxWait)):
-				case <-c.ctx.Done():
-				}
+				_ = backoff.Sleep(c.ctx, min(s.wait, maxWait)) // the loop ends with it
 			}
 		}
 		c.mu.Lock()

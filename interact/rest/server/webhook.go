@@ -18,6 +18,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/internal/netguard"
 )
 
@@ -321,7 +322,7 @@ func (k *hook) state() hookState {
 // An observation that was lost on the way is begun again after the last event.
 func (k *hook) run(ctx context.Context) {
 	defer k.end(nil)
-	for pause := k.server.pace.back; ctx.Err() == nil; pause = min(2*pause, 60*k.server.pace.back) {
+	for pauses := (backoff.Backoff{First: k.server.pace.back, Max: 60 * k.server.pace.back}); ctx.Err() == nil; {
 		before := k.state()
 		err := k.watch(ctx)
 		switch e := interact.AsError(err); {
@@ -331,12 +332,9 @@ func (k *hook) run(ctx context.Context) {
 			k.end(err)
 			return
 		case k.state() != before:
-			pause = k.server.pace.back // it worked for a while
+			pauses.Reset() // it worked for a while
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		_ = pauses.Sleep(ctx) // the loop ends with ctx
 	}
 }
 
@@ -380,17 +378,14 @@ func (k *hook) note(r *interact.Message, err error) (gone bool) {
 
 // deliver posts one event, several times if need be.
 func (k *hook) deliver(ctx context.Context, r *interact.Message) (err error) {
-	pause := k.server.pace.retry
+	pauses := backoff.Backoff{First: k.server.pace.retry}
 	for try := 1; ; try++ {
 		if err = k.post(ctx, r); err == nil || errors.Is(err, errGone) || try == tries || ctx.Err() != nil {
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := pauses.Sleep(ctx); err != nil {
+			return err
 		}
-		pause *= 2
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/backoff"
 )
 
 const (
@@ -438,7 +439,7 @@ func (r *relay) miss() {
 
 // seek looks for a node whenever there is none, so that the client hears what changed without asking.
 func (r *relay) seek() {
-	pause, since := firstPause, time.Now()
+	pauses, since := backoff.Backoff{First: firstPause, Max: maxPause}, time.Now()
 	for {
 		select {
 		case <-r.lost:
@@ -446,15 +447,12 @@ func (r *relay) seek() {
 			return
 		}
 		if time.Since(since) > maxPause { // the last one stayed
-			pause = firstPause
+			pauses.Reset()
 		}
-		for there := false; !there; pause = min(2*pause, maxPause) {
-			select {
-			case <-time.After(pause):
-			case <-r.ctx.Done():
+		for there := false; !there; there = r.found() {
+			if pauses.Sleep(r.ctx) != nil {
 				return
 			}
-			there = r.found()
 		}
 		since = time.Now()
 	}
