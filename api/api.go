@@ -114,12 +114,14 @@ type Agent struct {
 	State        State     `json:"state"`     // reachable, unknown, unreachable or refused
 	LastSeen     time.Time `json:"last_seen"` // a host of it was there; if it was never reached, its record was issued
 	// Resembles is the name that Name looks like and is not, of a thing that is trusted more or known for longer (UTS #39).
-	Resembles string    `json:"resembles,omitempty"`
-	Equivocal bool      `json:"equivocal,omitempty"` // its owner has signed two records with one sequence number
-	Seen      time.Time `json:"seen"`                // the record was issued
-	Expires   time.Time `json:"expires"`
-	Score     float64   `json:"score,omitempty"` // 0 to 1: how well it fits what was asked for
-	Why       []Why     `json:"why,omitempty"`   // where the score is from, if it was asked for
+	Resembles string `json:"resembles,omitempty"`
+	// Equivocation is set if the owner has signed two records with one sequence number.
+	Equivocation *Equivocation `json:"equivocation,omitempty"`
+	Seen         time.Time     `json:"seen"` // the record was issued
+	Expires      time.Time     `json:"expires"`
+	Score        float64       `json:"score,omitempty"` // 0 to 1: how well it fits what was asked for
+	// ScoreFactors are the parts of the score, if the request asked for them (explain=true).
+	ScoreFactors []ScoreFactor `json:"score_factors,omitempty"`
 }
 
 // A State is the reachability of an agent.
@@ -133,8 +135,8 @@ const (
 	StateRefused     State = "refused" // its hosts refuse this node by policy, or this node refuses its hosts
 )
 
-// Why is one part of a score.
-type Why struct {
+// A ScoreFactor is one part of a score.
+type ScoreFactor struct {
 	Signal string  `json:"signal"` // word, meaning, query, trust, reach, latency, freshness, or fallback
 	Amount float64 `json:"amount"`
 	Asked  string  `json:"asked,omitempty"` // the word of the question
@@ -144,7 +146,7 @@ type Why struct {
 
 // AgentChange is one event of GET /v1/find: what came, changed or went since. The event's name is Change.
 type AgentChange struct {
-	Change string    `json:"change"` // known, added, changed, gone or missed: then look at everything anew
+	Change string    `json:"change"` // known, ready, added, changed, removed or overflow: then search again
 	Reason string    `json:"reason,omitempty"`
 	Time   time.Time `json:"time,omitzero"`
 	Agent  *Agent    `json:"agent,omitempty"` // as it is, or as it last was
@@ -220,13 +222,11 @@ type AgentDetail struct {
 	Agent      Agent  `json:"agent"`
 	MovedFrom  string `json:"moved_from,omitempty"` // what was asked for, if that has moved to this agent
 	// Namesakes are others of the name that was asked for, which came after this agent because it is of this node or of a trusted owner.
-	Namesakes []string  `json:"namesakes,omitempty"`
-	Signature Signature `json:"signature"`
-	// Equivocation is there if the agent is equivocal.
-	Equivocation *Equivocation   `json:"equivocation,omitempty"`
-	TD           json.RawMessage `json:"td"`     // without insignificant space; GET /things/{id} has the signed bytes
-	Record       []byte          `json:"record"` // the signed record, base64: what travels through the mesh
-	Warnings     []Warning       `json:"warnings,omitempty"`
+	Namesakes []string        `json:"namesakes,omitempty"`
+	Signature Signature       `json:"signature"`
+	TD        json.RawMessage `json:"td"`     // without insignificant space; GET /things/{id} has the signed bytes
+	Record    []byte          `json:"record"` // the signed record, base64: what travels through the mesh
+	Warnings  []Warning       `json:"warnings,omitempty"`
 }
 
 // Signature is the verdict on a description.

@@ -136,7 +136,7 @@ func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description
 	for _, one := range all {
 		a := g.agent(one.Description)
 		if a.Score = math.Round(one.Score*1000) / 1000; f.explain {
-			a.Why = reasons(one)
+			a.ScoreFactors = scoreFactors(one)
 		}
 		items = append(items, a)
 	}
@@ -163,20 +163,20 @@ func (f *finding) resolve(all []directory.Ranked) []directory.Ranked {
 	return all
 }
 
-// reasons says where a score is from.
-func reasons(one directory.Ranked) []api.Why {
-	why := make([]api.Why, 0, len(one.Factors)+1)
+// scoreFactors returns the parts of a score.
+func scoreFactors(one directory.Ranked) []api.ScoreFactor {
+	factors := make([]api.ScoreFactor, 0, len(one.Factors)+1)
 	for _, f := range one.Factors {
-		w := api.Why{Signal: string(f.Signal), Amount: math.Round(f.Amount*1000) / 1000, Asked: f.Asked, Found: f.Found}
+		w := api.ScoreFactor{Signal: string(f.Signal), Amount: math.Round(f.Amount*1000) / 1000, Asked: f.Asked, Found: f.Found}
 		if f.Signal == directory.SignalWord {
 			w.Field = f.Field.String()
 		}
-		why = append(why, w)
+		factors = append(factors, w)
 	}
 	if one.Fallback != "" {
-		why = append(why, api.Why{Signal: "fallback", Found: one.Fallback})
+		factors = append(factors, api.ScoreFactor{Signal: "fallback", Found: one.Fallback})
 	}
-	return why
+	return factors
 }
 
 // agent returns d as lists show it.
@@ -187,7 +187,9 @@ func (g *Gateway) agent(d *td.Description) api.Agent {
 		Actions: names(d.Actions), Properties: names(d.Properties),
 		Local: g.o.Node.Hosted(d), Seen: d.Record.Issued.UTC(), Expires: d.Record.Expires.UTC(),
 	}
-	_, a.Equivocal = g.o.Node.Fork(d.Record)
+	if f, ok := g.o.Node.Fork(d.Record); ok {
+		a.Equivocation = &api.Equivocation{ID: f.Thing, Owner: f.Owner, Seq: f.Seq, Seen: f.Seen.UTC()}
+	}
 	p := g.o.Node.Presence(d)
 	a.Resembles = g.o.Node.Resembles(d.Record)
 	a.State, a.LastSeen = api.State(p.State), p.LastSeen.UTC()
@@ -224,7 +226,7 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 			Seq: d.Record.Seq, Hash: hex.EncodeToString(d.Record.Hash[:]), Size: len(d.Raw),
 		}}
 	if f, ok := g.o.Node.Fork(d.Record); ok {
-		detail.Equivocation = &api.Equivocation{ID: f.Thing, Owner: f.Owner, Seq: f.Seq, Seen: f.Seen.UTC(), Records: f.Records[:]}
+		detail.Agent.Equivocation = &api.Equivocation{ID: f.Thing, Owner: f.Owner, Seq: f.Seq, Seen: f.Seen.UTC(), Records: f.Records[:]}
 	}
 	return writeJSON(w, http.StatusOK, detail)
 }

@@ -132,8 +132,8 @@ func tell(e *sse.Writer, id string, c api.AgentChange) error {
 	return e.Send(c.Change, id, data)
 }
 
-var kindNames = map[directory.ChangeKind]string{directory.Added: "added", directory.Changed: "changed", directory.Gone: "gone",
-	directory.Missed: "missed"}
+var kindNames = map[directory.ChangeKind]string{directory.Added: "added", directory.Changed: "changed", directory.Gone: "removed",
+	directory.Missed: "overflow"}
 
 var reasonNames = map[directory.Reason]string{directory.Published: "published", directory.Unreachable: "unreachable",
 	directory.Reachable: "reachable", directory.Withdrawn: "withdrawn", directory.Moved: "moved", directory.Expired: "expired",

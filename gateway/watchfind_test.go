@@ -45,11 +45,11 @@ func TestWatchFind(t *testing.T) {
 			if change.Coverage != nil && change.Coverage.Complete() {
 				word += " complete"
 			}
-			if told = append(told, word); change.Change == "missed" {
+			if told = append(told, word); change.Change == "overflow" {
 				break
 			}
 		}
-		want := "known  urn:x:weather|ready  complete|changed unreachable urn:x:weather|gone expired urn:x:weather|missed "
+		want := "known  urn:x:weather|ready  complete|changed unreachable urn:x:weather|removed expired urn:x:weather|overflow "
 		if got := strings.Join(told, "|"); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
@@ -77,11 +77,11 @@ func TestWatchFindGoesOn(t *testing.T) {
 		if err != nil || json.Unmarshal(e.Data, &c) != nil || c.Change != e.Name {
 			t.Fatalf("%s: %s, %v", e.Name, e.Data, err)
 		}
-		if names = append(names, e.ID+" "+e.Name); e.Name == "missed" {
+		if names = append(names, e.ID+" "+e.Name); e.Name == "overflow" {
 			break
 		}
 	}
-	if got := strings.Join(names, ", "); got != "8 changed, 9 gone, 12 missed" {
+	if got := strings.Join(names, ", "); got != "8 changed, 9 removed, 12 overflow" {
 		t.Errorf("got %s", got)
 	}
 }

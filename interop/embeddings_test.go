@@ -47,7 +47,7 @@ func TestEmbeddingsOfAnotherProcess(t *testing.T) {
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 			list, err := m.client.Explain(t.Context(), td.Query{Text: question}, 0)
 			if err == nil && len(list.Items) > 0 && list.Items[0].Name == name &&
-				slices.ContainsFunc(list.Items[0].Why, func(w api.Why) bool { return w.Signal == signal }) {
+				slices.ContainsFunc(list.Items[0].ScoreFactors, func(w api.ScoreFactor) bool { return w.Signal == signal }) {
 				return
 			}
 			if time.Now().After(end) {

@@ -54,15 +54,15 @@ func TestEquivocationIsShown(t *testing.T) {
 		t.Errorf("got %+v, want what it is about and what to do", w)
 	}
 	for _, g := range found(t, n) {
-		if g.Equivocal != (g.ID == "urn:x:forked") {
-			t.Errorf("%s is equivocal: %t", g.ID, g.Equivocal)
+		if e := g.Equivocation; (e != nil) != (g.ID == "urn:x:forked") || e != nil && (e.Seq != 7 || e.Records != nil) {
+			t.Errorf("%s: equivocation %+v", g.ID, e)
 		}
 	}
 	d, err := n.Client().Agent(t.Context(), "urn:x:forked")
-	if err != nil || d.Equivocation == nil || len(d.Equivocation.Records) != 2 {
+	if err != nil || d.Agent.Equivocation == nil || len(d.Agent.Equivocation.Records) != 2 {
 		t.Fatalf("got %+v, %v; want the evidence", d, err)
 	}
-	for _, raw := range d.Equivocation.Records {
+	for _, raw := range d.Agent.Equivocation.Records {
 		if r, err := td.NewVerifier(nil).Record(raw, time.Now()); err != nil || r.Seq != 7 || r.Owner != liar.DID() {
 			t.Errorf("the evidence has %+v, %v", r, err)
 		}

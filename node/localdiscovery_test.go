@@ -236,7 +236,7 @@ func TestDiscoveredThingsAreWatchedAndListed(t *testing.T) {
 	}
 	tag := titles("&scope=discovered&limit=1&offset=1")
 	l.gone("lamp")
-	if c := <-changes; c.Change != "gone" || c.Reason != "vanished" || c.Agent.State != api.StateUnreachable {
+	if c := <-changes; c.Change != "removed" || c.Reason != "vanished" || c.Agent.State != api.StateUnreachable {
 		t.Errorf("got %+v", c)
 	}
 	if again := titles("&scope=discovered&limit=1&offset=1"); !strings.HasPrefix(tag, "[]<") || again == tag {

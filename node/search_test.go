@@ -129,7 +129,7 @@ func TestFindsByMeaning(t *testing.T) {
 	publish(t, n, teller("Weather", "a forecast for the week"))
 	until(t, "what things mean is known", func() bool {
 		list, err := n.Client().Explain(t.Context(), td.Query{Text: "what do I owe you", Type: "agent"}, 0)
-		return err == nil && len(list.Items) > 0 && list.Items[0].Name == "billing" && list.Items[0].Why[0].Signal == string(directory.SignalMeaning)
+		return err == nil && len(list.Items) > 0 && list.Items[0].Name == "billing" && list.Items[0].ScoreFactors[0].Signal == string(directory.SignalMeaning)
 	})
 }
 
@@ -192,7 +192,7 @@ func TestTrustRanks(t *testing.T) {
 	var got, why []string
 	for _, g := range list.Items {
 		got = append(got, g.Ref)
-		for _, w := range g.Why {
+		for _, w := range g.ScoreFactors {
 			if w.Signal == string(directory.SignalTrust) {
 				why = append(why, fmt.Sprintf("%s %.3f", w.Found, w.Amount))
 			}

@@ -26,7 +26,7 @@ import (
 // Ready is what `lmosd run --ready-file FILE` writes once the node serves.
 type Ready struct {
 	DID    did.DID  `json:"did"`
-	PeerID string   `json:"peerId"`
+	PeerID string   `json:"peer_id"`
 	P2P    []string `json:"p2p"`
 	API    string   `json:"api"`
 }

@@ -192,7 +192,7 @@ func (n *fakeNode) find(w http.ResponseWriter, r *http.Request) {
 		g := n.agents[name].Agent
 		if c := strings.Join(q.Capability, " "); strings.HasPrefix(g.Capabilities[0], c) && strings.Contains(name, q.Text) && !n.bare && name != "curious" {
 			if v.Get("explain") != "" {
-				g.Score, g.Why = 0.9, []api.Why{{Signal: "word", Amount: 0.8, Asked: "wether", Found: "weather", Field: "title"},
+				g.Score, g.ScoreFactors = 0.9, []api.ScoreFactor{{Signal: "word", Amount: 0.8, Asked: "wether", Found: "weather", Field: "title"},
 					{Signal: "trust", Amount: 0.07, Found: "trust.allow"}, {Signal: "reach", Amount: 0.03}, {Signal: "fallback", Found: "no endpoint"}}
 			}
 			list.Items = append(list.Items, g)
@@ -247,9 +247,9 @@ func (n *fakeNode) tellFound(w http.ResponseWriter, list api.AgentList, fail boo
 	tell(api.AgentChange{Change: "ready", Coverage: &list.Coverage})
 	if len(list.Items) > 0 {
 		tell(api.AgentChange{Change: "changed", Reason: "unreachable", Time: time.Now(), Agent: &list.Items[0]})
-		tell(api.AgentChange{Change: "gone", Reason: "expired", Time: time.Now(), Agent: &list.Items[0]})
+		tell(api.AgentChange{Change: "removed", Reason: "expired", Time: time.Now(), Agent: &list.Items[0]})
 	}
-	tell(api.AgentChange{Change: "missed"})
+	tell(api.AgentChange{Change: "overflow"})
 	if fail {
 		problem.Send(e, interact.Errorf(interact.Internal, "see its log", "the fake has no more"))
 	}
@@ -278,7 +278,7 @@ func (n *fakeNode) agent(w http.ResponseWriter, r *http.Request) {
 			moved.MovedFrom = ref
 		}
 		if moved.Agent.Name == "liar" {
-			moved.Agent.Equivocal, moved.Equivocation = true, &api.Equivocation{Seq: 17, Seen: time.Now()}
+			moved.Agent.Equivocation = &api.Equivocation{Seq: 17, Seen: time.Now()}
 			moved.Warnings = wrongClock
 		}
 		answer(w, moved)

@@ -213,7 +213,7 @@ func (a *app) watchFind(ctx context.Context, client *api.Client, q td.Query, exp
 }
 
 // signs lead the lines of changes.
-var signs = map[string]string{"known": " ", "added": "+", "changed": "~", "gone": "-", "missed": "!"}
+var signs = map[string]string{"known": " ", "added": "+", "changed": "~", "removed": "-", "overflow": "!"}
 
 func (a *app) showChange(c api.AgentChange) error {
 	if a.Flags.Output == "yaml" {
@@ -263,7 +263,7 @@ func (a *app) showAgents(list *api.AgentList) error {
 	for _, g := range list.Items {
 		v.Names = append(v.Names, g.Ref)
 	}
-	if slices.ContainsFunc(list.Items, func(g api.Agent) bool { return len(g.Why) > 0 }) {
+	if slices.ContainsFunc(list.Items, func(g api.Agent) bool { return len(g.ScoreFactors) > 0 }) {
 		v.People = func(s *terminal.Screen, wide bool) { reasonTable(list.Items, wide).Write(s) }
 	}
 	if err := a.Show(v); err != nil {
@@ -325,7 +325,7 @@ func reasonTable(items []api.Agent, wide bool) *terminal.Table {
 	name := tellApart(items)
 	for _, g := range items {
 		var why []string
-		for _, w := range g.Why {
+		for _, w := range g.ScoreFactors {
 			why = append(why, reasonOf(w))
 		}
 		t.Add(terminal.Short(name(g)), terminal.Text(fmt.Sprintf("%.3f", g.Score)), terminal.Text(strings.Join(why, ", ")))
@@ -333,7 +333,7 @@ func reasonTable(items []api.Agent, wide bool) *terminal.Table {
 	return t
 }
 
-func reasonOf(w api.Why) string {
+func reasonOf(w api.ScoreFactor) string {
 	switch {
 	case w.Signal == "fallback":
 		return "(" + w.Found + ")"

@@ -70,7 +70,7 @@ func standing(g api.Agent) string {
 	switch {
 	case g.State == api.StateUnreachable, g.State == api.StateRefused:
 		return string(g.State)
-	case g.Equivocal:
+	case g.Equivocation != nil:
 		return "equivocal"
 	case g.Local:
 		return "here"

@@ -177,7 +177,7 @@ func statusScreen(s *terminal.Screen, st *api.Status, hint func(string) string) 
 	for _, w := range st.Warnings {
 		s.Line("  " + warningLine(s, w))
 		if w.Hint != "" {
-			s.Line("    cure: " + hint(w.Hint))
+			s.Line("    remedy: " + hint(w.Hint))
 		}
 	}
 }

@@ -201,7 +201,7 @@ func agentSheet(d *api.AgentDetail, t *td.Thing, now time.Time) *terminal.Sheet 
 	for _, other := range d.Namesakes {
 		s.Add("namesake", other+" · has the name too; this one is of this node, or trusted")
 	}
-	if e := d.Equivocation; e != nil {
+	if e := d.Agent.Equivocation; e != nil {
 		s.Add("warning", fmt.Sprintf("equivocation: its owner signed two different records of revision %d, seen %s ago; two programs may use its key",
 			e.Seq, terminal.Ago(e.Seen, now)))
 	}

@@ -79,12 +79,12 @@ type errorCode struct {
 	Exit       int    `json:"exit"`
 	Retryable  bool   `json:"retryable"`
 	Meaning    string `json:"meaning"`
-	Cure       string `json:"cure"`
+	Remedy     string `json:"remedy"`
 }
 
 func entry(c interact.Code) errorCode {
 	return errorCode{Code: c.String(), Slug: c.Slug(), Title: c.Title(), Status: problem.Status(c), Exit: cli.ExitOf(c),
-		Retryable: c.Retryable(), Meaning: explanations[c].meaning, Cure: explanations[c].cure}
+		Retryable: c.Retryable(), Meaning: explanations[c].meaning, Remedy: explanations[c].remedy}
 }
 
 func errorCodes() []errorCode {
@@ -125,7 +125,7 @@ func (a *app) explainError(name string) error {
 		sheet := &terminal.Sheet{}
 		sheet.Add("code", e.Code+"  "+e.Slug)
 		sheet.Add("meaning", e.Meaning)
-		sheet.Add("cure", e.Cure)
+		sheet.Add("remedy", e.Remedy)
 		sheet.Add("exit", strconv.Itoa(e.Exit))
 		sheet.Add("http", strconv.Itoa(e.Status))
 		if e.Retryable {
@@ -149,7 +149,7 @@ func lookUp(name string) (errorCode, error) {
 }
 
 // An explanation is what the catalogue does not say in its title.
-type explanation struct{ meaning, cure string }
+type explanation struct{ meaning, remedy string }
 
 // explanations has an entry for every code.
 var explanations = map[interact.Code]explanation{

@@ -10,7 +10,7 @@ import (
 func TestEveryCodeIsExplained(t *testing.T) {
 	t.Parallel()
 	for _, c := range interact.Codes() {
-		if e := explanations[c]; !strings.HasSuffix(e.meaning, ".") || e.cure == "" {
+		if e := explanations[c]; !strings.HasSuffix(e.meaning, ".") || e.remedy == "" {
 			t.Errorf("%s is not explained: %+v", c, e)
 		}
 	}
