@@ -8,48 +8,9 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
-
-func TestTheMedianOfThePeers(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	for name, c := range map[string]struct {
-		ahead []time.Duration // of peers
-		want  time.Duration   // of this node
-		bad   bool
-	}{
-		"nobody was asked":             {nil, 0, false},
-		"two cannot say whose":         {[]time.Duration{time.Hour, time.Hour}, -time.Hour, false},
-		"three agree":                  {[]time.Duration{time.Hour, time.Hour, time.Hour}, -time.Hour, true},
-		"this node is ahead":           {[]time.Duration{-2 * time.Hour, -2 * time.Hour, -2 * time.Hour}, 2 * time.Hour, true},
-		"one liar of three":            {[]time.Duration{1e6 * time.Hour, time.Second, -time.Second}, -time.Second, false},
-		"two liars of five":            {[]time.Duration{time.Hour, 0, time.Second, time.Hour, -time.Second}, -time.Second, false},
-		"half of the peers":            {[]time.Duration{0, 0, time.Hour, time.Hour}, 0, false},
-		"too little to refuse records": {[]time.Duration{time.Minute, time.Minute, time.Minute}, -time.Minute, false},
-	} {
-		var all clocks
-		for i, ahead := range c.ahead {
-			all.note(did.DID(fmt.Sprint(i)), ahead, now)
-		}
-		if s := all.measure(now); s.ahead != c.want || s.peers != len(c.ahead) || s.ours(skewBad) != c.bad {
-			t.Errorf("%s: got %+v", name, s)
-		}
-		if s := all.measure(now.Add(voteFor + 1)); s.peers != 0 {
-			t.Errorf("%s: %d votes never end", name, s.peers)
-		}
-	}
-	var all clocks
-	for i := range 1000 {
-		all.note("one", time.Hour, now) // it has one vote, however often it is asked
-		all.note(did.DID(fmt.Sprint(i)), 0, now)
-	}
-	if s := all.measure(now); s.peers > votesMax || s.ahead != 0 {
-		t.Errorf("got %+v", s)
-	}
-}
 
 // TestAWrongClockIsNamed runs a node whose clock is two hours ahead among others: it says so, and nobody else does.
 func TestAWrongClockIsNamed(t *testing.T) {

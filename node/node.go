@@ -91,7 +91,6 @@ type Node struct {
 	gossip      *pubsub.PubSub
 	dir         *directory.Directory
 	looks       *looks
-	clocks      clocks
 	publisher   *publication.Publisher
 	offered     *publication.Index   // what this node offers; publisher writes it
 	local       introducer           // tells the local network of this node; nil if nobody does
@@ -346,7 +345,7 @@ func (n *Node) openMesh() (err error) {
 
 	n.sync, err = reconcile.New(n.host, reconcile.Options{Network: n.opts.Network, Set: items, Get: n.dir.Signed,
 		Offer: func(s *td.Signed) { n.dir.Learn(n.life, s) }, Verifier: n.verifier, Admits: n.policy.Admits, Room: n.dir.Room,
-		Clock: func(id did.DID, ahead time.Duration) { n.clocks.note(id, ahead, time.Now()) }, Now: n.opts.now, Log: n.log})
+		Now: n.opts.now, Log: n.log})
 	if err != nil {
 		return fmt.Errorf("open reconciliation: %w", err)
 	}

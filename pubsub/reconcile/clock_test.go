@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,21 +9,17 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// TestClocksAreCompared has a node ask peers whose clocks differ. Who begins learns the other's clock, without the time of the
-// way; who is asked learns nothing, so that nobody is told by strangers that come.
+// The initiator of a session learns the clock of the peer, without the time of the round trip. The responder learns nothing, so that
+// untrusted peers that begin sessions have no vote.
 func TestClocksAreCompared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const latency = 40 * time.Millisecond
 		s := simulate(t, latency)
-		var told []time.Duration
-		asks := s.node(func(o *Options) {
-			o.Clock = func(_ did.DID, ahead time.Duration) { told = append(told, ahead) }
-		})
+		asks := s.node(func(*Options) {})
 		for i, off := range []time.Duration{0, 10 * time.Minute, -2 * time.Hour} {
 			peer := s.node(func(o *Options) {
 				o.Now = func() time.Time { return time.Now().Add(off) }
-				o.Clock = func(did.DID, time.Duration) { t.Error("who was asked compared clocks") }
 			})
 			s.connect(asks.host, peer.host)
 			if i > 0 {
@@ -31,14 +28,21 @@ func TestClocksAreCompared(t *testing.T) {
 			if _, err := asks.Sync(t.Context(), peer.host.ID()); err != nil {
 				t.Fatal(err)
 			}
-			if len(told) != i+1 || (told[i]-off).Abs() > 2*latency {
-				t.Errorf("told %v, want %v last", told, off)
+			id, err := did.FromPeer([]byte(peer.host.ID()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v := asks.clocks.votes; len(v) != i+1 || (v[id].ahead-off).Abs() > 2*latency {
+				t.Errorf("the votes are %v, want %v of %s", v, off, id)
+			}
+			if s := peer.Skew(); s.Peers != 0 {
+				t.Errorf("the peer that was asked compared clocks: %v", s)
 			}
 		}
 	})
 }
 
-// TestAnOlderPeerSaysNoTime and is not taken for one whose clock is at zero.
+// A peer of an older version sends no time, which is not a clock at zero.
 func TestAnOlderPeerSaysNoTime(t *testing.T) {
 	t.Parallel()
 	s := newNode().session()
@@ -48,5 +52,43 @@ func TestAnOlderPeerSaysNoTime(t *testing.T) {
 	}
 	if again, err := decodeTurn(marshal(t, &turn{Time: 1})); err != nil || again.Time != 1 {
 		t.Errorf("got %+v, %v", again, err)
+	}
+}
+
+func TestTheMedianOfThePeers(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, c := range map[string]struct {
+		ahead []time.Duration // of peers
+		want  time.Duration   // of this node
+		bad   bool
+	}{
+		"nobody was asked":             {nil, 0, false},
+		"two cannot say whose":         {[]time.Duration{time.Hour, time.Hour}, -time.Hour, false},
+		"three agree":                  {[]time.Duration{time.Hour, time.Hour, time.Hour}, -time.Hour, true},
+		"this node is ahead":           {[]time.Duration{-2 * time.Hour, -2 * time.Hour, -2 * time.Hour}, 2 * time.Hour, true},
+		"one liar of three":            {[]time.Duration{1e6 * time.Hour, time.Second, -time.Second}, -time.Second, false},
+		"two liars of five":            {[]time.Duration{time.Hour, 0, time.Second, time.Hour, -time.Second}, -time.Second, false},
+		"half of the peers":            {[]time.Duration{0, 0, time.Hour, time.Hour}, 0, false},
+		"too little to refuse records": {[]time.Duration{time.Minute, time.Minute, time.Minute}, -time.Minute, false},
+	} {
+		var all clocks
+		for i, ahead := range c.ahead {
+			all.vote(did.DID(fmt.Sprint(i)), ahead, now)
+		}
+		if s := all.skew(now); s.Ahead != c.want || s.Peers != len(c.ahead) || s.IsOurs(5*time.Minute) != c.bad {
+			t.Errorf("%s: got %+v", name, s)
+		}
+		if s := all.skew(now.Add(clockVoteLifetime + 1)); s.Peers != 0 {
+			t.Errorf("%s: %d votes never end", name, s.Peers)
+		}
+	}
+	var all clocks
+	for i := range 1000 {
+		all.vote("one", time.Hour, now) // it has one vote, however often it is asked
+		all.vote(did.DID(fmt.Sprint(i)), 0, now)
+	}
+	if s := all.skew(now); s.Peers > maxClockVotes || s.Ahead != 0 {
+		t.Errorf("got %+v", s)
 	}
 }

@@ -69,8 +69,6 @@ type Options struct {
 	// Admits says with whom sessions are held, and whose records are taken; an error means no. It must not block. Nil admits
 	// everyone.
 	Admits func(did.DID) error
-	// Clock is told how far the clock of a peer that was asked is ahead of this node's. It must not block. Nil asks nobody.
-	Clock func(id did.DID, ahead time.Duration)
 	// Now is this node's clock. Nil is time.Now.
 	Now func() time.Time
 	// Log may be nil.
@@ -92,6 +90,7 @@ type Reconciler struct {
 	peers  peers
 	recent recent
 	counts counts
+	clocks clocks
 }
 
 // Stats counts since [New].
@@ -208,8 +207,8 @@ func (r *Reconciler) Sync(ctx context.Context, p peer.ID) (Report, error) {
 	report.Peer, _ = did.FromPeer([]byte(p))
 	report.Took = time.Since(start)
 	r.account(p, report)
-	if report.Timed && r.o.Clock != nil {
-		r.o.Clock(report.Peer, report.Clock)
+	if report.Timed {
+		r.clocks.vote(report.Peer, report.Clock, time.Now())
 	}
 	if err != nil {
 		r.counts.failed.Add(1)

@@ -1,0 +1,102 @@
+package reconcile
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
+)
+
+const (
+	maxClockVotes     = 64               // peers whose clocks are remembered
+	minClockVotes     = 3                // peers that can show that this node's clock is wrong
+	clockVoteLifetime = 10 * time.Minute // after the last session with the peer
+)
+
+// clocks compares the clock of this node with those of the peers of its sessions.
+//
+// Each peer has one vote. Only peers that this node chose at random among its neighbors have one, so that a peer gains no weight by many
+// sessions. Still an owner of more keys around a node than honest peers decides the median. Therefore a skew only leads to warnings: no
+// clock is set, and no record is accepted or refused for it.
+type clocks struct {
+	mu    sync.Mutex
+	votes map[did.DID]clockVote // at most maxClockVotes; owned by mu
+}
+
+type clockVote struct {
+	ahead time.Duration // of the peer's clock before ours
+	at    time.Time
+}
+
+// vote records the clock of a peer.
+func (c *clocks) vote(id did.DID, ahead time.Duration, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.votes == nil {
+		c.votes = map[did.DID]clockVote{}
+	}
+	for other, v := range c.votes {
+		if now.Sub(v.at) > clockVoteLifetime {
+			delete(c.votes, other)
+		}
+	}
+	for other := range c.votes {
+		if len(c.votes) < maxClockVotes {
+			break
+		}
+		delete(c.votes, other)
+	}
+	c.votes[id] = clockVote{ahead, now}
+}
+
+// skew returns the skew by the votes that have not expired.
+func (c *clocks) skew(now time.Time) Skew {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []time.Duration
+	for _, v := range c.votes {
+		if now.Sub(v.at) <= clockVoteLifetime {
+			all = append(all, -v.ahead)
+		}
+	}
+	if len(all) == 0 {
+		return Skew{}
+	}
+	slices.Sort(all)
+	// Of two in the middle the smaller one: half of the peers prove nothing.
+	low, high := all[(len(all)-1)/2], all[len(all)/2]
+	if high.Abs() < low.Abs() {
+		low = high
+	}
+	return Skew{low, len(all)}
+}
+
+// A Skew is the difference between the clock of this node and those of its peers.
+type Skew struct {
+	Ahead time.Duration // of this node's clock before the median of the peers'; negative: it is behind
+	Peers int           // that were compared
+}
+
+// Skew returns the skew by the sessions of the last ten minutes that this node began.
+func (r *Reconciler) Skew() Skew { return r.clocks.skew(time.Now()) }
+
+// IsOurs reports whether enough peers agree that this node's clock is the wrong one, by more than a tolerance.
+func (s Skew) IsOurs(tolerance time.Duration) bool {
+	return s.Peers >= minClockVotes && s.Ahead.Abs() > tolerance
+}
+
+// IsUndecided reports whether a clock is wrong by more than a tolerance, and too few peers show whose.
+func (s Skew) IsUndecided(tolerance time.Duration) bool {
+	return s.Peers < minClockVotes && s.Ahead.Abs() > tolerance
+}
+
+// String returns the skew with its sign: "+10m0s (ahead)".
+func (s Skew) String() string {
+	d := s.Ahead.Round(time.Second)
+	if d < 0 {
+		return fmt.Sprintf("%v (behind)", d)
+	}
+	return fmt.Sprintf("+%v (ahead)", d)
+}
