@@ -1,5 +1,5 @@
-// Package agent is what the author of an agent in Go imports: [Serve] offers actions, properties and events to the mesh through
-// the node of this machine, and [Call] asks other agents.
+// Package agent is the Go SDK: [Serve] exposes actions, properties and events through the local node, and [Call] invokes actions of
+// other agents.
 //
 //	err := agent.Serve(ctx, agent.Agent{Name: "weather"},
 //		agent.Action("getWeather", func(ctx context.Context, in Question) (string, error) { … }))

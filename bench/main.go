@@ -1,6 +1,6 @@
-// Command bench measures lmosd beside what people compare it with, in one run on one machine. The systems take turns, so
-// that a change in the machine's speed meets all of them; the median of the rounds is printed. The other ends are processes
-// of their own.
+// Command bench measures lmosd and comparable systems in alternating rounds on one machine and prints the tables of
+// docs/benchmarks.md. The systems take turns, so that a change in the machine's speed meets all of them; the median of the rounds is
+// printed. The other ends are processes of their own.
 //
 //	cd bench && go run .            # the tables of docs/benchmarks.md
 //	cd bench && go run . -rounds 9 -for 2s

@@ -1,4 +1,4 @@
-// Package configs reads the configuration of a node: one strict YAML file, the environment and flags, over a profile.
+// Package configs loads the configuration of a node from defaults, profile, YAML file, environment and flags, in rising precedence.
 //
 // Every key is a field of [Config], and the comment of the field is its documentation: `lmosd config describe` and the
 // help of `lmosd run` print it. A later layer wins over an earlier one: default, profile, file, conf.d/*.yaml,

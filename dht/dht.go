@@ -1,5 +1,5 @@
-// Package dht keeps signed records where any node of the mesh finds them: it publishes, gets, provides and finds them over
-// a Kademlia DHT, and asks other nodes directly for the records they host.
+// Package dht publishes, resolves and provides signed records in a Kademlia DHT, and fetches records directly from the nodes that
+// host them.
 //
 // The DHT is go-libp2p-kad-dht with a prefix of its own, /lmos/<network>, so that it never merges with another network.
 // Three things travel: records under the hash of owner and thing ([DHT.Publish], [DHT.Get]); provider records that say which

@@ -1,6 +1,5 @@
-// Package expose makes an agent of what is there already: a command, an OpenAPI document, a web server that describes itself, a
-// Thing Description (ux §5.1). What it makes is offered by others: by `lmosd expose`, which attaches to a node, and by a node that
-// runs the agents of its configuration.
+// Package expose turns a command, an OpenAPI document, a self-describing web server or a Thing Description into an agent. What it
+// makes is offered by others: by `lmosd expose`, which attaches to a node, and by a node that runs the agents of its configuration.
 package expose
 
 import (

@@ -1,4 +1,4 @@
-// Package interact is the one interaction model of lmosd: messages, things that answer them, and the errors they give.
+// Package interact defines the interaction model: messages, Things that handle them, middleware and errors.
 //
 // Everything that can be talked to is a [Thing]: an agent in this process, an agent on another node, a server behind a
 // bridge. A relay is a Thing that asks another Thing; so are a policy, a limit and a trace (see [Chain]). The package knows

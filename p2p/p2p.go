@@ -1,5 +1,5 @@
-// Package p2p makes the libp2p host of a node: who may connect and over which addresses, how much one peer may take of each
-// protocol, in which order ways to a peer are tried, and what peers learn of where the host is. The protocols are others' business.
+// Package p2p creates the libp2p host of a node: transports, connection gating, resource limits and advertised addresses. The
+// protocols are others' business.
 package p2p
 
 import (

@@ -1,5 +1,4 @@
-// Package policy decides who may ask, and how much: rules become wraps around a thing (interact.Wrap), so that every message
-// passes the same gate, whatever carried it.
+// Package policy authorizes and rate-limits callers: it turns rules into [interact.Middleware].
 //
 // [Policy.Gate] looks at the principal that the binding proved (interact.Message.From); [Policy.Limit] counts what callers ask, and
 // [Policy.LimitThing] what one agent is asked. A message without a principal is refused: who asks is never guessed. Consumers of

@@ -1,5 +1,4 @@
-// Package pubsub tells the mesh what changed and hears what others tell: signed records of descriptions, tombstones
-// included, on sixteen capability topics.
+// Package pubsub publishes and receives signed records over gossipsub, on 16 capability topics.
 //
 // A record goes to the shard of each of its capabilities, "/lmos/<network>/adv/00" to "…/0f". The gossip below is
 // gossipsub with a protocol id of its own. Messages carry no signature of the sender, because a record is signed by its

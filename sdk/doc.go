@@ -1,3 +1,2 @@
-// Package sdk tests the libraries for authors of agents: python/lmosd.py and js/lmosd.mjs, single files without dependencies, and
-// the page about them, docs/sdk.md. It holds no code of the node's.
+// Package sdk tests the Python and JavaScript SDKs and the code of docs/sdk.md. It holds no code of the node's.
 package sdk

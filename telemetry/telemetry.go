@@ -1,4 +1,4 @@
-// Package telemetry sends spans of interactions to an OpenTelemetry collector.
+// Package telemetry exports spans of interactions to an OpenTelemetry collector.
 //
 // A [Tracer] is what [interact.Spans] wants: at each stage of an interaction it begins a span, makes it the parent of what comes
 // next, and ends it with the outcome. The spans of one interaction on several nodes are one trace, because the W3C trace context

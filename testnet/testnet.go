@@ -1,4 +1,4 @@
-// Package testnet builds meshes of lmosd nodes: for tests, for demonstrations, and to try things on a laptop.
+// Package testnet starts meshes of nodes for tests and demonstrations: simulated, in one process, or as processes.
 //
 // There are three tiers behind one type. [Simulated] nodes live in a simulated network without sockets, made for
 // testing/synctest: time jumps, twenty nodes cost seconds. [InProcess] nodes are real hosts on loopback in this process.

@@ -1,4 +1,4 @@
-// Command lmosd is a node of the mesh, and the way to talk to one.
+// Command lmosd runs a node of the mesh and is its command-line client.
 //
 // `lmosd run` is the node; every other command asks a running one over its HTTP API and prints what it said. See
 // `lmosd help` for the commands and `lmosd help exit-codes` for what a script can rely on.

@@ -1,4 +1,4 @@
-// Command weather is an agent that knows nothing of lmosd: a plain HTTP server with a W3C Thing Description of its own.
+// Command weather runs the weather agent, a plain HTTP server that does not use lmosd.
 //
 //	go run ./examples/weather -td weather.td.json
 //	lmosd publish weather.td.json

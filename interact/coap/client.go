@@ -1,5 +1,5 @@
-// Package coap is the CoAP binding of the Web of Things, both sides. [Client.Thing] asks an agent that is any CoAP server: it
-// follows the forms of the agent's Thing Description. [Server] offers the things of the mesh to local CoAP consumers.
+// Package coap implements the WoT CoAP binding, client and server. [Client.Thing] asks an agent that is any CoAP server: it follows
+// the forms of the agent's Thing Description. [Server] offers the things of the mesh to local CoAP consumers.
 //
 // # To agents
 //

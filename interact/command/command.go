@@ -1,5 +1,4 @@
-// Package command makes an agent of a command line: a Thing whose actions run a process per call, whatever language it is
-// written in (ux §5.1, the contract of "exec:").
+// Package command exposes a command line as a Thing whose actions start one process per call.
 //
 //	stdin        the input as JSON; an input that is one JSON string comes as bare text; a request stream as it arrives
 //	stdout       the output: JSON if it is one JSON value, else text, of which one line end at the end is dropped

@@ -1,5 +1,5 @@
-// Package credentials holds the secrets that agents ask of this node: one file, read again when it changes, and beside it what
-// authorization servers have granted to this node. Every binding that asks agents takes its secrets from here.
+// Package credentials stores the secrets and OAuth tokens that a node presents to agents. Every binding that asks agents takes its
+// secrets from here.
 package credentials
 
 import (

@@ -1,4 +1,4 @@
-// Package hub shares one observation of a thing among many consumers, and sends again what a consumer missed.
+// Package hub shares one observation among many subscribers and replays the events that a subscriber missed.
 //
 // A [Hub] stands around things, at their host. The first consumer that observes a property or subscribes to an event begins
 // one observation of the agent; those that ask for the same join it. What the agent says goes into a ring (topic.go), which

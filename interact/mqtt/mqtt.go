@@ -1,6 +1,6 @@
-// Package mqtt is the MQTT binding of the Web of Things, both sides. [Client.Thing] asks agents and tools behind an MQTT broker:
-// it follows the forms of their Thing Descriptions. [Broker] is a small broker of its own that offers the things of the mesh to
-// MQTT clients.
+// Package mqtt implements the WoT MQTT binding: a client of brokers, and an embedded broker. [Client.Thing] asks agents and tools
+// behind an MQTT broker: it follows the forms of their Thing Descriptions. [Broker] is a small broker of its own that offers the
+// things of the mesh to MQTT clients.
 //
 // # Two styles of forms
 //

@@ -1,6 +1,5 @@
-// Package oauth asks authorization servers for tokens, as a client that is known to them: by a secret, by a key with which it
-// signs who it is, or by its id alone. Every binding and bridge that needs tokens gets them here; what is granted for which
-// scopes, and when it is asked for again, is theirs to know.
+// Package oauth is an OAuth 2.0 client: token requests, client authentication and token revocation. Every binding and bridge that
+// needs tokens gets them here; what is granted for which scopes, and when it is asked for again, is theirs to know.
 //
 // Sources: RFC 6749; RFC 7523 with draft-ietf-oauth-rfc7523bis-11, whose audience is the issuer; RFC 7009; RFC 8414.
 package oauth

@@ -1,6 +1,6 @@
-// Package rest asks agents over HTTP, by the HTTP binding of the Web of Things. [Client.Thing] asks an agent that is any HTTP
-// server: it follows the forms of the agent's Thing Description. Package serve is the other side, which offers the things of the
-// mesh to HTTP consumers, in the same words: errors are problems (problem.go), and variables of an address members of the input.
+// Package rest implements the client side of the WoT HTTP binding. [Client.Thing] asks an agent that is any HTTP server: it follows
+// the forms of the agent's Thing Description. Package serve is the other side, which offers the things of the mesh to HTTP
+// consumers, in the same words: errors are problems (problem.go), and variables of an address members of the input.
 //
 // A request to an agent goes through the same steps each time, one file each: the message is taken apart (request.go), a form
 // is chosen, filled and given its credentials (form.go, interact/form), and the answer is read within a limit and judged (answer.go). An action that the agent runs in the background

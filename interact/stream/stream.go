@@ -1,4 +1,4 @@
-// Package stream carries interactions from node to node over libp2p streams.
+// Package stream carries interactions between nodes over libp2p streams.
 //
 // # The shape
 //

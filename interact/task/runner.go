@@ -1,4 +1,4 @@
-// Package task runs long actions so that they outlive their consumers.
+// Package task runs long-running actions as tasks that continue when their consumer disconnects.
 //
 // A [Runner] stands around the agents of a node. An action that is asked for with Detach or with a Key, or that the agent's
 // description calls asynchronous, becomes a task (run.go): it has an id that cannot be guessed, runs in a goroutine of the

@@ -1,6 +1,6 @@
-// Package ws carries interactions over WebSockets: the LMOS subprotocol ("lmosprotocol") and the W3C Web Thing Protocol
-// ("webthingprotocol"), both sides. [Server] offers the things of the mesh to consumers, [Client] asks agents that are
-// WebSocket servers, and [Attach] is an agent that dials its node and is asked over the connection it opened.
+// Package ws implements the WebSocket bindings, client and server: the LMOS subprotocol and the W3C Web Thing Protocol. [Server]
+// offers the things of the mesh to consumers, [Client] asks agents that are WebSocket servers, and [Attach] is an agent that dials
+// its node and is asked over the connection it opened.
 //
 // One codec (interact/ws/frame) reads three dialects, frame by frame, and answers each in its own spelling: what the LMOS
 // documents say (doc), what the Kotlin SDK speaks (kotlin), and the Web Thing Protocol (wtp). A connection is symmetric

@@ -1,5 +1,4 @@
-// Package cbor encodes and decodes the one form of CBOR that travels between nodes: core deterministic (RFC 8949
-// §4.2.1), without tags, indefinite lengths, and floats that are no number. It knows nothing of what the bytes mean.
+// Package cbor encodes and decodes deterministic CBOR (RFC 8949 §4.2.1). It knows nothing of what the bytes mean.
 package cbor
 
 import (

@@ -1,5 +1,4 @@
-// Package jcs reads JSON strictly and writes it canonically: what is signed or hashed is decoded once, and its
-// canonical bytes are made from the decoded value, never from the bytes that came in.
+// Package jcs decodes JSON strictly and encodes it in canonical form (RFC 8785).
 //
 // The decoder refuses everything that two honest readers could understand differently: duplicate names, bad UTF-8, lone
 // surrogates, numbers that a binary64 cannot hold. The writer follows RFC 8785 (JSON Canonicalization Scheme). Sources:

@@ -1,5 +1,5 @@
-// Package jsontext finds values in the text of JSON objects, and puts others in their place, so that what a relay passes on
-// stays byte for byte what somebody wrote. Texts are valid JSON: whoever has one from elsewhere looks at that first.
+// Package jsonedit finds and replaces values in JSON text and leaves all other bytes unchanged. Texts are valid JSON: whoever has
+// one from elsewhere looks at that first.
 //
 // Sources: RFC 8259.
 package jsonedit

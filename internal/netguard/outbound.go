@@ -1,4 +1,4 @@
-// Package outbound keeps connections that strangers ask for away from where they have no business.
+// Package netguard blocks outbound connections to disallowed address ranges, to prevent server-side request forgery.
 //
 // A description from the mesh has addresses that its author chose, and so has a card or a document that is fetched. Who
 // follows them from inside a network must not become a way into it: to the router's pages, to a database on loopback, to the

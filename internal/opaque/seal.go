@@ -1,6 +1,6 @@
-// Package seal makes the words that lmosd gives to its clients and wants back: request states, cursors, ids of tasks. A word says
-// what it stands for to the process that made it, and nothing to anybody else. It is good for one caller, one purpose and one request,
-// and for a while; what was changed or made up is refused.
+// Package opaque issues and opens opaque tokens: encrypted, expiring, and bound to a caller and a purpose. A word says what it
+// stands for to the process that made it, and nothing to anybody else. It is good for one caller, one purpose and one request, and
+// for a while; what was changed or made up is refused.
 //
 // Words are sealed with AES-256-GCM (NIST SP 800-38D) under a key that is made with the process and never written: a word ends with
 // it, as does what waits for it. Nonces are random, which is safe for 2^32 words of one key (§8.3). That a word is used once is for

@@ -1,5 +1,5 @@
-// Package openai asks endpoints that speak the HTTP API of OpenAI for embeddings and for chat completions. Hosted services
-// speak it, and so do programs for one's own machine (Ollama, llama.cpp, vLLM). The operator chooses the address.
+// Package openai is a client of OpenAI-compatible APIs: embeddings and chat completions. Hosted services speak it, and so do
+// programs for one's own machine (Ollama, llama.cpp, vLLM). The operator chooses the address.
 package openai
 
 import (

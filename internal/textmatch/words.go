@@ -1,4 +1,4 @@
-// Package words takes text apart for searching, and tells which words people mean by the ones that they typed.
+// Package textmatch splits text into words and matches words with tolerance for plurals, prefixes and typos.
 package textmatch
 
 import (

@@ -1,5 +1,4 @@
-// Package reconcile makes what two nodes know the same: it compares sets of (key, seq) and exchanges the records in which they
-// differ, over the protocol /lmos/<network>/sync/1.
+// Package reconcile synchronizes the records of two nodes by range-based set reconciliation.
 //
 // Gossip has no history and drops what queues cannot hold; reconciliation with random neighbours, at join and every minute, fills
 // the gaps, so that a late joiner is complete within seconds. The cost follows the difference: equal sets are one short question

@@ -1,4 +1,4 @@
-// Package simnet is a network in memory: hosts whose messages take time, and nothing else.
+// Package simnet is an in-memory libp2p network with simulated latency.
 //
 // It is made for meshes of hundreds of whole nodes in a testing/synctest bubble. A link delays and loses nothing; how much it
 // carries at once is bounded by the windows of streams only. A stream that is silent has no goroutine, no timer and no buffer

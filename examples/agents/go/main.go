@@ -1,4 +1,4 @@
-// Command go is four agents in Go, two programs that ask the first, and one that sends to the last.
+// Command go shows the Go SDK: four agents, two callers, and a client that streams its input.
 //
 //	go run ./examples/agents/go forecast
 //	go run ./examples/agents/go ask

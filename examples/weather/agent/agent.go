@@ -1,5 +1,5 @@
-// Package agent is a weather agent that knows nothing of the mesh: a plain HTTP server with a W3C Thing Description. It is
-// made for examples and tests: its weather comes from a table, so that the same question has the same answer.
+// Package agent is a plain HTTP server with a W3C Thing Description; it does not use lmosd. It is made for examples and tests: its
+// weather comes from a table, so that the same question has the same answer.
 package agent
 
 import (

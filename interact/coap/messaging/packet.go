@@ -1,5 +1,5 @@
-// Package wire is CoAP itself, as far as the binding needs it: messages, the layer that repeats and acknowledges them,
-// connections to servers, and what a server keeps of its clients. It knows nothing of things.
+// Package messaging implements the CoAP messaging layer (RFC 7252 §4): codec, retransmission, deduplication, block-wise transfer and
+// connections. It knows nothing of things.
 //
 // A client takes a connection from a [Pool] and asks over a [Call]. A server reads a [Socket], tells copies of requests by
 // [Replays], counts its callers with a [Gate], sends what must arrive through a [Layer], and keeps bodies that travel in blocks

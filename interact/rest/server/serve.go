@@ -1,5 +1,5 @@
-// Package serve offers the things of a mesh to consumers that speak HTTP: the consumers' side of what package rest asks of agents.
-// [Server] says which paths there are.
+// Package server implements the server side of the WoT HTTP binding: it serves Things to HTTP consumers. [Server] says which paths
+// there are.
 //
 // A request becomes a message (request.go) and is held against the description; then the mesh is asked. The answer is one value
 // (property.go, reply.go), the state or the output of an action (action.go), or what happens from now on (watch.go): as

@@ -1,5 +1,4 @@
-// Package frame is the codec of the WebSocket binding: what a frame of text means as an [interact.Message], in three dialects
-// (dialect.go), and what a binary frame is, which is an extension of lmosd's (packet.go). It knows no connection.
+// Package frame encodes and decodes WebSocket text frames in three dialects, and the binary frames of lmosd. It knows no connection.
 //
 // A frame is read whatever its dialect ([Decode]), and a connection learns from what it reads how to answer ([Tongue]). What
 // answers is made by [Frame.Reply] and its kin, what asks by [Request]; both are written in the style of the peer

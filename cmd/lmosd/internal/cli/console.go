@@ -1,5 +1,4 @@
-// Package console is what all commands share: one execution of a command line with its environment, streams and flags, the forms in
-// which it prints what it found out, and how it ends.
+// Package cli provides what all commands share: environment, streams, global flags, output formats and error output.
 package cli
 
 import (

@@ -1,5 +1,4 @@
-// Package settings is the configuration as the command line has it: every key is a flag of `lmosd run`, and `lmosd config` shows what
-// holds.
+// Package configcmd implements lmosd config and maps every configuration key to a flag of lmosd run.
 package configcmd
 
 import (

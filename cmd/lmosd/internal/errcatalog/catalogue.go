@@ -1,4 +1,4 @@
-// Package catalogue is `lmosd errors`: what the codes of errors mean, and what helps.
+// Package errcatalog implements lmosd errors: it lists and explains error codes.
 package errcatalog
 
 import (

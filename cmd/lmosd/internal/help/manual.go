@@ -1,4 +1,4 @@
-// Package manual is the help: the pages of commands and of topics (help/*.txt), and the whole tree of commands for programs.
+// Package help renders the help of commands and topics, and the command tree as JSON.
 package help
 
 import (

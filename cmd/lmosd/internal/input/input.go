@@ -1,4 +1,4 @@
-// Package input makes JSON of what is typed behind a command: words, by the schema of the agent, or the content of a file.
+// Package input converts command-line arguments (k=v, k:=JSON, @file, -) to the JSON input of an action.
 package input
 
 import (

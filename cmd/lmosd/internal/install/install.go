@@ -1,4 +1,4 @@
-// Package install is `lmosd install`: it writes lmosd mcp into the configuration of an MCP client, and takes it out again.
+// Package install implements lmosd install: it adds lmosd mcp to the configuration of an MCP client, or removes it.
 package install
 
 import (

@@ -1,5 +1,5 @@
-// Package playground runs meshes on this machine to look at: `lmosd demo` and `lmosd testnet`, with an agent to call. Their nodes and
-// agents are processes of this program.
+// Package localnet implements lmosd demo and lmosd testnet, which run meshes of local processes. Their nodes and agents are
+// processes of this program.
 package localnet
 
 import (

@@ -1,5 +1,4 @@
-// Package clients knows the configuration files of programs that use MCP servers: where they are, and how a server is written into them
-// and out again, without touching anything else that stands there.
+// Package mcpclients edits the configuration files of MCP clients and changes only the entry for lmosd.
 package mcpclients
 
 import (

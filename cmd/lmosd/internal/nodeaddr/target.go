@@ -1,4 +1,4 @@
-// Package target finds the node that a command asks, and says what is known about one that does not answer.
+// Package nodeaddr selects the node that a command connects to and explains why a connection failed.
 package nodeaddr
 
 import (

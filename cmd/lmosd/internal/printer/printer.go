@@ -1,4 +1,4 @@
-// Package printer prints what agents answer: for people on a terminal, and as it is for whoever reads a pipe.
+// Package printer prints values that agents return: formatted on a terminal, unchanged in a pipe.
 package printer
 
 import (

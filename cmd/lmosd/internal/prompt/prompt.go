@@ -1,5 +1,4 @@
-// Package prompt asks a person at a terminal what a run of an action wants to know, and reads answers that are given on a command
-// line.
+// Package prompt collects the input that a running action requires, from a terminal or from arguments.
 //
 // What is asked comes from strangers: it is shown as text that cannot command the terminal, and no address is opened by itself.
 package prompt

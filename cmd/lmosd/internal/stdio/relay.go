@@ -1,5 +1,5 @@
-// Package relay is `lmosd mcp`: an MCP server on standard input and output, for which the node answers that runs on this machine.
-// Clients start it once and never again, so it outlives the node: it serves before there is one, and goes on with the next.
+// Package stdio implements lmosd mcp: it forwards MCP messages between standard input and output and the local node. Clients start
+// it once and never again, so it outlives the node: it serves before there is one, and goes on with the next.
 //
 // Sources: MCP 2026-07-28, "stdio", "Subscriptions"; MCP 2025-11-25, "Lifecycle", "Resources", "Logging".
 package stdio

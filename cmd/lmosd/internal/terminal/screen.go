@@ -1,5 +1,5 @@
-// Package terminal writes for people: colours, tables that fit, words for numbers and times, a log. Into a pipe the same things go in
-// full, without colours, for programs. Nothing that strangers wrote commands the terminal. It knows nothing of lmosd.
+// Package terminal formats colors, tables, durations, sizes and log lines for terminals. Into a pipe the same things go in full,
+// without colours, for programs. Nothing that strangers wrote commands the terminal. It knows nothing of lmosd.
 package terminal
 
 import (

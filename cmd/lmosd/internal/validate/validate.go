@@ -1,4 +1,4 @@
-// Package check is `lmosd validate`: what is wrong with a Thing Description, and what keeps a valid one from being called.
+// Package validate implements lmosd validate: it reports invalid Thing Descriptions and features that lmosd does not support.
 package validate
 
 import (
