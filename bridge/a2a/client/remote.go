@@ -22,6 +22,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/bridge/a2a/v03"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/sse"
 )
 
 // A Remote is a remote agent at one of its interfaces. It is a [protocol.Agent], and safe for concurrent use.
@@ -93,7 +94,7 @@ type call struct {
 	verb, url string
 	body      []byte
 	answer    func(status int, body []byte) (json.RawMessage, error)
-	event     func(protocol.Event) (json.RawMessage, error)
+	event     func(sse.Event) (json.RawMessage, error)
 }
 
 func (r *Remote) call(op *protocol.Operation) (*call, *protocol.Error) {
@@ -123,7 +124,7 @@ func (r *Remote) call(op *protocol.Operation) (*call, *protocol.Error) {
 		}
 		return translate(raw)
 	}
-	c.event = func(e protocol.Event) (json.RawMessage, error) { return c.answer(http.StatusOK, e.Data) }
+	c.event = func(e sse.Event) (json.RawMessage, error) { return c.answer(http.StatusOK, e.Data) }
 	return c, nil
 }
 
@@ -151,7 +152,7 @@ func (c *call) overREST() *protocol.Error {
 		}
 		return body, nil
 	}
-	c.event = func(e protocol.Event) (json.RawMessage, error) {
+	c.event = func(e sse.Event) (json.RawMessage, error) {
 		var failed struct {
 			Code  int
 			Error json.RawMessage
@@ -190,7 +191,7 @@ func (c *call) overOldREST() {
 		return v03.NewRESTResult(c.op.Method, raw)
 	}
 	c.answer = func(status int, body []byte) (json.RawMessage, error) { return translate(answer(status, body)) }
-	c.event = func(e protocol.Event) (json.RawMessage, error) { return translate(event(e)) }
+	c.event = func(e sse.Event) (json.RawMessage, error) { return translate(event(e)) }
 }
 
 func (c *call) request(ctx context.Context) (*http.Request, error) {

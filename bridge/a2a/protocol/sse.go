@@ -1,75 +1,35 @@
 package protocol
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+
+	"github.com/lmosd/lmosd/internal/sse"
 )
 
-// EventStream is the media type of Server-Sent Events.
-const EventStream = "text/event-stream"
+// EventStream is the media type of server-sent events.
+const EventStream = sse.MediaType
 
-// An Event is an event of a stream (HTML, "Server-sent events").
-type Event struct {
-	Name string // the "event" field; empty means message
-	Data []byte
-}
-
-// Events decodes a stream: it ignores comments, ids and retry times, and joins the data lines of an event. An event of more than
+// Events decodes a stream. The last event is complete without the empty line after it, which some servers omit. An event of more than
 // [MaxMessage] bytes ends the sequence with an error.
-func Events(r io.Reader) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
-		in, e, any := bufio.NewReader(r), Event{}, false
+func Events(r io.Reader) iter.Seq2[sse.Event, error] {
+	return func(yield func(sse.Event, error) bool) {
+		in := sse.NewReader(r, MaxMessage+64) // of a line with the name of its field
+		in.Partial = true
 		for {
-			line, err := readLine(in, MaxMessage-len(e.Data))
-			if err != nil {
-				if err != io.EOF {
-					yield(Event{}, err)
-				} else if any { // some servers omit the last empty line
-					yield(e, nil)
-				}
+			e, err := in.Next()
+			if err == io.EOF {
 				return
 			}
-			name, value, _ := bytes.Cut(line, []byte(":"))
-			value = bytes.TrimPrefix(value, []byte(" "))
-			switch {
-			case len(line) == 0:
-				if any && !yield(e, nil) {
-					return
-				}
-				e, any = Event{}, false
-			case string(name) == "event":
-				e.Name = string(value)
-			case string(name) == "data":
-				if any {
-					e.Data = append(e.Data, '\n')
-				}
-				e.Data, any = append(e.Data, value...), true
+			if errors.Is(err, sse.ErrTooLarge) || len(e.Data) > MaxMessage {
+				e, err = sse.Event{}, Errorf(InvalidAgentResponse, "an event of the agent exceeds %d bytes", MaxMessage)
 			}
-		}
-	}
-}
-
-// readLine returns a line without its terminator, of at most room bytes.
-func readLine(in *bufio.Reader, room int) ([]byte, error) {
-	var line []byte
-	for {
-		piece, err := in.ReadSlice('\n')
-		if len(line)+len(piece) > room+2 {
-			return nil, Errorf(InvalidAgentResponse, "an event of the agent exceeds %d bytes", MaxMessage)
-		}
-		line = append(line, piece...)
-		switch {
-		case err == nil:
-			return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
-		case errors.Is(err, bufio.ErrBufferFull):
-		case err == io.EOF && len(line) > 0:
-			return line, nil
-		default:
-			return nil, err
+			if !yield(e, err) || err != nil {
+				return
+			}
 		}
 	}
 }
