@@ -16,9 +16,9 @@ var ErrDeclined = errors.New("who called it gave no answer")
 // maxTries is how often one is asked whose answer does not fit.
 const maxTries = 8
 
-// Asks says that an action may ask its caller ([Ask]) before it goes on. `lmosd call` then waits for the answer; others find it
+// RequiresInput declares that an action may require input from its caller ([Ask]) before it goes on. `lmosd call` then waits for the answer; others find it
 // out.
-func Asks() Option { return func(about map[string]any) { about["lmos:asks"] = true } }
+func RequiresInput() Option { return func(about map[string]any) { about["lmosd:requiresInput"] = true } }
 
 type askerKey struct{}
 

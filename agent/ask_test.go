@@ -43,7 +43,7 @@ func TestAsk(t *testing.T) {
 		Days int    `json:"days,omitempty"`
 	}
 	ask := func(ctx context.Context, _ None) (town, error) { return Ask[town](ctx, "Where?") }
-	raw, thing, err := New(Agent{Name: "a"}, Action("ask", ask, Asks()), Action("twice", func(ctx context.Context, _ None) (string, error) {
+	raw, thing, err := New(Agent{Name: "a"}, Action("ask", ask, RequiresInput()), Action("twice", func(ctx context.Context, _ None) (string, error) {
 		first, err := ask(ctx, None{})
 		if err != nil {
 			return "", err
@@ -54,7 +54,7 @@ func TestAsk(t *testing.T) {
 		answers, err := AskFor(ctx, interact.Inputs{"u": {Kind: interact.InputURL, URL: "https://a.example"}})
 		return answers["u"].Action, err
 	}))
-	if err != nil || !strings.Contains(string(raw), `"lmos:asks":true`) {
+	if err != nil || !strings.Contains(string(raw), `"lmosd:requiresInput":true`) {
 		t.Fatalf("got %s, %v", raw, err)
 	}
 	accept := func(content string) string { return `{"answer":{"action":"accept","content":` + content + `}}` }

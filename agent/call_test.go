@@ -28,7 +28,7 @@ func TestOutcome(t *testing.T) {
 			"", interact.Overloaded},
 		"a failure, no words": {event("a", `{"status":"failed"}`), "", interact.Internal},
 		"cancelled":           {event("a", `{"status":"cancelled"}`), "", interact.Cancelled},
-		"a problem after parts": {running(`1`) + event("lmos:problem", `{"code":"LMOS-1503","title":"Agent unreachable"}`),
+		"a problem after parts": {running(`1`) + event("lmosd:problem", `{"code":"LMOS-1503","title":"Agent unreachable"}`),
 			"", interact.Unreachable},
 		"broken off": {running(`1`), "", interact.NodeLost},
 		"nothing":    {"", "", interact.NodeLost},
@@ -48,7 +48,7 @@ func TestOutcome(t *testing.T) {
 
 func FuzzOutcome(f *testing.F) {
 	f.Add("event: a\ndata: {\"status\":\"running\",\"output\":\"x\"}\n\nevent: a\ndata: {\"status\":\"completed\"}\n\n")
-	f.Add("event: lmos:problem\ndata: {\"title\":\"x\"}\n\n")
+	f.Add("event: lmosd:problem\ndata: {\"title\":\"x\"}\n\n")
 	f.Add("data: " + strings.Repeat("[", 100))
 	f.Fuzz(func(t *testing.T, stream string) {
 		if _, err := outcome("a", []byte(stream)); err != nil && interact.AsError(err).Code == 0 {

@@ -99,7 +99,7 @@ func TestWatchGoesOn(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		case 2:
-			fmt.Fprint(w, "event: lmos:problem\ndata: {\"code\":\"LMOS-1529\",\"type\":\"x\",\"hint\":\"h\"}\n\n")
+			fmt.Fprint(w, "event: lmosd:problem\ndata: {\"code\":\"LMOS-1529\",\"type\":\"x\",\"hint\":\"h\"}\n\n")
 		}
 	}))
 	defer server.Close()

@@ -179,7 +179,7 @@ func readTask(data []byte, ref, action string) (*Task, error) {
 		Href      string          `json:"href"`
 		Output    json.RawMessage `json:"output"`
 		Error     json.RawMessage `json:"error"`
-		Inputs    interact.Inputs `json:"lmos:inputRequired"`
+		Inputs    interact.Inputs `json:"lmosd:inputRequired"`
 		Requested time.Time       `json:"timeRequested"`
 		Ended     time.Time       `json:"timeEnded"`
 	}

@@ -2,7 +2,7 @@
 // no process alive while it waits to connect again.
 setInterval(() => {}, 1000)
 const source = new EventSource(process.argv[2])
-for (const name of ['thing_created', 'thing_updated', 'thing_deleted', 'lmos:missed']) {
+for (const name of ['thing_created', 'thing_updated', 'thing_deleted', 'lmosd:missed']) {
   source.addEventListener(name, (e) => console.log(JSON.stringify({ name, id: e.lastEventId, data: JSON.parse(e.data) })))
 }
 source.onopen = () => console.log('{"name":"open"}')

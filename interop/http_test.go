@@ -221,7 +221,7 @@ func (h *httpTalk) events(ctx context.Context, m *interact.Message, tell func(*i
 		case "id":
 			id = value
 		case "data":
-			if name == "lmos:problem" {
+			if name == "lmosd:problem" {
 				return fmt.Errorf("%s", value)
 			}
 			r, err := h.event(m, name, id, []byte(value))

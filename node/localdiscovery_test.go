@@ -152,7 +152,7 @@ func TestADiscoveredThing(t *testing.T) {
 		t.Fatalf("found %v", all)
 	}
 	d := all[0]
-	for _, want := range []string{`"lmos:discovered":"` + l.URL + `/lamp"`, `"rel":"describedby"`, `"href":"` + l.URL + `/lamp"`} {
+	for _, want := range []string{`"lmosd:discovered":"` + l.URL + `/lamp"`, `"rel":"describedby"`, `"href":"` + l.URL + `/lamp"`} {
 		if !strings.Contains(string(d.Raw), want) {
 			t.Errorf("the TD has no %s: %s", want, d.Raw)
 		}
@@ -284,7 +284,7 @@ func TestWhatIsIntroducedIsAHint(t *testing.T) {
 		{"node", plain(string(n.DID())), "", 0},
 		{"reference", plain("urn:dev:x@" + n.DID().Multibase()), "", 0},
 		{"offered", plain("urn:dev:own"), "", 0},
-		{"marked", member([]byte(plain("urn:dev:marked")), "lmos:discovered", `"http://elsewhere"`), "urn:dev:marked", 0},
+		{"marked", member([]byte(plain("urn:dev:marked")), "lmosd:discovered", `"http://elsewhere"`), "urn:dev:marked", 0},
 		{"signed", member([]byte(plain("urn:dev:signed")), "proof", `{"type": "DataIntegrityProof"}`), "urn:dev:signed", 0},
 		{"registered", member([]byte(plain("urn:dev:listed")), "registration", `{"ttl": 1}`), "urn:dev:listed", 0},
 		{"linked", member([]byte(plain("urn:dev:linked")), "links", `[{"href": "http://x.example"}]`), "urn:dev:linked", 0},
@@ -304,7 +304,7 @@ func TestWhatIsIntroducedIsAHint(t *testing.T) {
 		explored(t, log, c.name)
 		var of []*td.Description
 		for _, d := range searched(t, n, td.Query{Limit: 100}) {
-			if strings.Contains(string(d.Raw), `"lmos:discovered":"`+l.URL+"/"+c.name+`"`) {
+			if strings.Contains(string(d.Raw), `"lmosd:discovered":"`+l.URL+"/"+c.name+`"`) {
 				of = append(of, d)
 			}
 		}

@@ -16,7 +16,7 @@ func TestWhatIsUnlistedIsToldToNobody(t *testing.T) {
 	o.Index = true
 	a, b := start(t, o), start(t, quiet())
 	connect(t, b, a)
-	hidden := []byte(strings.Replace(string(tool("Hidden", "urn:x:hidden")), "{", `{"lmos:unlisted":true,`, 1))
+	hidden := []byte(strings.Replace(string(tool("Hidden", "urn:x:hidden")), "{", `{"lmosd:unlisted":true,`, 1))
 	until(t, "they are meshed", func() bool { return a.gossip.Peers() == 1 && a.dht.Size() == 1 })
 	p, err := a.Publish(t.Context(), hidden)
 	if err != nil || p.Pending || p.Replicas != 0 || p.GossipPeers != 0 {

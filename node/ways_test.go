@@ -159,7 +159,7 @@ func TestClocksThatDiffer(t *testing.T) {
 		time.Hour: interact.Expired} {
 		raw := tool("Clock", fmt.Sprint("urn:x:", int(ahead.Minutes())))
 		// The host does not announce it, so that the consumer knows the record of the wrong clock only.
-		if _, err := host.Offer(t.Context(), []byte(strings.Replace(string(raw), "{", `{"lmos:unlisted":true,`, 1)), left); err != nil {
+		if _, err := host.Offer(t.Context(), []byte(strings.Replace(string(raw), "{", `{"lmosd:unlisted":true,`, 1)), left); err != nil {
 			t.Fatal(err)
 		}
 		wrong := signed(t, host.key, raw, td.Lease{Now: time.Now().Add(ahead), Lifetime: 24 * time.Hour, Hosts: host.hosts()})

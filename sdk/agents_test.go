@@ -186,7 +186,7 @@ func startGo(t *testing.T, h *host, api, name string) *lamp {
 				room.Name += ", dimly"
 			}
 			return room.Name, err
-		}, agent.Asks()),
+		}, agent.RequiresInput()),
 		agent.Action("hang", wait), agent.Action("sleep", wait),
 		agent.Stream("drip", func(ctx context.Context, _ agent.None) iter.Seq2[string, error] {
 			return func(yield func(string, error) bool) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
@@ -14,7 +15,7 @@ import (
 
 // Complete makes a TD ready to be signed by owner. It adds the contexts that a signed TD has: those of TD 1.0 and 1.1
 // in this order, which every known client reads; that of WoT Discovery, so that a directory need not add it later;
-// that of Data Integrity; and the LMOS prefix, if LMOS terms are used. If the TD has no id, it gets
+// that of Data Integrity; and the prefixes "lmos" and "lmosd", if their terms are used. If the TD has no id, it gets
 // "urn:lmos:<owner>:<slug of the title>". All else stays byte for byte, and a TD that lacks nothing is returned as it
 // is.
 //
@@ -101,15 +102,15 @@ func completeContext(t *Thing, v span) []edit {
 	for _, uri := range middle {
 		edits = append(edits, edit{span{after, after}, sep + quote(uri)})
 	}
-	if last {
-		edits = append(edits, lmosEdit(t.Raw, all, sep))
+	if len(last) > 0 {
+		edits = append(edits, prefixEdit(t.Raw, all, sep, last))
 	}
 	return edits
 }
 
 // contextArray makes an array of a @context that is one string.
-func contextArray(b []byte, v span, front, middle []string, last bool) []edit {
-	if len(front)+len(middle) == 0 && !last {
+func contextArray(b []byte, v span, front, middle []string, last []prefix) []edit {
+	if len(front)+len(middle)+len(last) == 0 {
 		return nil
 	}
 	text := "["
@@ -120,31 +121,34 @@ func contextArray(b []byte, v span, front, middle []string, last bool) []edit {
 	for _, uri := range middle {
 		text += ", " + quote(uri)
 	}
-	if last {
-		text += ", " + lmosMap
+	if len(last) > 0 {
+		text += ", {" + declarations(last) + "}"
 	}
 	return []edit{{v, text + "]"}}
 }
 
-const (
-	lmosMember = `"lmos": "` + ContextLMOS + `"`
-	lmosMap    = "{" + lmosMember + "}"
-)
+func declarations(all []prefix) string {
+	members := make([]string, len(all))
+	for i, p := range all {
+		members[i] = p.member()
+	}
+	return strings.Join(members, ", ")
+}
 
-// lmosEdit puts the LMOS prefix into the first map of @context, or appends a map.
-func lmosEdit(b []byte, all []span, sep string) edit {
+// prefixEdit adds prefixes to the first map of @context, or appends a map.
+func prefixEdit(b []byte, all []span, sep string, missing []prefix) edit {
 	for _, e := range all {
 		if b[e.from] != '{' {
 			continue
 		}
-		text := lmosMember
+		text := declarations(missing)
 		if len(parts(b, e.from)) > 0 {
 			text += ", "
 		}
 		return edit{span{e.from + 1, e.from + 1}, text}
 	}
 	end := all[len(all)-1].to
-	return edit{span{end, end}, sep + lmosMap}
+	return edit{span{end, end}, sep + "{" + declarations(missing) + "}"}
 }
 
 // tdContexts returns how many entries of @context, from the first, are versions of the TD context: at least one.
@@ -157,8 +161,8 @@ func tdContexts(doc map[string]any) int {
 	return max(n, 1)
 }
 
-// missingContexts returns what @context lacks: before its first entry, after its TD contexts, and the LMOS prefix.
-func missingContexts(doc map[string]any) (front, middle []string, lmos bool) {
+// missingContexts returns the entries that @context lacks before its first entry and after its TD contexts, and the missing prefixes.
+func missingContexts(doc map[string]any) (front, middle []string, last []prefix) {
 	list := contexts(doc)
 	has := func(uri string) bool { return slices.Contains(list, any(uri)) }
 	switch {
@@ -172,6 +176,5 @@ func missingContexts(doc map[string]any) (front, middle []string, lmos bool) {
 			middle = append(middle, uri)
 		}
 	}
-	uses, declared := usesLMOS(doc)
-	return front, middle, uses && !declared
+	return front, middle, missingPrefixes(doc)
 }

@@ -206,8 +206,8 @@ func TestCompleteKeepsTheRest(t *testing.T) {
 				rt.Fatalf("%s is missing\n%s", uri, thing.Raw)
 			}
 		}
-		if _, declared := usesLMOS(thing.doc); !declared {
-			rt.Fatalf("the LMOS prefix is missing\n%s", thing.Raw)
+		if missing := missingPrefixes(thing.doc); len(missing) > 0 {
+			rt.Fatalf("%v is missing\n%s", missing, thing.Raw)
 		}
 	})
 }
@@ -222,6 +222,9 @@ func drawTD(t *rapid.T) []byte {
 	members := []string{
 		`"@context":` + contexts, `"title":"T"`, `"security": "n"`, `"securityDefinitions":{"n":{"scheme":"nosec"}}`,
 		`"lmos:capabilities" : [ "a" ]`, `"x\"}":"{[\"@context\""`,
+	}
+	if rapid.Bool().Draw(t, "with a term of lmosd") {
+		members = append(members, `"actions": {"a": {"lmosd:requiresInput": true, "forms": [{"href": "x:"}]}}`)
 	}
 	if rapid.Bool().Draw(t, "with id") {
 		members = append(members, `"id": "urn:x"`)

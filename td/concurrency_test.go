@@ -9,7 +9,7 @@ import (
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]int{"4": 4, "1": 1, "0": 0, "-1": 0, `"4"`: 0, "1e30": 0, "2.5": 2, "null": 0} {
-		draft, err := Draft(fmt.Appendf(nil, `{"title":"x","lmos:concurrency":%s}`, said))
+		draft, err := Draft(fmt.Appendf(nil, `{"title":"x","lmosd:concurrency":%s}`, said))
 		if err != nil {
 			t.Fatal(err)
 		}

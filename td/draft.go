@@ -1,6 +1,7 @@
 package td
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -19,8 +20,12 @@ func Draft(raw []byte) ([]byte, error) {
 	if err := json.Unmarshal(raw, &doc); err != nil || doc == nil {
 		return nil, &ValidationError{NotJSON: true, Issues: []Issue{{Reason: "a description is a JSON object with a title"}}}
 	}
+	used := prefixes[:1]
+	if bytes.Contains(raw, []byte(`"lmosd:`)) {
+		used = prefixes
+	}
 	for name, value := range map[string]string{
-		"@context": `["` + Context10 + `","` + Context11 + `",{"lmos":"` + ContextLMOS + `"}]`, "@type": `"lmos:Agent"`,
+		"@context": `["` + Context10 + `","` + Context11 + `",{` + declarations(used) + `}]`, "@type": `"lmos:Agent"`,
 	} {
 		if doc[name] == nil {
 			doc[name] = json.RawMessage(value)

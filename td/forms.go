@@ -76,7 +76,10 @@ func (h *formRewriter) contexts() []any {
 			all = append(all, c)
 		}
 	}
-	if _, declared := usesLMOS(h.doc); !declared {
+	declared := func(c any) bool {
+		return prefixes[0].isNamespace(text(c)) || prefixes[0].isNamespace(text(object(c)["lmos"]))
+	}
+	if !slices.ContainsFunc(all, declared) {
 		all = append(all, map[string]any{"lmos": ContextLMOS})
 	}
 	return all

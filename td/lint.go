@@ -50,8 +50,8 @@ func (l *linter) lintRoot() {
 	if _, isText := l.doc["security"].(string); isText {
 		l.warn("/security", "kotlin-wot wants an array")
 	}
-	if uses, declared := usesLMOS(l.doc); uses && !declared {
-		l.warn("/@context", `{"lmos": %q} is missing, and lmos: terms are used`, ContextLMOS)
+	for _, p := range missingPrefixes(l.doc) {
+		l.warn("/@context", `{%q: %q} is missing, and %s: terms are used`, p.name, p.namespace, p.name)
 	}
 }
 

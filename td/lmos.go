@@ -30,11 +30,6 @@ func cutLMOS(term string) (bare string, ok bool) {
 	return strings.TrimLeft(rest, "#/"), true
 }
 
-// isContextLMOS tells whether a context is that of LMOS, with or without "/" or "#" at its end.
-func isContextLMOS(context string) bool {
-	return strings.TrimRight(context, "/#") == ContextLMOS
-}
-
 // lmosTerm returns the member of m that is an LMOS term in any spelling; key is the spelling found. The prefixed form
 // wins. bare accepts the name alone, too.
 func lmosTerm(m map[string]any, name string, bare bool) (key string, value any) {
@@ -51,20 +46,53 @@ func lmosTerm(m map[string]any, name string, bare bool) (key string, value any) 
 	return "", nil
 }
 
-// usesLMOS tells whether a TD has types or members of the LMOS vocabulary, and context whether it declares that.
-func usesLMOS(doc map[string]any) (uses, context bool) {
-	prefixed := func(s string) bool { return strings.HasPrefix(s, "lmos:") }
-	uses = slices.ContainsFunc(texts(doc["@type"]), prefixed)
-	for name := range doc {
-		uses = uses || prefixed(name)
-	}
-	for _, c := range contexts(doc) {
-		if isContextLMOS(text(c)) || isContextLMOS(text(object(c)["lmos"])) {
-			context = true
+// A prefix is a vocabulary whose terms a TD may have.
+type prefix struct {
+	name, namespace string
+	depth           int // of the members that have it
+}
+
+var prefixes = []prefix{{"lmos", ContextLMOS, 0}, {"lmosd", NamespaceLMOSD, 5}} // 5: properties, name, forms, index, member
+
+// missingPrefixes returns the prefixes of types and members of a TD that its context does not declare.
+func missingPrefixes(doc map[string]any) (missing []prefix) {
+	for _, p := range prefixes {
+		declares := func(c any) bool {
+			return p.isNamespace(text(c)) || p.isNamespace(text(object(c)[p.name]))
+		}
+		if p.isUsed(doc) && !slices.ContainsFunc(contexts(doc), declares) {
+			missing = append(missing, p)
 		}
 	}
-	return uses, context
+	return missing
 }
+
+func (p prefix) isNamespace(context string) bool {
+	return strings.TrimRight(context, "/#") == strings.TrimRight(p.namespace, "#")
+}
+
+// isUsed reports whether a type or a member has the prefix.
+func (p prefix) isUsed(doc map[string]any) bool {
+	has := func(s string) bool { return strings.HasPrefix(s, p.name+":") }
+	var inside func(v any, depth int) bool
+	inside = func(v any, depth int) bool {
+		for _, e := range array(v) {
+			if depth > 0 && inside(e, depth-1) {
+				return true
+			}
+		}
+		for name, part := range object(v) {
+			if has(name) || depth > 0 && !dataMembers[name] && inside(part, depth-1) {
+				return true
+			}
+		}
+		return false
+	}
+	return slices.ContainsFunc(texts(doc["@type"]), has) || inside(doc, p.depth)
+}
+
+// member returns the declaration of the prefix in @context.
+func (p prefix) member() string { return `"` + p.name + `": "` + p.namespace + `"` }
 
 // contexts returns the entries of @context: strings and maps.
 func contexts(doc map[string]any) []any {
@@ -77,7 +105,7 @@ func contexts(doc map[string]any) []any {
 // lmosRoot returns an LMOS member of the TD itself. The bare name counts only under the LMOS context in its string
 // form, where it is the natural spelling.
 func lmosRoot(doc map[string]any, name string) (key string, value any) {
-	bare := slices.ContainsFunc(contexts(doc), func(c any) bool { return isContextLMOS(text(c)) })
+	bare := slices.ContainsFunc(contexts(doc), func(c any) bool { return prefixes[0].isNamespace(text(c)) })
 	return lmosTerm(doc, name, bare)
 }
 

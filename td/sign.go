@@ -58,7 +58,7 @@ func prove(t *Thing, s did.Signer, now time.Time) ([]byte, error) {
 	if _, ok := doc["proof"]; ok {
 		return t.Raw, checkProof(doc, s.DID(), now)
 	}
-	if front, middle, lmos := missingContexts(doc); len(front)+len(middle) > 0 || lmos {
+	if front, middle, last := missingContexts(doc); len(front)+len(middle)+len(last) > 0 {
 		return nil, invalid("/@context", "lacks contexts: complete the TD before it is signed")
 	}
 	p, err := proof.Sign(doc, s, proof.Options{Created: now})

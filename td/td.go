@@ -35,6 +35,7 @@ const (
 	ContextDiscovery = "https://www.w3.org/2022/wot/discovery"
 	ContextProof     = "https://w3id.org/security/data-integrity/v2"
 	ContextLMOS      = "https://eclipse.dev/lmos/protocol/v1"
+	NamespaceLMOSD   = "https://lmosd.dev/ns/lmosd#" // of the prefix "lmosd": terms that LMOS does not define
 )
 
 // A Thing is a valid TD: its bytes as they were written, and a typed view with the defaults of TD 1.1 applied. It is
@@ -55,9 +56,9 @@ type Thing struct {
 	SecurityDefs map[string]*SecurityScheme
 	Capabilities []Capability
 	Metadata     *Metadata // nil without lmos:metadata
-	// Unlisted tells that its host gives it to no other node (lmos:unlisted): it is known to those who ask the host over its API.
+	// Unlisted tells that its host gives it to no other node (lmosd:unlisted): it is known to those who ask the host over its API.
 	Unlisted bool
-	// Concurrency is how many interactions the thing takes at once (lmos:concurrency); 0 if it does not say.
+	// Concurrency is how many interactions the thing takes at once (lmosd:concurrency); 0 if it does not say.
 	Concurrency int
 	Links       []Link
 	// Warnings are deviations that were read tolerantly, or break a known client; never a reason to refuse. Only

@@ -20,11 +20,11 @@ func (a *Affordance) WithVariables(input *Schema) *Schema {
 func (a *Action) InputWithVariables() *Schema { return a.WithVariables(a.Input) }
 
 // RequiredVariables returns the names of the variables that each form of a needs, sorted: those outside of the query and the fragment
-// in all forms, and those whose schema has "lmos:required", a term of lmosd: TD 1.1 has none for it.
+// in all forms, and those whose schema has "lmosd:required", a term of lmosd: TD 1.1 has none for it.
 func (a *Affordance) RequiredVariables() (names []string) {
 	for _, name := range sortedKeys(a.URIVariables) {
 		needed := len(a.Forms) > 0 && !slices.ContainsFunc(a.Forms, func(f Form) bool { return !needs(f.Href, name) })
-		if needed || flag(a.URIVariables[name].Keyword("lmos:required")) {
+		if needed || flag(a.URIVariables[name].Keyword("lmosd:required")) {
 			names = append(names, name)
 		}
 	}

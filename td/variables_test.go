@@ -12,7 +12,7 @@ import (
 // TestInputWithVariables combines inputs with URI variables.
 func TestInputWithVariables(t *testing.T) {
 	t.Parallel()
-	const vars = `"uriVariables": {"id": {"type": "integer"}, "limit": {"type": "integer", "lmos:required": true},
+	const vars = `"uriVariables": {"id": {"type": "integer"}, "limit": {"type": "integer", "lmosd:required": true},
 		"tag": {"$ref": "#/definitions/t", "definitions": {"t": {"enum": ["a", "b"]}}}},
 		"forms": [{"href": "http://a/{id}{?limit,tag}"}, {"href": "mqtt://a/{id}"}]`
 	for name, c := range map[string]struct {

@@ -31,10 +31,8 @@ func view(raw []byte, doc map[string]any) *Thing {
 		Types: texts(doc["@type"]), Base: text(doc["base"]), Version: text(object(doc["version"])["instance"]),
 		Security: texts(doc["security"]), Capabilities: readCapabilities(doc), Metadata: readMetadata(doc),
 	}
-	_, unlisted := lmosRoot(doc, "unlisted")
-	t.Unlisted, _ = unlisted.(bool)
-	_, most := lmosRoot(doc, "concurrency")
-	if n, ok := most.(float64); ok && n >= 1 && n <= 1<<20 {
+	t.Unlisted = flag(doc["lmosd:unlisted"])
+	if n, ok := doc["lmosd:concurrency"].(float64); ok && n >= 1 && n <= 1<<20 {
 		t.Concurrency = int(n)
 	}
 	b := &builder{doc: doc, t: t, base: newBase(t.Base), vars: each(doc["uriVariables"], parseSchema)}

@@ -278,7 +278,7 @@ func (i *imported) describe() ([]byte, error) {
 	}
 	doc := map[string]any{
 		"@context": []any{td.Context10, td.Context11, map[string]any{"lmos": td.ContextLMOS, "a2a": Namespace}},
-		"@type":    "lmos:Agent", "title": cmp.Or(i.as.Name, c.Name), "actions": actions, "lmos:source": source,
+		"@type":    "lmos:Agent", "title": cmp.Or(i.as.Name, c.Name), "actions": actions, "lmosd:source": source,
 		"properties": map[string]any{tasksProperty: map[string]any{"title": "Tasks", "readOnly": true, "type": "object",
 			"description": "The tasks of the caller (ListTasks of A2A)."}},
 	}

@@ -13,8 +13,8 @@ import (
 
 // What a result has beside the data that its schema speaks of.
 const (
-	contentTerm = "lmos:content" // content blocks, as the server wrote them
-	metaTerm    = "lmos:meta"    // _meta, without what says who the server is
+	contentTerm = "lmosd:content" // content blocks, as the server wrote them
+	metaTerm    = "lmosd:meta"    // _meta, without what says who the server is
 )
 
 // plainText is the media type of a text of no other.
@@ -41,10 +41,10 @@ type block struct {
 
 // output is what an action gives whose tool gave a result:
 //
-//	structuredContent                 it; an object has what else there is as lmos:content and lmos:meta
+//	structuredContent                 it; an object has what else there is as lmosd:content and lmosd:meta
 //	one text                          a JSON string
 //	one image, audio or blob          its bytes, of its media type
-//	anything else, or with _meta      {"lmos:content":[…],"lmos:meta":{…}}, the blocks byte for byte as the server wrote them
+//	anything else, or with _meta      {"lmosd:content":[…],"lmosd:meta":{…}}, the blocks byte for byte as the server wrote them
 //	nothing                           null
 func output(r *protocol.Message) value {
 	structured, _ := r.InResult("structuredContent")
@@ -176,7 +176,7 @@ func mediaOf(media, otherwise string) string {
 	return media
 }
 
-// reading is what a property is whose resource has these contents: one text or blob of its media type; else {"lmos:content":[…]}.
+// reading is what a property is whose resource has these contents: one text or blob of its media type; else {"lmosd:content":[…]}.
 func reading(r *protocol.Message) (value, error) {
 	contents, _ := r.InResult("contents")
 	blocks := blocksOf(contents)

@@ -23,7 +23,7 @@ import (
 //	mcp:inputSchema, mcp:outputSchema   a tool's, as the server wrote them; input and output are as near as a data schema comes
 //	mcp:destructive, mcp:openWorld      hints of a tool; readOnlyHint and idempotentHint are safe and idempotent
 //	mcp:uri, mcp:uriTemplate            of a resource, which is a property
-//	lmos:unlisted                       true of a server whose lists are private (cacheScope): its node tells nobody of it (bridge.Import.PublishPrivate)
+//	lmosd:unlisted                       true of a server whose lists are private (cacheScope): its node tells nobody of it (bridge.Import.PublishPrivate)
 //	mcp:omitted                         how many tools, prompts and resources a description has no room for ([More] lists the tools)
 //	mcp:icons, mcp:meta                 of any of them, if they are small
 //	mcp:capabilities, mcp:protocolVersions, mcp:serverInfo   of the server
@@ -123,7 +123,7 @@ func (c *catalogue) head(target string, o bridge.Import) map[string]any {
 		doc["description"] = text
 	}
 	if c.private && !o.PublishPrivate {
-		doc["lmos:unlisted"] = true
+		doc["lmosd:unlisted"] = true
 	}
 	var caps []any
 	for _, id := range o.Capabilities {

@@ -65,7 +65,7 @@ func TestCalls(t *testing.T) {
 				`running ` + interact.Progress + ` {"message":"on","progress":1}`, `completed json {"n":2}`}, 0, ""},
 			{traced, []string{`completed json "` + traced.TraceParent + ` a=b"`}, 0, ""},
 			{invoke("picture", ``), []string{"completed image/png \x00png"}, 0, ""},
-			{invoke("fails", ``), []string{`running json {"lmos:content":[{"type":"text","text":"no\nway"},{"type":"image","mimeType":"image/png","data":"AQ=="}]}`},
+			{invoke("fails", ``), []string{`running json {"lmosd:content":[{"type":"text","text":"no\nway"},{"type":"image","mimeType":"image/png","data":"AQ=="}]}`},
 				interact.AgentFailed, "no way"},
 			{invoke("greet", `{"who":"Bo"}`), []string{`completed json {"messages":[{"content":{"type":"text","text":"Hello Bo"},"role":"user"}],"description":"d"}`}, 0, ""},
 			{&interact.Message{Type: interact.ReadProperty, Name: "Note_No_1"}, []string{" text/markdown # test://note"}, 0, ""},

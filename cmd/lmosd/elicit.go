@@ -31,7 +31,7 @@ func (f *askFlags) add(cmd *cobra.Command) {
 func (c *conversation) mayAsk(name string) bool {
 	var about struct {
 		Actions map[string]struct {
-			Asks bool `json:"lmos:asks"`
+			Asks bool `json:"lmosd:requiresInput"`
 		} `json:"actions"`
 	}
 	_ = json.Unmarshal(c.thing.Raw, &about) // it was read before

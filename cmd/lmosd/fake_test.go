@@ -80,7 +80,7 @@ func (n *fakeNode) add(name string, key *keystore.Key) {
 	raw := bytes.ReplaceAll(weatherTD, []byte("urn:example:weather\""), []byte("urn:example:"+name+"\""))
 	raw = bytes.ReplaceAll(raw, []byte(`"Weather"`), []byte(`"`+strings.ToUpper(name[:1])+name[1:]+`"`))
 	if name == "curious" {
-		raw = bytes.Replace(raw, []byte(`"getReport": {`), []byte(`"getReport": { "lmos:asks": true,`), 1)
+		raw = bytes.Replace(raw, []byte(`"getReport": {`), []byte(`"getReport": { "lmosd:requiresInput": true,`), 1)
 	}
 	t, err := td.Complete(raw, key.DID())
 	if err != nil {

@@ -90,7 +90,7 @@ func (n *fakeNode) ask(w http.ResponseWriter, r *http.Request, body []byte) {
 	_ = json.Unmarshal(body, &of)
 	n.asking.inputs, n.asking.answers = asked[of.Year], nil
 	w.WriteHeader(http.StatusCreated)
-	_, _ = fmt.Fprintf(w, `{"status":"running","href":"/x/%s","lmos:inputRequired":%s}`, askingTask, encode(n.asking.inputs))
+	_, _ = fmt.Fprintf(w, `{"status":"running","href":"/x/%s","lmosd:inputRequired":%s}`, askingTask, encode(n.asking.inputs))
 }
 
 // tell takes the answers of the run of curious.
@@ -152,7 +152,7 @@ func (n *fakeNode) run(w http.ResponseWriter, r *http.Request) {
 		n.asking.Lock()
 		defer n.asking.Unlock()
 		if n.asking.inputs != nil {
-			state(`"status":"running","lmos:inputRequired":` + string(encode(n.asking.inputs)))
+			state(`"status":"running","lmosd:inputRequired":` + string(encode(n.asking.inputs)))
 			return
 		}
 		state(`"status":"completed","output":` + string(n.asking.answers))

@@ -188,7 +188,7 @@ func agentSheet(d *api.AgentDetail, t *td.Thing, now time.Time) *terminal.Sheet 
 	s.Add("id", g.ID)
 	s.Add("owner", string(g.Owner))
 	var found struct {
-		At string `json:"lmos:discovered"`
+		At string `json:"lmosd:discovered"`
 	}
 	if json.Unmarshal(d.TD, &found) == nil && found.At != "" {
 		s.Add("found at", found.At)

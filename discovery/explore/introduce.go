@@ -45,7 +45,7 @@ const (
 )
 
 // Mark is the member of the TD of a discovered thing that says where it was found.
-const Mark = "lmos:discovered"
+const Mark = "lmosd:discovered"
 
 // A Source tells of the local network: an [dnssd.Service].
 type Source interface {

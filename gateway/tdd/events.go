@@ -19,7 +19,7 @@ const (
 	created = "thing_created"
 	updated = "thing_updated"
 	deleted = "thing_deleted"
-	missed  = "lmos:missed"
+	missed  = "lmosd:missed"
 )
 
 // events serves changes as server-sent events (tdd-notification-sse): all, or those of one type (tdd-notification-filter-type).

@@ -22,7 +22,7 @@ func rooms(t testing.TB) *td.Thing {
 			"uriVariables": {"room": {"type": "string"}, "volume": {"type": "number"}}, "forms": [{"href": "http://a.example/say/{room}{?volume}"}]},
 		"pick": {"uriVariables": {"ids": {"oneOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}, "maxItems": 3}]},
 			"tags": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
-			"limit": {"type": "integer", "lmos:required": true}, "deep": {"type": "boolean"}},
+			"limit": {"type": "integer", "lmosd:required": true}, "deep": {"type": "boolean"}},
 			"forms": [{"href": "http://a.example/pick/{ids}{?tags*,limit,deep}"}]}}}`))
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ func TestEvents(t *testing.T) {
 	for range Events(strings.NewReader(stream), 100) {
 		break
 	}
-	const ended = "event: lmos:problem\ndata: {\"code\":\"LMOS-1411\",\"type\":\"x\"}\n\nevent: after\ndata: \n\n"
+	const ended = "event: lmosd:problem\ndata: {\"code\":\"LMOS-1411\",\"type\":\"x\"}\n\nevent: after\ndata: \n\n"
 	for _, err := range Events(strings.NewReader(ended), 100) {
 		if e := interact.AsError(err); e == nil || e.Code != interact.Withdrawn {
 			t.Errorf("got %v", err)

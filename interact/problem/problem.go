@@ -19,7 +19,7 @@ const MediaType = "application/problem+json"
 
 // EventName is the name of the last event of an event stream that ends with an error; its data is the problem document. It is
 // unlikely to be the name of an affordance, and EventSource dispatches it to a listener of that name, unlike "error".
-const EventName = "lmos:problem"
+const EventName = "lmosd:problem"
 
 // Limits of a received problem.
 const (

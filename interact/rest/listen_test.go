@@ -317,7 +317,7 @@ func TestRefusalWithoutEnd(t *testing.T) {
 func TestEventStreamThatEndsWithAProblem(t *testing.T) {
 	t.Parallel()
 	problem := func(code interact.Code) string {
-		return fmt.Sprintf("event: lmos:problem\ndata: {\"type\": \"x\", \"code\": %q, \"title\": \"x\", "+
+		return fmt.Sprintf("event: lmosd:problem\ndata: {\"type\": \"x\", \"code\": %q, \"title\": \"x\", "+
 			"\"detail\": \"the lamp fell\", \"hint\": \"h\"}\n\n", code)
 	}
 	agent := newStreamer(t, "id: 1\ndata: 1\n\n"+problem(interact.ShuttingDown), "id: 2\ndata: 2\n\n"+problem(interact.AgentFailed))

@@ -26,7 +26,7 @@ const rooms = `
 			"forms": [{"href": "BASE/look{?q}", "htv:methodName": "GET"}]},
 		"pick": {"uriVariables": {"ids": {"oneOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}, "maxItems": 3}]},
 			"tags": {"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
-			"limit": {"type": "integer", "lmos:required": true}, "deep": {"type": "boolean"}},
+			"limit": {"type": "integer", "lmosd:required": true}, "deep": {"type": "boolean"}},
 			"forms": [{"href": "BASE/pick/{ids}{?tags*,limit,deep}"}]},
 		"note": {"input": {"type": "string"}, "uriVariables": {"room": {"type": "string"}},
 			"forms": [{"href": "BASE/note/{room}"}]}

@@ -110,7 +110,7 @@ func Claims(f *td.Form) bool {
 //
 // The dialect is that of the Web Thing Protocol if the form says so. Else it is that of the LMOS documents, if the agent agrees
 // to the subprotocol at the upgrade, or Kotlin's: the Kotlin server does not agree, and closes connections on words it does not
-// know. Either way each id and each name of a property is spelled in both ways that LMOS has (frame.Style). A form may give the name by which its agent knows the thing as "lmos:thingId", if that is not its id.
+// know. Either way each id and each name of a property is spelled in both ways that LMOS has (frame.Style). A form may give the name by which its agent knows the thing as "lmosd:thingId", if that is not its id.
 //
 // Observations and subscriptions of one affordance share one subscription of the agent. A consumer that reads too slowly gets
 // [interact.Overloaded]. When the connection breaks, what was asked over it ends with [interact.Unreachable]; Begun tells whether
@@ -214,9 +214,9 @@ func (a *agent) dialect(f *td.Form, echo string) frame.Dialect {
 
 // thingID is what the agent calls the thing.
 func thingID(t *td.Thing, f *td.Form) string {
-	if bytes.Contains(f.Raw, []byte(`"lmos:thingId"`)) {
+	if bytes.Contains(f.Raw, []byte(`"lmosd:thingId"`)) {
 		var own struct {
-			ID string `json:"lmos:thingId"`
+			ID string `json:"lmosd:thingId"`
 		}
 		if json.Unmarshal(f.Raw, &own) == nil && own.ID != "" {
 			return own.ID

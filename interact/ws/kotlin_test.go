@@ -125,7 +125,7 @@ func TestKotlinServer(t *testing.T) {
 	client := NewClient(Options{})
 	defer client.Close()
 	desc, err := td.Parse([]byte(strings.ReplaceAll(labText, "FORM",
-		formOf(url, "lmosprotocol")+`, "lmos:thingId": "chatagent", "optionalProperties": {"htv:methodName": "GET"}`)))
+		formOf(url, "lmosprotocol")+`, "lmosd:thingId": "chatagent", "optionalProperties": {"htv:methodName": "GET"}`)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -274,7 +274,7 @@ func TestStatesOfActionsArePutRight(t *testing.T) {
 func TestThingIDOfAnAgent(t *testing.T) {
 	t.Parallel()
 	thing := &td.Thing{ID: "urn:x"}
-	for _, c := range [][2]string{{`{}`, "urn:x"}, {`{"lmos:thingId":"chatagent"}`, "chatagent"}, {`{"lmos:thingId":7}`, "urn:x"}} {
+	for _, c := range [][2]string{{`{}`, "urn:x"}, {`{"lmosd:thingId":"chatagent"}`, "chatagent"}, {`{"lmosd:thingId":7}`, "urn:x"}} {
 		if got := thingID(thing, &td.Form{Raw: []byte(c[0])}); got != c[1] {
 			t.Errorf("%s: got %s", c[0], got)
 		}

@@ -276,7 +276,7 @@ async function * events(response, signal) {
           e = { data: [] }
           if (data.length === 0) continue
           const value = JSON.parse(data.join('\n'))
-          if (name === 'lmos:problem') throw told(value)
+          if (name === 'lmosd:problem') throw told(value)
           yield { name, id, value }
         }
       }
@@ -343,15 +343,15 @@ export class Agent {
    * an async iterator of Buffers with a contentType: see Chunks. The function gets the input and an AbortSignal that
    * says that nobody waits any more, and returns the output or a promise of it; a generator answers in parts. About may have the
    * type of the output, safe, idempotent, synchronous: false for what takes long and goes on without its caller, and other
-   * members of the description (TD 1.1 §5.3.1.4); asks: true says that it may ask. The third argument of the function asks the
+   * members of the description (TD 1.1 §5.3.1.4); requiresInput: true says that it may ask. The third argument of the function asks the
    * caller: await ask('Which town?', { town: 'string' }) is an object of what was asked for, or null if there is no answer. The
    * fourth says who asks and until when: call.caller is { id, did, node, name, via }, whose id is what to keep something for a
    * caller under ('local…' on this machine, else the DID of a node, with #name for a consumer behind it), and call.deadline a Date;
    * undefined where the node does not say. */
-  action(name, input, f, { output, asks, ...about } = {}) {
+  action(name, input, f, { output, requiresInput, ...about } = {}) {
     const chunked = input === 'chunks'
     const types = { ...(input && !chunked && { input: schema(input) }), ...(output && { output: schema(output) }) }
-    this.#put('actions', name, { synchronous: true, ...types, ...(asks && { 'lmos:asks': true }), ...about })
+    this.#put('actions', name, { synchronous: true, ...types, ...(requiresInput && { 'lmosd:requiresInput': true }), ...about })
     this.#actions.set(name, Object.assign((...args) => f(...args), { chunked }))
     return this
   }

@@ -216,7 +216,7 @@ class Mesh:
                         data.append(value)
                     elif len(line) < 2:  # the end of an event, and not a comment
                         value = json.loads("\n".join(data)) if data else None
-                        if name == "lmos:problem":
+                        if name == "lmosd:problem":
                             raise told(value)
                         if data:
                             yield name, ident, value
@@ -651,17 +651,17 @@ class Agent:
         schema.update(about)
         self.about.setdefault(kind, {})[name] = schema
 
-    def action(self, f=None, *, name="", safe=False, idempotent=False, synchronous=True, asks=False, **about):
+    def action(self, f=None, *, name="", safe=False, idempotent=False, synchronous=True, requires_input=False, **about):
         """Decorates a function: its parameters are the input, what it returns is the output, its docstring the description. One
         parameter called input is the whole input; one of type Context is the call; one of type Chunks gets the input while it
         comes. A generator answers in parts, one for each
         yield. Coroutines and asynchronous generators will do, too. Safe says that it changes nothing, idempotent that twice does
-        what once does; one that is not synchronous takes long, and goes on when its caller has left; one that asks may ask its
+        what once does; one that is not synchronous takes long, and goes on when its caller has left; one with requires_input may ask its
         caller (Context.ask). About are more members of the description (TD 1.1 §5.3.1.4)."""
 
         def add(f):
             hints, words = typing.get_type_hints(f, include_extras=True), {"synchronous": synchronous}
-            words.update({w: True for w, on in (("safe", safe), ("idempotent", idempotent or safe), ("lmos:asks", asks)) if on})
+            words.update({w: True for w, on in (("safe", safe), ("idempotent", idempotent or safe), ("lmosd:requiresInput", requires_input)) if on})
             given = parameters(f)
             if given is not None:
                 words["input"] = given

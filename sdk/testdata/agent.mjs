@@ -40,7 +40,7 @@ const lamp = agent(process.argv[2], { description: 'A lamp.', capabilities: ['ur
   .action('place', undefined, async (_, signal, ask) => {
     const room = await ask('Which room?', { name: 'string', dim: 'boolean?' })
     return room ? room.name + (room.dim ? ', dimly' : '') : 'nowhere'
-  }, { output: 'string', asks: true })
+  }, { output: 'string', requiresInput: true })
   .action('drip', undefined, async function * (_, signal) {
     try {
       for (;;) {

@@ -104,7 +104,7 @@ class Room:
     dim: bool = False
 
 
-@agent.action(asks=True)
+@agent.action(requires_input=True)
 def place(call: lmosd.Context) -> str:
     room = call.ask("Which room?", Room)
     return "nowhere" if room is None else "%s%s" % (room.name, ", dimly" * room.dim)

@@ -6,7 +6,7 @@
 //   - name: the operationId; without one the method and the path, "getPetsPetId".
 //   - form: the server and the path with its parameters as a URI template, and the method (htv:methodName).
 //   - uriVariables: the parameters of path and query, with their schemas. One that is a list is one value or several (TD 1.1 has
-//     single values only). One of the query that is required says so (lmos:required). A consumer gives them as members of the input,
+//     single values only). One of the query that is required says so (lmosd:required). A consumer gives them as members of the input,
 //     beside those of the body; where the body is no object, it is the member "value".
 //   - input: the schema of the request's body. output: that of the first response of success that has one.
 //   - safe for GET and HEAD, idempotent also for PUT and DELETE, synchronous always.
@@ -116,7 +116,8 @@ type converter struct {
 	o    Options
 	base string
 	detail
-	nodes    int // schemas that may still be written; below 0 it was too many
+	prefixes map[string]any // of @context
+	nodes    int            // schemas that may still be written; below 0 it was too many
 	security *security
 	warnings []string
 	more     int // warnings that were not kept
@@ -124,7 +125,7 @@ type converter struct {
 
 func newConverter(api *openapi3.T, o Options, base string, d detail) *converter {
 	const maxNodes = td.MaxTD / 8 // a schema has more bytes than that
-	c := &converter{api: api, o: o, base: base, detail: d, nodes: maxNodes}
+	c := &converter{api: api, o: o, base: base, detail: d, nodes: maxNodes, prefixes: map[string]any{"lmos": td.ContextLMOS}}
 	c.security = newSecurity(c)
 	return c
 }
@@ -176,7 +177,7 @@ func (c *converter) thing() map[string]any {
 		title = "API"
 	}
 	thing := map[string]any{
-		"@context": []any{td.Context10, td.Context11, map[string]any{"lmos": td.ContextLMOS}},
+		"@context": []any{td.Context10, td.Context11, c.prefixes},
 		"@type":    "lmos:Tool",
 		"title":    clip(title, maxText),
 		"actions":  c.actions(), // before the security: they say what is used

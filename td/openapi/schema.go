@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
+
+	"github.com/lmosd/lmosd/td"
 )
 
 // A walk is where in a schema the converter is.
@@ -414,7 +416,8 @@ func (op *operation) variable(p *openapi3.Parameter) (schema map[string]any, as 
 	}
 	text := p.Description
 	if p.Required && p.In == openapi3.ParameterInQuery {
-		schema["lmos:required"] = true
+		schema["lmosd:required"] = true
+		op.prefixes["lmosd"] = td.NamespaceLMOSD
 		text = strings.TrimSpace(text + " Required.")
 	}
 	if text != "" && !op.bare {

@@ -17,7 +17,7 @@ import (
 // Metadata members of parts and artifacts for data without a member in A2A.
 const (
 	// ProgressTerm is the progress of an action: "progress", "total", "message".
-	ProgressTerm = "lmos:progress"
+	ProgressTerm = "lmosd:progress"
 	// The others are what an MCP content block has besides its data, as the server sent it.
 	annotationsTerm = "mcp:annotations"
 	metaTerm        = "mcp:meta"
@@ -26,8 +26,8 @@ const (
 
 // Members of an output that has MCP content besides its data (package bridge/mcp, output).
 const (
-	contentMember = "lmos:content"
-	metaMember    = "lmos:meta"
+	contentMember = "lmosd:content"
+	metaMember    = "lmosd:meta"
 )
 
 // partsOf converts an output to parts, and returns the metadata of its artifact. JSON is repeated as text for users.

@@ -18,20 +18,20 @@ import (
 func TestContents(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ output, want, meta string }{
-		"text":           {`{"lmos:content":[{"type":"text","text":"a"}]}`, `[{"text":"a"}]`, ``},
-		"annotated text": {`{"lmos:content":[{"type":"text","text":"a","annotations":{"priority":1},"_meta":{"k":1}}]}`, `[{"text":"a","metadata":{"mcp:annotations":{"priority":1},"mcp:meta":{"k":1}}}]`, ``},
-		"image":          {`{"lmos:content":[{"type":"image","data":"AQI=","mimeType":"image/png"}]}`, `[{"raw":"AQI=","mediaType":"image/png","metadata":{"mcp:block":{"mimeType":"image/png","type":"image"}}}]`, ``},
-		"a link": {`{"lmos:content":[{"type":"resource_link","uri":"https://x/c","name":"c.txt","mimeType":"text/plain","description":"d"}]}`,
+		"text":           {`{"lmosd:content":[{"type":"text","text":"a"}]}`, `[{"text":"a"}]`, ``},
+		"annotated text": {`{"lmosd:content":[{"type":"text","text":"a","annotations":{"priority":1},"_meta":{"k":1}}]}`, `[{"text":"a","metadata":{"mcp:annotations":{"priority":1},"mcp:meta":{"k":1}}}]`, ``},
+		"image":          {`{"lmosd:content":[{"type":"image","data":"AQI=","mimeType":"image/png"}]}`, `[{"raw":"AQI=","mediaType":"image/png","metadata":{"mcp:block":{"mimeType":"image/png","type":"image"}}}]`, ``},
+		"a link": {`{"lmosd:content":[{"type":"resource_link","uri":"https://x/c","name":"c.txt","mimeType":"text/plain","description":"d"}]}`,
 			`[{"url":"https://x/c","filename":"c.txt","mediaType":"text/plain","metadata":{"mcp:block":{"description":"d","mimeType":"text/plain","name":"c.txt","type":"resource_link","uri":"https://x/c"}}}]`, ``},
-		"a text resource": {`{"lmos:content":[{"type":"resource","resource":{"uri":"file:///a/b.csv?x=1","mimeType":"text/csv","text":"1,2"}}]}`,
+		"a text resource": {`{"lmosd:content":[{"type":"resource","resource":{"uri":"file:///a/b.csv?x=1","mimeType":"text/csv","text":"1,2"}}]}`,
 			`[{"text":"1,2","filename":"b.csv","mediaType":"text/csv","metadata":{"mcp:block":{"resource":{"mimeType":"text/csv","uri":"file:///a/b.csv?x=1"},"type":"resource"}}}]`, ``},
-		"a blob": {`{"lmos:content":[{"type":"resource","resource":{"uri":"x:y","blob":"AQI="}}]}`,
+		"a blob": {`{"lmosd:content":[{"type":"resource","resource":{"uri":"x:y","blob":"AQI="}}]}`,
 			`[{"raw":"AQI=","metadata":{"mcp:block":{"resource":{"uri":"x:y"},"type":"resource"}}}]`, ``},
-		"what is not known":         {`{"lmos:content":[{"type":"video","data":1},7,{"type":"image","data":"?"}]}`, `[{"data":{"type":"video","data":1},"mediaType":"application/json"},{"data":7,"mediaType":"application/json"},{"data":{"type":"image","data":"?"},"mediaType":"application/json"}]`, ``},
-		"structured, repeats":       {`{"sum":3,"lmos:meta":{"r":1}}`, `[{"data":{"sum":3},"mediaType":"application/json"},{"text":"{\"sum\":3}"}]`, `{"mcp:meta":{"r":1}}`},
-		"structured and text":       {`{"sum":3,"lmos:content":[{"type":"text","text":"three"}]}`, `[{"data":{"sum":3},"mediaType":"application/json"},{"text":"three"}]`, ``},
-		"_meta alone":               {`{"lmos:meta":{"r":1}}`, `[{"data":{},"mediaType":"application/json"}]`, `{"mcp:meta":{"r":1}}`},
-		"a member of the same name": {`{"lmos:content":"x"}`, `[{"data":{"lmos:content":"x"},"mediaType":"application/json"},{"text":"{\"lmos:content\":\"x\"}"}]`, ``},
+		"what is not known":         {`{"lmosd:content":[{"type":"video","data":1},7,{"type":"image","data":"?"}]}`, `[{"data":{"type":"video","data":1},"mediaType":"application/json"},{"data":7,"mediaType":"application/json"},{"data":{"type":"image","data":"?"},"mediaType":"application/json"}]`, ``},
+		"structured, repeats":       {`{"sum":3,"lmosd:meta":{"r":1}}`, `[{"data":{"sum":3},"mediaType":"application/json"},{"text":"{\"sum\":3}"}]`, `{"mcp:meta":{"r":1}}`},
+		"structured and text":       {`{"sum":3,"lmosd:content":[{"type":"text","text":"three"}]}`, `[{"data":{"sum":3},"mediaType":"application/json"},{"text":"three"}]`, ``},
+		"_meta alone":               {`{"lmosd:meta":{"r":1}}`, `[{"data":{},"mediaType":"application/json"}]`, `{"mcp:meta":{"r":1}}`},
+		"a member of the same name": {`{"lmosd:content":"x"}`, `[{"data":{"lmosd:content":"x"},"mediaType":"application/json"},{"text":"{\"lmosd:content\":\"x\"}"}]`, ``},
 	} {
 		parts, meta := partsOf([]byte(test.output), interact.JSON)
 		if got := string(protocol.Encode(parts)); got != test.want || string(meta) != test.meta {
@@ -39,7 +39,7 @@ func TestContents(t *testing.T) {
 		}
 	}
 	long := strings.Repeat("AAAA", maxPart)
-	parts, _ := partsOf([]byte(`{"lmos:content":[{"type":"image","data":"`+long+`"},{"type":"text","text":"a"}]}`), interact.JSON)
+	parts, _ := partsOf([]byte(`{"lmosd:content":[{"type":"image","data":"`+long+`"},{"type":"text","text":"a"}]}`), interact.JSON)
 	for i, n := 0, 0; i < len(parts); i += n {
 		if n = partsPerEvent(parts[i:]); len(protocol.Encode(parts[i:i+n])) > 2*maxPart || n == 0 {
 			t.Errorf("%d parts from %d are an event of %d bytes", n, i, len(protocol.Encode(parts[i:i+n])))
@@ -49,8 +49,8 @@ func TestContents(t *testing.T) {
 
 // FuzzContents converts outputs of remote Things.
 func FuzzContents(f *testing.F) {
-	f.Add([]byte(`{"sum":3,"lmos:content":[{"type":"resource","resource":{"uri":"x:y","blob":"AQI="}}],"lmos:meta":{}}`))
-	f.Add([]byte(`{"lmos:content":[null,[],{"type":"resource_link","uri":""}]}`))
+	f.Add([]byte(`{"sum":3,"lmosd:content":[{"type":"resource","resource":{"uri":"x:y","blob":"AQI="}}],"lmosd:meta":{}}`))
+	f.Add([]byte(`{"lmosd:content":[null,[],{"type":"resource_link","uri":""}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		parts, meta := partsOf(data, interact.JSON)
 		for _, p := range parts {
@@ -102,8 +102,8 @@ func progress(t *testing.T) {
 			artifacts = append(artifacts, string(protocol.Encode(e.ArtifactUpdate.Artifact.Parts)))
 		}
 	}
-	want := `TASK_STATE_WORKING 1 of 2 {"lmos:progress":{"progress":1,"total":2}}; TASK_STATE_WORKING half {"lmos:progress":{"message":"half"}}; ` +
-		`TASK_STATE_WORKING all {"lmos:progress":{"progress":2,"total":2,"message":"all"}}`
+	want := `TASK_STATE_WORKING 1 of 2 {"lmosd:progress":{"progress":1,"total":2}}; TASK_STATE_WORKING half {"lmosd:progress":{"message":"half"}}; ` +
+		`TASK_STATE_WORKING all {"lmosd:progress":{"progress":2,"total":2,"message":"all"}}`
 	if got := strings.Join(words, "; "); got != want || strings.Join(artifacts, "") != `[{"text":"done"}]` {
 		t.Errorf("got %s and %s, want %s", got, artifacts, want)
 	}

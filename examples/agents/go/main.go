@@ -154,7 +154,7 @@ func baker(ctx context.Context) error {
 				return "large bread with " + w.Topping, err
 			}
 			return "bread with " + w.Topping, err
-		}, agent.Asks()))
+		}, agent.RequiresInput()))
 }
 
 // scribe is an agent that reads its input while it comes.

@@ -5,5 +5,5 @@ await agent('baker')
     const wish = await ask('What shall be on it?', { topping: 'string', large: 'boolean?' })
     if (!wish) return 'plain bread' // no answer
     return (wish.large ? 'large ' : '') + 'bread with ' + wish.topping
-  }, { output: 'string', asks: true })
+  }, { output: 'string', requiresInput: true })
   .run()

@@ -8,7 +8,7 @@ class Wish:
     topping: str
     large: bool = False
 
-@agent.action(asks=True)
+@agent.action(requires_input=True)
 def bake(call: lmosd.Context) -> str:
     wish = call.ask("What shall be on it?", Wish)
     if wish is None:  # no answer

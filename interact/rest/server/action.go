@@ -20,7 +20,7 @@ type actionState struct {
 	Href      string          `json:"href,omitempty"`
 	Output    json.RawMessage `json:"output,omitempty"`
 	Error     json.RawMessage `json:"error,omitempty"` // RFC 9457
-	Inputs    json.RawMessage `json:"lmos:inputRequired,omitempty"`
+	Inputs    json.RawMessage `json:"lmosd:inputRequired,omitempty"`
 	Requested string          `json:"timeRequested,omitempty"`
 	Ended     string          `json:"timeEnded,omitempty"`
 }

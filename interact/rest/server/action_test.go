@@ -252,7 +252,7 @@ func TestEventsOfATaskThatIsLost(t *testing.T) {
 		t.Errorf("no sign of life: %q", got)
 	}
 	lost.Store(true)
-	if got := in.nextEvent(); !strings.Contains(got, "lmos:problem") || !strings.Contains(got, "LMOS-1410") {
+	if got := in.nextEvent(); !strings.Contains(got, "lmosd:problem") || !strings.Contains(got, "LMOS-1410") {
 		t.Errorf("got %q", got)
 	}
 	lost.Store(false)
@@ -291,7 +291,7 @@ func TestActionAsEvents(t *testing.T) {
 	})
 	in = failing.open(t.Context(), "POST", "/actions/toggle", "", "Accept", sse.MediaType)
 	in.nextEvent()
-	if got := in.nextEvent(); !strings.Contains(got, "lmos:problem") || !strings.Contains(got, "it broke") {
+	if got := in.nextEvent(); !strings.Contains(got, "lmosd:problem") || !strings.Contains(got, "it broke") {
 		t.Errorf("got %q", got)
 	}
 	resp, body := send(t, "POST", failing.url+"/actions/fade", `{}`, "Accept", sse.MediaType, "Content-Type", jsonType)
@@ -677,7 +677,7 @@ func TestActionThatAsks(t *testing.T) {
 		status            int
 		want              string
 	}{
-		{"of who comes back", "lmos-input, wait=5", "k", 201, `{"status":"running","href":"/things/house/actions/toggle/run","lmos:inputRequired":{"q":{"kind":"form"}}`},
+		{"of who comes back", "lmos-input, wait=5", "k", 201, `{"status":"running","href":"/things/house/actions/toggle/run","lmosd:inputRequired":{"q":{"kind":"form"}}`},
 		{"of who has no key", "lmos-input", "", 428, "LMOS-1428"},
 		{"of another", "", "k", 428, "LMOS-1428"},
 	} {

@@ -170,7 +170,7 @@ func TestEventsThatFail(t *testing.T) {
 			t.Errorf("comment %q", got)
 		}
 		got := in.next()
-		if !strings.HasPrefix(got, "event: lmos:problem\ndata: {") || !strings.Contains(got, `"code":"LMOS-1503"`) {
+		if !strings.HasPrefix(got, "event: lmosd:problem\ndata: {") || !strings.Contains(got, `"code":"LMOS-1503"`) {
 			t.Errorf("got %q", got)
 		}
 		if got := in.next(); got != "EOF" {
@@ -433,7 +433,7 @@ func TestReaderThatIsTooSlow(t *testing.T) {
 	if n := strings.Count(text, "event: hot\n"); n < 2 || n > 2*aheadBytes/(100<<10) {
 		t.Errorf("%d events before the end", n)
 	}
-	if end := text[strings.LastIndex(text, "\n: ")+1:]; !strings.HasPrefix(end, ": the reader is too slow\n\nevent: lmos:problem\n") ||
+	if end := text[strings.LastIndex(text, "\n: ")+1:]; !strings.HasPrefix(end, ": the reader is too slow\n\nevent: lmosd:problem\n") ||
 		!strings.Contains(end, "LMOS-1529") {
 		t.Errorf("the end is %q", end[:min(len(end), 300)])
 	}
