@@ -18,7 +18,9 @@ const maxTries = 8
 
 // RequiresInput declares that an action may require input from its caller ([Ask]) before it goes on. `lmosd call` then waits for the answer; others find it
 // out.
-func RequiresInput() Option { return func(about map[string]any) { about["lmosd:requiresInput"] = true } }
+func RequiresInput() Option {
+	return func(about map[string]any) { about["lmosd:requiresInput"] = true }
+}
 
 type askerKey struct{}
 

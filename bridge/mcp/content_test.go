@@ -36,7 +36,7 @@ func TestOutput(t *testing.T) {
 		`{"structuredContent":{},"content":[{"type":"text","text":"words"}]}`:                             ` {"lmosd:content":[{"type":"text","text":"words"}]}`,
 		`{"structuredContent":{"a":{}},"content":[{"type":"text","text":"words"}]}`:                       ` {"a":{},"lmosd:content":[{"type":"text","text":"words"}]}`,
 		`{"structuredContent":[1],"content":[{"type":"text","text":"words"}]}`:                            ` [1]`,
-		`{"structuredContent":{"lmosd:content":1},"content":[7]}`:                                          ` {"lmosd:content":1}`,
+		`{"structuredContent":{"lmosd:content":1},"content":[7]}`:                                         ` {"lmosd:content":1}`,
 		`{"structuredContent":null,"content":[{"type":"text","text":"x"}]}`:                               ` "x"`,
 	} {
 		if v := output(response(t, result)); v.media+" "+string(v.data) != want {
