@@ -2,10 +2,7 @@ package node
 
 import (
 	"errors"
-	"fmt"
-	"iter"
 	"path/filepath"
-	"strings"
 
 	ds "github.com/ipfs/go-datastore"
 
@@ -14,22 +11,29 @@ import (
 	"github.com/lmosd/lmosd/publication"
 )
 
-// openCopied opens the stores of offers and of tasks, with copies beside them. What the store has lost is put back, and what was lost
-// for good is named, in the log and in the status, until the folder that says so is deleted.
+// openCopied opens the stores of publications and of tasks, with copies of their entries. It puts back what the store has lost, and names
+// what both have lost, in the log and in the status, until the folder with the note is deleted.
 //
-// Copies are as secret as the store. Who can write them can write the store, too: both are the node's user's alone.
+// Copies are as secret as the store. A user that can write them can write the store, too.
 func (n *Node) openCopied() error {
 	n.offerStore, n.taskStore = n.stores.own(), n.stores.ledger()
 	if n.stores.Path() == "" {
 		return nil
 	}
 	dir := filepath.Join(n.opts.Dir, "own", n.opts.Network)
-	offers, err := n.repair(&n.offerStore, dir, publication.Newer)
-	var tasks storage.Loss
-	if err == nil {
-		tasks, err = n.repair(&n.taskStore, filepath.Join(dir, "tasks"), task.Newer)
+	things, tasks := storage.Part{Name: publication.ThingOf}, storage.Part{Kind: "tasks", Name: task.NameOf}
+	var err error
+	if things.Loss, err = n.repair(&n.offerStore, dir, publication.Newer); err == nil {
+		tasks.Loss, err = n.repair(&n.taskStore, filepath.Join(dir, "tasks"), task.Newer)
 	}
-	return errors.Join(err, n.tellLoss(offers, tasks)) // A copy that does not read is found once.
+	// In any case: an unreadable copy is found only once.
+	if text := storage.Describe(n.aside, things, tasks); text != "" {
+		n.log.Error(text)
+		if noted := storage.Note(n.opts.Dir, n.aside, text); noted != nil && !storage.Full(noted) {
+			err = errors.Join(err, dirError(n.opts.Dir, noted))
+		}
+	}
+	return err
 }
 
 // repair adds copies in dir to a store, and puts back from there what the store has lost.
@@ -42,74 +46,9 @@ func (n *Node) repair(store *ds.Batching, dir string, newer func(a, b []byte) bo
 	loss, err := copies.Repair(n.life)
 	switch {
 	case storage.Full(err):
-		n.log.Warn("what the store has lost is put back when there is room: start again then", "err", err)
+		n.log.Warn("repair of the store postponed: the disk is full; start again when there is room", "err", err)
 	case err != nil:
 		return loss, n.stores.Failed(err)
 	}
 	return loss, nil
-}
-
-// tellLoss notes what a damaged store had lost.
-func (n *Node) tellLoss(offers, tasks storage.Loss) error {
-	text := "the store was damaged"
-	if n.aside != "" {
-		text += " and is now " + n.aside
-	}
-	found := n.aside != ""
-	for _, part := range []struct {
-		what   string
-		values [][]byte
-		name   func([]byte) string
-	}{
-		{"put back from copies", offers.Restored, publication.ThingOf},
-		{"LOST", offers.Gone, publication.ThingOf},
-		{"tasks put back from copies", tasks.Restored, task.NameOf},
-		{"LOST tasks", tasks.Gone, task.NameOf},
-	} {
-		if len(part.values) > 0 {
-			found, text = true, text+"; "+part.what+": "+names(part.values, part.name)
-		}
-	}
-	if !found {
-		return nil
-	}
-	text += "; peers and descriptions of others may be missing: they are found again"
-	n.log.Error(text)
-	if err := storage.Note(n.opts.Dir, n.aside, text); err != nil && !storage.Full(err) {
-		return dirError(n.opts.Dir, err)
-	}
-	return nil
-}
-
-// maxNamed is how many of what was lost are named: a ledger may have thousands of tasks.
-const maxNamed = 100
-
-func names(values [][]byte, name func([]byte) string) string {
-	var all []string
-	for _, v := range values[:min(len(values), maxNamed)] {
-		all = append(all, name(v))
-	}
-	if more := len(values) - maxNamed; more > 0 {
-		all = append(all, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(all, ", ")
-}
-
-// losses yields what was lost by the folder that says so.
-func (n *Node) losses() iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		if n.opts.Dir == "" {
-			return
-		}
-		folders, texts := storage.Notes(n.opts.Dir)
-		for i, f := range folders {
-			text := texts[i]
-			if text == "" {
-				text = "a damaged store was moved to " + f
-			}
-			if !yield(f, text) {
-				return
-			}
-		}
-	}
 }

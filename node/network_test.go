@@ -93,7 +93,7 @@ func TestAFolderOfAnOlderVersion(t *testing.T) {
 			}
 		}
 	}
-	if err := s.durable.Put(t.Context(), homeKey, []byte("no/network")); err != nil {
+	if err := s.durable.Put(t.Context(), ds.NewKey("/network"), []byte("no/network")); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := s.of("lmos"); err == nil {
@@ -112,7 +112,7 @@ func TestADamagedLogKeepsTheHomeNetwork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(part.own().Put(t.Context(), key, []byte("ours")), s.durable.Delete(t.Context(), homeKey), s.Close()); err != nil {
+		if err := errors.Join(part.own().Put(t.Context(), key, []byte("ours")), s.durable.Delete(t.Context(), ds.NewKey("/network")), s.Close()); err != nil {
 			t.Fatal(err)
 		}
 		s = openAt(t, engine, dir)

@@ -102,7 +102,7 @@ func (n *Node) warnings() []api.Warning {
 	if n.stores.Hurt() {
 		add("W021", "store-damaged", "high", storage.HurtHint, "the store is damaged: %s", n.stores.Path())
 	}
-	for folder, text := range n.losses() {
+	for folder, text := range storage.Notes(n.opts.Dir) {
 		add("W021", "store-damaged", "low", "publish again what is named; delete the folder when it was seen: rm -r "+interact.Quote(folder), "%s", text)
 	}
 	if fill, lacks := n.dir.Fill(), n.dir.Lacks(); lacks {

@@ -36,6 +36,15 @@ func openStores(engine, dir string, o storage.Options) (*stores, error) {
 	return &stores{Store: s, durable: s.Durable(), fast: s.Fast()}, nil
 }
 
+// of returns the part of the database that belongs to a network, and the name of the home network (storage.Store.Network).
+func (s *stores) of(network string) (part *stores, home string, err error) {
+	durable, fast, home, err := s.Network(network, networkName.Match)
+	if err != nil {
+		return nil, "", s.Failed(err)
+	}
+	return &stores{s.Store, durable, fast}, home, nil
+}
+
 // lockDir takes the data directory for this process. The error is of code DataDirLocked and names the process that holds it, or
 // ConfigInvalid or DiskFull.
 func lockDir(dir string) (release func() error, err error) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	ds "github.com/ipfs/go-datastore"
@@ -80,14 +81,14 @@ func TestDamagedStoresAreBounded(t *testing.T) {
 	if err := Note(dir, at, "text"); err != nil {
 		t.Fatal(err)
 	}
-	folders, texts := Notes(dir)
+	folders, texts := notes(dir)
 	if want = append([]string{users}, append(want, at)...); !slices.Equal(folders, want) || texts[len(texts)-1] != "text" {
 		t.Errorf("kept are %q, with %q; want %q", folders, texts, want)
 	}
 	if err := Note(dir, "", "later"); err != nil {
 		t.Fatal(err)
 	}
-	if folders, texts = Notes(dir); len(folders) != maxAside+1 || folders[2] != at || texts[3] != "later" {
+	if folders, texts = notes(dir); len(folders) != maxAside+1 || folders[2] != at || texts[3] != "later" {
 		t.Errorf("then kept are %q, with %q", folders, texts)
 	}
 }
@@ -132,6 +133,39 @@ func TestDamageFoundInUse(t *testing.T) {
 		}
 		if _, err := Open(engine, dir, o); !Damaged(err) {
 			t.Errorf("%s: it is opened again: %v", engine, err)
+		}
+	}
+}
+
+func notes(dir string) (folders, texts []string) {
+	for f, text := range Notes(dir) {
+		folders, texts = append(folders, f), append(texts, text)
+	}
+	return folders, texts
+}
+
+func TestDescribeLoss(t *testing.T) {
+	t.Parallel()
+	name := func(e []byte) string { return Salvage(e, "id") }
+	entries := func(n int) (all [][]byte) {
+		for range n {
+			all = append(all, []byte(`{"id":"a\"b","cut`))
+		}
+		return all
+	}
+	const end = "; peers and descriptions of others may be missing: they are found again"
+	for want, c := range map[string]struct {
+		aside string
+		parts []Part
+	}{
+		"": {parts: []Part{{Name: name}}},
+		"the store was damaged and is now /aside" + end: {aside: "/aside"},
+		`the store was damaged; put back from copies: a\"b, a\"b; LOST tasks: (unreadable)` + end: {parts: []Part{
+			{Loss: Loss{Restored: entries(2)}, Name: name}, {Loss: Loss{Gone: [][]byte{[]byte("garbage")}}, Kind: "tasks", Name: name}}},
+		"the store was damaged; LOST: " + strings.Repeat(`a\"b, `, maxNamed) + "and 7 more" + end: {parts: []Part{{Loss: Loss{Gone: entries(maxNamed + 7)}, Name: name}}},
+	} {
+		if got := Describe(c.aside, c.parts...); got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }

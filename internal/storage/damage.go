@@ -3,6 +3,7 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -120,13 +121,65 @@ func Salvage(entry []byte, member string) string {
 	return "(unreadable)"
 }
 
-// Notes returns what was lost, by folder, in the order of time.
-func Notes(dir string) (folders, texts []string) {
-	folders, _ = filepath.Glob(filepath.Join(dir, asideName+"*"))
-	slices.Sort(folders)
-	for _, f := range folders {
-		text, _ := os.ReadFile(filepath.Join(f, noteName)) // none: it was moved aside, and the node ended
-		texts = append(texts, string(text))
+// Notes yields the folders of damaged stores in the order of time, each with what was lost.
+func Notes(dir string) iter.Seq2[string, string] {
+	return func(yield func(folder, text string) bool) {
+		if dir == "" {
+			return
+		}
+		folders, _ := filepath.Glob(filepath.Join(dir, asideName+"*"))
+		slices.Sort(folders)
+		for _, f := range folders {
+			text, err := os.ReadFile(filepath.Join(f, noteName))
+			if err != nil || len(text) == 0 { // The process ended after it had moved the store.
+				text = []byte("a damaged store was moved to " + f)
+			}
+			if !yield(f, string(text)) {
+				return
+			}
+		}
 	}
-	return folders, texts
+}
+
+// maxNamed is how many lost entries of a kind are named: a ledger may have thousands of tasks.
+const maxNamed = 100
+
+// A Part is the loss of one store. Kind is the plural of its entries, or empty; Name names an entry, which may be damaged.
+type Part struct {
+	Loss
+	Kind string
+	Name func(entry []byte) string
+}
+
+// Describe returns what a damaged store has lost, or "". Aside is the folder that the store was moved to, or empty.
+func Describe(aside string, parts ...Part) string {
+	var found []string
+	for _, p := range parts {
+		if len(p.Restored) > 0 {
+			found = append(found, strings.TrimSpace(p.Kind+" put back from copies: ")+" "+p.names(p.Restored))
+		}
+		if len(p.Gone) > 0 {
+			found = append(found, strings.TrimSpace("LOST "+p.Kind)+": "+p.names(p.Gone))
+		}
+	}
+	text := "the store was damaged"
+	switch {
+	case aside != "":
+		text += " and is now " + aside
+	case len(found) == 0:
+		return ""
+	}
+	found = append(append([]string{text}, found...), "peers and descriptions of others may be missing: they are found again")
+	return strings.Join(found, "; ")
+}
+
+func (p *Part) names(entries [][]byte) string {
+	var all []string
+	for _, e := range entries[:min(len(entries), maxNamed)] {
+		all = append(all, p.Name(e))
+	}
+	if more := len(entries) - maxNamed; more > 0 {
+		all = append(all, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(all, ", ")
 }
