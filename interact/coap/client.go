@@ -186,12 +186,5 @@ func (r *request) invoke(ctx context.Context, yield func(*interact.Message, erro
 		yield(nil, err)
 		return
 	}
-	yield(r.completed(data, media), nil)
-}
-
-// completed is the last message of an action that went well.
-func (r *request) completed(data []byte, media string) *interact.Message {
-	reply := r.message.Reply(interact.ActionStatus, media, data)
-	reply.Status = interact.StatusCompleted
-	return reply
+	yield(form.Completed(r.message, media, data), nil)
 }

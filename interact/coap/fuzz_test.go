@@ -265,7 +265,7 @@ func FuzzAnswer(f *testing.F) {
 			if data, is, err := r.settle(p); err == nil && len(data) > 0 && is == "" {
 				t.Errorf("%q has no type", data)
 			}
-			if task := r.task(p); task != nil && task.state.status() == interact.StatusNone {
+			if task := r.task(p); task != nil && task.state.Of() == interact.StatusNone {
 				t.Errorf("%+v", task.state)
 			}
 			w := &watcher{r: r, parts: map[string]string{}, yield: func(*interact.Message, error) bool { return true }}

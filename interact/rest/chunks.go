@@ -142,7 +142,7 @@ func (c *Client) pass(ctx context.Context, r *request, resp *http.Response, yiel
 		}
 		switch {
 		case err == io.EOF:
-			yield(finished(r.message, "", nil), nil)
+			yield(form.Completed(r.message, "", nil), nil)
 			return nil
 		case err != nil && ctx.Err() != nil:
 			return r.lost(ctx, err)

@@ -245,15 +245,9 @@ func (a *agent) invoke(ctx context.Context, m *interact.Message, yield func(*int
 		return err
 	}
 	if t := ans.task(r); t != nil {
-		return t.follow(ctx, yield)
+		t.follow(ctx, yield)
+		return nil
 	}
-	yield(finished(m, ans.media, ans.data), nil)
+	yield(form.Completed(m, ans.media, ans.data), nil)
 	return nil
-}
-
-// finished is the last message of an action that went well.
-func finished(m *interact.Message, media string, data []byte) *interact.Message {
-	reply := m.Reply(interact.ActionStatus, media, data)
-	reply.Status = interact.StatusCompleted
-	return reply
 }

@@ -35,7 +35,7 @@ func mendable(err error) error {
 
 // refusal returns the error of an answer with a bad status. There is no deadline: the agent's words are read for a moment only.
 func (o *observation) refusal(resp *http.Response) error {
-	defer time.AfterFunc(farewell, o.drop).Stop()
+	defer time.AfterFunc(form.Farewell, o.drop).Stop()
 	return o.client.refused(o.r, resp)
 }
 

@@ -151,7 +151,7 @@ func (o *observation) leave(ctx context.Context, resp *http.Response) func() {
 
 // delete ends a subscription, after ctx has ended.
 func (o *observation) delete(ctx context.Context, to *url.URL) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), form.Farewell)
 	defer cancel()
 	req, err := newRequest(ctx, o.r, http.MethodDelete, to, nil)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 )
 
 // tell delivers as an agent does that does not care what becomes of it.
@@ -221,7 +222,7 @@ func TestAgentThatIgnoresDelete(t *testing.T) {
 		subscribe("hot"), 1); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(begun); took < farewell || took > farewell+5*time.Second {
+	if took := time.Since(begun); took < form.Farewell || took > form.Farewell+5*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	close(hold)
