@@ -3,9 +3,9 @@
 //
 // # To agents
 //
-// A request goes through the same steps each time: a form is chosen (form.go), its terms are read (terms.go), the input is taken
-// apart and converted (body.go), the bodies travel in blocks (transfer.go), and the answer is judged (codes.go, form.go).
-// Observations are in observe.go, actions that an agent runs in the background in task.go. CoAP itself is in the package wire.
+// Package form chooses a form, fills its variables, converts the input and polls actions that run in the background. Here, the CoAP
+// vocabulary of the form is read (vocabulary.go), bodies are sent in blocks (transfer.go), the response is checked (codes.go, form.go),
+// and resources are observed (observe.go). Package messaging is CoAP itself.
 //
 // # To consumers
 //

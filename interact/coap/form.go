@@ -164,25 +164,20 @@ func (r *request) lost(ctx context.Context, err error) error {
 	if !errors.As(err, &l) {
 		l = &messaging.Loss{Cause: err}
 	}
-	const start = "start the agent, or publish its new address: lmosd publish FILE"
-	e := &interact.Error{Code: interact.Unreachable, Hint: start, Begun: l.Begun}
-	where := form.Plain(r.form.Href)
 	var shake *messaging.HandshakeError
+	what, where := r.what(), form.Plain(r.form.Href)
+	e := form.Ended(ctx, what, r.form.Href)
 	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
-		e.Code, e.Title, e.Hint, e.Err = interact.Cancelled, r.what()+" was cancelled", "", ctx.Err()
-	case ctx.Err() != nil && l.Acked:
-		e.Code, e.Title = interact.Timeout, fmt.Sprintf("%s gave no answer in time (agent at %s)", r.what(), where)
-		e.Hint, e.Err = "raise --timeout, or see whether the agent is busy", ctx.Err()
+	case e != nil && (e.Code == interact.Cancelled || l.Acked):
 	case errors.As(err, &shake):
-		e.Code, e.Hint = interact.Unauthenticated, hintCredentials
-		e.Title = fmt.Sprintf("%s: no secure connection to %s: %s", r.what(), where, reason(shake.Err))
+		e = interact.Errorf(interact.Unauthenticated, hintCredentials, "%s: no secure connection to %s: %s", what, where, reason(shake.Err))
 	case errors.Is(err, messaging.ErrReset):
-		e.Code, e.Remote = interact.AgentFailed, true
-		e.Title, e.Hint = fmt.Sprintf("%s: what is at %s rejected the message", r.what(), where), "see what serves that address"
+		e = interact.Errorf(interact.AgentFailed, "see what serves that address", "%s: what is at %s rejected the message", what, where)
+		e.Remote = true
 	default:
-		e.Title = fmt.Sprintf("%s cannot be reached at %s: %s", r.what(), where, reason(err))
+		e = form.Unreachable(what, r.form.Href, reason(err))
 	}
+	e.Begun = l.Begun
 	return e
 }
 
@@ -202,8 +197,7 @@ func reason(err error) string {
 
 // broken is an answer that came and cannot be used.
 func (r *request) broken(format string, args ...any) error {
-	return interact.Errorf(interact.AgentFailed, "see the agent's log, or correct its description",
-		"the answer of %s cannot be used: %s", r.what(), fmt.Sprintf(format, args...))
+	return form.Broken(r.what(), fmt.Sprintf(format, args...))
 }
 
 // settle decides the media type of an answer: what its content format says, else what the form promises. What is labelled as text

@@ -163,7 +163,7 @@ func (c *Client) body(ctx context.Context, r *request, resp *http.Response) ([]b
 	case ctx.Err() != nil:
 		return nil, r.lost(ctx, ctx.Err())
 	case err != nil:
-		return nil, broken(r, fmt.Sprintf("it broke off after %d bytes", n))
+		return nil, form.Broken(r.what(), fmt.Sprintf("it broke off after %d bytes", n))
 	}
 	return b.Bytes(), nil
 }
@@ -178,7 +178,7 @@ func (c *Client) source(ctx context.Context, r *request, resp *http.Response) (i
 	case ctx.Err() != nil:
 		return nil, r.lost(ctx, err)
 	}
-	return nil, broken(r, "what it calls "+interact.Clip(interact.Readable(coding), 40)+" is not")
+	return nil, form.Broken(r.what(), "what it calls "+interact.Clip(interact.Readable(coding), 40)+" is not")
 }
 
 func decoded(coding string, body io.Reader) (io.Reader, error) {
@@ -194,12 +194,6 @@ func decoded(coding string, body io.Reader) (io.Reader, error) {
 func (c *Client) tooLarge(r *request, size string) error {
 	return interact.Errorf(interact.TooLarge, "ask for less, or let the agent answer in parts",
 		"the answer of %s is larger than %d bytes (%s); it was cut and dropped", r.what(), c.limit, size)
-}
-
-// broken is an answer that came and cannot be used.
-func broken(r *request, why string) error {
-	return interact.Errorf(interact.AgentFailed, "see the agent's log, or correct its description",
-		"the answer of %s cannot be used: %s", r.what(), why)
 }
 
 // settle decides the media type of the data and checks it. The body counts, not the label: a JSON value that says it is
@@ -224,7 +218,7 @@ func (a *answer) settle(r *request, said string) error {
 	case form.IsStructured(promised) && strings.HasPrefix(r.op, "write"):
 		a.media, a.data = "", nil // the writing went well; nobody waits for its body
 	case td.IsJSON(promised):
-		return broken(r, "its description promises "+promised+", it sent "+sample(a.media, data, &r.secrets))
+		return form.Broken(r.what(), "its description promises "+promised+", it sent "+sample(a.media, data, &r.secrets))
 	}
 	return nil
 }
@@ -304,25 +298,20 @@ func (r *request) lost(ctx context.Context, err error) *interact.Error {
 }
 
 func (r *request) failure(ctx context.Context, err error) *interact.Error {
-	where := form.Plain(r.form.Href)
 	var refused *interact.Error
 	var stream streamError
 	switch text := err.Error(); {
 	case errors.As(context.Cause(ctx), &stream):
 		e := *interact.AsError(stream.error)
 		return &e
-	case errors.Is(ctx.Err(), context.Canceled):
-		return &interact.Error{Code: interact.Cancelled, Title: r.what() + " was cancelled", Err: ctx.Err()}
 	case ctx.Err() != nil:
-		return &interact.Error{Code: interact.Timeout, Title: r.what() + " gave no answer in time (agent at " + where + ")",
-			Hint: "raise --timeout, or see whether the agent is busy", Err: ctx.Err()}
+		return form.Ended(ctx, r.what(), r.form.Href)
 	case errors.As(err, &refused): // by Options.Dial
 		e := *refused
 		return &e
 	case strings.Contains(text, "malformed"), strings.Contains(text, "headers exceeded"):
 		return interact.Errorf(interact.AgentFailed, "see what serves that address",
-			"what answers at %s does not speak HTTP as it should", where)
+			"what answers at %s does not speak HTTP as it should", form.Plain(r.form.Href))
 	}
-	return interact.Errorf(interact.Unreachable, "start the agent, or publish its new address: lmosd publish FILE",
-		"%s cannot be reached at %s: %s", r.what(), where, form.Reason(err, true))
+	return form.Unreachable(r.what(), r.form.Href, form.Reason(err, true))
 }

@@ -147,7 +147,7 @@ func (c *Client) pass(ctx context.Context, r *request, resp *http.Response, yiel
 		case err != nil && ctx.Err() != nil:
 			return r.lost(ctx, err)
 		case err != nil:
-			return broken(r, fmt.Sprintf("it broke off after %d bytes", total))
+			return form.Broken(r.what(), fmt.Sprintf("it broke off after %d bytes", total))
 		}
 	}
 }

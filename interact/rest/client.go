@@ -1,12 +1,11 @@
-// Package rest implements the client side of the WoT HTTP binding. [Client.Thing] asks an agent that is any HTTP server: it follows
-// the forms of the agent's Thing Description. Package serve is the other side, which offers the things of the mesh to HTTP
-// consumers, in the same words: errors are problems (problem.go), and variables of an address members of the input.
+// Package rest implements the client side of the WoT HTTP binding. [Client.Thing] calls an agent that is any HTTP server, over the
+// forms of its Thing Description. Package server is the other side: it serves the Things of the mesh to HTTP consumers.
 //
-// A request to an agent goes through the same steps each time, one file each: the message is taken apart (request.go), a form
-// is chosen, filled and given its credentials (form.go, interact/form), and the answer is read within a limit and judged (answer.go). An action that the agent runs in the background
-// is followed to its end (task.go); streams of either direction pass through as they come (chunks.go). Changes and events
-// come by one of three subprotocols (observe.go): server-sent events (sse.go, listen.go), longpoll (longpoll.go), or a call
-// to an address of this node (webhook.go, callbacks.go).
+// Package form chooses a form, fills its variables, converts the input, adds credentials and polls actions that run in the background.
+// Here, the message is split into variables and body (request.go), the HTTP request is built (form.go), the response is read within a
+// limit and checked (answer.go), and streams of either direction are passed on (chunks.go). Changes and events arrive by one of three
+// subprotocols (observe.go): server-sent events (listen.go), longpoll (longpoll.go), or a call to an address of this node (webhook.go,
+// callbacks.go).
 //
 // Sources: WoT Thing Description 1.1; WoT Binding Templates, HTTP; WoT Profile, HTTP Basic, HTTP SSE and HTTP Webhook; RFC
 // 9110, 9457, 6570; HTML §9.2 (server-sent events).

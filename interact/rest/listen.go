@@ -134,7 +134,7 @@ func (l *listener) accepts(resp *http.Response) error {
 	case !l.r.expected(resp.StatusCode):
 		return l.refuses(resp)
 	case resp.StatusCode == http.StatusNoContent || said != "" && interact.MediaType(said) != eventsType:
-		return broken(l.r, "an event stream is promised, it sent "+interact.Clip(interact.Readable(said), 60))
+		return form.Broken(l.r.what(), "an event stream is promised, it sent "+interact.Clip(interact.Readable(said), 60))
 	}
 	return nil
 }

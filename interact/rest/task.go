@@ -68,13 +68,13 @@ var errLeft = fmt.Errorf("the consumer left: %w", context.Canceled)
 func (t *task) aim() error {
 	if t.state.Href == "" {
 		if !t.aimed {
-			return broken(t.r, "it runs in the background, and nothing says where its status is")
+			return form.Broken(t.r.what(), "it runs in the background, and nothing says where its status is")
 		}
 		return nil
 	}
 	to, err := t.url.Parse(t.state.Href)
 	if err != nil || credentials.Origin(to) != credentials.Origin(t.url) {
-		return broken(t.r, "it runs in the background, and its status is at another origin")
+		return form.Broken(t.r.what(), "it runs in the background, and its status is at another origin")
 	}
 	to.User, to.Fragment = nil, ""
 	t.url, t.state.Href, t.aimed = to, "", true
@@ -108,7 +108,7 @@ func (t *task) Lost(ctx context.Context, err error) error { return t.r.lost(ctx,
 func (t *task) update(ans *answer) (form.State, error) {
 	s, ok := stateIn(ans.data)
 	if !ok {
-		return s, broken(t.r, "it runs in the background, and its status is "+sample(ans.media, ans.data, &t.r.secrets))
+		return s, form.Broken(t.r.what(), "it runs in the background, and its status is "+sample(ans.media, ans.data, &t.r.secrets))
 	}
 	t.state = s
 	return s, nil
