@@ -22,12 +22,12 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// maxAnswer bounds what a Client reads of one answer, in bytes.
+// maxAnswer is the limit of a response, in bytes.
 const maxAnswer = 16 << 20
 
-// A Client asks a running node over its HTTP API. Every error is an [*interact.Error] or wraps a context error: what the
-// node said keeps its code, hint and issues; [interact.NotRunning] says that nobody answers at the address, and
-// [interact.NodeLost] that the connection broke before the answer was complete. It is safe for concurrent use.
+// A Client calls the HTTP API of a running node. Every error is an [*interact.Error] or wraps a context error: an error of the node
+// keeps its code, hint and issues; [interact.NotRunning] means that no node listens at the address, and [interact.NodeLost] that the
+// connection broke before the response was complete. It is safe for concurrent use.
 type Client struct {
 	target string // as given to Dial
 	base   string // without a trailing slash
@@ -73,10 +73,10 @@ func NewClient(target, token string, t http.RoundTripper) *Client {
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Target returns what the client was made for, as it was given to [Dial].
+// Target returns the target that was given to [Dial].
 func (c *Client) Target() string { return c.target }
 
-// Close closes idle connections. Requests under way go on.
+// Close closes idle connections. Running requests continue.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Status returns the state of the node.
@@ -89,7 +89,7 @@ func (c *Client) Identity(ctx context.Context) (*Identity, error) {
 	return get[Identity](ctx, c, "/v1/id")
 }
 
-// Version returns what program the node runs.
+// Version returns the version of the program that the node runs.
 func (c *Client) Version(ctx context.Context) (*Version, error) {
 	return get[Version](ctx, c, "/version")
 }
@@ -109,13 +109,13 @@ func (c *Client) Connect(ctx context.Context, addr string) error {
 	return err
 }
 
-// Find returns the things that q asks for, the best first, and how complete the answer is. The node searches for timeout; zero
-// means the node's default of two seconds. An empty answer is no error.
+// Find returns the Things that match q, the best first, and the coverage of the search. The node searches for at most timeout; zero
+// means 2 s. An empty result is not an error.
 func (c *Client) Find(ctx context.Context, q td.Query, timeout time.Duration) (*AgentList, error) {
 	return get[AgentList](ctx, c, "/v1/find?"+findValues(q, timeout).Encode())
 }
 
-// NextPage returns what comes after an answer, by its Next.
+// NextPage returns the page after a result, by its Next.
 func (c *Client) NextPage(ctx context.Context, cursor string, timeout time.Duration) (*AgentList, error) {
 	v := url.Values{"page": {cursor}}
 	if timeout > 0 {
@@ -124,29 +124,29 @@ func (c *Client) NextPage(ctx context.Context, cursor string, timeout time.Durat
 	return get[AgentList](ctx, c, "/v1/find?"+v.Encode())
 }
 
-// Explain is [Client.Find] with what each score is from.
+// Explain is [Client.Find] with the factors of each score.
 func (c *Client) Explain(ctx context.Context, q td.Query, timeout time.Duration) (*AgentList, error) {
 	v := findValues(q, timeout)
 	v.Set("explain", "true")
 	return get[AgentList](ctx, c, "/v1/find?"+v.Encode())
 }
 
-// Resolve is [Client.Find] of what provides the one capability of q, in the order in which a strategy takes its versions.
+// Resolve is [Client.Find] of the Things that provide the one capability of q, in the order of versions that the strategy defines.
 func (c *Client) Resolve(ctx context.Context, q td.Query, s td.Strategy, timeout time.Duration) (*AgentList, error) {
 	v := findValues(q, timeout)
 	v.Set("strategy", string(s))
 	return get[AgentList](ctx, c, "/v1/find?"+v.Encode())
 }
 
-// WatchFind yields what q asks for, each as a change "known", then one "ready" with the coverage, then what changes, until ctx or
-// the loop ends. A connection that breaks is made again for up to a minute, and continues after the last change.
+// WatchFind yields each Thing that matches q as a change "known", then a change "ready" with the coverage, then the changes, until ctx
+// or the loop ends. The client reconnects for up to 1 min, and continues after the last change.
 func (c *Client) WatchFind(ctx context.Context, q td.Query) iter.Seq2[AgentChange, error] {
 	return func(yield func(AgentChange, error) bool) {
 		for e, err := range c.watch(ctx, "/v1/find?"+findValues(q, 0).Encode(), "") {
 			var change AgentChange
 			if err == nil {
 				if err = json.Unmarshal(e.Data, &change); err != nil {
-					err = c.stranger(err)
+					err = c.notANode(err)
 				}
 			}
 			if err != nil {
@@ -160,7 +160,7 @@ func (c *Client) WatchFind(ctx context.Context, q td.Query) iter.Seq2[AgentChang
 	}
 }
 
-// Route has the node pick an agent for a task.
+// Route lets the node select an agent for a task.
 func (c *Client) Route(ctx context.Context, q RouteRequest) (*RouteAnswer, error) {
 	body, err := json.Marshal(q)
 	if err != nil {
@@ -184,7 +184,7 @@ func findValues(q td.Query, timeout time.Duration) url.Values {
 	return v
 }
 
-// Agent returns the thing that ref names (see [td.Ref]) with its TD and what was verified.
+// Agent returns the Thing that ref names (see [td.Ref]) with its TD and the result of its verification.
 func (c *Client) Agent(ctx context.Context, ref string) (*AgentDetail, error) {
 	return get[AgentDetail](ctx, c, "/v1/agents/"+url.PathEscape(ref))
 }
@@ -206,8 +206,7 @@ func (c *Client) Unpublish(ctx context.Context, ref string) (*Publication, error
 	return ask[Publication](ctx, c, http.MethodDelete, "/v1/agents/"+url.PathEscape(ref), "", nil)
 }
 
-// Move withdraws the thing that ref names, and tells the mesh whose it is from now on: to is the new owner's DID, or names the thing
-// there. It needs the token or the socket.
+// Move withdraws the Thing that ref names and publishes its new owner: to is the DID of the owner, or the name of the Thing there. It needs the token or the socket.
 func (c *Client) Move(ctx context.Context, ref, to string) (*Publication, error) {
 	body, err := json.Marshal(MoveRequest{To: to})
 	if err != nil {
@@ -246,32 +245,32 @@ func (c *Client) Write(ctx context.Context, ref, property, contentType string, b
 	return err
 }
 
-// KnownTasks is [Client.Tasks] with the states that the node has heard of last: no host is asked.
+// KnownTasks is [Client.Tasks] with the last known states: the node queries no host.
 func (c *Client) KnownTasks(ctx context.Context) (*TaskList, error) {
 	return get[TaskList](ctx, c, "/v1/tasks?known=true")
 }
 
-// Tasks returns the runs of actions that the node knows, newest first, as their hosts say that they stand.
+// Tasks returns the tasks that the node knows, newest first, with their current states.
 func (c *Client) Tasks(ctx context.Context) (*TaskList, error) {
 	return get[TaskList](ctx, c, "/v1/tasks")
 }
 
-// Task returns the state of one run. The error is [interact.NoTask] for one that nobody knows, or knows any more.
+// Task returns the state of a task. The error is [interact.NoTask] if the node and the host do not know it.
 func (c *Client) Task(ctx context.Context, id string) (*Task, error) {
 	return get[Task](ctx, c, "/v1/tasks/"+url.PathEscape(id))
 }
 
-// CancelTask ends one run, and returns what became of it. It needs the token or the socket.
+// CancelTask cancels a task and returns its state. It needs the token or the socket.
 func (c *Client) CancelTask(ctx context.Context, id string) (*Task, error) {
 	return ask[Task](ctx, c, http.MethodDelete, "/v1/tasks/"+url.PathEscape(id), "", nil)
 }
 
-// Paths returns the ways to the thing that ref names, best first.
+// Paths returns the paths to the Thing that ref names, the best first.
 func (c *Client) Paths(ctx context.Context, ref string) (*PathList, error) {
 	return get[PathList](ctx, c, "/v1/paths/"+url.PathEscape(ref))
 }
 
-// Ping measures n times, from 1 to 100, how far away the host of the thing is that ref names.
+// Ping measures the round-trip time to the host of the Thing that ref names n times, from 1 to 100.
 func (c *Client) Ping(ctx context.Context, ref string, n int) (*Ping, error) {
 	return ask[Ping](ctx, c, http.MethodPost, "/v1/ping/"+url.PathEscape(ref)+"?n="+strconv.Itoa(n), "", nil)
 }
@@ -288,7 +287,7 @@ func get[T any](ctx context.Context, c *Client, path string) (*T, error) {
 	return ask[T](ctx, c, http.MethodGet, path, "", nil)
 }
 
-// ask sends a request whose answer is one JSON document of type T.
+// ask sends a request whose response is one JSON document of type T.
 func ask[T any](ctx context.Context, c *Client, method, path, contentType string, body []byte) (*T, error) {
 	answer, _, err := c.do(ctx, method, path, contentType, body)
 	if err != nil {
@@ -296,12 +295,12 @@ func ask[T any](ctx context.Context, c *Client, method, path, contentType string
 	}
 	v := new(T)
 	if err := json.Unmarshal(answer, v); err != nil {
-		return nil, c.stranger(err)
+		return nil, c.notANode(err)
 	}
 	return v, nil
 }
 
-// do sends one request and returns the body and content type of a 2xx answer, else an error.
+// do sends one request and returns the body and content type of a 2xx response, else an error.
 func (c *Client) do(ctx context.Context, method, path, contentType string, body []byte) ([]byte, string, error) {
 	var reader io.Reader
 	header := http.Header{}
@@ -321,7 +320,7 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 	return c.read(ctx, resp)
 }
 
-// send sends one request and returns the answer, whose body must be closed.
+// send sends one request and returns the response, whose body the caller closes.
 func (c *Client) send(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
@@ -338,7 +337,7 @@ func (c *Client) send(ctx context.Context, method, path string, header http.Head
 	return resp, nil
 }
 
-// Stream posts what body gives to a path of the node as it comes, and returns the answer, which may begin before body ends; the caller
+// Stream posts body to a path of the node while it is read, and returns the response, which may start before body ends; the caller
 // closes it. The stream ends with ctx.
 func (c *Client) Stream(ctx context.Context, path, contentType string, body io.Reader) (io.ReadCloser, error) {
 	resp, err := c.send(ctx, http.MethodPost, path, http.Header{"Content-Type": {contentType}}, body)
@@ -348,7 +347,7 @@ func (c *Client) Stream(ctx context.Context, path, contentType string, body io.R
 	if resp.StatusCode != http.StatusOK {
 		defer resp.Body.Close()
 		_, _, err := c.read(ctx, resp)
-		return nil, cmp.Or(err, c.stranger(errors.New(resp.Status)))
+		return nil, cmp.Or(err, c.notANode(errors.New(resp.Status)))
 	}
 	return resp.Body, nil
 }
@@ -367,16 +366,16 @@ func (c *Client) read(ctx context.Context, resp *http.Response) ([]byte, string,
 	return body, resp.Header.Get("Content-Type"), nil
 }
 
-// stranger says that it is no node that answered.
-func (c *Client) stranger(err error) error {
+// notANode returns the error of a response that a node would not send.
+func (c *Client) notANode(err error) error {
 	return &interact.Error{Code: interact.NodeLost, Title: "what answers at " + c.target + " is not a node of lmosd",
-		Hint: "lmosd status --node http://127.0.0.1:4668", Err: strangeError{err}}
+		Hint: "lmosd status --node http://127.0.0.1:4668", Err: foreignError{err}}
 }
 
-// A strangeError is why an answer is none of a node.
-type strangeError struct{ error }
+// A foreignError is the defect of a response that a node would not send.
+type foreignError struct{ error }
 
-// lost says why there is no answer: the caller gave up, nobody is there, or the connection broke.
+// lost returns the error of a request without a response: the context ended, no node listens, or the connection broke.
 func (c *Client) lost(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("ask the node at %s: %w", c.target, ctx.Err())

@@ -115,7 +115,7 @@ func TestWatchGoesOn(t *testing.T) {
 	}
 }
 
-// What cannot be read ends a watch, and so do a stranger and the caller.
+// An invalid event ends a watch, and so does a response that a node would not send.
 func TestWatchOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()

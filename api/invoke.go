@@ -94,14 +94,14 @@ func (c *Client) Invoke(ctx context.Context, ref, action string, o CallOptions) 
 		if o.Began != nil {
 			o.Began(result.Media)
 		}
-		return result, c.pour(ctx, o.Output, resp.Body)
+		return result, c.copyOutput(ctx, o.Output, resp.Body)
 	}
 	if result.Output, result.Media, err = c.read(ctx, resp); err != nil {
 		return nil, err
 	}
 	if resp.StatusCode == http.StatusCreated {
 		if result.Task, err = readTask(result.Output, ref, action); err != nil {
-			return nil, c.stranger(err)
+			return nil, c.notANode(err)
 		}
 		result.Output, result.Media = nil, ""
 	}
@@ -147,9 +147,9 @@ func isTraceParent(text string) bool {
 	return traceParent.MatchString(text) && strings.Trim(text[3:35], "0") != "" && strings.Trim(text[36:52], "0") != ""
 }
 
-// pour copies an output to w. The error of w is returned as it is.
-func (c *Client) pour(ctx context.Context, w io.Writer, body io.Reader) error {
-	to := &noted{Writer: w}
+// copyOutput copies an output to w. An error of w is returned unchanged.
+func (c *Client) copyOutput(ctx context.Context, w io.Writer, body io.Reader) error {
+	to := &writeErrorRecorder{Writer: w}
 	_, err := io.Copy(to, body)
 	switch {
 	case err == nil:
@@ -160,13 +160,13 @@ func (c *Client) pour(ctx context.Context, w io.Writer, body io.Reader) error {
 	return c.lost(ctx, err)
 }
 
-// noted remembers that it was the writer that failed.
-type noted struct {
+// A writeErrorRecorder keeps the error of its writer, to tell it from an error of the source.
+type writeErrorRecorder struct {
 	io.Writer
 	err error
 }
 
-func (w *noted) Write(b []byte) (int, error) {
+func (w *writeErrorRecorder) Write(b []byte) (int, error) {
 	n, err := w.Writer.Write(b)
 	w.err = cmp.Or(w.err, err)
 	return n, err

@@ -16,21 +16,21 @@ import (
 	"github.com/lmosd/lmosd/internal/sse"
 )
 
-// An Event is what [Client.Watch] yields: one event of a thing, or one value of a property.
+// An Event is one event of a Thing, or one value of a property.
 type Event struct {
 	// Name is the event or the property.
 	Name string
-	// ID is what to continue after; empty if the thing's host keeps nothing.
+	// ID is the position to resume after; empty if the host of the Thing keeps no events.
 	ID string
 	// Data is the value in JSON; null if there is none.
 	Data json.RawMessage
 }
 
-// How a watcher comes back.
+// Reconnection of a watcher.
 const (
 	firstPause = 100 * time.Millisecond
 	mostPause  = 5 * time.Second
-	maxAbsence = time.Minute // of a node, or of the thing on it; then the watcher gives up
+	maxAbsence = time.Minute // of a node, or of the Thing on it, after which the watcher fails
 )
 
 // Watch yields what happens to the thing that ref names: kind is "events" or "properties", name the event or the property; empty
@@ -56,7 +56,7 @@ func (c *Client) WaitTask(ctx context.Context, t *Task) (*Task, error) {
 		}
 		now, err := readTask(e.Data, t.Thing, t.Action)
 		if err != nil {
-			return nil, c.stranger(err)
+			return nil, c.notANode(err)
 		}
 		if now.Name = t.Name; now.Final() || len(now.Inputs) > 0 {
 			return now, nil
@@ -91,7 +91,7 @@ func (c *Client) watch(ctx context.Context, path, after string) iter.Seq2[Event,
 			switch {
 			case w.left || err == nil:
 				return
-			case ctx.Err() != nil, w.opened.IsZero(), !comesBack(err), time.Since(since) > maxAbsence:
+			case ctx.Err() != nil, w.opened.IsZero(), !isTemporary(err), time.Since(since) > maxAbsence:
 				yield(Event{}, err)
 				return
 			}
@@ -100,11 +100,11 @@ func (c *Client) watch(ctx context.Context, path, after string) iter.Seq2[Event,
 	}
 }
 
-// comesBack reports whether it is worth to try again after err, for who was connected before.
-func comesBack(err error) bool {
-	var strange strangeError
+// isTemporary reports whether a client that was connected before retries after err.
+func isTemporary(err error) bool {
+	var foreign foreignError
 	code := interact.AsError(err).Code
-	return (code.Retryable() || code == interact.NotFound) && !errors.As(err, &strange)
+	return (code.Retryable() || code == interact.NotFound) && !errors.As(err, &foreign)
 }
 
 // A watcher reads a stream of events.
@@ -131,7 +131,7 @@ func (w *watcher) connect(ctx context.Context) error {
 	if resp.StatusCode != http.StatusOK {
 		_, _, err := w.read(ctx, resp)
 		if err == nil {
-			err = w.stranger(fmt.Errorf("status %d for events", resp.StatusCode))
+			err = w.notANode(fmt.Errorf("status %d for events", resp.StatusCode))
 		}
 		return err
 	}
@@ -157,7 +157,7 @@ func (w *watcher) connect(ctx context.Context) error {
 // event hands an event on. The error is what is wrong with it.
 func (w *watcher) event(e sse.Event) error {
 	if !json.Valid(e.Data) {
-		return w.stranger(errors.New("an event that is not JSON"))
+		return w.notANode(errors.New("an event that is not JSON"))
 	}
 	w.seen, w.after = w.seen+1, e.ID
 	w.left = !w.yield(Event{Name: e.Name, ID: e.ID, Data: e.Data}, nil)

@@ -1,4 +1,4 @@
-package gateway_test
+package api_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A program finds an agent by what it can do, and calls it.
+// A program finds an agent by a capability and invokes an action of it.
 func ExampleClient() {
 	node := httptest.NewServer(answers{
 		"/v1/find": `{"apiVersion":"lmosd/v1","kind":"AgentList","items":[{"ref":"urn:x:weather","title":"Weather"}],` +
@@ -44,7 +44,7 @@ func ExampleClient() {
 	// Output: Weather says {"answer":"It rains in Bonn."}; complete: true
 }
 
-// What a node refuses, the client returns with its code and hint.
+// An error of the node keeps its code and hint.
 func ExampleClient_Agent() {
 	node := httptest.NewServer(answers{})
 	defer node.Close()
@@ -59,7 +59,28 @@ func ExampleClient_Agent() {
 	// Output: LMOS-1404 no agent matches "weathr" - lmosd find weather
 }
 
-// answers is a node that knows some answers by path.
+// Watch yields the events of a Thing.
+func ExampleClient_Watch() {
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "event: storm\nid: 1\ndata: 12\n\n")
+	}))
+	defer node.Close()
+	client, err := api.Dial(node.URL, "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	for e, err := range client.Watch(context.Background(), "urn:x:station", "events", "storm", "") {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s: %s\n", e.Name, e.Data)
+	}
+	// Output: storm: 12
+}
+
+// answers is a node with fixed responses by path.
 type answers map[string]string
 
 func (a answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
