@@ -21,28 +21,28 @@ const (
 	directory = "_directory._sub._wot._tcp.local."
 	allTypes  = "_services._dns-sd._udp.local." // RFC 6763 §9
 
-	ttlHost  = 120  // s, of what has the name or address of a host (RFC 6762 §10)
-	ttlOther = 4500 // s, of the rest
+	ttlHost  = 120  // s, of records with the name or address of a host (RFC 6762 §10)
+	ttlOther = 4500 // s, of other records
 	flush    = 1 << 15
 
-	renamesMax = 15 // after as many somebody plays games, and the name is kept
+	renamesMax = 15 // after this many conflicts the name is kept
 )
 
-// An offer is what is announced; nothing if port is 0.
+// An offer is the announcement; port 0 announces nothing.
 type offer struct {
 	port  uint16
 	https bool
 }
 
-// A responder owns one entry: it finds a name that is free (RFC 6762 §8.1), announces it (§8.3), and answers (§6).
+// A responder announces one instance: it finds a free name (RFC 6762 §8.1), announces it (§8.3), and answers queries (§6).
 //
 //	silent ──set──▶ probing ──3 probes unanswered──▶ announcing ──3 times──▶ standing
 //	                   ▲  └─taken: next name─┘            ▲                     │
 //	                   └────────── conflict, lost ────────┴── conflict, won ────┘
 type responder struct {
-	wanted   string // for people
-	instance string // for people, with a number if needed
-	name     string // of the entry, as package dns writes it
+	wanted   string // display name
+	instance string // display name, with a number if needed
+	name     string // DNS name, as package dns writes it
 	host     string
 	network  string
 	log      *slog.Logger
@@ -50,7 +50,7 @@ type responder struct {
 	offer   offer
 	phase   phase
 	sent    int       // packets of this phase
-	next    time.Time // when the next is due; not used in silent and standing
+	next    time.Time // time of the next packet; unused in silent and standing
 	renames int
 	due     map[int]*reply // by link
 }
@@ -64,12 +64,12 @@ const (
 	standing
 )
 
-// A reply waits a moment on its link, so that one packet answers many: for the random pause that shared records need, and until
-// a second has passed since the last (RFC 6762 §6).
+// A reply is delayed on its link, so that one packet answers many queries: by the random delay for shared records, and to at most one per
+// second (RFC 6762 §6).
 type reply struct {
 	answer []dns.RR
-	at     time.Time // when it is sent; not used while answer is empty
-	last   time.Time // when the last was
+	at     time.Time // when it is sent; unused while answer is empty
+	last   time.Time // when the last one was sent
 }
 
 func newResponder(name, host, network string, log *slog.Logger) *responder {
@@ -78,7 +78,7 @@ func newResponder(name, host, network string, log *slog.Logger) *responder {
 	return r
 }
 
-// call takes name, cut to what fits into a label, as the entry's.
+// call sets the name of the instance, truncated to a label.
 func (r *responder) call(name string) {
 	const labelMax = 63
 	r.instance = cut(name, labelMax)
@@ -94,7 +94,7 @@ func cut(s string, n int) string {
 	return s
 }
 
-// set takes a new offer. What is withdrawn is said goodbye to.
+// set sets a new offer. Withdrawing one sends a goodbye.
 func (r *responder) set(o offer, links map[int]link, now time.Time) []parcel {
 	if o == r.offer {
 		return nil
@@ -109,21 +109,21 @@ func (r *responder) set(o offer, links map[int]link, now time.Time) []parcel {
 	case o.port == 0:
 		r.enter(silent, now)
 	case was.port == 0:
-		r.enter(probing, now.Add(rand.N(250*time.Millisecond))) // RFC 6762 §8.1: not all at once after a power cut
+		r.enter(probing, now.Add(rand.N(250*time.Millisecond))) // RFC 6762 §8.1: avoids synchronized starts
 	case r.phase != probing:
 		r.enter(announcing, now)
 	}
 	return bye
 }
 
-// again announces anew where there is something to announce: a link came, or changed.
+// again probes and announces again after a change of the links.
 func (r *responder) again(now time.Time) {
 	if r.phase == announcing || r.phase == standing {
-		r.enter(probing, now.Add(rand.N(250*time.Millisecond))) // the name may be taken there
+		r.enter(probing, now.Add(rand.N(250*time.Millisecond))) // the name may be in use there
 	}
 }
 
-// enter begins a phase. Answers that wait are of what was before it.
+// enter starts a phase. Pending answers of the old one are dropped.
 func (r *responder) enter(p phase, next time.Time) {
 	r.phase, r.sent, r.next = p, 0, next
 	for _, d := range r.due {
@@ -144,10 +144,10 @@ func (r *responder) deadline() time.Time {
 	return at
 }
 
-// far is a deadline that is none.
+// far is the deadline for nothing.
 var far = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// tick returns what is due to be sent.
+// tick returns the messages that are due.
 func (r *responder) tick(links map[int]link, now time.Time) []parcel {
 	var out []parcel
 	for (r.phase == probing || r.phase == announcing) && !now.Before(r.next) {
@@ -187,7 +187,7 @@ func (r *responder) everywhere(links map[int]link, of func(link) *dns.Msg) []par
 	return out
 }
 
-// probe asks whether somebody has the name, and says what will be said of it (RFC 6762 §8.2).
+// probe queries for the name, with the records that will be announced (RFC 6762 §8.2).
 func (r *responder) probe(link) *dns.Msg {
 	ask := dns.Question{Name: r.name, Qtype: dns.TypeANY, Qclass: dns.ClassINET}
 	return &dns.Msg{Question: []dns.Question{ask}, Ns: []dns.RR{r.srv(), r.txt()}}
@@ -195,13 +195,13 @@ func (r *responder) probe(link) *dns.Msg {
 
 func (r *responder) announcement(l link) *dns.Msg { return answerOf(r.records(l), nil) }
 
-// goodbye takes back what was announced (RFC 6762 §10.1).
+// goodbye withdraws the announcement (RFC 6762 §10.1).
 func (r *responder) goodbye(links map[int]link) []parcel {
 	if r.phase != announcing && r.phase != standing {
 		return nil
 	}
 	return r.everywhere(links, func(l link) *dns.Msg {
-		msg := answerOf(r.records(l)[1:], nil) // that there is such a service at all is others' to say, too
+		msg := answerOf(r.records(l)[1:], nil) // without the service type, which other hosts announce, too
 		for _, rr := range msg.Answer {
 			rr.Header().Ttl = 0
 		}
@@ -209,7 +209,7 @@ func (r *responder) goodbye(links map[int]link) []parcel {
 	})
 }
 
-// query answers what is asked for: everybody together and later, or who asked from a port of its own at once (RFC 6762 §6.7).
+// query answers a query: delayed to the group, or at once to a sender with another port than 5353 (RFC 6762 §6.7).
 func (r *responder) query(msg *dns.Msg, p packet, l link, now time.Time) []parcel {
 	if r.phase == probing {
 		r.rival(msg.Ns, true, now)
@@ -233,7 +233,7 @@ func (r *responder) query(msg *dns.Msg, p packet, l link, now time.Time) []parce
 	return nil
 }
 
-// later puts answer with what waits on the link. A probe is answered at once: who asks is about to take the name.
+// later adds answers to the pending reply of the link. A probe is answered at once, because its sender is about to use the name.
 func (r *responder) later(answer []dns.RR, probe bool, l link, now time.Time) {
 	d := r.due[l.index]
 	if d == nil {
@@ -260,7 +260,7 @@ func (r *responder) later(answer []dns.RR, probe bool, l link, now time.Time) {
 	}
 }
 
-// legacy is the answer to a plain resolver: its question, its id, and times that it cannot keep for long.
+// legacy returns the answer to a unicast resolver: with its question and id, and TTLs of at most 10 s.
 func (r *responder) legacy(to *dns.Msg, answer []dns.RR, l link) *dns.Msg {
 	msg := r.response(answer, l)
 	msg.Id, msg.Question = to.Id, to.Question[:1]
@@ -271,7 +271,7 @@ func (r *responder) legacy(to *dns.Msg, answer []dns.RR, l link) *dns.Msg {
 	return msg
 }
 
-// response is answer with what who asked will ask next (RFC 6763 §12).
+// response returns answer with the records that the sender would query next (RFC 6763 §12).
 func (r *responder) response(answer []dns.RR, l link) *dns.Msg {
 	var extra []dns.RR
 	for _, rr := range r.records(l) {
@@ -283,7 +283,7 @@ func (r *responder) response(answer []dns.RR, l link) *dns.Msg {
 	return answerOf(answer, extra)
 }
 
-// answerOf makes a response; records that only this node has get the bit that says so (RFC 6762 §10.2).
+// answerOf returns a response; unique records have the cache-flush bit (RFC 6762 §10.2).
 func answerOf(answer, extra []dns.RR) *dns.Msg {
 	msg := &dns.Msg{MsgHdr: dns.MsgHdr{Response: true, Authoritative: true}, Compress: true}
 	own := func(in []dns.RR) (out []dns.RR) {
@@ -300,14 +300,13 @@ func answerOf(answer, extra []dns.RR) *dns.Msg {
 	return msg
 }
 
-// hear looks whether somebody else has the entry's name.
+// hear checks a response for conflicts with the name.
 func (r *responder) hear(msg *dns.Msg, now time.Time) {
 	r.rival(slices.Concat(msg.Answer, msg.Extra), false, now)
 }
 
-// rival settles who keeps the name when records of another host have it. While this node only asks for it (probing), who has it
-// keeps it; two who ask, or two who have it (their networks met), compare: the greater keeps it (RFC 6762 §8.2, §9). Who wins
-// says so again.
+// rival resolves a conflict with records of another host for the name. While probing, this node yields to a host that has the name; two
+// that probe, or two that have it, compare their records, and the greater one keeps it (RFC 6762 §8.2, §9). The winner announces again.
 func (r *responder) rival(records []dns.RR, asks bool, now time.Time) {
 	if r.phase == silent || r.renames >= renamesMax {
 		return
@@ -327,13 +326,13 @@ func (r *responder) rival(records []dns.RR, asks bool, now time.Time) {
 		}
 		r.renames++
 		r.call(numbered(r.wanted, r.renames))
-		r.log.Info("another host has the name on the local network", "taken", srv.Hdr.Name, "now", r.instance)
+		r.log.Info("instance name in use by another host", "taken", srv.Hdr.Name, "now", r.instance)
 		r.enter(probing, now.Add(rand.N(250*time.Millisecond)))
 		return
 	}
 }
 
-// numbered is the nth name after name. From the tenth on it is a number that nobody counts to.
+// numbered returns the nth alternative of name. From the tenth on the number is random.
 func numbered(name string, n int) string {
 	n++
 	if n >= 10 {
@@ -343,7 +342,7 @@ func numbered(name string, n int) string {
 	return fmt.Sprintf("%s (%d)", cut(name, room), n)
 }
 
-// records are all records of the entry as they are on l, the one of the service type first. They are new at each call.
+// records returns new copies of all records of the instance on l, the service type first.
 func (r *responder) records(l link) []dns.RR {
 	ptr := func(name, to string) dns.RR {
 		return &dns.PTR{Hdr: header(name, dns.TypePTR, ttlOther), Ptr: to}
@@ -365,7 +364,7 @@ func (r *responder) srv() *dns.SRV {
 	return &dns.SRV{Hdr: header(r.name, dns.TypeSRV, ttlHost), Port: r.offer.port, Target: r.host}
 }
 
-// txt has the keys of WoT Discovery §6.3 in their order, the scheme only if it is not the default, and one of ours at the end.
+// txt has the keys of WoT Discovery §6.3 in their order, the scheme only if it is not the default, and then networkKey.
 func (r *responder) txt() *dns.TXT {
 	text := []string{"td=" + wellKnown, "type=Directory"}
 	if r.offer.https {
@@ -381,7 +380,7 @@ func header(name string, rrtype uint16, ttl uint32) dns.RR_Header {
 	return dns.RR_Header{Name: name, Rrtype: rrtype, Class: dns.ClassINET, Ttl: ttl}
 }
 
-// asked reports whether rr answers one of the questions. Their top bit asks for an answer to one; all get it (RFC 6762 §5.4).
+// asked reports whether rr answers a question. The unicast-response bit is ignored (RFC 6762 §5.4).
 func asked(rr dns.RR, questions []dns.Question) bool {
 	h := rr.Header()
 	return slices.ContainsFunc(questions, func(q dns.Question) bool {
@@ -391,12 +390,12 @@ func asked(rr dns.RR, questions []dns.Question) bool {
 	})
 }
 
-// isKnown reports whether who asks has rr for half of its time at least (RFC 6762 §7.1).
+// isKnown reports whether the sender has rr with at least half of its TTL (RFC 6762 §7.1).
 func isKnown(rr dns.RR, known []dns.RR) bool {
 	return slices.ContainsFunc(known, func(k dns.RR) bool { return k.Header().Ttl >= rr.Header().Ttl/2 && dns.IsDuplicate(k, rr) })
 }
 
-// hostAddr is the address that an A or AAAA record gives its name.
+// hostAddr returns the address of an A or AAAA record.
 func hostAddr(rr dns.RR) (netip.Addr, bool) {
 	switch rr := rr.(type) {
 	case *dns.A:

@@ -12,31 +12,31 @@ import (
 )
 
 const (
-	entriesMax = 256 // introductions that are kept
-	perSource  = 16  // of one address
-	addrsMax   = 8   // of one introduction
+	entriesMax = 256 // introductions
+	perSource  = 16  // introductions of one address
+	addrsMax   = 8   // addresses of one introduction
 	textMax    = 1300
-	askEvery   = 15 * time.Minute // the longest pause; what changes is announced anyway
-	answersMax = 40               // known answers in a question, questions in a packet: it shall not be split
-	patience   = 10 * time.Second // for what is missing of an entry
+	askEvery   = 15 * time.Minute // longest interval of queries; changes are announced anyway
+	answersMax = 40               // known answers in a query, and questions in a packet, so that it fits into one packet
+	patience   = 10 * time.Second // time limit for the missing records of an entry
 )
 
-// A cache holds what others announce. It grows by entries that somebody points to (PTR) and by nothing else.
+// A cache has the announcements of others. Only PTR records create entries.
 type cache struct {
-	self    string // the own host: what it announces is no news
+	self    string // the own host, whose announcements are ignored
 	entries map[string]*entry
-	pause   time.Duration // until the next question but one
-	next    time.Time     // of the next question
+	pause   time.Duration // between the next two queries
+	next    time.Time     // time of the next query
 }
 
-// An entry is what is known of one instance. Times are ends; what is past is not known.
+// An entry is an instance with its records. Times are expirations.
 type entry struct {
 	key    string // its name in lower case
 	name   string
 	udp    bool
-	source netip.Addr // who pointed to it first: it counts as that one's
-	from   netip.Addr // who said where it is
-	link   int        // on which it was said: addresses of the host on another are not taken
+	source netip.Addr // first sender of the PTR record: the entry counts for its limit
+	from   netip.Addr // sender of the SRV record
+	link   int        // link of the SRV record: addresses of the host on other links are ignored
 	ptr    time.Time
 
 	host  string
@@ -46,11 +46,11 @@ type entry struct {
 	txt   time.Time
 	addrs map[netip.Addr]time.Time
 
-	ask     time.Time // when its records are asked for
-	asked   int       // how often that was in vain
-	planned time.Time // the end that ask was made for
+	ask     time.Time // time of the next query for its records
+	asked   int       // unanswered queries
+	planned time.Time // the expiration for which ask was set
 	since   time.Time
-	fresh   bool // something was heard of it since it was last told
+	fresh   bool // a record was received since the last report
 	told    Introduction
 }
 
@@ -58,7 +58,7 @@ func newCache(self string) *cache {
 	return &cache{self: self, entries: map[string]*entry{}, pause: time.Second}
 }
 
-// again asks anew, as after a start: at once, then less and less (RFC 6762 §5.2).
+// again starts the queries again: at once, and then at growing intervals (RFC 6762 §5.2).
 func (c *cache) again(now time.Time) { c.pause, c.next = time.Second, now }
 
 func (c *cache) deadline() time.Time {
@@ -74,12 +74,12 @@ func (c *cache) deadline() time.Time {
 
 func (e *entry) complete() bool { return !e.srv.IsZero() && !e.txt.IsZero() && len(e.addrs) > 0 }
 
-// ends is when the entry is dropped if nothing is heard: its first part is past, or what is missing never came.
+// ends returns when the entry expires: with its first record, or when records are missing for too long.
 func (e *entry) ends() time.Time {
 	if !e.complete() {
 		return earliest(e.ptr, e.since.Add(patience))
 	}
-	var last time.Time // one address of several is enough
+	var last time.Time // the entry needs one address only
 	for _, until := range e.addrs {
 		if until.After(last) {
 			last = until
@@ -88,7 +88,7 @@ func (e *entry) ends() time.Time {
 	return earliest(earliest(e.ptr, e.srv), earliest(e.txt, last))
 }
 
-// tick asks what is due: who is there, and what entries lack or are about to.
+// tick returns the queries that are due: for instances, and for missing or expiring records.
 func (c *cache) tick(links map[int]link, now time.Time) []parcel {
 	msg := &dns.Msg{Compress: true}
 	ask := func(name string, rrtype uint16) {
@@ -137,7 +137,7 @@ func service(e *entry) string {
 	return overTCP
 }
 
-// known are the pointers that need no answer (RFC 6762 §7.1).
+// known returns the PTR records that need no answer (RFC 6762 §7.1).
 func (c *cache) known(now time.Time) []dns.RR {
 	var all []dns.RR
 	for _, e := range c.entries {
@@ -149,7 +149,7 @@ func (c *cache) known(now time.Time) []dns.RR {
 	return all
 }
 
-// hear takes a response that came over l from an address of it: pointers first, then what the entries are, then where.
+// hear processes a response from an address of the link l: PTR records first, then the records of entries, then addresses.
 func (c *cache) hear(msg *dns.Msg, from netip.Addr, l link, now time.Time) {
 	records := slices.Concat(msg.Answer, msg.Extra)
 	for _, rr := range records {
@@ -181,7 +181,7 @@ func (c *cache) hear(msg *dns.Msg, from netip.Addr, l link, now time.Time) {
 	}
 }
 
-// until is when rr ends. Goodbye is in a second (RFC 6762 §10.1); and nobody is believed for longer than the usual time.
+// until returns when rr expires. A goodbye expires in 1 s (RFC 6762 §10.1); the TTL is limited to the usual one.
 func until(rr dns.RR, now time.Time) time.Time {
 	return now.Add(time.Duration(max(1, min(rr.Header().Ttl, ttlOther))) * time.Second)
 }
@@ -219,7 +219,7 @@ func (c *cache) point(ptr *dns.PTR, from netip.Addr, now time.Time) {
 	e.ptr, e.fresh = until(ptr, now), true
 }
 
-// of counts the entries of a source.
+// of returns the number of entries of a source.
 func (c *cache) of(source netip.Addr) (n int) {
 	for _, e := range c.entries {
 		if e.source == source {
@@ -229,7 +229,7 @@ func (c *cache) of(source netip.Addr) (n int) {
 	return n
 }
 
-// locate takes where the entry is. Another host begins without addresses.
+// locate processes an SRV record. A new host starts without addresses.
 func (e *entry) locate(srv *dns.SRV, from netip.Addr, l link, now time.Time) {
 	host := strings.ToLower(srv.Target)
 	if srv.Port == 0 || host == "." {
@@ -238,14 +238,14 @@ func (e *entry) locate(srv *dns.SRV, from netip.Addr, l link, now time.Time) {
 	if host != e.host {
 		e.addrs = map[netip.Addr]time.Time{}
 	}
-	if host != e.host || srv.Port != e.port { // else the same comes over IPv4 and IPv6 in turn
+	if host != e.host || srv.Port != e.port { // otherwise the same record over IPv4 and IPv6 would alternate from
 		e.host, e.port, e.from, e.link = host, srv.Port, from, l.index
 	}
 	e.srv, e.fresh = until(srv, now), true
 }
 
-// reach takes addresses of the host that are on the link they are told on: others are of no use there (RFC 6762 §6.2), or are
-// where who tells them has no way to. A record that says it is all there is (§10.2) ends those of its kind.
+// reach processes addresses of the host on its link: others are unusable there (RFC 6762 §6.2), or unreachable for the sender. A record
+// with the cache-flush bit (§10.2) replaces those of its type.
 func (e *entry) reach(records []dns.RR, l link, now time.Time) {
 	e.fresh = true
 	maps.DeleteFunc(e.addrs, func(_ netip.Addr, until time.Time) bool { return !now.Before(until) })
@@ -270,8 +270,8 @@ func (e *entry) reach(records []dns.RR, l link, now time.Time) {
 	}
 }
 
-// plan sets when the records are asked for again: when a fifth of the time is left (RFC 6762 §5.2). Only another end moves it,
-// or a busy network would move it forever.
+// plan schedules the query that renews the records: at 80 % of their lifetime (RFC 6762 §5.2). Only a new expiration moves it, because
+// on a busy network it would otherwise never be due.
 func (e *entry) plan(now time.Time) {
 	if end := e.ends(); e.complete() && end != e.planned {
 		left := end.Sub(now)
@@ -279,7 +279,7 @@ func (e *entry) plan(now time.Time) {
 	}
 }
 
-// changes returns what is new or renewed since the last call, and what is gone; it forgets what is past.
+// changes returns new, renewed and removed introductions since the last call, and drops expired entries.
 func (c *cache) changes(now time.Time) []Change {
 	var all []Change
 	for key, e := range c.entries {
@@ -304,7 +304,7 @@ func (c *cache) changes(now time.Time) []Change {
 	return all
 }
 
-// introduction is what the entry says, if it says all that is needed.
+// introduction returns the introduction of a complete entry.
 func (e *entry) introduction(now time.Time) (Introduction, bool) {
 	var addrs []netip.Addr
 	for addr, until := range e.addrs {
@@ -324,7 +324,7 @@ func (e *entry) introduction(now time.Time) (Introduction, bool) {
 	}, true
 }
 
-// byUse sorts addresses by how likely they are to work anywhere else in the program.
+// byUse sorts addresses by their usability in other parts of the program.
 func byUse(a, b netip.Addr) int {
 	rank := func(x netip.Addr) int {
 		switch {

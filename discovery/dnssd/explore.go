@@ -24,47 +24,46 @@ const (
 	thingsMax    = 1000             // TDs of one introduction
 	pagesMax     = 32               // pages of a list
 	pageMax      = 8 << 20          // bytes of a page
-	pageThings   = 100              // TDs of a page that are asked for, where a directory lets itself be asked
-	linksOfLink  = 4                // links of a ThingLink that are followed
-	depthMax     = 2                // links one after the other
-	urlsMax      = 4096             // fetched by one Explorer
-	documentsMax = 16384            // seen by one Explorer
-	failuresMax  = 8                // that an error lists
+	pageThings   = 100              // requested TDs per page, if the directory has a limit parameter
+	linksOfLink  = 4                // links of a ThingLink
+	depthMax     = 2                // consecutive links
+	urlsMax      = 4096             // URLs fetched by one Explorer
+	documentsMax = 16384            // documents seen by one Explorer
+	failuresMax  = 8                // failures in an error
 )
 
-// ExplorerOptions say how far an [Explorer] goes. The zero value fetches over HTTP and HTTPS, on the networks of this machine.
+// ExplorerOptions configure an [Explorer]. The zero value uses HTTP and HTTPS on the networks of this machine.
 type ExplorerOptions struct {
-	// Network is this node's mesh. An introduction of a node of the same mesh is not followed: what that node has comes by the
-	// mesh, verified. Empty follows all.
+	// Network is this node's mesh. Introductions of nodes of the same mesh are skipped, because their Things arrive verified through
+	// the mesh. Empty skips none.
 	Network string
-	// Known reports whether the mesh knows the thing with this id. What it knows is not yielded, and the list of a directory that
-	// it knows is not read: a node of the mesh whose announcement did not say so. Nil knows nothing.
+	// Known reports whether the mesh has the Thing with this id. Such Things are not yielded, and the list of such a directory is not
+	// read. Nil knows none.
 	Known func(id string) bool
-	// Allow judges each address before it is connected to; nil is [Local].
+	// Allow checks each address before a connection; nil means [Local].
 	Allow func(Introduction, netip.Addr) error
-	// TLS is for https. Nil trusts what the system trusts; a certificate has to be for the introduction's Host.
+	// TLS configures https. Nil uses the system's certificates; a certificate must be for the introduction's Host.
 	TLS *tls.Config
-	// Secure reads over https only, whatever links say.
+	// Secure restricts all fetches to https.
 	Secure bool
-	// Fetch reads TDs of other schemes (coap, coaps, coap+tcp, coaps+tcp) from a URL whose host is an address that Allow has
-	// allowed; it keeps to ctx and reads td.MaxTD bytes at most. Nil leaves them out: [ErrScheme].
+	// Fetch fetches TDs of the coap schemes (coap, coaps, coap+tcp, coaps+tcp) from a URL whose host is an address that Allow has
+	// allowed; it must respect ctx and read td.MaxTD bytes at most. Nil skips them: [ErrScheme].
 	Fetch func(ctx context.Context, url string) ([]byte, error)
 }
 
-// ErrScheme is wrapped by errors about URLs of schemes that nobody here can fetch.
-var ErrScheme = errors.New("no way to fetch this scheme")
+// ErrScheme is wrapped by errors about URLs of unsupported schemes.
+var ErrScheme = errors.New("unsupported URL scheme")
 
-// A Found is a TD, as somebody on the local network has written it. It is a hint: nothing of it was checked but that it is strict
-// JSON, an object, and no larger than [td.MaxTD].
+// A Found is a TD from the local network. Nothing is verified but that it is a strict JSON object and not larger than [td.MaxTD].
 type Found struct {
 	Raw          []byte
-	ID           string // what the TD says; empty if it is anonymous
+	ID           string // of the TD; empty if it is anonymous
 	Kind         Kind
-	From         string // the URL of the TD or of the list that has it
+	From         string // the URL of the TD or of the list that contains it
 	Introduction Introduction
 }
 
-// Kind tells by its @type what a TD describes (WoT Discovery §5).
+// Kind is the kind of a TD by its @type (WoT Discovery §5).
 type Kind string
 
 // Kinds of TDs.
@@ -74,9 +73,9 @@ const (
 	KindLink      Kind = "ThingLink"
 )
 
-// An Explorer is one process of discovery (WoT Discovery §5): it merges what many introductions lead to into one set. Each URL
-// is fetched once and each document yielded once, whatever its id says, so that directories and links that lead in circles end.
-// To look again at what may have changed, make a new one. It is safe for concurrent use.
+// An Explorer is one discovery process (WoT Discovery §5): it merges the results of many introductions into one set. It fetches each URL
+// once and yields each document once, independent of its id, so that cycles of directories and links end. Use a new Explorer to look for
+// changes. It is safe for concurrent use.
 type Explorer struct {
 	o  ExplorerOptions
 	mu sync.Mutex
@@ -85,7 +84,7 @@ type Explorer struct {
 	documents map[[sha256.Size]byte]bool
 }
 
-// NewExplorer returns an explorer that has seen nothing.
+// NewExplorer returns an Explorer with an empty set.
 func NewExplorer(o ExplorerOptions) *Explorer {
 	if o.Known == nil {
 		o.Known = func(string) bool { return false }
@@ -96,9 +95,8 @@ func NewExplorer(o ExplorerOptions) *Explorer {
 	return &Explorer{o: o, urls: map[string]bool{}, documents: map[[sha256.Size]byte]bool{}}
 }
 
-// Explore fetches the TD that in leads to and yields it; of a directory also what it lists, of a link what it describes. It
-// takes 30 s at most, or until ctx ends, and yields at most 1000 TDs. What failed does not keep it from the rest: the sequence
-// ends with one error that joins what could not be fetched or read (the first eight), or was left out.
+// Explore fetches and yields the TD of in, and also the list of a directory and the targets of a link. It takes at most 30 s and yields at
+// most 1000 TDs. Failures do not stop it: the sequence ends with one error that joins the first eight failures and omissions.
 func (x *Explorer) Explore(ctx context.Context, in Introduction) iter.Seq2[Found, error] {
 	return func(yield func(Found, error) bool) {
 		if in.Network != "" && in.Network == x.o.Network {
@@ -119,7 +117,7 @@ func (x *Explorer) Explore(ctx context.Context, in Introduction) iter.Seq2[Found
 	}
 }
 
-// first reports whether the key was not seen before, and remembers it. A set that is full is as if it had seen everything.
+// first adds a key to a set, and reports whether it was new. A full set accepts no more keys.
 func first[K comparable](x *Explorer, set map[K]bool, key K, most int) (ok bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -127,7 +125,7 @@ func first[K comparable](x *Explorer, set map[K]bool, key K, most int) (ok bool,
 	case set[key]:
 		return false, nil
 	case len(set) >= most:
-		return false, fmt.Errorf("this explorer has seen %d documents; the rest is left out", most)
+		return false, fmt.Errorf("this explorer has seen %d documents; the rest is omitted", most)
 	}
 	set[key] = true
 	return true, nil
@@ -140,7 +138,7 @@ type visit struct {
 	in     Introduction
 	client *http.Client
 	yield  func(Found, error) bool
-	left   bool // the reader has left the loop
+	left   bool // the caller has left the loop
 	things int
 	failed []error
 }
@@ -167,14 +165,14 @@ func (v *visit) firstDocument(raw []byte) bool {
 	return ok
 }
 
-// over reports whether there is no more to do.
+// over reports whether the visit has ended.
 func (v *visit) over() bool { return v.left || v.things > thingsMax || v.ctx.Err() != nil }
 
-// fetchTD goes to a TD, depth links away from the introduction.
+// fetchTD fetches a TD, depth links away from the introduction.
 func (v *visit) fetchTD(address string, depth int) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
-		v.fail(fmt.Errorf("%q is no absolute URL", address))
+		v.fail(fmt.Errorf("invalid absolute URL %q", address))
 		return
 	}
 	u.Fragment, u.User = "", nil
@@ -198,7 +196,7 @@ func (v *visit) read(u *url.URL) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	there := *u // a name would be looked up, and could lead elsewhere
+	there := *u // with the address, because a name would be resolved again
 	if there.Host = addrs[0].String(); addrs[0].Is6() {
 		there.Host = "[" + strings.ReplaceAll(there.Host, "%", "%25") + "]" // RFC 6874
 	}
@@ -207,16 +205,15 @@ func (v *visit) read(u *url.URL) ([]byte, error) {
 	}
 	raw, err := v.x.o.Fetch(v.ctx, there.String())
 	if len(raw) > td.MaxTD {
-		return nil, fmt.Errorf("%s has more than %d bytes", u, td.MaxTD)
+		return nil, fmt.Errorf("%s exceeds %d bytes", u, td.MaxTD)
 	}
 	return raw, err
 }
 
-// offer yields a TD and follows where it leads: links for two steps; the list of a directory that was introduced or linked to,
-// but not of one that stands in a list.
+// offer yields a TD and follows it: links for two steps; the list of a directory that was introduced or linked, but not of one in a list.
 //
-// A DID document is no TD, and leads to those of its services; an agent of LMOS has capabilities elsewhere (package lmos). Of a list,
-// neither is looked for: its members say what its directory knows.
+// A DID document is not a TD: it leads to the endpoints of its services. LMOS agents have their capabilities in a separate document
+// (package lmos). For members of a list, both are skipped.
 func (v *visit) offer(raw []byte, from *url.URL, depth int, listed bool) {
 	if !listed && depth < depthMax {
 		endpoints := lmos.Endpoints(raw, from, web.WotThing, web.WotDirectory)
@@ -236,7 +233,7 @@ func (v *visit) offer(raw []byte, from *url.URL, depth int, listed bool) {
 		return
 	}
 	if v.things++; v.things > thingsMax {
-		v.fail(fmt.Errorf("%s: more than %d TDs; the rest is left out", from, thingsMax))
+		v.fail(fmt.Errorf("%s: more than %d TDs; the rest is omitted", from, thingsMax))
 		return
 	}
 	if !listed {
@@ -257,11 +254,11 @@ func (v *visit) offer(raw []byte, from *url.URL, depth int, listed bool) {
 	}
 }
 
-// list reads the pages of a directory's list. They are all of one origin.
+// list reads the pages of a directory's list, which must have one origin.
 func (v *visit) list(page *url.URL) {
 	for n := 0; page != nil && !v.over(); n++ {
 		if n == pagesMax {
-			v.fail(fmt.Errorf("%s: more than %d pages; the rest is left out", page, pagesMax))
+			v.fail(fmt.Errorf("%s: more than %d pages; the rest is omitted", page, pagesMax))
 			return
 		}
 		if !v.firstURL(page) {
@@ -293,19 +290,19 @@ func (v *visit) list(page *url.URL) {
 	}
 }
 
-// following is the page after page, nil if there is none.
+// following returns the page after page, nil if there is none.
 func following(page *url.URL, next string) (*url.URL, error) {
 	if next == "" {
 		return nil, nil
 	}
 	u := resolve(page, next)
 	if u.Scheme != page.Scheme || u.Host != page.Host {
-		return nil, fmt.Errorf("%s: its next page is elsewhere: %q", page, next)
+		return nil, fmt.Errorf("%s: the next page has another origin: %q", page, next)
 	}
 	return u, nil
 }
 
-// resolve is href as seen from base; what is no URL leads nowhere else.
+// resolve resolves href relative to base; an invalid href is base.
 func resolve(base *url.URL, href string) *url.URL {
 	u, err := base.Parse(href)
 	if err != nil {

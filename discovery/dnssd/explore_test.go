@@ -106,7 +106,7 @@ func TestExplore(t *testing.T) {
 			site{wellKnown: plainDir, "/.well-known/things": `</.well-known/things> [{"title":"a"}]`}, "dir a", ""},
 		{"a page elsewhere",
 			site{wellKnown: plainDir, "/.well-known/things": `<http://127.0.0.1:1/x> [{"title":"a"}]`},
-			"dir a", "next page is elsewhere"},
+			"dir a", "next page has another origin"},
 		{"the same twice",
 			site{wellKnown: plainDir,
 				"/.well-known/things": `[{"id":"urn:1","title":"a"},{"id":"urn:1","title":"a"},{"id":"urn:1","title":"b"}]`},
@@ -123,27 +123,27 @@ func TestExplore(t *testing.T) {
 		{"links without end",
 			site{wellKnown: link("1", "/2"), "/2": link("2", "/3"), "/3": link("3", "/4"), "/4": thing}, "1 2 3", ""},
 		{"a link to another host",
-			site{wellKnown: link("l", "http://192.0.2.1/")}, "l", `"192.0.2.1" is not where the introduction leads`},
+			site{wellKnown: link("l", "http://192.0.2.1/")}, "l", `does not name the host "192.0.2.1"`},
 		{"a link to a name",
-			site{wellKnown: link("l", "http://localhost/")}, "l", `"localhost" is not where the introduction leads`},
-		{"a link to a file", site{wellKnown: link("l", "file:///etc/passwd")}, "l", "no absolute URL"},
+			site{wellKnown: link("l", "http://localhost/")}, "l", `does not name the host "localhost"`},
+		{"a link to a file", site{wellKnown: link("l", "file:///etc/passwd")}, "l", "invalid absolute URL"},
 		{"a link to another scheme", site{wellKnown: link("l", "gopher://127.0.0.1/")}, "l", ErrScheme.Error()},
 		{"a redirect on the server", site{wellKnown: "302 /td", "/td": thing}, "thing", ""},
 		{"a redirect elsewhere", site{wellKnown: "302 http://127.0.0.1:1/"}, "", "redirected to http://127.0.0.1:1/"},
 		{"a redirect to itself", site{wellKnown: "302 " + wellKnown}, "", "redirected"},
 		{"not there", site{}, "", "404"},
-		{"no JSON", site{wellKnown: "[1"}, "", "no TD"},
-		{"no object", site{wellKnown: "[]"}, "", "no TD"},
-		{"two names", site{wellKnown: `{"title":"a","title":"b"}`}, "", "no TD"},
+		{"no JSON", site{wellKnown: "[1"}, "", "invalid TD"},
+		{"no object", site{wellKnown: "[]"}, "", "invalid TD"},
+		{"two names", site{wellKnown: `{"title":"a","title":"b"}`}, "", "invalid TD"},
 		{"HTML", site{wellKnown: "text/html " + thing}, "", `content type "text/html"`},
-		{"too large", site{wellKnown: `{"title":"` + strings.Repeat("x", td.MaxTD) + `"}`}, "", "more than 131072 bytes"},
+		{"too large", site{wellKnown: `{"title":"` + strings.Repeat("x", td.MaxTD) + `"}`}, "", "exceeds 131072 bytes"},
 		{"one of a list too large",
 			site{wellKnown: plainDir, "/.well-known/things": `[{"title":"` + strings.Repeat("x", td.MaxTD) + `"},` + thing + `]`},
-			"dir thing", "131072 are allowed"},
+			"dir thing", "exceeds 131072 bytes"},
 		{"the form that reads", site{wellKnown: `{"@type":"ThingDirectory","title":"dir","properties":{"things":{"uriVariables":{"limit":{}},"forms":[
 			{"href":"/no","op":"observeproperty"},{"href":"/no","op":["writeproperty"]},{"href":"/all{?limit}","op":["readproperty"]}]}}}`,
 			"/all?limit=100": `[` + thing + `]`}, "dir thing", ""},
-		{"no list", site{wellKnown: plainDir, "/.well-known/things": `7`}, "dir", "no list of TDs"},
+		{"no list", site{wellKnown: plainDir, "/.well-known/things": `7`}, "dir", "invalid list of TDs"},
 		{"an id that is too long", site{wellKnown: `{"id":"` + strings.Repeat("x", td.MaxID+1) + `"}`}, "", "too long"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -304,7 +304,7 @@ func TestOtherSchemes(t *testing.T) {
 		t.Error(err2)
 	}
 	in.URL = "coap://localhost/td"
-	if _, refused := explore(t, NewExplorer(o), in); refused == nil || !strings.Contains(refused.Error(), "not where the introduction leads") {
+	if _, refused := explore(t, NewExplorer(o), in); refused == nil || !strings.Contains(refused.Error(), "does not name the host") {
 		t.Errorf("another name: %v", refused)
 	}
 	in.Addrs, in.From = []netip.Addr{netip.MustParseAddr("192.0.2.77")}, netip.MustParseAddr("192.0.2.77")
@@ -332,7 +332,7 @@ func TestExplorersThatAreFull(t *testing.T) {
 	} {
 		x := NewExplorer(ExplorerOptions{})
 		fill(x)
-		if got, err := explore(t, x, in); len(got) != 0 || err == nil || !strings.Contains(err.Error(), "left out") {
+		if got, err := explore(t, x, in); len(got) != 0 || err == nil || !strings.Contains(err.Error(), "omitted") {
 			t.Errorf("got %q, %v", got, err)
 		}
 	}
@@ -361,8 +361,8 @@ func TestLocal(t *testing.T) {
 		{"192.168.1.9", "127.0.0.1", "this machine"}, {"192.168.1.9", "127.9.9.9", "this machine"}, {"192.168.1.9", "::1", "this machine"},
 		{"192.168.1.9", "192.168.1.5", "this machine"}, {"192.168.1.9", "fe80::5%lan0", "this machine"},
 		{"192.168.1.5", "127.0.0.1", ""}, {"fe80::5%lan0", "192.168.1.5", ""}, {"127.0.0.1", "::1", ""},
-		{"192.168.1.9", "169.254.169.254", "a cloud"}, {"192.168.1.9", "224.0.0.251", "no address"}, {"192.168.1.9", "0.0.0.0", "no address"},
-		{"192.168.1.9", "::ffff:192.168.1.9", "no address"}, {"192.168.1.9", "ff02::fb%lan0", "no address"},
+		{"192.168.1.9", "169.254.169.254", "a cloud"}, {"192.168.1.9", "224.0.0.251", "not a host address"}, {"192.168.1.9", "0.0.0.0", "not a host address"},
+		{"192.168.1.9", "::ffff:192.168.1.9", "not a host address"}, {"192.168.1.9", "ff02::fb%lan0", "not a host address"},
 	} {
 		if got := local(links, netip.MustParseAddr(c.from), netip.MustParseAddr(c.addr)); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%s, by %s: got %q, want %q", c.addr, c.from, got, c.want)

@@ -18,18 +18,18 @@ import (
 
 const (
 	redirectsMax = 3
-	answerIn     = 5 * time.Second // to connect; until the first byte of an answer
+	answerIn     = 5 * time.Second // to connect; until the first byte of a response
 	accept       = "application/td+json, application/ld+json;q=0.9, application/json;q=0.8"
 )
 
-// newClient returns a client for one introduction: it connects to the hosts that the introduction names, and nobody else.
+// newClient returns a client that connects only to the hosts of the introduction.
 func (v *visit) newClient() *http.Client {
 	conf := &tls.Config{}
 	if v.x.o.TLS != nil {
 		conf = v.x.o.TLS.Clone()
 	}
 	if conf.ServerName == "" {
-		conf.ServerName = v.in.Host // the URL has an address, and certificates have names
+		conf.ServerName = v.in.Host // the URL has an IP address, certificates have names
 	}
 	return &http.Client{
 		Transport: &http.Transport{
@@ -65,21 +65,21 @@ func (v *visit) get(u *url.URL, limit int64) (body []byte, links []string, err e
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch {
 	case resp.StatusCode != http.StatusOK:
-		return nil, nil, fmt.Errorf("%s answered %s", u, resp.Status)
+		return nil, nil, fmt.Errorf("%s responded with %s", u, resp.Status)
 	case media != "application/json" && !(strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json")):
-		return nil, nil, fmt.Errorf("%s has the content type %q, no JSON", u, media)
+		return nil, nil, fmt.Errorf("%s has the content type %q, expected JSON", u, media)
 	}
 	body, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", u, err)
 	}
 	if int64(len(body)) > limit {
-		return nil, nil, fmt.Errorf("%s has more than %d bytes", u, limit)
+		return nil, nil, fmt.Errorf("%s exceeds %d bytes", u, limit)
 	}
 	return body, resp.Header.Values("Link"), nil
 }
 
-// dial connects to the addresses that hostport may mean, one after the other.
+// dial connects to the allowed addresses of hostport, one after the other.
 func (v *visit) dial(ctx context.Context, network, hostport string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -101,15 +101,15 @@ func (v *visit) dial(ctx context.Context, network, hostport string) (net.Conn, e
 	return nil, errors.Join(failed...)
 }
 
-// allowed returns the addresses of host that may be connected to, at least one. A host is the name or an address that the
-// introduction names, or the address that it came from: no name is looked up, so none can lead elsewhere.
+// allowed returns the allowed addresses of host, at least one. The host must be the name or an address of the introduction, or its
+// sender: no name is resolved, so none can lead elsewhere.
 func (v *visit) allowed(host string) ([]netip.Addr, error) {
 	named := append(slices.Clone(v.in.Addrs), v.in.From)
 	addrs := v.in.Addrs
 	if !strings.EqualFold(strings.TrimSuffix(host, "."), v.in.Host) {
 		addr, err := netip.ParseAddr(host)
 		if err != nil || !slices.Contains(named, addr.Unmap()) {
-			return nil, fmt.Errorf("%q is not where the introduction leads", host)
+			return nil, fmt.Errorf("the introduction does not name the host %q", host)
 		}
 		addrs = []netip.Addr{addr.Unmap()}
 	}
@@ -128,17 +128,16 @@ func (v *visit) allowed(host string) ([]netip.Addr, error) {
 	return allowed, nil
 }
 
-// machines are where clouds serve their keys to the machines in them.
+// machines are the metadata services of cloud providers.
 var machines = []netip.Addr{
 	netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("100.100.100.200"),
 	netip.MustParseAddr("fd00:ec2::254"),
 }
 
-// Local allows addr if it is on the network that the introduction came from, one that an interface of this machine is on: not
-// somewhere else, not a multicast address, not where a cloud serves its machines. Who is on one network of this machine must not
-// have it ask on another. This machine itself, by loopback or any other of its addresses, is allowed only if the introduction
-// came from it: else anybody on the network could have it ask its own services. What it introduced itself may be on any of its
-// networks.
+// Local allows addr if it is on the network of this machine from which the introduction came, and neither a multicast address nor a cloud
+// metadata service: a host on one network of this machine must not make it connect to another. This machine itself, by any of its
+// addresses, is allowed only if the introduction came from it, because others could otherwise reach its local services; its own
+// introductions may be on any of its networks.
 func Local(in Introduction, addr netip.Addr) error {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -164,9 +163,9 @@ func local(links []link, from, addr netip.Addr) string {
 	}
 	switch {
 	case !addr.IsValid() || addr.IsMulticast() || addr.IsUnspecified() || addr.Is4In6():
-		return "no address of a host"
+		return "not a host address"
 	case slices.Contains(machines, addr.WithZone("")):
-		return "a cloud's service for its own machines"
+		return "a cloud metadata service"
 	case own(addr) && !own(from):
 		return "this machine, which " + from.String() + " is not"
 	case own(addr):

@@ -12,34 +12,34 @@ import (
 	"unicode"
 )
 
-// An Introduction says where on the local network a TD is to be had. Nothing of it is proved.
+// An Introduction is the location of a TD on the local network. It is not authenticated.
 type Introduction struct {
-	Name     string       // the entry's full name as DNS writes it; what tells introductions apart
-	Instance string       // what it is called for people
+	Name     string       // the full DNS name of the instance, which identifies the introduction
+	Instance string       // the display name
 	URL      string       // of the TD: http, https, coap+tcp, coaps+tcp, coap or coaps; the host is the first of Addrs
 	Type     string       // "Thing" or "Directory", as announced
-	Network  string       // the mesh that the other side, a node of lmosd, says it belongs to; empty for others
+	Network  string       // the mesh that an lmosd node declares; empty for others
 	Host     string       // the name in .local, without the last dot
 	Addrs    []netip.Addr // of Host, 1 to 8: IPv4 first, link-local ones last, those of IPv6 with their zone
-	From     netip.Addr   // who said so, first
-	Expires  time.Time    // when it ends if it is not renewed; it is renewed long before
+	From     netip.Addr   // the first sender
+	Expires  time.Time    // expiration; introductions are renewed long before
 }
 
-// same reports whether two introductions of one name lead to the same place.
+// same reports whether two introductions with one name have the same location.
 func (in Introduction) same(other Introduction) bool {
 	return in.URL == other.URL && in.Type == other.Type && in.Network == other.Network && in.Host == other.Host &&
 		in.From == other.From && slices.Equal(in.Addrs, other.Addrs)
 }
 
-// networkKey is the one key of the TXT record that is not of WoT Discovery. Readers ignore keys they do not know (RFC 6763 §6.4).
+// networkKey is the only TXT key that WoT Discovery does not define. Readers ignore unknown keys (RFC 6763 §6.4).
 const networkKey = "lmos"
 
-// A text is a TXT record as WoT Discovery §6.3 has it, defaults applied.
+// A text is a TXT record of WoT Discovery §6.3 with its defaults.
 type text struct{ td, kind, scheme, network string }
 
-// parseText reads the strings of a TXT record (RFC 6763 §6): any order, keys in any case, the first of two counts, what is not
-// known is ignored. A td without a slash is below the root; without td it is /.well-known/wot. A scheme that cannot be over the
-// transport, or a td that is no path, is an error.
+// parseText decodes the strings of a TXT record (RFC 6763 §6): in any order, keys in any case, the first of duplicates, unknown keys
+// ignored. A td without a leading slash is below the root; the default is /.well-known/wot. A scheme that does not match the transport,
+// and a td that is not a path, are errors.
 func parseText(strs []string, udp bool) (text, error) {
 	t := text{td: wellKnown, kind: "Thing", scheme: "http"}
 	schemes := []string{"http", "https", "coap+tcp", "coaps+tcp"}
@@ -70,20 +70,20 @@ func parseText(strs []string, udp bool) (text, error) {
 	if !slices.Contains(schemes, t.scheme) {
 		return t, fmt.Errorf("the scheme %q is not one of %v", t.scheme, schemes)
 	}
-	// Below an empty authority a path cannot be taken for a host: "//evil" stays a path.
+	// Below an empty authority a path cannot become a host: "//evil" stays a path.
 	if u, err := url.Parse("x://h" + t.td); err != nil || u.Host != "h" || u.User != nil {
-		return t, fmt.Errorf("td=%q is no path", t.td)
+		return t, fmt.Errorf("td=%q is not a path", t.td)
 	}
 	return t, nil
 }
 
-// address is the URL of a TD that t describes, at a host and port.
+// address returns the URL of the TD at a host and port.
 func (t text) address(host netip.Addr, port uint16) string {
 	authority := net.JoinHostPort(host.String(), strconv.Itoa(int(port)))
 	return t.scheme + "://" + strings.ReplaceAll(authority, "%", "%25") + t.td // a zone, RFC 6874
 }
 
-// readable makes of a name what can be shown: valid UTF-8 on one line.
+// readable makes a name displayable: valid UTF-8 on one line.
 func readable(b []byte) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
@@ -93,7 +93,7 @@ func readable(b []byte) string {
 	}, strings.ToValidUTF8(string(b), "\ufffd"))
 }
 
-// escape writes s as package dns writes labels and strings; unescape is the way back.
+// escape encodes s as package dns encodes labels and strings; unescape decodes it.
 func escape(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

@@ -22,9 +22,9 @@ const (
 	port       = 5353
 	packetMax  = 9000 // bytes, RFC 6762 §17
 	linksMax   = 32
-	sourcesMax = 256  // whose packets are counted each for itself
-	perSecond  = 100  // packets of one source that are read
-	allPackets = 2000 // a second, of all together
+	sourcesMax = 256  // sources that are counted separately
+	perSecond  = 100  // packets per second of one source
+	allPackets = 2000 // packets per second of all sources
 )
 
 // RFC 6762 §3.
@@ -33,14 +33,14 @@ var (
 	group6 = netip.MustParseAddr("ff02::fb")
 )
 
-// A link is a network that one of the machine's interfaces is on.
+// A link is the network of one interface of the machine.
 type link struct {
 	index int
 	name  string
-	nets  []netip.Prefix // the interface's addresses, with the length of their networks
+	nets  []netip.Prefix // addresses of the interface with their prefix lengths
 }
 
-// has reports whether addr is on the link (RFC 6762 §11). A network of everything is none.
+// has reports whether addr is on the link (RFC 6762 §11). Prefixes of length 0 are ignored.
 func (l link) has(addr netip.Addr) bool {
 	addr = addr.Unmap().WithZone("")
 	return addr.Is6() && addr.IsLinkLocalUnicast() ||
@@ -51,7 +51,7 @@ func sameLinks(a, b map[int]link) bool {
 	return maps.EqualFunc(a, b, func(x, y link) bool { return x.name == y.name && slices.Equal(x.nets, y.nets) })
 }
 
-// A packet is what came in on a link; group says that it was sent to the multicast address and not to this machine.
+// A packet is a received packet; group reports that it was sent to the multicast address.
 type packet struct {
 	data  []byte
 	link  int
@@ -59,29 +59,29 @@ type packet struct {
 	group bool
 }
 
-// A parcel is what goes out on a link: to everybody, or to one address if to is set.
+// A parcel is a message to send on a link: to the group, or to one address if to is set.
 type parcel struct {
 	msg  *dns.Msg
 	link int
 	to   netip.AddrPort
 }
 
-// A carrier carries packets: multicast sockets, or a test's table.
+// A carrier transports packets: multicast sockets, or the network of a test.
 type carrier interface {
 	links() map[int]link
-	// listen puts what comes in on out, until ctx ends.
+	// listen sends received packets to out, until ctx ends.
 	listen(ctx context.Context, out chan<- packet)
 	write(b []byte, l link, to netip.AddrPort) error
 	close() error
 }
 
-// multicast is the carrier of the system: a socket for each version of IP that there is.
+// multicast is the carrier of the system: one socket per IP version.
 type multicast struct {
-	only    []string // names of interfaces; empty: all that fit
+	only    []string // names of interfaces; empty: all suitable ones
 	sockets []socket
 }
 
-// A socket hides which version of IP it is of.
+// A socket hides the IP version.
 type socket struct {
 	net.PacketConn
 	group netip.Addr
@@ -108,7 +108,7 @@ func openMulticast(only []string) (*multicast, error) {
 }
 
 func open4() (socket, error) {
-	// Given a group, package net opens a socket of every address that other programs may open too.
+	// For a group address, package net opens a socket on all addresses that other programs can share.
 	c, err := net.ListenPacket("udp4", netip.AddrPortFrom(group4, port).String())
 	if err != nil {
 		return socket{}, err
@@ -157,8 +157,8 @@ func (m *multicast) close() (err error) {
 	return err
 }
 
-// links returns the interfaces that fit, and joins the groups on them. It joins each time: one that went and came back was left
-// by the system, and a second time does no harm.
+// links returns the suitable interfaces, and joins the groups on them each time: an interface that was down has left them, and joining
+// twice is harmless.
 func (m *multicast) links() map[int]link {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -204,7 +204,7 @@ func (m *multicast) listen(ctx context.Context, out chan<- packet) {
 	}
 }
 
-// listen reads packets until ctx ends or the socket is closed. Other errors of a socket of UDP pass.
+// listen reads packets until ctx ends or the socket is closed. Other errors of a UDP socket are temporary.
 func (s socket) listen(ctx context.Context, out chan<- packet) {
 	stop := context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -234,7 +234,7 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 }
 
-// write sends b on a link, over both versions of IP if it is for everybody. It is enough that one of them works.
+// write sends b on a link, to the group over both IP versions. It fails if both fail.
 func (m *multicast) write(b []byte, l link, to netip.AddrPort) error {
 	var failed []error
 	for _, s := range m.sockets {
@@ -258,7 +258,7 @@ func (m *multicast) write(b []byte, l link, to netip.AddrPort) error {
 	return errors.Join(failed...)
 }
 
-// rates limit the packets of each source, and of all. Sources beyond sourcesMax share one rate.
+// rates limits the packets of each source, and of all. Sources beyond sourcesMax share one rate.
 type rates struct {
 	each *ratelimit.Limiter[netip.Addr]
 	all  ratelimit.Bucket
@@ -272,14 +272,14 @@ func (r *rates) allow(from netip.Addr, now time.Time) bool {
 	return r.each.Take(from, 1, now) == 0 && r.all.Take(ratelimit.Limit{Rate: allPackets, Burst: allPackets}, 1, now)
 }
 
-// unpack reads a DNS message. Operations and codes other than 0 are none of multicast DNS (RFC 6762 §18.3, §18.11).
+// unpack decodes a DNS message. Other opcodes and response codes than 0 are not multicast DNS (RFC 6762 §18.3, §18.11).
 func unpack(b []byte) (*dns.Msg, error) {
 	msg := new(dns.Msg)
 	if err := msg.Unpack(b); err != nil {
 		return nil, err
 	}
 	if msg.Opcode != dns.OpcodeQuery || msg.Rcode != dns.RcodeSuccess {
-		return nil, errors.New("not a message of multicast DNS")
+		return nil, errors.New("not a multicast DNS message")
 	}
 	return msg, nil
 }

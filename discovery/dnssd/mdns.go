@@ -1,9 +1,8 @@
-// Package mdns introduces this node to its local network, and the things of the local network to this node.
+// Package dnssd implements DNS-SD introductions: it announces the directory of the node and browses the local network.
 //
-// A [Service] speaks DNS-SD over multicast DNS. It announces one entry of _wot._tcp, the node's directory, through which
-// everything else is found, and it keeps the introductions that others make. An [Explorer] goes where an introduction leads and
-// brings what is there: Thing Descriptions of anybody's, which are hints until somebody vouches for them. Nothing here reaches
-// beyond the link: who is not on a network of this machine is neither answered nor believed nor asked.
+// A [Service] announces one instance of _wot._tcp over multicast DNS, the node's directory, and collects the introductions of others. An
+// [Explorer] follows an introduction and fetches its Thing Descriptions, which are unverified. Everything stays on the link: the service
+// ignores, and the explorer does not contact, hosts outside of the networks of this machine.
 //
 // Sources: WoT Discovery §6.3 (introduction by DNS-SD), §5 (exploration); RFC 6762 (multicast DNS); RFC 6763 (DNS-SD).
 package dnssd
@@ -22,28 +21,28 @@ import (
 )
 
 const (
-	relinkEvery = 10 * time.Second   // interfaces come and go; the system is asked
+	relinkEvery = 10 * time.Second   // interval at which network interfaces are listed
 	wellKnown   = "/.well-known/wot" // WoT Discovery §6.2
 )
 
-// Options are what a [Service] is made of. The zero value looks and announces nothing.
+// Options configure a [Service]. The zero value announces nothing.
 type Options struct {
-	// Name is the entry's name for people, at most 63 bytes of UTF-8; what is longer is cut, and a name that somebody on the
-	// network has already gets a number: "lab (2)". Empty is "lmosd".
+	// Name is the instance name, at most 63 bytes of UTF-8; longer names are truncated, and a name in use on the network gets a
+	// number: "lab (2)". Empty means "lmosd".
 	Name string
-	// Network is the mesh that the node belongs to. It is announced, so that nodes of one mesh leave each other's things to the
-	// mesh (see [ExplorerOptions]); empty announces none.
+	// Network is the mesh of the node. It is announced, so that nodes of one mesh do not explore each other (see
+	// [ExplorerOptions]); empty announces none.
 	Network string
-	// Interfaces are names of network interfaces; empty means all that are up and can multicast, without loopback and
+	// Interfaces are names of network interfaces; empty means all that are up and support multicast, without loopback and
 	// point-to-point links. At most 32 are used.
 	Interfaces []string
 	// Log may be nil.
 	Log *slog.Logger
 
-	net carrier // tests bring theirs
+	net carrier // set by tests
 }
 
-// A Service announces and listens. It is safe for concurrent use.
+// A Service announces and browses. It is safe for concurrent use.
 type Service struct {
 	net carrier
 	log *slog.Logger
@@ -59,14 +58,14 @@ type Service struct {
 	offer  offer
 	name   string
 	known  map[string]Introduction
-	news   chan struct{} // closed, and another, when known changes
-	moved  chan struct{} // tells Run that offer is new
+	news   chan struct{} // closed and replaced when known changes
+	moved  chan struct{} // signals a new offer to Run
 	closed chan struct{}
 	once   sync.Once
 }
 
-// New opens the sockets of multicast DNS (UDP port 5353, shared with other programs of this machine). It fails where there is
-// neither IPv4 nor IPv6 multicast.
+// New opens the sockets of multicast DNS (UDP port 5353, shared with other programs of this machine). It fails without IPv4 and IPv6
+// multicast.
 func New(o Options) (*Service, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -81,7 +80,7 @@ func New(o Options) (*Service, error) {
 	if o.Name == "" {
 		o.Name = "lmosd"
 	}
-	// The name of a host has to be of one host. Nobody types this one, so it may as well be one that nobody else has.
+	// The host name must be unique on the network. Users do not see it, so it is random.
 	var id [8]byte
 	rand.Read(id[:])
 	host := "lmosd-" + hex.EncodeToString(id[:]) + "." + domain
@@ -91,30 +90,29 @@ func New(o Options) (*Service, error) {
 	}, nil
 }
 
-// Offer announces the directory at port, whose TD is at /.well-known/wot, from now on instead of what was announced before.
-// Port 0 withdraws the entry.
+// Offer announces the directory at port, with its TD at /.well-known/wot, in place of an earlier announcement. Port 0 withdraws it.
 func (s *Service) Offer(port uint16, https bool) {
 	s.mu.Lock()
 	s.offer = offer{port: port, https: https}
 	s.mu.Unlock()
 	select {
 	case s.moved <- struct{}{}:
-	default: // Run will see the newest offer
+	default: // Run reads the newest offer
 	}
 }
 
-// Name returns the name that is announced, with a number if it needed one.
+// Name returns the announced instance name, with its number if it has one.
 func (s *Service) Name() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.name
 }
 
-// Host returns the name in .local that the entry leads to, which is this node's and changes with each start: who follows an
-// introduction may ask for it by that name.
+// Host returns the .local host name of the announcement, which differs after each start. Clients that follow the introduction may send
+// it as the Host.
 func (s *Service) Host() string { return strings.TrimSuffix(s.self.host, ".") }
 
-// Run announces, answers and listens until ctx ends, then says goodbye. It is called once.
+// Run announces, answers and browses until ctx ends, and then sends a goodbye. It is called once.
 func (s *Service) Run(ctx context.Context) error {
 	packets := make(chan packet, 64)
 	var reader sync.WaitGroup
@@ -141,25 +139,25 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// Close releases the sockets, and ends what watches.
+// Close releases the sockets, and ends all watchers.
 func (s *Service) Close() error {
 	s.once.Do(func() { close(s.closed) })
 	return s.net.close()
 }
 
-// relink looks which interfaces there are now. Where something changed, everything is said and asked again.
+// relink lists the interfaces. After a change it announces and queries again.
 func (s *Service) relink(now time.Time) {
 	links := s.net.links()
 	if sameLinks(links, s.links) {
 		return
 	}
 	s.links = links
-	s.log.Debug("interfaces for DNS-SD", "links", len(links))
+	s.log.Debug("interfaces changed", "links", len(links))
 	s.self.again(now)
 	s.cache.again(now)
 }
 
-// step does what is due, and returns when the next thing will be.
+// step does what is due, and returns the time of the next step.
 func (s *Service) step(now time.Time) time.Time {
 	s.mu.Lock()
 	o := s.offer
@@ -171,7 +169,7 @@ func (s *Service) step(now time.Time) time.Time {
 	return earliest(s.self.deadline(), s.cache.deadline())
 }
 
-// handle takes one packet: from the link, to the group, not too many, not too large, and DNS.
+// handle processes a packet: a valid DNS message, sent on the link to the group, within the rate limits.
 func (s *Service) handle(p packet, now time.Time) {
 	l, ok := s.links[p.link]
 	if !ok || !p.group || !l.has(p.from.Addr()) || !s.rates.allow(p.from.Addr(), now) {
@@ -184,7 +182,7 @@ func (s *Service) handle(p packet, now time.Time) {
 	switch {
 	case !msg.Response:
 		s.send(s.self.query(msg, p, l, now))
-	case p.from.Port() == port: // RFC 6762 §6: who answers from another port is no responder
+	case p.from.Port() == port: // RFC 6762 §6: responders send from port 5353
 		s.self.hear(msg, now)
 		s.cache.hear(msg, p.from.Addr(), l, now)
 	}
@@ -194,30 +192,30 @@ func (s *Service) send(all []parcel) {
 	for _, p := range all {
 		b, err := p.msg.Pack()
 		if err != nil {
-			s.log.Warn("a DNS message was not written", "err", err)
+			s.log.Warn("DNS message encoding failed", "err", err)
 			continue
 		}
 		if err := s.net.write(b, s.links[p.link], p.to); err != nil {
-			s.log.Debug("a DNS message was not sent", "link", s.links[p.link].name, "err", err)
+			s.log.Debug("DNS message send failed", "link", s.links[p.link].name, "err", err)
 		}
 	}
 }
 
-// A Change is an introduction that is new or different, or, if Gone, one that is withdrawn or expired.
+// A Change is a new or changed introduction, or, with Gone, a withdrawn or expired one.
 type Change struct {
 	Introduction
 	Gone bool
 }
 
-// Introductions returns what is introduced now, at most 256, in no order.
+// Introductions returns the current introductions, at most 256, in any order.
 func (s *Service) Introductions() []Introduction {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.known))
 }
 
-// Watch yields the introductions that are known, then every change, until ctx or the service ends. Who is slow gets the newest
-// state of each introduction only. The node's own entry is not among them.
+// Watch yields the current introductions and then each change, until ctx or the service ends. A slow reader gets only the newest state of
+// each introduction. The node's own introduction is not included.
 func (s *Service) Watch(ctx context.Context) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		seen := map[string]Introduction{}
@@ -247,7 +245,7 @@ func (s *Service) Watch(ctx context.Context) iter.Seq[Change] {
 	}
 }
 
-// tell brings the table up to date, and wakes who watches.
+// tell updates the table, and wakes the watchers.
 func (s *Service) tell(changes []Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,31 +13,31 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// namespaces are those of the terms of discovery: the context file says 2021, the specification's prose 2022.
+// namespaces are those of the discovery terms: the context file has 2021, the specification text 2022.
 var namespaces = []string{"https://www.w3.org/2021/wot/discovery#", "https://www.w3.org/2022/wot/discovery#", "discovery:"}
 
-// A card is what an explorer needs of a TD. The rest of the TD may be as wrong as it likes.
+// A card is the part of a TD that an explorer needs. The rest is not validated.
 type card struct {
 	kind        Kind
 	id, base    string
-	things      string   // of a directory: where its list is
+	things      string   // of a directory: the URL of its list
 	describedBy []string // of a link
 }
 
-// readCard reads a TD as far as discovery goes (WoT Discovery §5).
+// readCard decodes the discovery terms of a TD (WoT Discovery §5).
 func readCard(raw []byte) (card, error) {
 	if len(raw) > td.MaxTD {
-		return card{}, fmt.Errorf("a TD of %d bytes; %d are allowed", len(raw), td.MaxTD)
+		return card{}, fmt.Errorf("the TD exceeds %d bytes: %d", td.MaxTD, len(raw))
 	}
 	doc, err := jcs.Object(raw, td.MaxTD)
 	if err != nil {
-		return card{}, fmt.Errorf("no TD: %w", err)
+		return card{}, fmt.Errorf("invalid TD: %w", err)
 	}
 	c := card{kind: KindThing}
 	c.id, _ = doc["id"].(string)
 	c.base, _ = doc["base"].(string)
 	if len(c.id) > td.MaxID {
-		return card{}, errors.New("an id that is too long")
+		return card{}, errors.New("the id is too long")
 	}
 	switch {
 	case hasType(doc["@type"], string(KindDirectory)):
@@ -72,7 +72,7 @@ func describedBy(links any) []string {
 	return all
 }
 
-// listOf is where a directory lists its things: the form of its property things, without the template of variables, or /things.
+// listOf returns the URL of a directory's list: the form of its property things, without URI template variables, or /things.
 func listOf(doc map[string]any) string {
 	properties, _ := doc["properties"].(map[string]any)
 	things, _ := properties["things"].(map[string]any)
@@ -95,7 +95,7 @@ func listOf(doc map[string]any) string {
 	return "/things"
 }
 
-// reads reports whether a form of a property can be read with: op has readproperty, or the default, which has it.
+// reads reports whether a property form supports readproperty, explicitly or by default.
 func reads(op any) bool {
 	switch op := op.(type) {
 	case string:
@@ -106,8 +106,8 @@ func reads(op any) bool {
 	return true
 }
 
-// readList reads a page of a list: an array of TDs, or a ThingCollection with members and the next page (WoT Discovery §7.3.2).
-// What is no object is left to who reads the member.
+// readList decodes a page of a list: an array of TDs, or a ThingCollection with members and the next page (WoT Discovery §7.3.2). Members
+// are not validated.
 func readList(page []byte) (members []json.RawMessage, next string, err error) {
 	if json.Unmarshal(page, &members) == nil {
 		return members, "", nil
@@ -117,7 +117,7 @@ func readList(page []byte) (members []json.RawMessage, next string, err error) {
 		Next    string            `json:"next"`
 	}
 	if err := json.Unmarshal(page, &collection); err != nil {
-		return nil, "", fmt.Errorf("no list of TDs: %w", err)
+		return nil, "", fmt.Errorf("invalid list of TDs: %w", err)
 	}
 	return collection.Members, collection.Next, nil
 }
@@ -127,8 +127,8 @@ var (
 	relOf  = regexp.MustCompile(`(?i);\s*rel\s*=\s*(?:"([^"]*)"|([^\s";,]+))`)
 )
 
-// nextLink returns the target of the first of Link headers (RFC 8288 §3) whose first rel has "next"; "" if none has. That a
-// quoted parameter may have an angle bracket in it is not looked at: the worst is a next page that is not there.
+// nextLink returns the target of the first Link header (RFC 8288 §3) with the rel "next"; "" if there is none. An angle bracket in a quoted
+// parameter is not supported: at worst the next page is not found.
 func nextLink(headers []string) string {
 	for _, link := range linkOf.FindAllStringSubmatch(strings.Join(headers, ","), linksMax) {
 		rel := relOf.FindStringSubmatch(link[2])

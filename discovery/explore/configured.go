@@ -17,28 +17,28 @@ import (
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
-// What the operator lists is fetched over TLS only, and bounded like the rest.
+// Configured introductions are fetched over TLS only, within limits.
 const (
 	endpointsMax = 16 // of one DID document
 	addrsMax     = 8  // of one host
 	lookupIn     = 5 * time.Second
 )
 
-// A change is one of the network, or of what the operator has listed.
+// A change is a change of an introduction, of the network or configured.
 type change struct {
 	dnssd.Change
-	// home is set of what the operator has listed: the host that he named. It may be anywhere; other hosts, which a document named,
-	// are on the public internet.
+	// home is the host of a configured introduction, which may have any address; other hosts, which a document names, must be on the
+	// public internet.
 	home string
 }
 
-// CheckListed says what is wrong with an entry of Options.Listed: it is a did:web, or an https URL.
+// CheckListed validates an entry of Options.Listed: a did:web, or an https URL.
 func CheckListed(where string) error {
 	_, err := homeOf(where)
 	return err
 }
 
-// homeOf returns the host that an entry names.
+// homeOf returns the host of an entry.
 func homeOf(where string) (host string, err error) {
 	address := where
 	if strings.HasPrefix(where, "did:") {
@@ -48,20 +48,20 @@ func homeOf(where string) (host string, err error) {
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
-		return "", fmt.Errorf("%q is neither a did:web nor an https URL", where)
+		return "", fmt.Errorf("expected a did:web or an https URL, got %q", where)
 	}
 	return u.Hostname(), nil
 }
 
-// follow tells of the introductions of an entry, now and every ten minutes, until ctx ends. What could not be read stays as it was.
+// follow sends the introductions of an entry, now and every 10 minutes, until ctx ends. After a failure the earlier ones stay.
 func (d *Discoveries) follow(ctx context.Context, where string, changes chan<- change) {
 	known := map[string]dnssd.Introduction{}
 	for {
 		found, err := d.introductions(ctx, where)
 		if err != nil && ctx.Err() == nil {
-			d.o.Log.Warn("nothing new is introduced", "by", where, "err", err)
+			d.o.Log.Warn("configured introduction failed", "by", where, "err", err)
 		}
-		home, _ := homeOf(where) // it was found
+		home, _ := homeOf(where) // checked by CheckListed
 		for _, c := range differences(known, found, err) {
 			select {
 			case changes <- change{c, home}:
@@ -75,7 +75,7 @@ func (d *Discoveries) follow(ctx context.Context, where string, changes chan<- c
 	}
 }
 
-// differences makes known what was found, and returns what has changed. Where not all could be read, nothing is gone.
+// differences updates known to found, and returns the changes. After a failure nothing is removed.
 func differences(known map[string]dnssd.Introduction, found []dnssd.Introduction, failed error) (all []dnssd.Change) {
 	for _, in := range found {
 		if old, ok := known[in.Name]; !ok || old.Type != in.Type || !slices.Equal(old.Addrs, in.Addrs) {
@@ -92,8 +92,8 @@ func differences(known map[string]dnssd.Introduction, found []dnssd.Introduction
 	return all
 }
 
-// introductions returns what an entry leads to: itself, if it is a URL, or the endpoints of the services of a DID document that are
-// things or directories (WoT Discovery §6.5). The error joins what could not be read.
+// introductions returns the introductions of an entry: the URL itself, or the service endpoints of a DID document for Things and
+// directories (WoT Discovery §6.5). The error joins the failures.
 func (d *Discoveries) introductions(ctx context.Context, where string) (all []dnssd.Introduction, err error) {
 	if !strings.HasPrefix(where, "did:") {
 		in, err := d.introduction(ctx, where, where, "Thing")
@@ -102,7 +102,7 @@ func (d *Discoveries) introductions(ctx context.Context, where string) (all []dn
 		}
 		return []dnssd.Introduction{in}, nil
 	}
-	doc, err := d.o.Resolver.Services(ctx, did.DID(where)) // its keys sign nothing here
+	doc, err := d.o.Resolver.Services(ctx, did.DID(where)) // without keys, which are not needed here
 	if err != nil {
 		return nil, err
 	}
@@ -110,23 +110,23 @@ func (d *Discoveries) introductions(ctx context.Context, where string) (all []dn
 	for typ, kind := range map[string]string{web.WotThing: "Thing", web.WotDirectory: "Directory"} {
 		for _, address := range web.Endpoints(doc, typ) {
 			if len(all)+len(failed) >= endpointsMax {
-				return all, errors.Join(append(failed, fmt.Errorf("it has more than %d services; the rest is left out", endpointsMax))...)
+				return all, errors.Join(append(failed, fmt.Errorf("it has more than %d services; the rest is omitted", endpointsMax))...)
 			}
 			if in, err := d.introduction(ctx, where, address, kind); err != nil {
 				failed = append(failed, err)
 			} else if !slices.ContainsFunc(all, func(o dnssd.Introduction) bool { return o.Name == in.Name }) {
-				all = append(all, in) // a thing that is a directory has one TD
+				all = append(all, in) // a Thing that is a directory has one TD
 			}
 		}
 	}
 	return all, errors.Join(failed...)
 }
 
-// introduction looks the host of a TD up.
+// introduction resolves the host of a TD.
 func (d *Discoveries) introduction(ctx context.Context, where, address, kind string) (in dnssd.Introduction, err error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
-		return in, interact.Errorf(interact.Invalid, "https://…", "%q is no https URL", address)
+		return in, interact.Errorf(interact.Invalid, "https://…", "expected an https URL, got %q", address)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupIn)
 	defer cancel()
@@ -140,13 +140,13 @@ func (d *Discoveries) introduction(ctx context.Context, where, address, kind str
 	for i := range addrs {
 		addrs[i] = addrs[i].Unmap()
 	}
-	slices.SortFunc(addrs, netip.Addr.Compare) // resolvers turn them round, and that is no change
+	slices.SortFunc(addrs, netip.Addr.Compare) // resolvers rotate them, which is not a change
 	addrs = addrs[:min(len(addrs), addrsMax)]
 	return dnssd.Introduction{Name: where + " " + u.String(), Instance: where, URL: u.String(), Type: kind, Host: u.Hostname(),
 		Addrs: addrs, From: addrs[0]}, nil
 }
 
-// allow judges an address of an introduction before it is connected to.
+// allow returns the check for the addresses of an introduction.
 func (d *Discoveries) allow(home string) func(dnssd.Introduction, netip.Addr) error {
 	if home == "" {
 		return dnssd.Local

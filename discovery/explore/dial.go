@@ -16,10 +16,10 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A Dialer connects: network is "tcp" or "udp", or one of their kinds, addr a host and a port.
+// A Dialer connects: network is "tcp" or "udp", or a variant of them, addr a host and a port.
 type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// connect makes what asks the things of an introduction, where it leads only; nil if nobody is asked.
+// connect returns the Way of an introduction, restricted to its addresses; nil if its Things cannot be called.
 func (d *Discoveries) connect(c change) Way {
 	if d.o.Connect == nil {
 		return nil
@@ -27,7 +27,7 @@ func (d *Discoveries) connect(c change) Way {
 	return d.o.Connect(dialTo(c.Introduction, d.allow(c.home)), c.home != "")
 }
 
-// agent returns what asks a thing over its own forms. It has no other way: who wrote "lmos:" there is asked by nobody.
+// agent returns the agent of a Thing over its own forms. Forms with "lmos:" addresses are not supported.
 func (in *introduction) agent(d *td.Description) interact.Thing {
 	if in.way != nil {
 		if agent := in.way.Agent(d); agent != nil {
@@ -36,13 +36,13 @@ func (in *introduction) agent(d *td.Description) interact.Thing {
 	}
 	return interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
 		return interact.Fail(interact.Errorf(interact.Unreachable,
-			"interact.direct: secure lets it be asked, where its forms have addresses", "no way to %s, which others introduced", d.Name()))
+			"interact.direct: secure allows calls to forms with addresses", "no supported form for the introduced Thing %s", d.Name()))
 	})
 }
 
 const connectIn = 5 * time.Second
 
-// dialTo connects to addresses that allow permits, and to the host of an introduction by its name. No other name is looked up.
+// dialTo connects to addresses that allow permits, and to the host of the introduction by its name. No other name is resolved.
 func dialTo(in dnssd.Introduction, allow func(dnssd.Introduction, netip.Addr) error) Dialer {
 	return func(ctx context.Context, network, hostport string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(hostport)
@@ -53,15 +53,15 @@ func dialTo(in dnssd.Introduction, allow func(dnssd.Introduction, netip.Addr) er
 		if !strings.EqualFold(strings.TrimSuffix(host, "."), in.Host) {
 			addr, err := netip.ParseAddr(host)
 			if err != nil {
-				return nil, interact.Errorf(interact.Unreachable, "its description has to name "+in.Host+", or an address",
-					"%q is not where the thing was introduced", host)
+				return nil, interact.Errorf(interact.Unreachable, "its description must name "+in.Host+", or an address",
+					"the host %q is not that of the introduction", host)
 			}
 			addrs = []netip.Addr{addr.Unmap()}
 		}
 		failed := []error{errors.New("no address")}
 		for _, addr := range addrs {
 			if err := allow(in, addr); err != nil {
-				failed = append(failed, interact.Errorf(interact.Unreachable, "it is asked where it was introduced only",
+				failed = append(failed, interact.Errorf(interact.Unreachable, "introduced Things are called at the address of their introduction only",
 					"%v", err))
 				continue
 			}
@@ -75,14 +75,14 @@ func dialTo(in dnssd.Introduction, allow func(dnssd.Introduction, netip.Addr) er
 	}
 }
 
-// A fetcher reads TDs over CoAP (WoT Discovery §7.1.1: GET, block-wise, application/td+json), from where dial leads.
+// A fetcher fetches TDs over CoAP (WoT Discovery §7.1.1: GET, block-wise, application/td+json), through dial.
 type fetcher struct {
 	dial Dialer
 	open sync.Once
 	coap *coap.Client
 }
 
-// fetchIn bounds one TD over CoAP.
+// fetchIn is the time limit for one TD over CoAP.
 const fetchIn = 10 * time.Second
 
 // td implements the Fetch of [dnssd.ExplorerOptions].

@@ -15,8 +15,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// explore goes where an introduction leads. Its things are what is found there now; if not all could be read, what was found before
-// stays until it ends.
+// explore explores an introduction. The found Things replace the earlier ones; after an incomplete exploration the earlier ones stay until
+// they expire.
 func (d *Discoveries) explore(ctx context.Context, in *introduction) {
 	fetch := &fetcher{dial: dialTo(in.Introduction, d.allow(in.home))}
 	defer fetch.close()
@@ -30,9 +30,9 @@ func (d *Discoveries) explore(ctx context.Context, in *introduction) {
 		case err != nil:
 			unread = true
 		case f.Kind == dnssd.KindLink:
-			continue // what it links to comes by itself
+			continue // the linked TD is yielded separately
 		case tries >= max(triesPerVisit, in.most()) || len(found) >= in.most():
-			err = errors.New("it has more things than are taken from one host")
+			err = errors.New("the host has more Things than the limit")
 		default:
 			tries++
 			if id, err = d.overhear(ctx, in, f, time.Now()); err == nil {
@@ -52,11 +52,11 @@ func (d *Discoveries) explore(ctx context.Context, in *introduction) {
 		d.things.keep(in, found)
 	}
 	d.things.sweep(time.Now())
-	d.o.Log.Debug("explored an introduction", "introduction", in.Instance, "url", in.URL, "things", len(found),
+	d.o.Log.Debug("introduction explored", "introduction", in.Instance, "url", in.URL, "things", len(found),
 		"err", errors.Join(failed[:min(len(failed), 4)]...))
 }
 
-// overhear makes a discovered thing of what was found: this node says itself what it read, and where.
+// overhear creates a discovered Thing from a found TD, signed by this node.
 func (d *Discoveries) overhear(ctx context.Context, in *introduction, f dnssd.Found, now time.Time) (id string, err error) {
 	id, err = d.idOf(f)
 	if err != nil {
@@ -71,7 +71,7 @@ func (d *Discoveries) overhear(ctx context.Context, in *introduction, f dnssd.Fo
 		return "", err
 	}
 	if err := d.things.room(in, id); err != nil {
-		return "", err // before the work of signing
+		return "", err // before signing, which is expensive
 	}
 	t, err := td.Complete(raw, d.Owner())
 	if err != nil {
@@ -88,27 +88,27 @@ func (d *Discoveries) overhear(ctx context.Context, in *introduction, f dnssd.Fo
 	return id, d.things.put(ctx, &Discovered{Description: desc, Agent: in.agent(desc), in: in, sum: sum})
 }
 
-// idOf returns the id of a discovered thing: its own, unless it has none, or one that this node cannot sign, because it carries the
-// key of another. One that carries this node's key would pass for a thing of this node.
+// idOf returns the id of a discovered Thing: its own, unless it has none, or one with the key of another owner, for which this node cannot
+// sign. An id with this node's key is refused, because the Thing would pass for one of this node.
 func (d *Discoveries) idOf(f dnssd.Found) (string, error) {
 	ref := td.ParseRef(f.ID)
 	switch {
 	case f.ID != "" && ref.Owner == "":
 		return f.ID, nil
 	case f.ID != "" && (ref.Owner == string(d.o.Self) || d.things.signs(ref.Owner) || ref.Name != f.ID):
-		return "", fmt.Errorf("the id %q is not its own to have", f.ID)
+		return "", fmt.Errorf("the id %q belongs to another owner", f.ID)
 	}
 	var doc struct {
 		Title string `json:"title"`
 	}
-	_ = json.Unmarshal(f.Raw, &doc) // without a title they are told apart by where they are
+	_ = json.Unmarshal(f.Raw, &doc) // without a title the URL distinguishes them
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", f.From, f.ID, doc.Title))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // RFC 9562 §5.8
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]), nil
 }
 
-// retold is a TD as this node tells of it: under its id, with a link to where it was found and the mark of a discovered thing, and
-// without what others have signed or registered. Where it has no base, that is where it was found (RFC 3986 §5.1.3).
+// retold returns a TD as this node signs it: with the given id, a link to its source and the mark of a discovered Thing, without proofs and
+// registrations of others. The default base is its source (RFC 3986 §5.1.3).
 func retold(f dnssd.Found, id string) ([]byte, error) {
 	members, err := jcs.Members(f.Raw)
 	if err != nil {

@@ -1,9 +1,8 @@
-// Package introduce has the local network and lmosd introduce things to each other.
+// Package explore follows WoT Discovery introductions and serves what it finds as discovered Things.
 //
-// What others introduce there by DNS-SD (package mdns), and what the DID documents name that the operator has listed
-// (listed.go), is explored at once and every ten minutes. What is found are discovered things: their TDs
-// are nobody's word but this node's, which signs what it read with a key that ends with the process. They are apart from the
-// directory, so that nothing of them is stored, announced, reconciled or answered to peers.
+// It explores introductions by DNS-SD (package dnssd) and the DID documents and URLs that the operator has configured (configured.go), at
+// once and every 10 minutes. The TDs of discovered Things are signed by this node, with a key that ends with the process, and by no owner.
+// They are separate from the directory, so they are not stored, announced, reconciled or sent to peers.
 //
 // Sources: WoT Discovery §6 (introductions) and §7.1 (exploration).
 package explore
@@ -33,87 +32,86 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Anybody on the local network can introduce anything, so all of it is bounded.
+// Limits, because any host of the local network can introduce Things.
 const (
 	maxThings     = 256 // discovered things of the local network
-	maxPerSource  = 16  // of them by one host
-	triesPerVisit = 64  // TDs of one exploration that are looked at
-	visitsAtOnce  = 4   // explorations, and one to each host, with a pause after it
+	maxPerSource  = 16  // discovered things of one host
+	triesPerVisit = 64  // TDs that are processed per exploration
+	visitsAtOnce  = 4   // concurrent explorations; at most one per host, with a pause after it
 	visitPause    = time.Second
 	visitEvery    = 10 * time.Minute
-	keptFor       = 3 * visitEvery // of a description, unless an exploration brings it again
+	keptFor       = 3 * visitEvery // validity of a description, which an exploration renews
 )
 
-// Mark is the member of the TD of a discovered thing that says where it was found.
+// Mark is the member of a discovered Thing's TD with the URL where it was found.
 const Mark = "lmosd:discovered"
 
-// A Source tells of the local network: an [dnssd.Service].
+// A Source yields the introductions of the local network: a [dnssd.Service].
 type Source interface {
 	Watch(ctx context.Context) iter.Seq[dnssd.Change]
 	Run(ctx context.Context) error
 }
 
-// A Way asks the things of one introduction, over connections of its own: what one may reach, another may not.
+// A Way calls the Things of one introduction, over its own connections: introductions may reach different addresses.
 type Way interface {
-	// Agent returns what asks d; nil if none of its forms can be asked.
+	// Agent returns the agent for d; nil if no form is supported.
 	Agent(d *td.Description) interact.Thing
 	Close() error
 }
 
-// Options of [Discoveries]. Self and Verifier are needed.
+// Options of [Discoveries]. Self and Verifier are required.
 type Options struct {
 	Self     did.DID // this node
 	Verifier *td.Verifier
-	// Source introduces; nil is a network that introduces nothing.
+	// Source yields introductions; nil yields none.
 	Source Source
-	// Network is this node's mesh: what a node of it has comes by the mesh. Known reports the same of a thing, by its id. Nil knows
-	// nothing.
+	// Network is this node's mesh, whose nodes are skipped. Known reports whether the mesh has the Thing with an id. Nil knows none.
 	Network string
 	Known   func(id string) bool
-	// Offers reports whether this node offers a thing itself: then that is meant by the id. Nil offers nothing.
+	// Offers reports whether this node itself publishes a Thing with an id, which then takes precedence. Nil publishes none.
 	Offers func(id string) bool
-	// Listed are what the operator introduces: did:webs, whose documents name things and directories, and https URLs of TDs. See
+	// Listed are the configured introductions: did:web DIDs, whose documents name Things and directories, and https URLs of TDs. See
 	// [CheckListed].
 	Listed []string
-	// Resolver, Lookup and TLS serve them: what has DID documents, names of hosts, and whom to trust (nil: as the system does). Public
-	// judges the addresses of hosts that a document names, other than its own; nil refuses all of them.
+	// Resolver, Lookup and TLS resolve and fetch them: DID documents, host names, and TLS (nil: the system's certificates). Public
+	// checks the addresses of other hosts that a document names; nil refuses all of them.
 	Resolver *web.Resolver
 	Lookup   func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	TLS      *tls.Config
 	Public   func(netip.Addr) error
-	// Connect makes what asks the things of an introduction; dial is the only way to connect, and secure asks for TLS. Nil has nobody
-	// asked.
+	// Connect returns the Way for an introduction; it must connect through dial only, and with TLS if secure. Nil: discovered Things
+	// cannot be called.
 	Connect func(dial Dialer, secure bool) Way
-	// Tell is told what comes, changes and goes. It must be quick. Nil tells nobody.
+	// Tell is called for each change. It must be quick. Nil ignores changes.
 	Tell func(kind directory.ChangeKind, thing, was *td.Description)
-	// Pause is how long a host is left alone after an exploration, whatever it says meanwhile; zero means a second.
+	// Pause is the shortest interval between explorations of one host; zero means 1 s.
 	Pause time.Duration
 	// Log may be nil.
 	Log *slog.Logger
 }
 
-// Discoveries are the things that others introduce, and what asks them. They are safe for concurrent use.
+// Discoveries are the discovered Things and the ways to call them. They are safe for concurrent use.
 type Discoveries struct {
 	o      Options
 	things *store
 
-	// what follows belongs to Run.
+	// The following fields belong to Run.
 	all  map[string]*introduction // by name
-	busy map[netip.Addr]bool      // hosts whose introductions are explored now
+	busy map[netip.Addr]bool      // hosts that are being explored
 }
 
-// An introduction is one that holds, and what asks its things.
+// An introduction is a current introduction.
 type introduction struct {
 	dnssd.Introduction
 	home   string    // see change
-	way    Way       // nil if nobody is asked over their own addresses
+	way    Way       // nil if its Things cannot be called
 	due    time.Time // of the next exploration
 	cancel context.CancelFunc
 }
 
-// New returns discoveries of nothing yet.
+// New returns Discoveries without Things.
 func New(o Options) (*Discoveries, error) {
-	// It is not the node's key: a description with the node's own signature could be told on as a thing of this node.
+	// Not the node's key: descriptions with its signature could be passed on as Things of this node.
 	signer, err := keystore.New()
 	if err != nil {
 		return nil, err
@@ -132,7 +130,7 @@ func New(o Options) (*Discoveries, error) {
 		o.Lookup = net.DefaultResolver.LookupNetIP
 	}
 	if o.Public == nil {
-		o.Public = func(a netip.Addr) error { return fmt.Errorf("%s is not the host that was listed", a) }
+		o.Public = func(a netip.Addr) error { return fmt.Errorf("%s is not an address of the configured host", a) }
 	}
 	o.Pause = cmp.Or(o.Pause, visitPause)
 	if o.Log == nil {
@@ -142,11 +140,11 @@ func New(o Options) (*Discoveries, error) {
 		things: &store{offers: o.Offers, tell: o.Tell, signer: signer, all: map[string]*Discovered{}}}, nil
 }
 
-// Owner is whose the discovered things are: a key that only this process has.
+// Owner returns the owner of the discovered Things: a key of this process.
 func (d *Discoveries) Owner() did.DID { return d.things.signer.DID() }
 
-// Run explores what is introduced, at once and every ten minutes, until ctx ends, and returns when the last of its goroutines has. A
-// network without multicast ends nothing else.
+// Run explores introductions, at once and every 10 minutes, until ctx ends and its goroutines have returned. Without multicast only DNS-SD
+// is missing.
 func (d *Discoveries) Run(ctx context.Context) error {
 	changes, done := make(chan change), make(chan *introduction)
 	var work sync.WaitGroup
@@ -173,7 +171,7 @@ func (d *Discoveries) Run(ctx context.Context) error {
 			return ctx.Err()
 		case c := <-changes:
 			d.drop(c.Name, &work)
-			if !c.Gone && (c.Network == "" || c.Network != d.o.Network) { // what a node of our mesh has comes by the mesh
+			if !c.Gone && (c.Network == "" || c.Network != d.o.Network) { // Things of our mesh arrive through the mesh
 				d.all[c.Name] = &introduction{Introduction: c.Introduction, home: c.home, due: time.Now(), way: d.connect(c)}
 			}
 		case in := <-done:
@@ -183,11 +181,11 @@ func (d *Discoveries) Run(ctx context.Context) error {
 	}
 }
 
-// listen tells of what the local network introduces, until ctx ends.
+// listen forwards the introductions of the local network, until ctx ends.
 func (d *Discoveries) listen(ctx context.Context, work *sync.WaitGroup, changes chan<- change) {
 	work.Go(func() {
 		if err := d.o.Source.Run(ctx); err != nil && ctx.Err() == nil {
-			d.o.Log.Warn("nothing is introduced on the local network", "err", err)
+			d.o.Log.Warn("DNS-SD introductions unavailable", "err", err)
 		}
 	})
 	work.Go(func() {
@@ -201,7 +199,7 @@ func (d *Discoveries) listen(ctx context.Context, work *sync.WaitGroup, changes 
 	})
 }
 
-// begin explores what is due, and returns when more will be, as far as it is known; done says when a place has become free.
+// begin starts the explorations that are due, and returns the time of the next one if it is known; done signals a free slot.
 func (d *Discoveries) begin(ctx context.Context, work *sync.WaitGroup, done chan<- *introduction, now time.Time) (next time.Time) {
 	all := slices.SortedFunc(maps.Values(d.all), func(a, b *introduction) int {
 		return cmp.Or(a.due.Compare(b.due), strings.Compare(a.Name, b.Name))
@@ -228,7 +226,7 @@ func (d *Discoveries) begin(ctx context.Context, work *sync.WaitGroup, done chan
 	return next
 }
 
-// drop ends an introduction.
+// drop removes an introduction.
 func (d *Discoveries) drop(name string, work *sync.WaitGroup) {
 	in := d.all[name]
 	if in == nil {
@@ -236,10 +234,10 @@ func (d *Discoveries) drop(name string, work *sync.WaitGroup) {
 	}
 	delete(d.all, name)
 	if in.cancel != nil {
-		in.cancel() // first: then nothing more of it is taken
+		in.cancel() // first, so that it adds no more Things
 	}
 	if k := d.things.keep(in, nil); k > 0 {
-		d.o.Log.Debug("no longer on the local network", "introduction", in.Instance, "things", k)
+		d.o.Log.Debug("introduction removed", "introduction", in.Instance, "things", k)
 	}
 	if in.way != nil {
 		work.Go(func() { _ = in.way.Close() })

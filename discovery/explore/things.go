@@ -17,24 +17,24 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A Discovered is a discovered thing: what this node itself says of what it found, and what asks it. It is read-only.
+// A Discovered is a discovered Thing: its description, signed by this node, and its agent. It is read-only.
 type Discovered struct {
 	*td.Description
 	Agent interact.Thing
 	in    *introduction
-	sum   [sha256.Size]byte // of what was found
+	sum   [sha256.Size]byte // of the found TD
 }
 
-// A store keeps the discovered things.
+// A store has the discovered Things.
 type store struct {
 	offers func(id string) bool
 	tell   func(kind directory.ChangeKind, thing, was *td.Description)
-	signer did.Signer // signs what nobody else has, and ends with the process
+	signer did.Signer // key of this process
 
 	mu sync.RWMutex
-	// what follows is owned by mu.
+	// The following fields are owned by mu.
 	all   map[string]*Discovered // by id
-	state uint64                 // counts the changes of what is here
+	state uint64                 // counts changes
 }
 
 // signs reports whether owner is the key of the discovered things.
@@ -43,7 +43,7 @@ func (s *store) signs(owner string) bool {
 	return owner == string(id) || owner == id.Multibase()
 }
 
-// most is how many things one host may introduce.
+// most returns the limit of Things of one host.
 func (in *introduction) most() int {
 	if in.home != "" {
 		return maxThings
@@ -51,7 +51,7 @@ func (in *introduction) most() int {
 	return maxPerSource
 }
 
-// fresh reports whether a thing is known as it was found now, for longer than until the next exploration.
+// fresh reports whether the found TD is unchanged, and its description valid until after the next exploration.
 func (s *store) fresh(in *introduction, id string, sum [sha256.Size]byte, now time.Time) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -59,7 +59,7 @@ func (s *store) fresh(in *introduction, id string, sum [sha256.Size]byte, now ti
 	return h != nil && h.in == in && h.sum == sum && h.Record.Expires.After(now.Add(visitEvery+time.Minute))
 }
 
-// room says why a thing of an introduction is not taken. The first who has an id keeps it.
+// room returns why a Thing of an introduction is refused. The first introduction with an id keeps it.
 func (s *store) room(in *introduction, id string) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -70,7 +70,7 @@ func (s *store) roomLocked(in *introduction, id string) error {
 	old, same, all := s.all[id], 0, 0
 	for _, h := range s.all {
 		if (h.in.home == "") != (in.home == "") {
-			continue // the local network takes no place from what the operator has listed
+			continue // separate limits for the local network and for configured introductions
 		}
 		if all++; h.in.From == in.From {
 			same++
@@ -80,18 +80,18 @@ func (s *store) roomLocked(in *introduction, id string) error {
 	case old != nil && old.in == in:
 		return nil
 	case old != nil:
-		return fmt.Errorf("%q is introduced by %q already", id, old.in.Instance)
+		return fmt.Errorf("%q has introduced %q already", old.in.Instance, id)
 	case s.offers(id):
-		return fmt.Errorf("%q is a thing of this node", id)
+		return fmt.Errorf("%q is a Thing of this node", id)
 	case same >= in.most():
-		return fmt.Errorf("%s has %d things here already", in.From, same)
+		return fmt.Errorf("%s has introduced %d Things already", in.From, same)
 	case all >= maxThings:
-		return fmt.Errorf("%d things that others introduced are known already", all)
+		return fmt.Errorf("limit of %d discovered Things reached", all)
 	}
 	return nil
 }
 
-// put takes a thing, unless the exploration that found it is over.
+// put stores a Thing, unless its exploration has ended.
 func (s *store) put(ctx context.Context, h *Discovered) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,13 +108,13 @@ func (s *store) put(ctx context.Context, h *Discovered) error {
 	switch {
 	case old == nil:
 		s.tell(directory.Added, h.Description, nil)
-	case old.sum != h.sum: // else it only lasts longer
+	case old.sum != h.sum: // otherwise only its validity is extended
 		s.tell(directory.Changed, h.Description, old.Description)
 	}
 	return nil
 }
 
-// keep forgets all things of an introduction but those with the ids, and returns how many went.
+// keep removes all Things of an introduction but those with the ids, and returns the number of removed ones.
 func (s *store) keep(in *introduction, ids map[string]bool) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *store) keep(in *introduction, ids map[string]bool) int {
 	return before - len(s.all)
 }
 
-// sweep forgets what has not been found again for long.
+// sweep removes expired Things.
 func (s *store) sweep(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *store) forgetLocked(id string) {
 	s.tell(directory.Gone, h.Description, nil)
 }
 
-// that returns the things in force that fits takes, by id.
+// that returns the valid Things that fits accepts, sorted by id.
 func (s *store) that(fits func(d *td.Description) bool) []*Discovered {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -160,8 +160,7 @@ func (s *store) that(fits func(d *td.Description) bool) []*Discovered {
 	return found
 }
 
-// After yields what q finds, and then the things of the local network that q asks for, as far as its limit has room: whatever a
-// network introduces, it takes no place from what the mesh has.
+// After yields the results found, and then the discovered Things that match q, within its limit: Things of the mesh come first.
 func (d *Discoveries) After(found iter.Seq2[*td.Description, error], q td.Query) iter.Seq2[*td.Description, error] {
 	return func(yield func(*td.Description, error) bool) {
 		given := 0
@@ -194,18 +193,17 @@ func (d *Discoveries) After(found iter.Seq2[*td.Description, error], q td.Query)
 	}
 }
 
-// All returns the discovered things, by id, and a number that changes whenever they do.
+// All returns the discovered Things, sorted by id, and a number that changes whenever they do.
 func (d *Discoveries) All() (all []*Discovered, state uint64) {
 	d.things.mu.RLock()
 	state = d.things.state
 	d.things.mu.RUnlock()
 	all = d.things.that(func(*td.Description) bool { return true })
-	return all, state + uint64(len(all))<<32 // what this node comes to offer itself is hidden, not forgotten
+	return all, state + uint64(len(all))<<32 // Things that this node publishes itself are hidden without a change of state
 }
 
-// Named returns the discovered thing that ref names, or nil if ref is for the directory to say, whose answer get gives. The
-// mesh's thing comes before a discovered one with the same id, and with the same name if it is established; else a name that both have is
-// [interact.Ambiguous].
+// Named returns the discovered Thing that ref names, or nil if the result of get, the directory, holds. A Thing of the mesh takes precedence
+// over a discovered one with the same id, and with the same name if it is established; otherwise a name of both is [interact.Ambiguous].
 func (d *Discoveries) Named(ctx context.Context, ref string,
 	get func(context.Context, string) (*td.Description, error), established func(*td.Record) bool) (*Discovered, error) {
 	r := td.ParseRef(ref)
@@ -232,5 +230,5 @@ func (d *Discoveries) Named(ctx context.Context, ref string,
 		refs = append(refs, interact.Quote(h.Ref()))
 	}
 	return nil, interact.Errorf(interact.Ambiguous, "use one of "+strings.Join(refs, ", "),
-		"%q may be a thing that somebody introduced, or another", ref)
+		"%q names an introduced Thing and another one", ref)
 }
