@@ -85,7 +85,7 @@ var networkName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
 func (c *Config) checkMesh(ps *problems) {
 	for _, where := range c.Mesh.Introductions {
-		if err := explore.CheckListed(where); err != nil {
+		if err := explore.CheckConfigured(where); err != nil {
 			c.bad(ps, "mesh.introductions", "for example did:web:things.example, or https://things.example/.well-known/wot", "%v", err)
 		}
 	}

@@ -34,7 +34,7 @@ func TestAvahi(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = s.Run(ctx) }()
-	s.Offer(4680, true)
+	s.Announce(4680, true)
 
 	const entry = `lab\0321\.0;_wot._tcp;local`
 	for _, service := range []string{"_wot._tcp", "_directory._sub._wot._tcp"} {

@@ -21,17 +21,17 @@ import (
 type introducer interface {
 	explore.Source
 	Host() string
-	Offer(port uint16, https bool)
+	Announce(port uint16, https bool)
 	Close() error
 }
 
 // openLocal opens DNS-SD, and what makes things of introductions. A host without multicast is no reason not to start.
 func (n *Node) openLocal() (err error) {
-	o := explore.Options{Self: n.DID(), Verifier: n.verifier, Network: n.opts.Network, Known: n.knows, Offers: n.offered.Offers, Log: n.log,
-		Tell: n.tellDiscovered, Pause: n.opts.introducerPause}
-	o.Listed, o.Resolver, o.Public = n.opts.Introductions, web.New(web.Options{}), netguard.Public().Check
-	for _, where := range o.Listed {
-		if err := explore.CheckListed(where); err != nil {
+	o := explore.Options{Self: n.DID(), Verifier: n.verifier, Network: n.opts.Network, Known: n.knows, Publishes: n.offered.Offers, Log: n.log,
+		OnChange: n.tellDiscovered, Pause: n.opts.introducerPause}
+	o.Configured, o.Resolver, o.Public = n.opts.Introductions, web.New(web.Options{}), netguard.Public().Check
+	for _, where := range o.Configured {
+		if err := explore.CheckConfigured(where); err != nil {
 			return &interact.Error{Code: interact.ConfigInvalid, Title: "mesh.introductions names what cannot be read", Err: err,
 				Hint: "for example did:web:things.example, or https://things.example/.well-known/wot"}
 		}
@@ -67,7 +67,7 @@ func (n *Node) openDNSSD() introducer {
 // runLocal announces the directory if others may read it, and explores what they introduce.
 func (n *Node) runLocal(ctx context.Context) error {
 	if n.local != nil {
-		n.local.Offer(n.gateway.Introducible(), false)
+		n.local.Announce(n.gateway.Introducible(), false)
 	}
 	return n.discoveries.Run(ctx)
 }
@@ -108,7 +108,7 @@ func (n *Node) tellDiscovered(kind directory.ChangeKind, thing, was *td.Descript
 
 // nearbyWay asks discovered things without any secret of this node, where dial leads. Nothing on a local network has certificates, so
 // TLS is not asked for there.
-func (n *Node) nearbyWay(dial explore.Dialer, secure bool) explore.Way {
+func (n *Node) nearbyWay(dial explore.Dialer, secure bool) explore.Connection {
 	ways := newBindings(bindingOptions{dial: dialer(dial), log: n.log}).silent()
 	if secure {
 		ways.permit = isSecure

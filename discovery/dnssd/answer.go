@@ -28,8 +28,8 @@ const (
 	renamesMax = 15 // after this many conflicts the name is kept
 )
 
-// An offer is the announcement; port 0 announces nothing.
-type offer struct {
+// An announcedService is the announcement; port 0 announces nothing.
+type announcedService struct {
 	port  uint16
 	https bool
 }
@@ -47,7 +47,7 @@ type responder struct {
 	network  string
 	log      *slog.Logger
 
-	offer   offer
+	offer   announcedService
 	phase   phase
 	sent    int       // packets of this phase
 	next    time.Time // time of the next packet; unused in silent and standing
@@ -74,12 +74,12 @@ type reply struct {
 
 func newResponder(name, host, network string, log *slog.Logger) *responder {
 	r := &responder{wanted: name, host: host, network: cut(network, 200), log: log, due: map[int]*reply{}}
-	r.call(name)
+	r.setName(name)
 	return r
 }
 
-// call sets the name of the instance, truncated to a label.
-func (r *responder) call(name string) {
+// setName sets the name of the instance, truncated to a label.
+func (r *responder) setName(name string) {
 	const labelMax = 63
 	r.instance = cut(name, labelMax)
 	r.name = escape(r.instance) + "." + overTCP
@@ -94,12 +94,12 @@ func cut(s string, n int) string {
 	return s
 }
 
-// set sets a new offer. Withdrawing one sends a goodbye.
-func (r *responder) set(o offer, links map[int]link, now time.Time) []parcel {
+// announce sets a new offer. Withdrawing one sends a goodbye.
+func (r *responder) announce(o announcedService, links map[int]link, now time.Time) []outgoing {
 	if o == r.offer {
 		return nil
 	}
-	var bye []parcel
+	var bye []outgoing
 	if o.port == 0 {
 		bye = r.goodbye(links)
 	}
@@ -148,8 +148,8 @@ func (r *responder) deadline() time.Time {
 var far = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // tick returns the messages that are due.
-func (r *responder) tick(links map[int]link, now time.Time) []parcel {
-	var out []parcel
+func (r *responder) tick(links map[int]link, now time.Time) []outgoing {
+	var out []outgoing
 	for (r.phase == probing || r.phase == announcing) && !now.Before(r.next) {
 		switch {
 		case r.phase == probing && r.sent == 3:
@@ -172,17 +172,17 @@ func (r *responder) tick(links map[int]link, now time.Time) []parcel {
 		if !ok {
 			delete(r.due, index)
 		} else if len(d.answer) > 0 && !now.Before(d.at) {
-			out = append(out, parcel{msg: r.response(d.answer, l), link: index})
+			out = append(out, outgoing{msg: r.response(d.answer, l), link: index})
 			d.answer, d.last = nil, now
 		}
 	}
 	return out
 }
 
-func (r *responder) everywhere(links map[int]link, of func(link) *dns.Msg) []parcel {
-	var out []parcel
+func (r *responder) everywhere(links map[int]link, of func(link) *dns.Msg) []outgoing {
+	var out []outgoing
 	for index, l := range links {
-		out = append(out, parcel{msg: of(l), link: index})
+		out = append(out, outgoing{msg: of(l), link: index})
 	}
 	return out
 }
@@ -196,7 +196,7 @@ func (r *responder) probe(link) *dns.Msg {
 func (r *responder) announcement(l link) *dns.Msg { return answerOf(r.records(l), nil) }
 
 // goodbye withdraws the announcement (RFC 6762 §10.1).
-func (r *responder) goodbye(links map[int]link) []parcel {
+func (r *responder) goodbye(links map[int]link) []outgoing {
 	if r.phase != announcing && r.phase != standing {
 		return nil
 	}
@@ -210,9 +210,9 @@ func (r *responder) goodbye(links map[int]link) []parcel {
 }
 
 // query answers a query: delayed to the group, or at once to a sender with another port than 5353 (RFC 6762 §6.7).
-func (r *responder) query(msg *dns.Msg, p packet, l link, now time.Time) []parcel {
+func (r *responder) query(msg *dns.Msg, p packet, l link, now time.Time) []outgoing {
 	if r.phase == probing {
-		r.rival(msg.Ns, true, now)
+		r.resolveConflict(msg.Ns, true, now)
 	}
 	if r.phase != announcing && r.phase != standing {
 		return nil
@@ -227,7 +227,7 @@ func (r *responder) query(msg *dns.Msg, p packet, l link, now time.Time) []parce
 		return nil
 	}
 	if p.from.Port() != port {
-		return []parcel{{msg: r.legacy(msg, answer, l), link: l.index, to: p.from}}
+		return []outgoing{{msg: r.legacy(msg, answer, l), link: l.index, to: p.from}}
 	}
 	r.later(answer, len(msg.Ns) > 0, l, now)
 	return nil
@@ -300,14 +300,14 @@ func answerOf(answer, extra []dns.RR) *dns.Msg {
 	return msg
 }
 
-// hear checks a response for conflicts with the name.
-func (r *responder) hear(msg *dns.Msg, now time.Time) {
-	r.rival(slices.Concat(msg.Answer, msg.Extra), false, now)
+// checkConflict checks a response for conflicts with the name.
+func (r *responder) checkConflict(msg *dns.Msg, now time.Time) {
+	r.resolveConflict(slices.Concat(msg.Answer, msg.Extra), false, now)
 }
 
-// rival resolves a conflict with records of another host for the name. While probing, this node yields to a host that has the name; two
+// resolveConflict resolves a conflict with records of another host for the name. While probing, this node yields to a host that has the name; two
 // that probe, or two that have it, compare their records, and the greater one keeps it (RFC 6762 §8.2, §9). The winner announces again.
-func (r *responder) rival(records []dns.RR, asks bool, now time.Time) {
+func (r *responder) resolveConflict(records []dns.RR, asks bool, now time.Time) {
 	if r.phase == silent || r.renames >= renamesMax {
 		return
 	}
@@ -325,7 +325,7 @@ func (r *responder) rival(records []dns.RR, asks bool, now time.Time) {
 			return
 		}
 		r.renames++
-		r.call(numbered(r.wanted, r.renames))
+		r.setName(numbered(r.wanted, r.renames))
 		r.log.Info("instance name in use by another host", "taken", srv.Hdr.Name, "now", r.instance)
 		r.enter(probing, now.Add(rand.N(250*time.Millisecond)))
 		return

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	entriesMax = 256 // introductions
-	perSource  = 16  // introductions of one address
-	addrsMax   = 8   // addresses of one introduction
-	textMax    = 1300
-	askEvery   = 15 * time.Minute // longest interval of queries; changes are announced anyway
-	answersMax = 40               // known answers in a query, and questions in a packet, so that it fits into one packet
-	patience   = 10 * time.Second // time limit for the missing records of an entry
+	entriesMax      = 256 // introductions
+	perSource       = 16  // introductions of one address
+	addrsMax        = 8   // addresses of one introduction
+	textMax         = 1300
+	askEvery        = 15 * time.Minute // longest interval of queries; changes are announced anyway
+	answersMax      = 40               // known answers in a query, and questions in a packet, so that it fits into one packet
+	completeTimeout = 10 * time.Second // time limit for the missing records of an entry
 )
 
 // A cache has the announcements of others. Only PTR records create entries.
@@ -35,7 +35,7 @@ type entry struct {
 	name   string
 	udp    bool
 	source netip.Addr // first sender of the PTR record: the entry counts for its limit
-	from   netip.Addr // sender of the SRV record
+	sender netip.Addr // sender of the SRV record
 	link   int        // link of the SRV record: addresses of the host on other links are ignored
 	ptr    time.Time
 
@@ -46,12 +46,12 @@ type entry struct {
 	txt   time.Time
 	addrs map[netip.Addr]time.Time
 
-	ask     time.Time // time of the next query for its records
-	asked   int       // unanswered queries
-	planned time.Time // the expiration for which ask was set
-	since   time.Time
-	fresh   bool // a record was received since the last report
-	told    Introduction
+	queryAt  time.Time // time of the next query for its records
+	queries  int       // unanswered queries
+	planned  time.Time // the expiration for which queryAt was set
+	since    time.Time
+	fresh    bool // a record was received since the last report
+	reported Introduction
 }
 
 func newCache(self string) *cache {
@@ -66,7 +66,7 @@ func (c *cache) deadline() time.Time {
 	for _, e := range c.entries {
 		at = earliest(at, e.ends())
 		if e.host != c.self {
-			at = earliest(at, e.ask)
+			at = earliest(at, e.queryAt)
 		}
 	}
 	return at
@@ -77,7 +77,7 @@ func (e *entry) complete() bool { return !e.srv.IsZero() && !e.txt.IsZero() && l
 // ends returns when the entry expires: with its first record, or when records are missing for too long.
 func (e *entry) ends() time.Time {
 	if !e.complete() {
-		return earliest(e.ptr, e.since.Add(patience))
+		return earliest(e.ptr, e.since.Add(completeTimeout))
 	}
 	var last time.Time // the entry needs one address only
 	for _, until := range e.addrs {
@@ -89,7 +89,7 @@ func (e *entry) ends() time.Time {
 }
 
 // tick returns the queries that are due: for instances, and for missing or expiring records.
-func (c *cache) tick(links map[int]link, now time.Time) []parcel {
+func (c *cache) tick(links map[int]link, now time.Time) []outgoing {
 	msg := &dns.Msg{Compress: true}
 	ask := func(name string, rrtype uint16) {
 		if len(msg.Question) < answersMax {
@@ -105,11 +105,11 @@ func (c *cache) tick(links map[int]link, now time.Time) []parcel {
 		c.pause = min(3*c.pause, askEvery)
 	}
 	for _, e := range c.entries {
-		if now.Before(e.ask) || e.host == c.self {
+		if now.Before(e.queryAt) || e.host == c.self {
 			continue
 		}
-		e.asked++
-		e.ask = now.Add(time.Second << min(e.asked, 10))
+		e.queries++
+		e.queryAt = now.Add(time.Second << min(e.queries, 10))
 		ask(e.name, dns.TypeSRV)
 		ask(e.name, dns.TypeTXT)
 		if e.host != "" {
@@ -123,9 +123,9 @@ func (c *cache) tick(links map[int]link, now time.Time) []parcel {
 	if len(msg.Question) == 0 {
 		return nil
 	}
-	var out []parcel
+	var out []outgoing
 	for index := range links {
-		out = append(out, parcel{msg: msg, link: index})
+		out = append(out, outgoing{msg: msg, link: index})
 	}
 	return out
 }
@@ -149,12 +149,12 @@ func (c *cache) known(now time.Time) []dns.RR {
 	return all
 }
 
-// hear processes a response from an address of the link l: PTR records first, then the records of entries, then addresses.
-func (c *cache) hear(msg *dns.Msg, from netip.Addr, l link, now time.Time) {
+// receive processes a response from an address of the link l: PTR records first, then the records of entries, then addresses.
+func (c *cache) receive(msg *dns.Msg, from netip.Addr, l link, now time.Time) {
 	records := slices.Concat(msg.Answer, msg.Extra)
 	for _, rr := range records {
 		if ptr, ok := rr.(*dns.PTR); ok {
-			c.point(ptr, from, now)
+			c.addPointer(ptr, from, now)
 		}
 	}
 	hosts := map[string][]dns.RR{}
@@ -162,7 +162,7 @@ func (c *cache) hear(msg *dns.Msg, from netip.Addr, l link, now time.Time) {
 		switch rr := rr.(type) {
 		case *dns.SRV:
 			if e := c.entries[strings.ToLower(rr.Hdr.Name)]; e != nil {
-				e.locate(rr, from, l, now)
+				e.setService(rr, from, l, now)
 			}
 		case *dns.TXT:
 			if e := c.entries[strings.ToLower(rr.Hdr.Name)]; e != nil && size(rr.Txt) <= textMax {
@@ -175,7 +175,7 @@ func (c *cache) hear(msg *dns.Msg, from netip.Addr, l link, now time.Time) {
 	}
 	for _, e := range c.entries {
 		if all := hosts[e.host]; len(all) > 0 && e.link == l.index {
-			e.reach(all, l, now)
+			e.setAddrs(all, l, now)
 		}
 		e.plan(now)
 	}
@@ -193,7 +193,7 @@ func size(all []string) (n int) {
 	return n
 }
 
-func (c *cache) point(ptr *dns.PTR, from netip.Addr, now time.Time) {
+func (c *cache) addPointer(ptr *dns.PTR, from netip.Addr, now time.Time) {
 	var of string
 	switch strings.ToLower(ptr.Hdr.Name) {
 	case overTCP, directory:
@@ -210,17 +210,17 @@ func (c *cache) point(ptr *dns.PTR, from netip.Addr, now time.Time) {
 	}
 	e := c.entries[key]
 	if e == nil {
-		if ptr.Hdr.Ttl == 0 || len(c.entries) >= entriesMax || c.of(from) >= perSource {
+		if ptr.Hdr.Ttl == 0 || len(c.entries) >= entriesMax || c.entriesOf(from) >= perSource {
 			return
 		}
-		e = &entry{key: key, name: ptr.Ptr, udp: of == overUDP, source: from, since: now, ask: now, addrs: map[netip.Addr]time.Time{}}
+		e = &entry{key: key, name: ptr.Ptr, udp: of == overUDP, source: from, since: now, queryAt: now, addrs: map[netip.Addr]time.Time{}}
 		c.entries[key] = e
 	}
 	e.ptr, e.fresh = until(ptr, now), true
 }
 
-// of returns the number of entries of a source.
-func (c *cache) of(source netip.Addr) (n int) {
+// entriesOf returns the number of entries of a source.
+func (c *cache) entriesOf(source netip.Addr) (n int) {
 	for _, e := range c.entries {
 		if e.source == source {
 			n++
@@ -229,8 +229,8 @@ func (c *cache) of(source netip.Addr) (n int) {
 	return n
 }
 
-// locate processes an SRV record. A new host starts without addresses.
-func (e *entry) locate(srv *dns.SRV, from netip.Addr, l link, now time.Time) {
+// setService processes an SRV record. A new host starts without addresses.
+func (e *entry) setService(srv *dns.SRV, from netip.Addr, l link, now time.Time) {
 	host := strings.ToLower(srv.Target)
 	if srv.Port == 0 || host == "." {
 		return
@@ -239,14 +239,14 @@ func (e *entry) locate(srv *dns.SRV, from netip.Addr, l link, now time.Time) {
 		e.addrs = map[netip.Addr]time.Time{}
 	}
 	if host != e.host || srv.Port != e.port { // otherwise the same record over IPv4 and IPv6 would alternate from
-		e.host, e.port, e.from, e.link = host, srv.Port, from, l.index
+		e.host, e.port, e.sender, e.link = host, srv.Port, from, l.index
 	}
 	e.srv, e.fresh = until(srv, now), true
 }
 
-// reach processes addresses of the host on its link: others are unusable there (RFC 6762 §6.2), or unreachable for the sender. A record
+// setAddrs processes addresses of the host on its link: others are unusable there (RFC 6762 §6.2), or unreachable for the sender. A record
 // with the cache-flush bit (§10.2) replaces those of its type.
-func (e *entry) reach(records []dns.RR, l link, now time.Time) {
+func (e *entry) setAddrs(records []dns.RR, l link, now time.Time) {
 	e.fresh = true
 	maps.DeleteFunc(e.addrs, func(_ netip.Addr, until time.Time) bool { return !now.Before(until) })
 	for _, rr := range records {
@@ -275,7 +275,7 @@ func (e *entry) reach(records []dns.RR, l link, now time.Time) {
 func (e *entry) plan(now time.Time) {
 	if end := e.ends(); e.complete() && end != e.planned {
 		left := end.Sub(now)
-		e.planned, e.ask, e.asked = end, now.Add(left-left/5), 0
+		e.planned, e.queryAt, e.queries = end, now.Add(left-left/5), 0
 	}
 }
 
@@ -294,11 +294,11 @@ func (c *cache) changes(now time.Time) []Change {
 		in, ok := e.introduction(now)
 		switch {
 		case !past && ok && e.host != c.self:
-			e.told = in
+			e.reported = in
 			all = append(all, Change{Introduction: in})
-		case e.told.Name != "":
-			all = append(all, Change{Introduction: e.told, Gone: true})
-			e.told = Introduction{}
+		case e.reported.Name != "":
+			all = append(all, Change{Introduction: e.reported, Gone: true})
+			e.reported = Introduction{}
 		}
 	}
 	return all
@@ -320,7 +320,7 @@ func (e *entry) introduction(now time.Time) (Introduction, bool) {
 	label := dns.SplitDomainName(e.name)[0]
 	return Introduction{
 		Name: e.key, Instance: readable(unescape(label)), URL: t.address(addrs[0], e.port), Type: t.kind,
-		Network: readable([]byte(t.network)), Host: strings.TrimSuffix(e.host, "."), Addrs: addrs, From: e.from, Expires: e.ends(),
+		Network: readable([]byte(t.network)), Host: strings.TrimSuffix(e.host, "."), Addrs: addrs, From: e.sender, Expires: e.ends(),
 	}, true
 }
 

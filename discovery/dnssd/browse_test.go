@@ -29,7 +29,7 @@ func TestFloods(t *testing.T) {
 		if i >= 1000 {
 			from = netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
 		}
-		c.hear(entryOf(t, overTCP, fmt.Sprintf("x%d", i), host, "10.0.0.9", "80", `"td=/"`), from, lan, begun)
+		c.receive(entryOf(t, overTCP, fmt.Sprintf("x%d", i), host, "10.0.0.9", "80", `"td=/"`), from, lan, begun)
 		if i == 999 && len(c.entries) != perSource {
 			t.Errorf("one source has %d entries, want %d", len(c.entries), perSource)
 		}
@@ -39,7 +39,7 @@ func TestFloods(t *testing.T) {
 		many.Answer = append(many.Answer, rr(t, fmt.Sprintf("h0.local. 120 IN A 10.0.1.%d", i)))
 	}
 	many.Answer = append(many.Answer, rr(t, "x0._wot._tcp.local. 120 IN TXT "+strings.Repeat(`"`+strings.Repeat("y", 250)+`" `, 6)))
-	c.hear(many, netip.MustParseAddr("10.0.0.9"), lan, begun)
+	c.receive(many, netip.MustParseAddr("10.0.0.9"), lan, begun)
 	e := c.entries["x0._wot._tcp.local."]
 	if len(c.entries) != entriesMax || len(e.addrs) != addrsMax || size(e.text) > 10 {
 		t.Errorf("%d entries, %d addresses, %d bytes of text", len(c.entries), len(e.addrs), size(e.text))
@@ -123,7 +123,7 @@ func TestHear(t *testing.T) {
 				for line := range strings.Lines(text) {
 					msg.Answer = append(msg.Answer, rr(t, line))
 				}
-				cache.hear(msg, netip.MustParseAddr("10.0.0.9"), lan, begun)
+				cache.receive(msg, netip.MustParseAddr("10.0.0.9"), lan, begun)
 			}
 			known := map[string]Introduction{}
 			for _, now := range []time.Time{begun, begun.Add(2 * time.Second)} {
@@ -150,15 +150,15 @@ func TestHear(t *testing.T) {
 func TestTwoNetworks(t *testing.T) {
 	t.Parallel()
 	c, other := newCache("self.local."), link{index: 8, name: "lan1", nets: []netip.Prefix{netip.MustParsePrefix("192.168.7.1/24")}}
-	c.hear(entryOf(t, overTCP, "lamp", "l.local.", "10.0.0.9", "80", `"td=/"`), netip.MustParseAddr("10.0.0.9"), lan, begun)
-	c.hear(entryOf(t, overTCP, "lamp", "l.local.", "192.168.7.9", "80", `"td=/"`), netip.MustParseAddr("192.168.7.9"), other, begun)
+	c.receive(entryOf(t, overTCP, "lamp", "l.local.", "10.0.0.9", "80", `"td=/"`), netip.MustParseAddr("10.0.0.9"), lan, begun)
+	c.receive(entryOf(t, overTCP, "lamp", "l.local.", "192.168.7.9", "80", `"td=/"`), netip.MustParseAddr("192.168.7.9"), other, begun)
 	all := c.changes(begun)
 	if len(all) != 1 || fmt.Sprint(all[0].Addrs, all[0].From) != "[10.0.0.9] 10.0.0.9" {
 		t.Fatalf("got %+v", all)
 	}
 	later := begun.Add(200 * time.Second) // it has left the first
 	c.changes(later)
-	c.hear(entryOf(t, overTCP, "lamp", "l.local.", "192.168.7.9", "80", `"td=/"`), netip.MustParseAddr("192.168.7.9"), other, later)
+	c.receive(entryOf(t, overTCP, "lamp", "l.local.", "192.168.7.9", "80", `"td=/"`), netip.MustParseAddr("192.168.7.9"), other, later)
 	if all = c.changes(later); len(all) != 1 || fmt.Sprint(all[0].Addrs, all[0].From) != "[192.168.7.9] 192.168.7.9" {
 		t.Errorf("got %+v", all)
 	}
@@ -170,7 +170,7 @@ func TestTheSameFromTwoAddresses(t *testing.T) {
 	c := newCache("self.local.")
 	var all []Change
 	for _, from := range []string{"10.0.0.9", "fe80::9%lan0", "10.0.0.9"} {
-		c.hear(entryOf(t, overTCP, "x", "h.local.", "10.0.0.9", "80", `"td=/"`), netip.MustParseAddr(from), lan, begun)
+		c.receive(entryOf(t, overTCP, "x", "h.local.", "10.0.0.9", "80", `"td=/"`), netip.MustParseAddr(from), lan, begun)
 		all = append(all, c.changes(begun)...)
 	}
 	if len(all) != 3 || !all[0].same(all[1].Introduction) || !all[1].same(all[2].Introduction) || all[2].From != netip.MustParseAddr("10.0.0.9") {
@@ -186,7 +186,7 @@ func TestTimesAreBounded(t *testing.T) {
 	for _, rr := range msg.Answer {
 		rr.Header().Ttl = 1 << 31
 	}
-	c.hear(msg, netip.MustParseAddr("10.0.0.9"), lan, begun)
+	c.receive(msg, netip.MustParseAddr("10.0.0.9"), lan, begun)
 	if got := c.changes(begun); len(got) != 1 || got[0].Expires != begun.Add(ttlOther*time.Second) {
 		t.Errorf("got %+v", got)
 	}
@@ -275,12 +275,12 @@ func FuzzPacket(f *testing.F) {
 			return
 		}
 		r, c := newResponder("lab", "self.local.", "", discard), newCache("self.local.")
-		r.offer, r.phase = offer{port: 80}, standing
+		r.offer, r.phase = announcedService{port: 80}, standing
 		links := map[int]link{testLink: lan}
 		from := netip.MustParseAddr("10.0.0.9")
 		out := r.query(msg, packet{from: netip.AddrPortFrom(from, 9)}, lan, begun)
-		r.hear(msg, begun)
-		c.hear(msg, from, lan, begun)
+		r.checkConflict(msg, begun)
+		c.receive(msg, from, lan, begun)
 		for _, now := range []time.Time{begun, begun.Add(time.Second), begun.Add(time.Minute)} {
 			out = slices.Concat(out, r.tick(links, now), c.tick(links, now))
 			c.changes(now)

@@ -17,7 +17,7 @@ func Example() {
 			return err
 		}
 		defer s.Close()
-		s.Offer(4680, false)
+		s.Announce(4680, false)
 		var watch sync.WaitGroup
 		defer watch.Wait()
 		watch.Go(func() {

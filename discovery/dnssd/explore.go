@@ -165,8 +165,8 @@ func (v *visit) firstDocument(raw []byte) bool {
 	return ok
 }
 
-// over reports whether the visit has ended.
-func (v *visit) over() bool { return v.left || v.things > thingsMax || v.ctx.Err() != nil }
+// ended reports whether the visit has ended.
+func (v *visit) ended() bool { return v.left || v.things > thingsMax || v.ctx.Err() != nil }
 
 // fetchTD fetches a TD, depth links away from the introduction.
 func (v *visit) fetchTD(address string, depth int) {
@@ -176,7 +176,7 @@ func (v *visit) fetchTD(address string, depth int) {
 		return
 	}
 	u.Fragment, u.User = "", nil
-	if v.over() || !v.firstURL(u) {
+	if v.ended() || !v.firstURL(u) {
 		return
 	}
 	raw, err := v.read(u)
@@ -184,7 +184,7 @@ func (v *visit) fetchTD(address string, depth int) {
 		v.fail(err)
 		return
 	}
-	v.offer(raw, u, depth, false)
+	v.found(raw, u, depth, false)
 }
 
 func (v *visit) read(u *url.URL) ([]byte, error) {
@@ -210,11 +210,11 @@ func (v *visit) read(u *url.URL) ([]byte, error) {
 	return raw, err
 }
 
-// offer yields a TD and follows it: links for two steps; the list of a directory that was introduced or linked, but not of one in a list.
+// found yields a TD and follows it: links for two steps; the list of a directory that was introduced or linked, but not of one in a list.
 //
 // A DID document is not a TD: it leads to the endpoints of its services. LMOS agents have their capabilities in a separate document
 // (package lmos). For members of a list, both are skipped.
-func (v *visit) offer(raw []byte, from *url.URL, depth int, listed bool) {
+func (v *visit) found(raw []byte, from *url.URL, depth int, listed bool) {
 	if !listed && depth < depthMax {
 		endpoints := lmos.Endpoints(raw, from, web.WotThing, web.WotDirectory)
 		for _, at := range endpoints {
@@ -224,12 +224,12 @@ func (v *visit) offer(raw []byte, from *url.URL, depth int, listed bool) {
 			return
 		}
 	}
-	c, err := readCard(raw)
+	c, err := readSummary(raw)
 	if err != nil {
 		v.fail(fmt.Errorf("%s: %w", from, err))
 		return
 	}
-	if c.id != "" && v.x.o.Known(c.id) || v.over() || !v.firstDocument(raw) {
+	if c.id != "" && v.x.o.Known(c.id) || v.ended() || !v.firstDocument(raw) {
 		return
 	}
 	if v.things++; v.things > thingsMax {
@@ -256,7 +256,7 @@ func (v *visit) offer(raw []byte, from *url.URL, depth int, listed bool) {
 
 // list reads the pages of a directory's list, which must have one origin.
 func (v *visit) list(page *url.URL) {
-	for n := 0; page != nil && !v.over(); n++ {
+	for n := 0; page != nil && !v.ended(); n++ {
 		if n == pagesMax {
 			v.fail(fmt.Errorf("%s: more than %d pages; the rest is omitted", page, pagesMax))
 			return
@@ -275,10 +275,10 @@ func (v *visit) list(page *url.URL) {
 			return
 		}
 		for _, raw := range members {
-			if v.over() {
+			if v.ended() {
 				break
 			}
-			v.offer(raw, page, depthMax, true)
+			v.found(raw, page, depthMax, true)
 		}
 		if next == "" {
 			next = nextLink(links)

@@ -173,7 +173,7 @@ func TestKinds(t *testing.T) {
 		`"thingdirectory"`: KindThing, `"https://example.com/ThingDirectory"`: KindThing, `{"@id":"ThingLink"}`: KindThing,
 		`[7]`: KindThing, `null`: KindThing,
 	} {
-		if c, err := readCard([]byte(`{"@type":` + types + `,"title":"x"}`)); err != nil || c.kind != want {
+		if c, err := readSummary([]byte(`{"@type":` + types + `,"title":"x"}`)); err != nil || c.kind != want {
 			t.Errorf("%s: got %q, %v; want %q", types, c.kind, err, want)
 		}
 	}
@@ -392,7 +392,7 @@ func FuzzDocuments(f *testing.F) {
 	f.Add([]byte(`{"members":[{}],"next":"?x"}`), "")
 	page, _ := url.Parse("http://10.0.0.9:80/things")
 	f.Fuzz(func(t *testing.T, b []byte, header string) {
-		c, err := readCard(b)
+		c, err := readSummary(b)
 		if err == nil {
 			resolve(resolve(page, c.base), c.things)
 		}

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	redirectsMax = 3
-	answerIn     = 5 * time.Second // to connect; until the first byte of a response
-	accept       = "application/td+json, application/ld+json;q=0.9, application/json;q=0.8"
+	redirectsMax    = 3
+	responseTimeout = 5 * time.Second // to connect; until the first byte of a response
+	accept          = "application/td+json, application/ld+json;q=0.9, application/json;q=0.8"
 )
 
 // newClient returns a client that connects only to the hosts of the introduction.
@@ -34,7 +34,7 @@ func (v *visit) newClient() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			DialContext: v.dial, TLSClientConfig: conf, MaxConnsPerHost: 1,
-			TLSHandshakeTimeout: answerIn, ResponseHeaderTimeout: answerIn, MaxResponseHeaderBytes: 64 << 10,
+			TLSHandshakeTimeout: responseTimeout, ResponseHeaderTimeout: responseTimeout, MaxResponseHeaderBytes: 64 << 10,
 		},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
 			first := via[0].URL
@@ -89,7 +89,7 @@ func (v *visit) dial(ctx context.Context, network, hostport string) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	d := net.Dialer{Timeout: answerIn}
+	d := net.Dialer{Timeout: responseTimeout}
 	var failed []error
 	for _, addr := range addrs {
 		c, err := d.DialContext(ctx, network, net.JoinHostPort(addr.String(), port))
@@ -128,8 +128,8 @@ func (v *visit) allowed(host string) ([]netip.Addr, error) {
 	return allowed, nil
 }
 
-// machines are the metadata services of cloud providers.
-var machines = []netip.Addr{
+// metadataServices are the metadata services of cloud providers.
+var metadataServices = []netip.Addr{
 	netip.MustParseAddr("169.254.169.254"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("100.100.100.200"),
 	netip.MustParseAddr("fd00:ec2::254"),
 }
@@ -164,7 +164,7 @@ func local(links []link, from, addr netip.Addr) string {
 	switch {
 	case !addr.IsValid() || addr.IsMulticast() || addr.IsUnspecified() || addr.Is4In6():
 		return "not a host address"
-	case slices.Contains(machines, addr.WithZone("")):
+	case slices.Contains(metadataServices, addr.WithZone("")):
 		return "a cloud metadata service"
 	case own(addr) && !own(from):
 		return "this machine, which " + from.String() + " is not"

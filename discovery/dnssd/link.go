@@ -59,8 +59,8 @@ type packet struct {
 	group bool
 }
 
-// A parcel is a message to send on a link: to the group, or to one address if to is set.
-type parcel struct {
+// An outgoing is a message to send on a link: to the group, or to one address if to is set.
+type outgoing struct {
 	msg  *dns.Msg
 	link int
 	to   netip.AddrPort

@@ -54,14 +54,14 @@ type Service struct {
 	rates rates
 
 	mu sync.Mutex
-	// offer, name, known and news are owned by mu.
-	offer  offer
-	name   string
-	known  map[string]Introduction
-	news   chan struct{} // closed and replaced when known changes
-	moved  chan struct{} // signals a new offer to Run
-	closed chan struct{}
-	once   sync.Once
+	// offer, name, known and changed are owned by mu.
+	offer      announcedService
+	name       string
+	known      map[string]Introduction
+	changed    chan struct{} // closed and replaced when known changes
+	reannounce chan struct{} // signals a new offer to Run
+	closed     chan struct{}
+	once       sync.Once
 }
 
 // New opens the sockets of multicast DNS (UDP port 5353, shared with other programs of this machine). It fails without IPv4 and IPv6
@@ -86,17 +86,17 @@ func New(o Options) (*Service, error) {
 	host := "lmosd-" + hex.EncodeToString(id[:]) + "." + domain
 	return &Service{
 		net: o.net, log: o.Log, self: newResponder(o.Name, host, o.Network, o.Log), cache: newCache(host), links: map[int]link{}, rates: newRates(),
-		known: map[string]Introduction{}, news: make(chan struct{}), moved: make(chan struct{}, 1), closed: make(chan struct{}),
+		known: map[string]Introduction{}, changed: make(chan struct{}), reannounce: make(chan struct{}, 1), closed: make(chan struct{}),
 	}, nil
 }
 
-// Offer announces the directory at port, with its TD at /.well-known/wot, in place of an earlier announcement. Port 0 withdraws it.
-func (s *Service) Offer(port uint16, https bool) {
+// Announce announces the directory at port, with its TD at /.well-known/wot, in place of an earlier announcement. Port 0 withdraws it.
+func (s *Service) Announce(port uint16, https bool) {
 	s.mu.Lock()
-	s.offer = offer{port: port, https: https}
+	s.offer = announcedService{port: port, https: https}
 	s.mu.Unlock()
 	select {
-	case s.moved <- struct{}{}:
+	case s.reannounce <- struct{}{}:
 	default: // Run reads the newest offer
 	}
 }
@@ -132,7 +132,7 @@ func (s *Service) Run(ctx context.Context) error {
 		case p := <-packets:
 			s.handle(p, time.Now())
 		case <-timer.C:
-		case <-s.moved:
+		case <-s.reannounce:
 		case <-relink.C:
 			s.relink(time.Now())
 		}
@@ -162,10 +162,10 @@ func (s *Service) step(now time.Time) time.Time {
 	s.mu.Lock()
 	o := s.offer
 	s.mu.Unlock()
-	s.send(s.self.set(o, s.links, now))
+	s.send(s.self.announce(o, s.links, now))
 	s.send(s.self.tick(s.links, now))
 	s.send(s.cache.tick(s.links, now))
-	s.tell(s.cache.changes(now))
+	s.publish(s.cache.changes(now))
 	return earliest(s.self.deadline(), s.cache.deadline())
 }
 
@@ -183,12 +183,12 @@ func (s *Service) handle(p packet, now time.Time) {
 	case !msg.Response:
 		s.send(s.self.query(msg, p, l, now))
 	case p.from.Port() == port: // RFC 6762 §6: responders send from port 5353
-		s.self.hear(msg, now)
-		s.cache.hear(msg, p.from.Addr(), l, now)
+		s.self.checkConflict(msg, now)
+		s.cache.receive(msg, p.from.Addr(), l, now)
 	}
 }
 
-func (s *Service) send(all []parcel) {
+func (s *Service) send(all []outgoing) {
 	for _, p := range all {
 		b, err := p.msg.Pack()
 		if err != nil {
@@ -221,7 +221,7 @@ func (s *Service) Watch(ctx context.Context) iter.Seq[Change] {
 		seen := map[string]Introduction{}
 		for {
 			s.mu.Lock()
-			now, news := maps.Clone(s.known), s.news
+			now, news := maps.Clone(s.known), s.changed
 			s.mu.Unlock()
 			for name, in := range now {
 				if old, ok := seen[name]; (!ok || !old.same(in)) && !yield(Change{Introduction: in}) {
@@ -245,8 +245,8 @@ func (s *Service) Watch(ctx context.Context) iter.Seq[Change] {
 	}
 }
 
-// tell updates the table, and wakes the watchers.
-func (s *Service) tell(changes []Change) {
+// publish updates the table, and wakes the watchers.
+func (s *Service) publish(changes []Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.name = s.self.instance
@@ -260,8 +260,8 @@ func (s *Service) tell(changes []Change) {
 			s.known[c.Name] = c.Introduction
 		}
 	}
-	close(s.news)
-	s.news = make(chan struct{})
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 func earliest(a, b time.Time) time.Time {

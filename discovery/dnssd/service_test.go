@@ -40,8 +40,8 @@ func TestNodesIntroduceThemselves(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *ether) {
 		a, _ := start(t, e.plug("10.0.0.1"), Options{Name: "lab α.1", Network: "home"})
 		b, stop := start(t, e.plug("10.0.0.2"), Options{})
-		a.Offer(4680, false)
-		b.Offer(4681, true)
+		a.Announce(4680, false)
+		b.Announce(4681, true)
 		time.Sleep(5 * time.Second)
 		want(t, urls(a), "lmosd https://10.0.0.2:4681/.well-known/wot")
 		want(t, urls(b), "lab α.1 http://10.0.0.1:4680/.well-known/wot")
@@ -50,10 +50,10 @@ func TestNodesIntroduceThemselves(t *testing.T) {
 			t.Errorf("got %+v", in)
 		}
 
-		a.Offer(5000, false)
+		a.Announce(5000, false)
 		time.Sleep(time.Second)
 		want(t, urls(b), "lab α.1 http://10.0.0.1:5000/.well-known/wot")
-		a.Offer(0, false)
+		a.Announce(0, false)
 		time.Sleep(2 * time.Second)
 		want(t, urls(b))
 		stop()
@@ -66,7 +66,7 @@ func TestIntroductionsAreRenewedForHours(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *ether) {
 		a, _ := start(t, e.plug("10.0.0.1"), Options{})
 		b, _ := start(t, e.plug("10.0.0.2"), Options{})
-		a.Offer(1, false)
+		a.Announce(1, false)
 		count := 0
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Hour)
 		defer cancel()
@@ -115,7 +115,7 @@ func TestNamesThatAreTaken(t *testing.T) {
 		var all []*Service
 		for i := range 3 {
 			s, _ := start(t, e.plug(fmt.Sprintf("10.0.0.%d", i+1)), Options{Name: "lab"})
-			s.Offer(4680, false) // two begin together, the third finds them there
+			s.Announce(4680, false) // two begin together, the third finds them there
 			if all = append(all, s); i > 0 {
 				time.Sleep(20 * time.Second)
 			}
@@ -138,7 +138,7 @@ func TestNamesAreDefended(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *ether) {
 		s, _ := start(t, e.plug("10.0.0.1"), Options{Name: "lab"})
 		stranger := e.plug("10.0.0.9")
-		s.Offer(4680, false)
+		s.Announce(4680, false)
 		time.Sleep(10 * time.Second)
 		stranger.heard(t, 0)
 		probe := question("lab."+overTCP, dns.TypeANY)
@@ -162,7 +162,7 @@ func TestNamesAreNotTakenForever(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *ether) {
 		bully := e.plug("10.0.0.9")
 		s, _ := start(t, e.plug("10.0.0.1"), Options{Name: strings.Repeat("ä", 40)})
-		s.Offer(4680, false)
+		s.Announce(4680, false)
 		for range 200 {
 			time.Sleep(100 * time.Millisecond)
 			if s.Name() != "" {
@@ -182,7 +182,7 @@ func TestAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *ether) {
 		p := e.plug("10.0.0.1")
 		s, _ := start(t, p, Options{Name: "my lab"})
-		s.Offer(4680, false)
+		s.Announce(4680, false)
 		time.Sleep(10 * time.Second)
 		stranger := e.plug("10.0.0.9")
 		const full = `my\ lab._wot._tcp.local.`
@@ -279,7 +279,7 @@ func TestTextThatIsAnnounced(t *testing.T) {
 		{true, "a net", []string{"td=/.well-known/wot", "type=Directory", "scheme=https", `lmos=a\ net`}},
 	} {
 		r := newResponder("x", "h.local.", c.network, nil)
-		r.offer = offer{1, c.https}
+		r.offer = announcedService{1, c.https}
 		want(t, r.txt().Txt, c.want...)
 	}
 }
@@ -291,7 +291,7 @@ func TestInterfacesThatChange(t *testing.T) {
 		p.nets = nil
 		a, _ := start(t, p, Options{})
 		b, _ := start(t, e.plug("10.0.0.2"), Options{})
-		a.Offer(80, false)
+		a.Announce(80, false)
 		time.Sleep(20 * time.Second)
 		want(t, urls(b))
 		p.mu.Lock()

@@ -85,8 +85,8 @@ func TestOnARealNetwork(t *testing.T) {
 	a, stopA := run(t, Options{Name: "a", Interfaces: []string{"lan0"}})
 	b, stopB := run(t, Options{Name: "b", Interfaces: []string{"lan1"}})
 	defer stopB()
-	a.Offer(at.Port(), false)
-	b.Offer(1, false)
+	a.Announce(at.Port(), false)
+	b.Announce(1, false)
 	asks, err := net.ListenPacket("udp4", "10.9.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -16,28 +16,28 @@ import (
 // namespaces are those of the discovery terms: the context file has 2021, the specification text 2022.
 var namespaces = []string{"https://www.w3.org/2021/wot/discovery#", "https://www.w3.org/2022/wot/discovery#", "discovery:"}
 
-// A card is the part of a TD that an explorer needs. The rest is not validated.
-type card struct {
+// A summary is the part of a TD that an explorer needs. The rest is not validated.
+type summary struct {
 	kind        Kind
 	id, base    string
 	things      string   // of a directory: the URL of its list
 	describedBy []string // of a link
 }
 
-// readCard decodes the discovery terms of a TD (WoT Discovery §5).
-func readCard(raw []byte) (card, error) {
+// readSummary decodes the discovery terms of a TD (WoT Discovery §5).
+func readSummary(raw []byte) (summary, error) {
 	if len(raw) > td.MaxTD {
-		return card{}, fmt.Errorf("the TD exceeds %d bytes: %d", td.MaxTD, len(raw))
+		return summary{}, fmt.Errorf("the TD exceeds %d bytes: %d", td.MaxTD, len(raw))
 	}
 	doc, err := jcs.Object(raw, td.MaxTD)
 	if err != nil {
-		return card{}, fmt.Errorf("invalid TD: %w", err)
+		return summary{}, fmt.Errorf("invalid TD: %w", err)
 	}
-	c := card{kind: KindThing}
+	c := summary{kind: KindThing}
 	c.id, _ = doc["id"].(string)
 	c.base, _ = doc["base"].(string)
 	if len(c.id) > td.MaxID {
-		return card{}, errors.New("the id is too long")
+		return summary{}, errors.New("the id is too long")
 	}
 	switch {
 	case hasType(doc["@type"], string(KindDirectory)):

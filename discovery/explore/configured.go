@@ -32,8 +32,8 @@ type change struct {
 	home string
 }
 
-// CheckListed validates an entry of Options.Listed: a did:web, or an https URL.
-func CheckListed(where string) error {
+// CheckConfigured validates an entry of Options.Configured: a did:web, or an https URL.
+func CheckConfigured(where string) error {
 	_, err := homeOf(where)
 	return err
 }
@@ -61,7 +61,7 @@ func (d *Discoveries) follow(ctx context.Context, where string, changes chan<- c
 		if err != nil && ctx.Err() == nil {
 			d.o.Log.Warn("configured introduction failed", "by", where, "err", err)
 		}
-		home, _ := homeOf(where) // checked by CheckListed
+		home, _ := homeOf(where) // checked by CheckConfigured
 		for _, c := range differences(known, found, err) {
 			select {
 			case changes <- change{c, home}:

@@ -116,7 +116,7 @@ func TestListedThingsComeAndGo(t *testing.T) {
 	s := newSite(t, map[string]string{"/lamp": lamp("urn:dev:lamp"),
 		"/.well-known/did.json": `{"id": "did:web:example.com%3APORT", "service": {"id": "#td", "type": "WotThing", "serviceEndpoint": "https://example.com:PORT/lamp"}}`})
 	o := s.Options
-	o.Listed = []string{"did:web:example.com%3A" + s.port, "did:web:nowhere.example"}
+	o.Configured = []string{"did:web:example.com%3A" + s.port, "did:web:nowhere.example"}
 	d := newDiscoveries(t, o)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -130,7 +130,7 @@ func TestListedThingsComeAndGo(t *testing.T) {
 	<-done
 	d.has(t, 0)
 
-	found, err := d.introductions(t.Context(), o.Listed[0])
+	found, err := d.introductions(t.Context(), o.Configured[0])
 	if err != nil || len(found) != 1 {
 		t.Fatalf("got %v, %v", found, err)
 	}
@@ -167,7 +167,7 @@ func TestTheLocalNetworkTakesNoPlace(t *testing.T) {
 		in := &introduction{Introduction: dnssd.Introduction{From: netip.AddrFrom4([4]byte{10, 0, byte(i / 16), 1})}}
 		d.things.all[fmt.Sprint(i)] = &Discovered{in: in, Description: &td.Description{Record: &td.Record{Expires: time.Now().Add(time.Hour)}}}
 	}
-	if err := d.things.room(&introduction{home: "example.com"}, "x"); err != nil {
+	if err := d.things.checkLimits(&introduction{home: "example.com"}, "x"); err != nil {
 		t.Errorf("what is listed has no room: %v", err)
 	}
 	here, inside := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("10.0.0.1")
@@ -194,7 +194,7 @@ func TestTheLocalNetworkTakesNoPlace(t *testing.T) {
 	}
 	for where, ok := range map[string]bool{"did:web:example.com": true, "https://example.com:8443/td": true, "http://example.com/td": false,
 		"did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK": false, "example.com": false, "https://user@example.com/": false, "": false} {
-		if err := CheckListed(where); (err == nil) != ok {
+		if err := CheckConfigured(where); (err == nil) != ok {
 			t.Errorf("%q: %v", where, err)
 		}
 	}

@@ -19,8 +19,8 @@ import (
 // A Dialer connects: network is "tcp" or "udp", or a variant of them, addr a host and a port.
 type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// connect returns the Way of an introduction, restricted to its addresses; nil if its Things cannot be called.
-func (d *Discoveries) connect(c change) Way {
+// connect returns the Connection of an introduction, restricted to its addresses; nil if its Things cannot be called.
+func (d *Discoveries) connect(c change) Connection {
 	if d.o.Connect == nil {
 		return nil
 	}
@@ -29,8 +29,8 @@ func (d *Discoveries) connect(c change) Way {
 
 // agent returns the agent of a Thing over its own forms. Forms with "lmos:" addresses are not supported.
 func (in *introduction) agent(d *td.Description) interact.Thing {
-	if in.way != nil {
-		if agent := in.way.Agent(d); agent != nil {
+	if in.conn != nil {
+		if agent := in.conn.Agent(d); agent != nil {
 			return agent
 		}
 	}

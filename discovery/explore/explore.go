@@ -31,11 +31,11 @@ func (d *Discoveries) explore(ctx context.Context, in *introduction) {
 			unread = true
 		case f.Kind == dnssd.KindLink:
 			continue // the linked TD is yielded separately
-		case tries >= max(triesPerVisit, in.most()) || len(found) >= in.most():
+		case tries >= max(triesPerVisit, in.limit()) || len(found) >= in.limit():
 			err = errors.New("the host has more Things than the limit")
 		default:
 			tries++
-			if id, err = d.overhear(ctx, in, f, time.Now()); err == nil {
+			if id, err = d.add(ctx, in, f, time.Now()); err == nil {
 				found[id] = true
 				continue
 			}
@@ -56,21 +56,21 @@ func (d *Discoveries) explore(ctx context.Context, in *introduction) {
 		"err", errors.Join(failed[:min(len(failed), 4)]...))
 }
 
-// overhear creates a discovered Thing from a found TD, signed by this node.
-func (d *Discoveries) overhear(ctx context.Context, in *introduction, f dnssd.Found, now time.Time) (id string, err error) {
+// add creates a discovered Thing from a found TD, signed by this node.
+func (d *Discoveries) add(ctx context.Context, in *introduction, f dnssd.Found, now time.Time) (id string, err error) {
 	id, err = d.idOf(f)
 	if err != nil {
 		return "", err
 	}
 	sum := sha256.Sum256(f.Raw)
-	if d.things.fresh(in, id, sum, now) {
+	if d.things.unchanged(in, id, sum, now) {
 		return id, nil
 	}
-	raw, err := retold(f, id)
+	raw, err := rewrite(f, id)
 	if err != nil {
 		return "", err
 	}
-	if err := d.things.room(in, id); err != nil {
+	if err := d.things.checkLimits(in, id); err != nil {
 		return "", err // before signing, which is expensive
 	}
 	t, err := td.Complete(raw, d.Owner())
@@ -107,9 +107,9 @@ func (d *Discoveries) idOf(f dnssd.Found) (string, error) {
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]), nil
 }
 
-// retold returns a TD as this node signs it: with the given id, a link to its source and the mark of a discovered Thing, without proofs and
+// rewrite returns a TD as this node signs it: with the given id, a link to its source and the mark of a discovered Thing, without proofs and
 // registrations of others. The default base is its source (RFC 3986 §5.1.3).
-func retold(f dnssd.Found, id string) ([]byte, error) {
+func rewrite(f dnssd.Found, id string) ([]byte, error) {
 	members, err := jcs.Members(f.Raw)
 	if err != nil {
 		return nil, err

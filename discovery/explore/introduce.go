@@ -52,8 +52,8 @@ type Source interface {
 	Run(ctx context.Context) error
 }
 
-// A Way calls the Things of one introduction, over its own connections: introductions may reach different addresses.
-type Way interface {
+// A Connection calls the Things of one introduction, over its own connections: introductions may reach different addresses.
+type Connection interface {
 	// Agent returns the agent for d; nil if no form is supported.
 	Agent(d *td.Description) interact.Thing
 	Close() error
@@ -68,22 +68,22 @@ type Options struct {
 	// Network is this node's mesh, whose nodes are skipped. Known reports whether the mesh has the Thing with an id. Nil knows none.
 	Network string
 	Known   func(id string) bool
-	// Offers reports whether this node itself publishes a Thing with an id, which then takes precedence. Nil publishes none.
-	Offers func(id string) bool
-	// Listed are the configured introductions: did:web DIDs, whose documents name Things and directories, and https URLs of TDs. See
-	// [CheckListed].
-	Listed []string
+	// Publishes reports whether this node itself publishes a Thing with an id, which then takes precedence. Nil publishes none.
+	Publishes func(id string) bool
+	// Configured are the configured introductions: did:web DIDs, whose documents name Things and directories, and https URLs of TDs. See
+	// [CheckConfigured].
+	Configured []string
 	// Resolver, Lookup and TLS resolve and fetch them: DID documents, host names, and TLS (nil: the system's certificates). Public
 	// checks the addresses of other hosts that a document names; nil refuses all of them.
 	Resolver *web.Resolver
 	Lookup   func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	TLS      *tls.Config
 	Public   func(netip.Addr) error
-	// Connect returns the Way for an introduction; it must connect through dial only, and with TLS if secure. Nil: discovered Things
+	// Connect returns the Connection for an introduction; it must connect through dial only, and with TLS if secure. Nil: discovered Things
 	// cannot be called.
-	Connect func(dial Dialer, secure bool) Way
-	// Tell is called for each change. It must be quick. Nil ignores changes.
-	Tell func(kind directory.ChangeKind, thing, was *td.Description)
+	Connect func(dial Dialer, secure bool) Connection
+	// OnChange is called for each change. It must be quick. Nil ignores changes.
+	OnChange func(kind directory.ChangeKind, thing, was *td.Description)
 	// Pause is the shortest interval between explorations of one host; zero means 1 s.
 	Pause time.Duration
 	// Log may be nil.
@@ -103,9 +103,9 @@ type Discoveries struct {
 // An introduction is a current introduction.
 type introduction struct {
 	dnssd.Introduction
-	home   string    // see change
-	way    Way       // nil if its Things cannot be called
-	due    time.Time // of the next exploration
+	home   string     // see change
+	conn   Connection // nil if its Things cannot be called
+	due    time.Time  // of the next exploration
 	cancel context.CancelFunc
 }
 
@@ -120,11 +120,11 @@ func New(o Options) (*Discoveries, error) {
 	if o.Known == nil {
 		o.Known = nothing
 	}
-	if o.Offers == nil {
-		o.Offers = nothing
+	if o.Publishes == nil {
+		o.Publishes = nothing
 	}
-	if o.Tell == nil {
-		o.Tell = func(directory.ChangeKind, *td.Description, *td.Description) {}
+	if o.OnChange == nil {
+		o.OnChange = func(directory.ChangeKind, *td.Description, *td.Description) {}
 	}
 	if o.Lookup == nil {
 		o.Lookup = net.DefaultResolver.LookupNetIP
@@ -137,7 +137,7 @@ func New(o Options) (*Discoveries, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Discoveries{o: o, all: map[string]*introduction{}, busy: map[netip.Addr]bool{},
-		things: &store{offers: o.Offers, tell: o.Tell, signer: signer, all: map[string]*Discovered{}}}, nil
+		things: &store{publishes: o.Publishes, onChange: o.OnChange, signer: signer, all: map[string]*Discovered{}}}, nil
 }
 
 // Owner returns the owner of the discovered Things: a key of this process.
@@ -151,7 +151,7 @@ func (d *Discoveries) Run(ctx context.Context) error {
 	defer work.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, where := range d.o.Listed {
+	for _, where := range d.o.Configured {
 		work.Go(func() { d.follow(ctx, where, changes) })
 	}
 	if d.o.Source != nil {
@@ -172,7 +172,7 @@ func (d *Discoveries) Run(ctx context.Context) error {
 		case c := <-changes:
 			d.drop(c.Name, &work)
 			if !c.Gone && (c.Network == "" || c.Network != d.o.Network) { // Things of our mesh arrive through the mesh
-				d.all[c.Name] = &introduction{Introduction: c.Introduction, home: c.home, due: time.Now(), way: d.connect(c)}
+				d.all[c.Name] = &introduction{Introduction: c.Introduction, home: c.home, due: time.Now(), conn: d.connect(c)}
 			}
 		case in := <-done:
 			delete(d.busy, in.From)
@@ -239,7 +239,7 @@ func (d *Discoveries) drop(name string, work *sync.WaitGroup) {
 	if k := d.things.keep(in, nil); k > 0 {
 		d.o.Log.Debug("introduction removed", "introduction", in.Instance, "things", k)
 	}
-	if in.way != nil {
-		work.Go(func() { _ = in.way.Close() })
+	if in.conn != nil {
+		work.Go(func() { _ = in.conn.Close() })
 	}
 }

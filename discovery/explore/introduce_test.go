@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	// The codec of TDs makes channels at first use. They must not belong to the bubble of one test.
 	d, err := New(Options{Self: "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK", Verifier: td.NewVerifier(did.Keys())})
 	if err == nil {
-		_, err = d.overhear(context.Background(), &introduction{}, dnssd.Found{Raw: []byte(lamp("urn:dev:warm")), ID: "urn:dev:warm", From: "http://x/"}, time.Now())
+		_, err = d.add(context.Background(), &introduction{}, dnssd.Found{Raw: []byte(lamp("urn:dev:warm")), ID: "urn:dev:warm", From: "http://x/"}, time.Now())
 	}
 	if err != nil {
 		panic(err)
@@ -79,7 +79,7 @@ func newLAN(t testing.TB, o Options) (*lan, *Discoveries) {
 	l := &lan{changes: make(chan dnssd.Change), docs: map[string]string{}}
 	l.Server = httptest.NewServer(l)
 	t.Cleanup(l.Server.Close)
-	o.Source, o.Tell, o.Pause = l, l.tell, time.Nanosecond
+	o.Source, o.OnChange, o.Pause = l, l.tell, time.Nanosecond
 	d := newDiscoveries(t, o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -209,12 +209,12 @@ func TestAHostHasItsShare(t *testing.T) {
 	l.introduce("/dir")
 	until(t, "the rest is gone", func() bool { all, _ := d.All(); return len(all) <= 2 })
 
-	s := &store{offers: func(string) bool { return false }, all: map[string]*Discovered{}}
+	s := &store{publishes: func(string) bool { return false }, all: map[string]*Discovered{}}
 	for i := range maxThings {
 		in := &introduction{Introduction: dnssd.Introduction{From: netip.AddrFrom4([4]byte{10, 0, byte(i / 16), 1})}}
 		s.all[fmt.Sprint(i)] = &Discovered{in: in}
 	}
-	if err := s.room(&introduction{}, "x"); err == nil || !strings.Contains(err.Error(), "256") {
+	if err := s.checkLimits(&introduction{}, "x"); err == nil || !strings.Contains(err.Error(), "256") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -251,18 +251,18 @@ func TestWhatIsNotFoundAgainGoes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := &lan{}
-		d := newDiscoveries(t, Options{Tell: l.tell})
+		d := newDiscoveries(t, Options{OnChange: l.tell})
 		f := dnssd.Found{Raw: []byte(lamp("urn:dev:lamp")), ID: "urn:dev:lamp", From: "http://192.0.2.1/"}
 		in := &introduction{}
 		for range 4 { // it is found again, and only lasts longer
-			if _, err := d.overhear(t.Context(), in, f, time.Now()); err != nil {
+			if _, err := d.add(t.Context(), in, f, time.Now()); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(visitEvery)
 			d.things.sweep(time.Now())
 		}
 		f.Raw = []byte(strings.Replace(lamp("urn:dev:lamp"), "Lamp", "Lantern", 1))
-		if _, err := d.overhear(t.Context(), in, f, time.Now()); err != nil {
+		if _, err := d.add(t.Context(), in, f, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(l.told, []string{"+Lamp", "~Lantern was Lamp"}) {
@@ -285,7 +285,7 @@ func TestNames(t *testing.T) {
 	d := newDiscoveries(t, Options{})
 	for _, id := range []string{"urn:dev:lamp", "urn:dev:both"} {
 		raw := strings.Replace(lamp(id), "Lamp", strings.ToUpper(id[8:9])+id[9:], 1)
-		if _, err := d.overhear(t.Context(), &introduction{}, dnssd.Found{Raw: []byte(raw), ID: id, From: "http://192.0.2.1/"}, time.Now()); err != nil {
+		if _, err := d.add(t.Context(), &introduction{}, dnssd.Found{Raw: []byte(raw), ID: id, From: "http://192.0.2.1/"}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -27,9 +27,9 @@ type Discovered struct {
 
 // A store has the discovered Things.
 type store struct {
-	offers func(id string) bool
-	tell   func(kind directory.ChangeKind, thing, was *td.Description)
-	signer did.Signer // key of this process
+	publishes func(id string) bool
+	onChange  func(kind directory.ChangeKind, thing, was *td.Description)
+	signer    did.Signer // key of this process
 
 	mu sync.RWMutex
 	// The following fields are owned by mu.
@@ -43,30 +43,30 @@ func (s *store) signs(owner string) bool {
 	return owner == string(id) || owner == id.Multibase()
 }
 
-// most returns the limit of Things of one host.
-func (in *introduction) most() int {
+// limit returns the limit of Things of one host.
+func (in *introduction) limit() int {
 	if in.home != "" {
 		return maxThings
 	}
 	return maxPerSource
 }
 
-// fresh reports whether the found TD is unchanged, and its description valid until after the next exploration.
-func (s *store) fresh(in *introduction, id string, sum [sha256.Size]byte, now time.Time) bool {
+// unchanged reports whether the found TD is unchanged, and its description valid until after the next exploration.
+func (s *store) unchanged(in *introduction, id string, sum [sha256.Size]byte, now time.Time) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	h := s.all[id]
 	return h != nil && h.in == in && h.sum == sum && h.Record.Expires.After(now.Add(visitEvery+time.Minute))
 }
 
-// room returns why a Thing of an introduction is refused. The first introduction with an id keeps it.
-func (s *store) room(in *introduction, id string) error {
+// checkLimits returns why a Thing of an introduction is refused. The first introduction with an id keeps it.
+func (s *store) checkLimits(in *introduction, id string) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.roomLocked(in, id)
+	return s.checkLimitsLocked(in, id)
 }
 
-func (s *store) roomLocked(in *introduction, id string) error {
+func (s *store) checkLimitsLocked(in *introduction, id string) error {
 	old, same, all := s.all[id], 0, 0
 	for _, h := range s.all {
 		if (h.in.home == "") != (in.home == "") {
@@ -81,9 +81,9 @@ func (s *store) roomLocked(in *introduction, id string) error {
 		return nil
 	case old != nil:
 		return fmt.Errorf("%q has introduced %q already", old.in.Instance, id)
-	case s.offers(id):
+	case s.publishes(id):
 		return fmt.Errorf("%q is a Thing of this node", id)
-	case same >= in.most():
+	case same >= in.limit():
 		return fmt.Errorf("%s has introduced %d Things already", in.From, same)
 	case all >= maxThings:
 		return fmt.Errorf("limit of %d discovered Things reached", all)
@@ -99,7 +99,7 @@ func (s *store) put(ctx context.Context, h *Discovered) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.roomLocked(h.in, id); err != nil {
+	if err := s.checkLimitsLocked(h.in, id); err != nil {
 		return err
 	}
 	old := s.all[id]
@@ -107,9 +107,9 @@ func (s *store) put(ctx context.Context, h *Discovered) error {
 	s.state++
 	switch {
 	case old == nil:
-		s.tell(directory.Added, h.Description, nil)
+		s.onChange(directory.Added, h.Description, nil)
 	case old.sum != h.sum: // otherwise only its validity is extended
-		s.tell(directory.Changed, h.Description, old.Description)
+		s.onChange(directory.Changed, h.Description, old.Description)
 	}
 	return nil
 }
@@ -121,7 +121,7 @@ func (s *store) keep(in *introduction, ids map[string]bool) int {
 	before := len(s.all)
 	for id, h := range s.all {
 		if h.in == in && !ids[id] {
-			s.forgetLocked(id)
+			s.removeLocked(id)
 		}
 	}
 	return before - len(s.all)
@@ -133,26 +133,26 @@ func (s *store) sweep(now time.Time) {
 	defer s.mu.Unlock()
 	for id, h := range s.all {
 		if !h.Record.Expires.After(now) {
-			s.forgetLocked(id)
+			s.removeLocked(id)
 		}
 	}
 }
 
-func (s *store) forgetLocked(id string) {
+func (s *store) removeLocked(id string) {
 	h := s.all[id]
 	delete(s.all, id)
 	s.state++
-	s.tell(directory.Gone, h.Description, nil)
+	s.onChange(directory.Gone, h.Description, nil)
 }
 
-// that returns the valid Things that fits accepts, sorted by id.
-func (s *store) that(fits func(d *td.Description) bool) []*Discovered {
+// matching returns the valid Things that fits accepts, sorted by id.
+func (s *store) matching(fits func(d *td.Description) bool) []*Discovered {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	now := time.Now()
 	var found []*Discovered
 	for id, h := range s.all {
-		if h.Record.Expires.After(now) && !s.offers(id) && fits(h.Description) {
+		if h.Record.Expires.After(now) && !s.publishes(id) && fits(h.Description) {
 			found = append(found, h)
 		}
 	}
@@ -173,7 +173,7 @@ func (d *Discoveries) After(found iter.Seq2[*td.Description, error], q td.Query)
 				return
 			}
 		}
-		for _, h := range d.things.that(q.Match) {
+		for _, h := range d.things.matching(q.Match) {
 			if q.Except[h.Record.Key()] {
 				continue
 			}
@@ -198,7 +198,7 @@ func (d *Discoveries) All() (all []*Discovered, state uint64) {
 	d.things.mu.RLock()
 	state = d.things.state
 	d.things.mu.RUnlock()
-	all = d.things.that(func(*td.Description) bool { return true })
+	all = d.things.matching(func(*td.Description) bool { return true })
 	return all, state + uint64(len(all))<<32 // Things that this node publishes itself are hidden without a change of state
 }
 
@@ -207,7 +207,7 @@ func (d *Discoveries) All() (all []*Discovered, state uint64) {
 func (d *Discoveries) Named(ctx context.Context, ref string,
 	get func(context.Context, string) (*td.Description, error), established func(*td.Record) bool) (*Discovered, error) {
 	r := td.ParseRef(ref)
-	found := d.things.that(r.Match)
+	found := d.things.matching(r.Match)
 	if len(found) == 0 {
 		return nil, nil
 	}
