@@ -10,32 +10,31 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Add takes what this node publishes: a verified description, or the verified tombstone or moved record of a thing
-// (whose Thing is nil). It reports whether anything changed; the record that is already known changes nothing.
+// Add adds what this node publishes: a verified description, or the verified tombstone or moved record of a Thing (whose Thing is nil). It
+// reports whether anything changed; a known record changes nothing.
 //
-// The error is an [*interact.Error]: [interact.RolledBack] if something newer is known, [interact.Expired], or
-// [interact.Overloaded] if the directory is full; a description whose record names Options.Self as a host is taken
-// even then.
+// The error is an [*interact.Error]: [interact.RolledBack] if a newer record is known, [interact.Expired], or [interact.Overloaded] if the
+// directory is full; a description whose record names Options.Self as a host is always accepted.
 func (d *Directory) Add(desc *td.Description) (changed bool, err error) {
 	return d.put(desc, published)
 }
 
-// An origin says how a description came here.
+// An origin is the origin of a description.
 type origin int
 
 const (
-	heard     origin = iota // from others
+	heard     origin = iota // from other nodes
 	published               // by this node
-	kept                    // from the store: heard
-	keptOwn                 // from the store: published
+	kept                    // from the store, of other nodes
+	keptOwn                 // from the store, of this node
 )
 
-// put takes a verified description.
+// put adds a verified description.
 func (d *Directory) put(desc *td.Description, from origin) (changed bool, err error) {
 	return d.putWith(desc, from, arrival{})
 }
 
-// putWith is put of what may have a vector already, was used before, or was brought by somebody: of with, these count.
+// putWith is put with the vector, use and share of an arrival.
 func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (changed bool, err error) {
 	r := desc.Record
 	if !alive(r, time.Now()) {
@@ -66,7 +65,7 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 	if e == nil {
 		e = &entry{key: key}
 		d.entries[key] = e
-		// Until it is set below, it is gone, and of no use to anybody.
+		// Until setLocked below, the entry is gone.
 		d.gone.add(e)
 	}
 	d.setLocked(e, in, own)
@@ -78,20 +77,20 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 	return true, nil
 }
 
-// An arrival is a description that comes in, with what can be made ready without the lock.
+// An arrival is an incoming description, with what can be prepared without the lock.
 type arrival struct {
 	desc *td.Description
-	view *view // nil for what buries
+	view *view // nil for a tombstone or moved record
 	by   []index.Label
-	kept bool // it was known before the restart
-	same bool // by is not made: it is found by what the known one is found by
+	kept bool // it was stored before the restart
+	same bool // by is not computed: the terms are those of the known description
 
 	vector *embedding.Vector // or nil
-	used   bool              // somebody here asked for it before a restart
-	via    string            // the share of the peer that brought it, see Options.Share
+	used   bool              // a caller requested it before the restart
+	via    string            // the share of the forwarding peer, see Options.Share
 }
 
-// prepare makes an arrival of a description.
+// prepare returns the arrival of a description.
 func (d *Directory) prepare(key [32]byte, desc *td.Description) *arrival {
 	if desc.Record.Kind != td.KindTD {
 		return &arrival{desc: desc}
@@ -107,8 +106,7 @@ func (d *Directory) prepare(key [32]byte, desc *td.Description) *arrival {
 	return in
 }
 
-// terms returns what an arrival is found by. That it was not made before, because the known one was the same and is another now,
-// is rare.
+// terms returns the terms of an arrival. They are computed here only in the rare case that the known description has changed since prepare.
 func (in *arrival) terms() []index.Label {
 	if in.by == nil {
 		in.by, in.same = index.Labels(in.desc), false
@@ -116,7 +114,7 @@ func (in *arrival) terms() []index.Label {
 	return in.by
 }
 
-// adoptLocked notes that this node publishes what it had learned from others, after it lost its store.
+// adoptLocked marks an entry of others as published by this node, after it lost its store.
 func (d *Directory) adoptLocked(e *entry, own bool) {
 	if own && e.view != nil && !e.own {
 		d.ownLocked(e, true)
@@ -126,13 +124,13 @@ func (d *Directory) adoptLocked(e *entry, own bool) {
 	}
 }
 
-// hostedHere reports whether the record says that this node hosts the thing.
+// hostedHere reports whether the record names this node as a host.
 func (d *Directory) hostedHere(r *td.Record) bool {
 	return d.opts.Self != "" && slices.ContainsFunc(r.Hosts, func(h td.Host) bool { return h.Node == d.opts.Self })
 }
 
-// compareLocked holds a record against what is known of its thing. It is known if there is nothing to do, and the
-// error is RolledBack if what is known wins.
+// compareLocked compares a record with the known one. known reports that there is nothing to do; the error is RolledBack if the known
+// record wins.
 func (d *Directory) compareLocked(e *entry, desc *td.Description) (known bool, err error) {
 	r := desc.Record
 	switch {
@@ -140,11 +138,11 @@ func (d *Directory) compareLocked(e *entry, desc *td.Description) (known bool, e
 		return false, nil
 	case r.Seq < e.seq:
 		d.count.rolledBack.Add(1)
-		return false, d.rolledBackLocked(e, r, "an older record of it came")
+		return false, d.rolledBackLocked(e, r, "an older record arrived")
 	}
 	cur := e.record()
 	if cur == nil {
-		// Only the seq is remembered: this is its record, or as good. What buries has nothing left to do.
+		// Only the sequence number is known: this is its record. For a tombstone nothing is left to do.
 		return r.Kind != td.KindTD, nil
 	}
 	if sameRecord(cur, r) {
@@ -158,7 +156,7 @@ func (d *Directory) rolledBackLocked(e *entry, r *td.Record, why string) error {
 		"%s of %s: %s (seq %d, known %d)", r.Thing, r.Owner.Short(), why, r.Seq, e.seq)
 }
 
-// ownLocked notes whether this node publishes a living e.
+// ownLocked sets whether this node publishes a living e.
 func (d *Directory) ownLocked(e *entry, own bool) {
 	bytes := e.bytes
 	d.weighLocked(e, 0)
@@ -171,7 +169,7 @@ func (d *Directory) ownLocked(e *entry, own bool) {
 	}
 }
 
-// roomLocked makes room for an arrival, or returns the error that it does not fit: in number, if it would be new, and in bytes.
+// roomLocked evicts entries for an arrival, or returns an error if it does not fit: in number, if it is new, and in bytes.
 func (d *Directory) roomLocked(e *entry, in *arrival, own bool) error {
 	if own {
 		return nil
@@ -180,14 +178,14 @@ func (d *Directory) roomLocked(e *entry, in *arrival, own bool) error {
 		return d.makeRoomLocked(e, in)
 	}
 	if e == nil && len(d.gone) >= d.opts.Max {
-		// What was met here can be withdrawn at any time. Graves of strangers stop here, so that nobody can push out
-		// others'.
+		// Known Things can always be withdrawn. Tombstones of unknown Things are rejected when the limit is reached, so that they cannot
+		// evict others.
 		return d.noRoomLocked(in, "the memory for withdrawn things is full")
 	}
 	return nil
 }
 
-// weighLocked sets what the description of e takes.
+// weighLocked sets the memory of the description of e.
 func (d *Directory) weighLocked(e *entry, bytes int) {
 	more := bytes - e.bytes
 	e.bytes = bytes
@@ -201,7 +199,7 @@ func (d *Directory) weighLocked(e *entry, bytes int) {
 	}
 }
 
-// setLocked makes an arrival what is known of e.
+// setLocked updates e with an arrival.
 func (d *Directory) setLocked(e *entry, in *arrival, own bool) {
 	r := in.desc.Record
 	e.seq, e.until = r.Seq, forgettable(r)
@@ -218,14 +216,14 @@ func (d *Directory) setLocked(e *entry, in *arrival, own bool) {
 	}
 }
 
-// tellLocked tells Options.Changed what is known of e.
+// tellLocked calls Options.Changed for e.
 func (d *Directory) tellLocked(e *entry) {
 	if d.opts.Changed != nil {
 		d.opts.Changed(e.key, e.seq, e.record() != nil)
 	}
 }
 
-// liveLocked makes e living with an arrival.
+// liveLocked makes e living with the description of an arrival.
 func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 	was := e.view
 	d.room.leave(e)
@@ -247,7 +245,7 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 		d.meetLocked(e)
 		d.changed.add(happening{kind: Added, why: Published, thing: e.view})
 	case refreshes(was.record, e.view.record):
-		d.living.fix(e) // nothing that it is found by has changed
+		d.living.fix(e) // its terms are unchanged
 		e.view.vector.Store(was.vector.Load())
 		d.shareLocked(e.view)
 		d.index.Refresh(e.at, e.view.record)
@@ -273,7 +271,7 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 	}
 }
 
-// enterLocked enters e into the index.
+// enterLocked adds e to the index.
 func (d *Directory) enterLocked(e *entry, in *arrival) {
 	e.at = d.index.Add(e.view.record, in.terms())
 	if int(e.at.Slot) == len(d.slots) {
@@ -283,17 +281,17 @@ func (d *Directory) enterLocked(e *entry, in *arrival) {
 	d.shareLocked(e.view)
 }
 
-// meetLocked notes whether e can be reached as who watches first hears of it.
+// meetLocked records the reachability that watchers learn with a new e.
 func (d *Directory) meetLocked(e *entry) { e.dark.Store(!d.reachable(e.view.record, time.Now())) }
 
-// shareLocked saves memory in a view that nobody has seen yet. One that is whole has the record of others.
+// shareLocked lets a new view share strings with the index. The record of an unpacked view is shared with others already.
 func (d *Directory) shareLocked(v *view) {
 	if v.whole == nil {
 		d.index.Share(v.record)
 	}
 }
 
-// leaveLocked takes e out of the index.
+// leaveLocked removes e from the index.
 func (d *Directory) leaveLocked(e *entry) {
 	d.own.Remove(e.at.Slot)
 	d.index.Remove(e.at)
@@ -301,7 +299,7 @@ func (d *Directory) leaveLocked(e *entry) {
 	e.at = index.Place{}
 }
 
-// refreshes reports whether a record says nothing new but how long it is valid.
+// refreshes reports whether a record only extends the validity.
 func refreshes(was, r *td.Record) bool {
 	return was.Hash == r.Hash && was.Title == r.Title &&
 		slices.EqualFunc(was.Hosts, r.Hosts, func(a, b td.Host) bool { return a.Node == b.Node })
@@ -324,15 +322,14 @@ func (d *Directory) endLocked(e *entry, why Reason) {
 	d.boundGoneLocked()
 }
 
-// boundGoneLocked forgets those of the gone that would be forgotten first, if there are too many.
+// boundGoneLocked drops gone entries beyond the limit, those that expire first.
 func (d *Directory) boundGoneLocked() {
 	for len(d.gone) > 2*d.opts.Max {
 		d.forgetLocked(d.gone[0])
 	}
 }
 
-// buryLocked makes e gone with a grave. What the thing was called is remembered, so that who asks for it by name
-// learns that it was withdrawn.
+// buryLocked makes e gone with a tombstone. It keeps the names of the Thing, so that a lookup by name returns that it was withdrawn.
 func (d *Directory) buryLocked(e *entry, r *td.Record) {
 	g := newGrave(r, nil)
 	if e.view != nil {
@@ -361,7 +358,7 @@ func (d *Directory) dropGraveLocked(e *entry) {
 	}
 }
 
-// forgetLocked drops all memory of a gone e.
+// forgetLocked drops a gone e.
 func (d *Directory) forgetLocked(e *entry) {
 	d.dropGraveLocked(e)
 	d.gone.remove(e)
@@ -369,11 +366,11 @@ func (d *Directory) forgetLocked(e *entry) {
 	if e.stored {
 		d.markLocked(e.key)
 	} else {
-		delete(d.dirty, e.key) // it came and went between two writes
+		delete(d.dirty, e.key) // it was never written
 	}
 }
 
-// record returns the record that e holds, or nil if only its seq is remembered.
+// record returns the record of e, or nil if only its sequence number is known.
 func (e *entry) record() *td.Record {
 	switch {
 	case e.view != nil:
@@ -384,15 +381,15 @@ func (e *entry) record() *td.Record {
 	return nil
 }
 
-// sameRecord reports whether a and b are copies of one record, whether the TD is inside or not.
+// sameRecord reports whether a and b are equal except for an inline TD.
 func sameRecord(a, b *td.Record) bool {
 	bareA, bareB := *a, *b
 	bareA.Inline, bareB.Inline = nil, nil
 	return bareA.Compare(&bareB) == 0
 }
 
-// stamp writes a time for people.
+// stamp formats a time for users.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// exactRef returns the reference that names the thing of r and nothing else.
+// exactRef returns the unambiguous reference of the Thing of r.
 func exactRef(r *td.Record) string { return (&td.Description{Record: r}).Ref() }

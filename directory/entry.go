@@ -10,40 +10,40 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// An entry is what is known of one thing of one owner. All of it is owned by Directory.mu.
+// An entry is the state of one Thing of one owner. It is owned by Directory.mu.
 //
 //	          newer record          tombstone, move, expiry
 //	absent ──────────────▶ living ──────────────▶ gone ──▶ absent
-//	                         ▲                     │    when no older record can come back
+//	                         ▲                     │    when no older record can be valid
 //	                         └─────────────────────┘
 //	                               newer record
 type entry struct {
 	key [32]byte
-	seq uint64 // the highest ever seen: readers never go back
-	// until is when the entry may be forgotten, once it is gone.
+	seq uint64 // the highest known
+	// until is when the entry may be dropped, once it is gone.
 	until  time.Time
 	view   *view          // nil when gone
-	grave  *grave         // nil when living, and when it is gone by expiry
+	grave  *grave         // nil when living, and when gone by expiration
 	bound  interact.Thing // of Options.Bind for view, or nil
 	at     index.Place    // in the index, when living
-	bytes  int            // what view and terms take, see weigh; 0 when gone
-	place  int            // in living or gone
+	bytes  int            // memory of view and terms, see weigh; 0 when gone
+	place  int            // index in living or gone
 	own    bool           // this node publishes it
-	stored bool           // the store has something of it, or will by a write that is under way
-	used   bool           // somebody here asked for just this thing; again: since somebody looked for room
+	stored bool           // the store has it, or will have it after the current write
+	used   bool           // a caller requested exactly this Thing; reset when an eviction passes it over
 	again  atomic.Bool
 	stands standing    // in Directory.room
-	dark   atomic.Bool // who watches was told that it cannot be reached, or met it so; see flaps
-	look   class       // of the owner, as it counts for the name; see lookalikes
-	looked bool        // it is counted
-	fork   bool        // two records of one seq were seen, and that was logged
+	dark   atomic.Bool // watchers know it as unreachable; see flaps
+	look   class       // of the owner, for the name; see lookalikes
+	looked bool        // it is counted in lookalikes
+	fork   bool        // an equivocation was logged
 }
 
-// A grave remembers a thing that its owner withdrew or moved. A record with more than maxGrave bytes has none: that it
-// buried something is remembered by its seq.
+// A grave is the tombstone or moved record of a Thing. A record of more than maxGrave bytes has none: then only its sequence number is
+// kept.
 type grave struct {
 	record *td.Record // without its capabilities
-	names  []string   // that it was found by
+	names  []string   // earlier names
 }
 
 const maxGrave = 2 << 10
@@ -54,14 +54,13 @@ func newGrave(r *td.Record, names []string) *grave {
 	return &grave{record: &slim, names: names}
 }
 
-// A record lives for a day at most, and a clock may be five minutes early or late.
+// A record is valid for a day at most; clocks may differ by 5 minutes.
 const (
 	maxLifetime = 24 * time.Hour
 	maxSkew     = 5 * time.Minute
 )
 
-// forgettable returns when nothing that r overrules can be valid any more: neither what was issued before it, nor r
-// itself.
+// forgettable returns when no record that r supersedes can be valid any more, nor r itself.
 func forgettable(r *td.Record) time.Time {
 	t := r.Issued.Add(maxLifetime)
 	if r.Expires.After(t) {
@@ -73,7 +72,7 @@ func forgettable(r *td.Record) time.Time {
 // alive reports whether r is valid at now.
 func alive(r *td.Record, now time.Time) bool { return now.Before(r.Expires) }
 
-// due returns when something happens to e by itself.
+// due returns when e expires or can be dropped.
 func (e *entry) due() time.Time {
 	if e.view != nil {
 		return e.view.record.Expires
@@ -81,7 +80,7 @@ func (e *entry) due() time.Time {
 	return e.until
 }
 
-// expiries is a heap of entries; the first is due first.
+// expiries is a heap of entries, the earliest first.
 type expiries []*entry
 
 func (h expiries) Len() int           { return len(h) }
@@ -105,7 +104,7 @@ func (h *expiries) add(e *entry)    { heap.Push(h, e) }
 func (h *expiries) remove(e *entry) { heap.Remove(h, e.place) }
 func (h *expiries) fix(e *entry)    { heap.Fix(h, e.place) }
 
-// graves finds what is withdrawn by its id and by the names it had.
+// graves finds withdrawn Things by id and by earlier names.
 type graves struct {
 	byID, byName map[string][]*entry
 }

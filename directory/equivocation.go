@@ -11,34 +11,34 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A Fork is equivocation: two different records of one thing with one seq, which its owner must never sign. Most likely two
-// programs use one key.
+// A Fork is equivocation: two different records of one Thing with one seq, which an owner must never sign. The usual cause is two programs
+// with one key.
 type Fork struct {
 	Owner did.DID
 	Thing string
 	Seq   uint64
-	Seen  time.Time // when the second one came
-	// Records are the two, verified, without TDs inside: evidence that anybody can check. The first is the one that counts, on
-	// every node.
+	Seen  time.Time // when the second one arrived
+	// Records are the two verified records, without inline TDs: evidence that others can verify. The first one is in force, on every
+	// node.
 	Records [2][]byte
 
 	key [32]byte // of the thing
 }
 
-// Bounds of the evidence.
+// Limits of the evidence.
 const (
-	maxForks      = 256 // the eldest goes
-	forksPerOwner = 8   // so that one owner cannot push out the others'; later ones are only counted
+	maxForks      = 256 // the oldest is dropped
+	forksPerOwner = 8   // so that one owner cannot displace others; further ones are only counted
 )
 
 func (f *Fork) same(o *Fork) bool {
 	return f.Seq == o.Seq && bytes.Equal(f.Records[0], o.Records[0]) && bytes.Equal(f.Records[1], o.Records[1])
 }
 
-// forks remembers equivocation, the eldest first, one of each thing. It is plain data: its owner locks.
+// forks records equivocations, oldest first, one per Thing. Its user locks.
 type forks []Fork
 
-// add returns the things whose forks are others than before.
+// add returns the Things whose forks have changed.
 func (fs *forks) add(f Fork) (changed [][32]byte) {
 	f.key = td.Key(f.Owner, f.Thing)
 	at := slices.IndexFunc(*fs, func(o Fork) bool { return o.key == f.key })
@@ -65,14 +65,14 @@ func (fs *forks) add(f Fork) (changed [][32]byte) {
 	return changed
 }
 
-// A savedFork is what is kept of a fork.
+// A savedFork is the stored form of a fork.
 type savedFork struct {
 	Seen   int64  `cbor:"1,keyasint"` // Unix seconds
 	First  []byte `cbor:"2,keyasint"`
 	Second []byte `cbor:"3,keyasint"`
 }
 
-// saved returns what is to be kept of the fork of a thing; nil if there is none.
+// saved returns the stored form of the fork of a Thing; nil if there is none.
 func (fs forks) saved(key [32]byte) *savedFork {
 	for _, f := range fs {
 		if f.key == key {
@@ -82,7 +82,7 @@ func (fs forks) saved(key [32]byte) *savedFork {
 	return nil
 }
 
-// loadForks reads what was kept of equivocation.
+// loadForks reads stored equivocations.
 func (d *Directory) loadForks(ctx context.Context) error {
 	var all forks
 	err := d.each(ctx, forkKeys, func(key [32]byte, value []byte) error {
@@ -101,7 +101,7 @@ func (d *Directory) loadForks(ctx context.Context) error {
 	return err
 }
 
-// restoreFork verifies what was kept of a fork, as of when it was seen: evidence does not expire.
+// restoreFork verifies a stored fork as of when it was seen, because evidence does not expire.
 func (d *Directory) restoreFork(key [32]byte, value []byte) (*Fork, error) {
 	var s savedFork
 	if err := unmarshal(value, &s); err != nil {
@@ -118,20 +118,20 @@ func (d *Directory) restoreFork(key [32]byte, value []byte) (*Fork, error) {
 	}
 	f.Owner, f.Thing, f.Seq = both[0].Owner, both[0].Thing, both[0].Seq
 	if both[0].Key() != key || both[1].Key() != key || both[1].Seq != f.Seq || both[0].Compare(both[1]) <= 0 {
-		return nil, fmt.Errorf("%w: two records that are no fork", errCorrupt)
+		return nil, fmt.Errorf("%w: the two records are not a fork", errCorrupt)
 	}
 	return f, nil
 }
 
-// Forks returns the equivocation that was seen, the eldest first: one of each thing, at most 8 of an owner and 256 in all.
-// Options.Store keeps it. The caller must not change the records.
+// Forks returns the recorded equivocations, oldest first: one per Thing, at most 8 per owner and 256 in all. Options.Store persists them. The
+// caller must not modify the records.
 func (d *Directory) Forks() []Fork {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return slices.Clone(d.forks)
 }
 
-// Fork returns the equivocation about a thing that was seen last, if any was.
+// Fork returns the last equivocation of a Thing, if there is one.
 func (d *Directory) Fork(owner did.DID, thing string) (Fork, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -143,8 +143,7 @@ func (d *Directory) Fork(owner did.DID, thing string) (Fork, bool) {
 	return Fork{}, false
 }
 
-// forkLocked decides between two different records of one seq. The error is RolledBack if the known one stays. Which one stays is
-// the same on every node.
+// forkLocked decides between two different records of one seq, in the same way on every node. The error is RolledBack if the known one stays.
 func (d *Directory) forkLocked(e *entry, cur, r *td.Record) error {
 	d.count.forks.Add(1)
 	stays := cur.Compare(r) >= 0
@@ -157,7 +156,7 @@ func (d *Directory) forkLocked(e *entry, cur, r *td.Record) error {
 			d.dirtyForks[key] = true
 		}
 	}
-	if !e.fork { // once: who makes forks could fill the log with them
+	if !e.fork { // once per entry, so that forks cannot flood the log
 		e.fork = true
 		d.log.Warn("equivocation: two records with one seq", "owner", r.Owner, "thing", r.Thing, "seq", r.Seq, "stays", stays)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// expire drops what is due, when it is due, until ctx ends.
+// expire processes entries when they are due, until ctx ends.
 func (d *Directory) expire(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -20,7 +20,7 @@ func (d *Directory) expire(ctx context.Context) {
 	}
 }
 
-// nudge tells expire that something may be due earlier than it thinks.
+// nudge wakes expire for an entry that may be due earlier.
 func (d *Directory) nudge() {
 	select {
 	case d.wake <- struct{}{}:
@@ -28,13 +28,13 @@ func (d *Directory) nudge() {
 	}
 }
 
-// aWhile is how long expire sleeps at most.
+// aWhile is the longest sleep of expire.
 const aWhile = time.Hour
 
-// dropAtOnce is how many things dropDue ends while everybody waits.
+// dropAtOnce is the number of Things that dropDue ends per acquisition of the lock.
 const dropAtOnce = 256
 
-// dropDue ends the descriptions that have expired, forgets what can be forgotten, and returns how long nothing is due.
+// dropDue ends expired descriptions, drops entries that are no longer needed, and returns the time until the next one.
 func (d *Directory) dropDue(now time.Time) time.Duration {
 	for {
 		if next, done := d.dropSome(now); done {
@@ -43,7 +43,7 @@ func (d *Directory) dropDue(now time.Time) time.Duration {
 	}
 }
 
-// dropSome drops some of what is due, and reports whether that was all.
+// dropSome drops some of the due entries, and reports whether these were all.
 func (d *Directory) dropSome(now time.Time) (next time.Duration, done bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

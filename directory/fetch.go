@@ -11,30 +11,30 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Bounds of fetching.
+// Limits of fetching.
 const (
 	fetchTimeout = 5 * time.Second
-	perHost      = 4    // fetches from one host at once
-	perHostQueue = 64   // and in line for it: one dead host must not fill the line of all
-	maxFlights   = 1024 // fetches and what is in line, in all
-	maxTries     = 5    // until a TD is left alone for forgiveAfter
+	perHost      = 4    // concurrent fetches from one host
+	perHostQueue = 64   // running and waiting fetches of one host, so that a dead host does not fill the queue
+	maxFlights   = 1024 // running and waiting fetches
+	maxTries     = 5    // failures until a TD is not fetched for forgiveAfter
 	retryAfter   = 5 * time.Second
 	forgiveAfter = time.Hour
 	maxFailures  = 4096
 )
 
-// Reasons not to fetch now. The next record of the thing tries again.
+// Reasons not to fetch now. The next record of the Thing tries again.
 var (
-	errNoFetch = errors.New("nothing here fetches TDs")
+	errNoFetch = errors.New("fetching TDs is not configured")
 	errBusy    = errors.New("too many fetches")
-	errBackoff = errors.New("failed lately")
+	errBackoff = errors.New("failed recently")
 )
 
-// errLeft ends a flight whose maker has left; it says nothing about the host.
-var errLeft = errors.New("nobody waits any more")
+// errLeft ends a flight that was canceled, which says nothing about the host.
+var errLeft = errors.New("fetch canceled")
 
-// fetcher gets TDs by hash: each once at a time, few from one host at once, and not again too soon after a failure. It has
-// no goroutines: callers wait.
+// fetcher fetches TDs by hash: each once at a time, few from one host concurrently, and with a back-off after failures. It has no goroutines:
+// callers wait.
 type fetcher struct {
 	get func(ctx context.Context, r *td.Record) ([]byte, error)
 
@@ -44,20 +44,20 @@ type fetcher struct {
 	failures map[parcel]failure
 }
 
-// A parcel is a TD that is fetched: that of a hash, for one thing. The hash alone would do if nobody lied: a stranger could
-// name it in a record of a dead host, and what fails there would count for the TD's owner.
+// A parcel identifies a fetch: a hash and a Thing. The hash alone is not sufficient: another owner could name it in a record of a dead host,
+// and the failures would count for the TD's owner.
 type parcel struct{ key, hash [32]byte }
 
 func parcelOf(r *td.Record) parcel { return parcel{r.Key(), r.Hash} }
 
-// A flight is a fetch that is going on.
+// A flight is a running fetch.
 type flight struct {
 	done chan struct{} // closed when body and err are set
 	body []byte
 	err  error
 }
 
-// A berth bounds the fetches from one host.
+// A berth limits the fetches from one host.
 type berth struct {
 	slots chan struct{}
 	users int // owned by fetcher.mu
@@ -92,11 +92,11 @@ func (f *fetcher) body(ctx context.Context, r *td.Record) ([]byte, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		}
-		// Whoever fetched it has left; we have not.
+		// The fetching caller was canceled; this one was not.
 	}
 }
 
-// board returns the flight for the TD of r, and whether the caller has to make it.
+// board returns the flight for the TD of r, and whether the caller has to fetch.
 func (f *fetcher) board(r *td.Record) (fl *flight, mine bool, err error) {
 	p := parcelOf(r)
 	f.mu.Lock()
@@ -123,7 +123,7 @@ func (f *fetcher) board(r *td.Record) (fl *flight, mine bool, err error) {
 	return fl, true, nil
 }
 
-// hostOf returns the host whose line a record waits in.
+// hostOf returns the host in whose queue a record waits.
 func hostOf(r *td.Record) did.DID {
 	if len(r.Hosts) == 0 {
 		return ""
@@ -143,14 +143,14 @@ func (f *fetcher) berthLocked(host did.DID) *berth {
 	return b
 }
 
-// fly makes a flight and lands it.
+// fly runs a flight.
 func (f *fetcher) fly(ctx context.Context, r *td.Record, fl *flight) {
 	f.mu.Lock()
 	b := f.hosts[hostOf(r)]
 	f.mu.Unlock()
 	select {
 	case b.slots <- struct{}{}:
-		// The deadline starts when the host's turn has come, not while others wait for it.
+		// The deadline starts with the fetch, not with the wait for a slot.
 		limited, cancel := context.WithTimeout(ctx, fetchTimeout)
 		fl.body, fl.err = f.get(limited, r)
 		cancel()
@@ -172,7 +172,7 @@ func (f *fetcher) fly(ctx context.Context, r *td.Record, fl *flight) {
 	close(fl.done)
 }
 
-// rememberLocked notes how a fetch ended.
+// rememberLocked records the end of a fetch.
 func (f *fetcher) rememberLocked(p parcel, err error) {
 	switch err {
 	case nil:
@@ -183,14 +183,14 @@ func (f *fetcher) rememberLocked(p parcel, err error) {
 	}
 }
 
-// failed notes that what came for a record was rubbish.
+// failed records that the TD of a record was invalid.
 func (f *fetcher) failed(r *td.Record) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failLocked(parcelOf(r))
 }
 
-// failLocked counts a failure: the next try may come after 5 s, 20 s, 80 s, 320 s, and then after an hour.
+// failLocked counts a failure: the next try is allowed after 5 s, 20 s, 80 s, 320 s, and then after an hour.
 func (f *fetcher) failLocked(p parcel) {
 	now := time.Now()
 	was, ok := f.failures[p]
@@ -208,7 +208,7 @@ func (f *fetcher) failLocked(p parcel) {
 	f.failures[p] = was
 }
 
-// pruneLocked makes room for a failure: what may be tried again goes first, else any.
+// pruneLocked makes room for a failure: expired ones are dropped first, else any.
 func (f *fetcher) pruneLocked(now time.Time) {
 	var some parcel
 	for p, was := range f.failures {

@@ -7,24 +7,24 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// What lists alone cannot tell is looked at one by one, and unpacked for it, at some 50 µs each: at most so many, for so long.
-// An answer for which that was not enough is truncated.
+// Descriptions that the index cannot decide on are checked one by one, unpacked, at about 50 µs each: up to these limits. If they are
+// exceeded, the result is truncated.
 const (
 	maxSifted = 10_000
 	maxSift   = 100 * time.Millisecond
 )
 
-// A sieve says how long to go on.
+// A sieve limits checks.
 type sieve struct {
 	ctx   context.Context
 	until time.Time
-	n     int  // looked at
-	cut   bool // that was not enough
+	n     int  // number of checks
+	cut   bool // a limit was exceeded
 }
 
 func newSieve(ctx context.Context) *sieve { return &sieve{ctx: ctx, until: time.Now().Add(maxSift)} }
 
-// next reports whether one more may be looked at. The clock is looked at now and then.
+// next reports whether one more check is allowed. It reads the clock only now and then.
 func (s *sieve) next() bool {
 	if s.n++; s.n > maxSifted || s.n%16 == 0 && (s.ctx.Err() != nil || time.Now().After(s.until)) {
 		s.cut = true
@@ -32,10 +32,10 @@ func (s *sieve) next() bool {
 	return !s.cut
 }
 
-// fewToKeep is how many candidates stay unpacked when they are sifted: most of so few are yielded next.
+// fewToKeep is the number of candidates that stay unpacked after a check, because most of so few are yielded next.
 const fewToKeep = 64
 
-// sift returns the first few of views that q asks for, and whether it had to stop before the last one.
+// sift returns the first views that match q, and whether it had to stop before the last one.
 func (d *Directory) sift(ctx context.Context, q *td.Query, views []*view, most int) (fit []*view, cut bool) {
 	look := (*view).peek
 	if len(views) <= fewToKeep {
@@ -53,7 +53,7 @@ func (d *Directory) sift(ctx context.Context, q *td.Query, views []*view, most i
 	return fit, s.cut
 }
 
-// siftBest is sift of candidates.
+// siftBest is sift for candidates.
 func siftBest(ctx context.Context, q *td.Query, all []candidate, most int) (fit []candidate, cut bool) {
 	s := newSieve(ctx)
 	for _, c := range all {

@@ -17,18 +17,19 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// atOnce is how many answers of one source are verified, and their TDs fetched, at the same time.
+// atOnce is the number of results of one source that are verified, and their TDs fetched, concurrently.
 const atOnce = 8
 
-// Find yields the things that q asks for: those in the index at once, then what the sources add, each thing once, and none of
-// q.Except. It ends at q.Limit, or at twice that if the index may lack something ([Directory.Lacks]): then the asker ranks; when all sources are done, or after Options.Timeout; q.Counter then says how complete the answer is.
-// What the sources add is verified, held against q again, and learned. A source that fails is counted in q.Counter and
-// ends nothing: the only error is that of ctx. The directory holds no lock while it yields.
+// Find yields the matches of q: those in the index at once, then those of the sources, each Thing once, and none of q.Except. It ends at
+// q.Limit, or at twice that if the index may lack Things ([Directory.Lacks]), because the caller then ranks; when all sources have
+// answered, or after Options.Timeout; q.Counter then has the completeness of the result. Results of sources are verified, matched against q
+// again, and added to the index. A failed source is counted in q.Counter; the only error is that of ctx. The directory holds no lock while it
+// yields.
 func (d *Directory) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
 	return func(yield func(*td.Description, error) bool) {
 		a := answer{q: &q, given: map[[32]byte]bool{}, yield: yield, shows: true, most: q.Max()}
 		if more, ok := d.fromIndex(ctx, &a); ok && more && d.Lacks() {
-			// What was pushed out of the index may be better than what is there: both are for the asker to rank.
+			// Evicted Things may be better than those in the index: the caller ranks both.
 			a.most *= 2
 			d.fromSources(ctx, &a)
 		} else if ok && !more {
@@ -37,8 +38,8 @@ func (d *Directory) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Descript
 	}
 }
 
-// FindLocal yields what the index has for q, up to q.Limit, and asks nobody: a query that asks for nothing yields all
-// things, by id; one with words yields the best first, see [Directory.Rank]. It works on what was known when it was called.
+// FindLocal yields the matches of q in the index, up to q.Limit, without querying sources: an empty query yields all Things, by id; one
+// with words yields the best first, see [Directory.Rank]. It uses a snapshot.
 func (d *Directory) FindLocal(q td.Query) iter.Seq[*td.Description] {
 	return func(yield func(*td.Description) bool) {
 		give := func(desc *td.Description, _ error) bool { return yield(desc) }
@@ -46,16 +47,16 @@ func (d *Directory) FindLocal(q td.Query) iter.Seq[*td.Description] {
 	}
 }
 
-// An answer is what was yielded of one query.
+// An answer is the state of one query.
 type answer struct {
 	q     *td.Query
 	given map[[32]byte]bool // by key
 	most  int
 	yield func(*td.Description, error) bool
-	shows bool // it is somebody here who sees it
+	shows bool // the caller is local
 }
 
-// give yields desc if it is new to the answer. It returns false when the loop was left.
+// give yields desc if it was not yielded before. It returns false when the caller has left the loop.
 func (a *answer) give(desc *td.Description) bool {
 	key := desc.Record.Key()
 	if a.given[key] || a.q.Except[key] {
@@ -68,7 +69,7 @@ func (a *answer) give(desc *td.Description) bool {
 
 func (a *answer) full() bool { return len(a.given) >= a.most }
 
-// fromIndex gives what the index has. It reports whether there is more than q.Limit, and false when the loop was left.
+// fromIndex yields the matches in the index. It reports whether there are more than q.Limit, and false when the caller has left the loop.
 func (d *Directory) fromIndex(ctx context.Context, a *answer) (more, ok bool) {
 	a.q.Counter.CountAsked(1)
 	f := d.lookup(ctx, a.q)
@@ -97,17 +98,17 @@ func (d *Directory) fromIndex(ctx context.Context, a *answer) (more, ok bool) {
 	return more, true
 }
 
-// findings are what the index has for a query.
+// findings are the matches of a query in the index.
 type findings struct {
 	views []*view
-	total int  // in all; negative: not counted
-	cut   bool // not all was looked at
+	total int  // of all matches; negative: unknown
+	cut   bool // the search was truncated
 }
 
-// wanted is how many of the first that fit are looked for: those of earlier pages, this one, and one that tells whether there is more.
+// wanted is the number of matches to look for: those of earlier pages, of this page, and one more that shows whether there is a next page.
 func wanted(q *td.Query) int { return min(q.Max(), math.MaxInt-len(q.Except)-1) + len(q.Except) + 1 }
 
-// rest returns what is not in q.Except.
+// rest returns the matches that are not in q.Except.
 func (f *findings) rest(q *td.Query) []*view {
 	if len(q.Except) == 0 {
 		return f.views
@@ -115,7 +116,7 @@ func (f *findings) rest(q *td.Query) []*view {
 	return slices.DeleteFunc(f.views, func(v *view) bool { return q.Except[v.record.Key()] })
 }
 
-// lookup returns the first that the index has for q.
+// lookup returns the first matches of q.
 func (d *Directory) lookup(ctx context.Context, q *td.Query) findings {
 	if !ranks(q) {
 		return d.plain(ctx, q)
@@ -128,7 +129,7 @@ func ranks(q *td.Query) bool {
 	return len(textmatch.Content(q.Text)) > 0 || slices.ContainsFunc(q.Or, func(o td.Query) bool { return o.Text != "" })
 }
 
-// plain is lookup for what nothing ranks.
+// plain is lookup without ranking.
 func (d *Directory) plain(ctx context.Context, q *td.Query, within ...*index.List) (f findings) {
 	now := time.Now()
 	d.settle(now)
@@ -151,7 +152,7 @@ func (d *Directory) plain(ctx context.Context, q *td.Query, within ...*index.Lis
 	return f
 }
 
-// livingLocked yields the entries of slots that are valid at now; a zero now says that all are.
+// livingLocked yields the entries of slots that are valid at now; a zero now means that all are.
 func (d *Directory) livingLocked(slots iter.Seq[uint32], now time.Time) iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		for slot := range slots {
@@ -162,7 +163,7 @@ func (d *Directory) livingLocked(slots iter.Seq[uint32], now time.Time) iter.Seq
 	}
 }
 
-// dueLocked returns now, or a zero time if nothing has expired that is still here: then nothing need be looked at for that.
+// dueLocked returns now, or a zero time if no entry has expired, so that none needs to be checked.
 func (d *Directory) dueLocked(now time.Time) time.Time {
 	if len(d.living) == 0 || alive(d.living[0].view.record, now) {
 		return time.Time{}
@@ -170,8 +171,7 @@ func (d *Directory) dueLocked(now time.Time) time.Time {
 	return now
 }
 
-// fits holds a candidate against q. The index has looked for words already; which of the alternatives they belong to, only
-// Match tells.
+// fits matches a candidate against q. The index has matched words already; only Match checks whether they belong to one alternative.
 func fits(q *td.Query, desc *td.Description) bool {
 	if len(q.Or) == 0 {
 		return q.MatchFields(desc)
@@ -179,21 +179,21 @@ func fits(q *td.Query, desc *td.Description) bool {
 	return q.Match(desc)
 }
 
-// fromSources gives what the sources add to an answer.
+// fromSources yields the matches of the sources.
 func (d *Directory) fromSources(ctx context.Context, a *answer) {
 	if len(d.opts.Sources) == 0 {
 		return
 	}
 	if a.full() {
-		a.q.Counter.SetMore() // there may be more, and nobody was asked
+		a.q.Counter.SetMore() // there may be more matches, and no source was queried
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	found := make(chan *td.Description)
 	asked := *a.q
-	asked.Limit = a.q.Max() + len(a.q.Except) // others do not know what was shown
+	asked.Limit = a.q.Max() + len(a.q.Except) // sources do not know Except
 	go d.askAll(limited, &asked, found)
-	// Leaving ends the sources, and waits until the last of them is done.
+	// Leaving the loop cancels the sources, and waits for the last of them.
 	defer func() {
 		cancel()
 		for range found {
@@ -218,7 +218,7 @@ func (d *Directory) fromSources(ctx context.Context, a *answer) {
 	}
 }
 
-// askAll asks every source, sends what they add to found, and closes it when all are done.
+// askAll queries all sources, sends their results to found, and closes it at the end.
 func (d *Directory) askAll(ctx context.Context, q *td.Query, found chan<- *td.Description) {
 	defer close(found)
 	var g errgroup.Group
@@ -231,7 +231,7 @@ func (d *Directory) askAll(ctx context.Context, q *td.Query, found chan<- *td.De
 	_ = g.Wait()
 }
 
-// ask sends what one source adds to found, until ctx ends.
+// ask sends the results of one source to found, until ctx ends.
 func (d *Directory) ask(ctx context.Context, s Source, q *td.Query, found chan<- *td.Description) {
 	var g errgroup.Group
 	g.SetLimit(atOnce)
@@ -253,27 +253,27 @@ func (d *Directory) ask(ctx context.Context, s Source, q *td.Query, found chan<-
 	_ = g.Wait()
 }
 
-// sourceFailed counts a source that gave an error. Whom it had asked before, it has counted itself.
+// sourceFailed counts a failed source. The source has counted the peers that it queried before.
 func (d *Directory) sourceFailed(ctx context.Context, q *td.Query, err error) {
 	if ctx.Err() != nil || errors.Is(err, did.ErrNotFound) {
 		return
 	}
 	q.Counter.CountAsked(1)
 	q.Counter.CountUnreachable()
-	d.log.Warn("a source failed", "err", err)
+	d.log.Warn("source failed", "err", err)
 }
 
-// resolve makes what a source sent into what q asks for, or nil.
+// resolve verifies a result of a source and returns its description if it matches q, or nil.
 func (d *Directory) resolve(ctx context.Context, s *td.Signed, q *td.Query) *td.Description {
 	desc, r, err := d.take(ctx, s)
 	if r == nil {
 		return nil
 	}
 	if known := d.one(r.Owner, r.Thing); known != nil {
-		desc, err = d.views.describe(known), nil // as new as what was sent, or newer
+		desc, err = d.views.describe(known), nil // at least as new as the result
 	}
 	if errors.Is(err, errUnfetched) {
-		// The thing may fit, and the answer lacks it. Who names it has answered; who has its TD has not.
+		// A matching Thing may be missing: the peer that named it has answered, the host of its TD has not.
 		q.Counter.CountAsked(1)
 		q.Counter.CountUnreachable()
 	}
@@ -283,9 +283,8 @@ func (d *Directory) resolve(ctx context.Context, s *td.Signed, q *td.Query) *td.
 	return desc
 }
 
-// take verifies what a source sent and learns it. The description is nil if it is known, withdrawn or invalid, and of
-// use even if there is no room to keep it. The record is nil only if it is invalid. The error wraps errUnfetched if the
-// record is good and its TD could not be had.
+// take verifies a result of a source and adds it. The description is nil if it is known, withdrawn or invalid, and is returned even if the
+// index is full. The record is nil only if it is invalid. The error wraps errUnfetched if only the TD could not be fetched.
 func (d *Directory) take(ctx context.Context, s *td.Signed) (*td.Description, *td.Record, error) {
 	desc, r, err := d.open(ctx, s)
 	if errors.Is(err, td.ErrNoTD) {
@@ -293,7 +292,7 @@ func (d *Directory) take(ctx context.Context, s *td.Signed) (*td.Description, *t
 	}
 	if err != nil {
 		if !errors.Is(err, errKnown) && ctx.Err() == nil {
-			d.log.Debug("a source's answer is of no use", "err", err)
+			d.log.Debug("result of a source rejected", "err", err)
 		}
 		return nil, r, err
 	}
@@ -304,7 +303,7 @@ func (d *Directory) take(ctx context.Context, s *td.Signed) (*td.Description, *t
 	return desc, r, nil
 }
 
-// one returns the description of a thing, if the index has one that is valid, or nil.
+// one returns the valid description of a Thing in the index, or nil.
 func (d *Directory) one(owner did.DID, thing string) *view {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -315,11 +314,11 @@ func (d *Directory) one(owner did.DID, thing string) *view {
 	return e.view
 }
 
-// Known is [Directory.Hosted] of all that is known: a node with the role index answers others from it.
+// Known is [Directory.Hosted] for all known Things: a node with the role index answers others from it.
 func (d *Directory) Known(q td.Query) []*td.Signed { return d.signed(&q) }
 
-// Hosted returns what this node publishes of what q asks for, up to q.Limit, for other nodes that ask: what has words best first.
-// It truncates q.Counter if there may be more.
+// Hosted returns the matches of q that this node publishes, up to q.Limit, for queries of other nodes: with words the best first. It
+// truncates q.Counter if there may be more.
 func (d *Directory) Hosted(q td.Query) []*td.Signed { return d.signed(&q, &d.own) }
 
 func (d *Directory) signed(q *td.Query, within ...*index.List) []*td.Signed {

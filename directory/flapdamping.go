@@ -9,32 +9,32 @@ import (
 	"github.com/lmosd/lmosd/directory/index"
 )
 
-// A host that comes and goes is told of at most twice in flapWindow, down and up again; then once at its end, if that is news. So
-// it cannot push everything else out of what is remembered of changes.
+// Changes of a host's reachability are reported at most twice per flapWindow, and once more at its end if the state differs, so that a
+// flapping host cannot displace other recorded changes.
 const (
 	flapWindow = 10 * time.Second
 	flapTells  = 2
-	maxFlaps   = 4096 // hosts; of more, the steady ones are forgotten, and then all are told of at once
+	maxFlaps   = 4096 // hosts; beyond it, those without pending reports are dropped, and others are reported at once
 )
 
-// flaps knows which hosts were told of lately.
+// flaps records the reports per host.
 type flaps struct {
-	wake  chan struct{} // there is more to be told later
-	mu    sync.Mutex    // owns the rest; taken before Directory.mu
+	wake  chan struct{} // signals a pending report
+	mu    sync.Mutex    // owns the other fields; acquired before Directory.mu
 	hosts map[did.DID]*flap
 }
 
-// A flap is what was told of one host.
+// A flap is the state of the reports of one host.
 type flap struct {
-	until time.Time // the window's end
-	tells int       // in it
-	owed  bool      // something has happened since
+	until time.Time // end of the window
+	tells int       // reports in the window
+	owed  bool      // a report is pending
 }
 
 func (fs *flaps) start() { fs.wake, fs.hosts = make(chan struct{}, 1), map[did.DID]*flap{} }
 
-// tellReach tells what became of the things of a host that was found to be down, or up again, or whose agents were: now, or what it
-// has come to when enough was told. It is called after the change, and not under Directory.mu.
+// tellReach reports a change of the reachability of a host or its agents to watchers, now or at the end of the window. It is called after the
+// change, and without Directory.mu.
 func (d *Directory) tellReach(node did.DID) {
 	fs := &d.flaps
 	fs.mu.Lock()
@@ -49,7 +49,7 @@ func (d *Directory) tellReach(node did.DID) {
 	}
 }
 
-// mayLocked reports whether a host may be told of now; if not, that is owed.
+// mayLocked reports whether a report for a host is allowed now; otherwise the report is pending.
 func (fs *flaps) mayLocked(node did.DID, now time.Time) bool {
 	f := fs.hosts[node]
 	switch {
@@ -69,7 +69,7 @@ func (fs *flaps) mayLocked(node did.DID, now time.Time) bool {
 	return false
 }
 
-// dropLocked forgets the hosts of which nothing is owed and whose window is over.
+// dropLocked drops hosts without pending reports whose window has ended.
 func (fs *flaps) dropLocked(now time.Time) {
 	for node, f := range fs.hosts {
 		if !f.owed && !now.Before(f.until) {
@@ -78,7 +78,7 @@ func (fs *flaps) dropLocked(now time.Time) {
 	}
 }
 
-// tellHost tells of the things of a host that are another than was told. The caller holds flaps.mu.
+// tellHost reports the Things of a host whose reachability has changed. The caller holds flaps.mu.
 func (d *Directory) tellHost(node did.DID) {
 	d.regrade(node)
 	d.mu.RLock()
@@ -95,7 +95,7 @@ func (d *Directory) tellHost(node did.DID) {
 	}
 }
 
-// tellLater tells what is owed of hosts that come and go, until ctx ends.
+// tellLater sends pending reports until ctx ends.
 func (d *Directory) tellLater(ctx context.Context) {
 	timer := time.NewTimer(flapWindow)
 	defer timer.Stop()
@@ -110,7 +110,7 @@ func (d *Directory) tellLater(ctx context.Context) {
 	}
 }
 
-// tellOwed tells what is owed and due, and returns how long nothing will be.
+// tellOwed sends the pending reports that are due, and returns the time until the next one.
 func (d *Directory) tellOwed(now time.Time) time.Duration {
 	fs := &d.flaps
 	fs.mu.Lock()

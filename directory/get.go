@@ -16,15 +16,15 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Get returns the one thing that ref names (see [td.Ref]): by id, by id and owner, by owner if it has one thing, by
-// name, or by the beginning of the owner's key. Of several that share an id or a name, what this node publishes comes first, then
-// what trusted owners have; what comes first wins, if it is the only one. A full id that the index lacks is asked of the sources; a name is if the
-// index may lack something ([Directory.Lacks]), unless it is that of a thing that is established or was asked for before: else the index says which is the only one.
+// Get returns the Thing that ref names (see [td.Ref]): by id, by id and owner, by owner if it has one Thing, by name, or by a prefix of the
+// owner's key. Of several with one id or name, those of this node come first, then those of trusted owners; the first group wins if it has
+// one member. A full id that the index lacks is looked up in the sources; a name is if the index may lack Things ([Directory.Lacks]), unless
+// it names an established Thing, or one that was requested before.
 //
-// Of a thing that has moved it returns what it has become (td.Record.SuccessorRef), if its new owner offers that.
+// Of a Thing that has moved it returns the successor (td.Record.SuccessorRef), if its new owner publishes it.
 //
-// The error is an [*interact.Error]: [interact.NotFound] with what may have been meant, [interact.Ambiguous] with up to
-// eight exact references, [interact.Withdrawn] with the time, and where it has moved; or it wraps the error of ctx.
+// The error is an [*interact.Error]: [interact.NotFound] with a suggestion, [interact.Ambiguous] with up to 8 exact references,
+// [interact.Withdrawn] with the time and the successor; or it wraps the error of ctx.
 func (d *Directory) Get(ctx context.Context, ref string) (*td.Description, error) {
 	desc, err := d.get(ctx, td.ParseRef(ref))
 	for range maxMoves {
@@ -37,27 +37,27 @@ func (d *Directory) Get(ctx context.Context, ref string) (*td.Description, error
 		}
 		heir, next := d.get(ctx, moved.to)
 		if next != nil && interact.AsError(next).Code == interact.NotFound {
-			return nil, err // that it has moved is the last that is known
+			return nil, err // the move is the last known state
 		}
 		desc, err = heir, next
 	}
 	if _, ok := errors.AsType[*movedError](err); ok {
-		return nil, interact.Errorf(interact.Withdrawn, "lmosd find", "%s has moved more than %d times, or in a circle", ref, maxMoves)
+		return nil, interact.Errorf(interact.Withdrawn, "lmosd find", "%s has moved more than %d times, or in a cycle", ref, maxMoves)
 	}
 	return desc, err
 }
 
-// maxMoves is how often a thing may have moved, for who asks for it where it was first.
+// maxMoves is the number of moves that Get follows.
 const maxMoves = 4
 
-// A movedError says where a thing is looked for next.
+// A movedError has the reference of the successor.
 type movedError struct{ to td.Ref }
 
 func (e *movedError) Error() string {
 	return "its new owner offers nothing of that name, as far as is known"
 }
 
-// get is Get of what has not moved. The error wraps a movedError if it has.
+// get is Get without following moves. The error wraps a movedError if the Thing has moved.
 func (d *Directory) get(ctx context.Context, r td.Ref) (*td.Description, error) {
 	known := d.named(r)
 	asks := r.Exact() || d.Lacks() && ctx.Value(glancing{}) == nil
@@ -65,7 +65,7 @@ func (d *Directory) get(ctx context.Context, r td.Ref) (*td.Description, error) 
 		return d.pick(r, known)
 	}
 	if _, full := fullOwner(r); len(known) == 0 && (!asks || full) {
-		// Who else could know better? Without the owner, anybody's tombstone would do, so the sources are asked first.
+		// With an owner the tombstone is final. Without one, any owner could have written it, so the sources are queried first.
 		if err := d.withdrawn(r); err != nil {
 			return nil, err
 		}
@@ -79,7 +79,7 @@ func (d *Directory) get(ctx context.Context, r td.Ref) (*td.Description, error) 
 		}
 		known = d.named(r)
 		if len(known) == 0 || !r.Exact() && !d.familiar(known) {
-			// A full index does not take what was found, but it was found.
+			// The index is full, but the Thing was found.
 			for _, desc := range more {
 				if !d.overrules(desc.Record) && d.one(desc.Record.Owner, desc.Record.Thing) == nil {
 					known = append(known, newView(desc))
@@ -96,7 +96,7 @@ func (d *Directory) get(ctx context.Context, r td.Ref) (*td.Description, error) 
 	return nil, d.notFound(r, failed)
 }
 
-// pick returns the only one of found, or the error that it is not.
+// pick returns the only one of found, or an error.
 func (d *Directory) pick(r td.Ref, found []*view) (*td.Description, error) {
 	if len(found) == 1 {
 		return d.views.describe(found[0]), nil
@@ -113,7 +113,7 @@ func (d *Directory) pick(r td.Ref, found []*view) (*td.Description, error) {
 	return nil, interact.Errorf(interact.Ambiguous, hint, "%d agents match %q%s", len(found), r, d.alike(found))
 }
 
-// alike says of the names of things that they look like others: a reference does not show which letters it has.
+// alike returns a text about the names of Things that imitate others, because a reference does not show which letters it has.
 func (d *Directory) alike(found []*view) (text string) {
 	seen := map[string]bool{}
 	for _, v := range found {
@@ -131,11 +131,10 @@ func (d *Directory) alike(found []*view) (text string) {
 	return text
 }
 
-// maxMarks bounds the names that an error marks.
+// maxMarks limits the names that an error mentions.
 const maxMarks = 3
 
-// named returns the living things that a reference names, in the order of the ways that [Directory.Get] lists: what
-// one way finds hides what later ones would.
+// named returns the living Things of a reference by the first rule of [Directory.Get] that matches.
 func (d *Directory) named(r td.Ref) []*view {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -155,9 +154,9 @@ func (d *Directory) named(r td.Ref) []*view {
 	return d.byKeyLocked(r.Name, now)
 }
 
-// preferLocked returns those of found that come before the others: what this node publishes, then what trusted owners have. An untrusted
-// owner who takes a name or an id must not hide them. Between untrusted owners nothing decides, not even that one was used here: whoever
-// inspects an impostor would make the name mean the impostor.
+// preferLocked returns the preferred ones of found: those of this node, then those of trusted owners, so that an untrusted owner cannot hide
+// them with an equal name or id. Between untrusted owners there is no preference, not even for one that was used before: otherwise
+// inspecting an impostor would make the name refer to it.
 func (d *Directory) preferLocked(found []*view) []*view {
 	if len(found) < 2 {
 		return found
@@ -174,7 +173,7 @@ func (d *Directory) preferLocked(found []*view) []*view {
 	return best
 }
 
-// Established reports whether a thing is of this node or of a trusted owner: no name that somebody else chooses makes its name ambiguous.
+// Established reports whether a Thing belongs to this node or a trusted owner: others cannot make its name ambiguous.
 func (d *Directory) Established(r *td.Record) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -182,7 +181,7 @@ func (d *Directory) Established(r *td.Record) bool {
 	return e != nil && e.view != nil && d.meritLocked(e.view) > 0
 }
 
-// familiar reports whether one of those that a name names is established, or was asked for here before: then nobody else is looked for.
+// familiar reports whether one of the Things of a name is established, or was requested before: then the sources are not queried.
 func (d *Directory) familiar(found []*view) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -192,7 +191,7 @@ func (d *Directory) familiar(found []*view) bool {
 	})
 }
 
-// Namesakes returns exact references to others whom a name names, too, at most limit: they came after desc.
+// Namesakes returns exact references to further Things of a name, at most limit, after desc in precedence.
 func (d *Directory) Namesakes(ref string, desc *td.Description, limit int) (refs []string) {
 	r := td.ParseRef(ref)
 	if r.Exact() {
@@ -219,7 +218,7 @@ func (d *Directory) meritLocked(v *view) int {
 	return 0
 }
 
-// ownedLocked returns the members of a list that the owner of a reference has.
+// ownedLocked returns the members of a list with the owner of a reference.
 func (d *Directory) ownedLocked(l *index.List, r td.Ref, now time.Time) []*view {
 	var found []*view
 	for e := range d.livingLocked(l.All(), now) {
@@ -230,7 +229,7 @@ func (d *Directory) ownedLocked(l *index.List, r td.Ref, now time.Time) []*view 
 	return found
 }
 
-// byKeyLocked returns the things of the owners whose key begins with text.
+// byKeyLocked returns the Things of owners whose key begins with text.
 func (d *Directory) byKeyLocked(text string, now time.Time) []*view {
 	prefix := strings.TrimSuffix(text, "…")
 	if !strings.HasPrefix(prefix, "z6Mk") {
@@ -245,7 +244,7 @@ func (d *Directory) byKeyLocked(text string, now time.Time) []*view {
 	return found
 }
 
-// withdrawn returns the error that a thing of that name was withdrawn or moved, or nil.
+// withdrawn returns the error for a withdrawn or moved Thing of a reference, or nil.
 func (d *Directory) withdrawn(r td.Ref) error {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -254,7 +253,7 @@ func (d *Directory) withdrawn(r td.Ref) error {
 		lists = slices.Concat(lists, d.graves.byName[td.NameKey(r.Name)])
 	}
 	var last *td.Record
-	several := false // owners: whoever withdraws last must not say where the others' things are
+	several := false // owners: the last withdrawal must not determine the successor of others' Things
 	for _, e := range lists {
 		rec := e.grave.record
 		if !r.Owns(rec.Owner) {
@@ -280,7 +279,7 @@ func (d *Directory) withdrawn(r td.Ref) error {
 		last.Thing, last.Owner.Short(), stamp(last.Issued))
 }
 
-// inquire asks the sources for what a full id or a name names. It returns what they found, and how they failed.
+// inquire queries the sources for a full id or a name. It returns the results and the failures.
 func (d *Directory) inquire(ctx context.Context, r td.Ref) ([]*td.Description, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
@@ -299,7 +298,7 @@ func (d *Directory) inquire(ctx context.Context, r td.Ref) ([]*td.Description, e
 	}
 	for desc, err := range d.Find(ctx, q) {
 		if err != nil {
-			break // the caller looks at its own ctx
+			break // the caller checks its own ctx
 		}
 		if r.Owns(desc.Record.Owner) {
 			found = append(found, desc)
@@ -311,7 +310,7 @@ func (d *Directory) inquire(ctx context.Context, r td.Ref) ([]*td.Description, e
 	return found, nil
 }
 
-// fullOwner returns the owner of a reference, if it is not only the beginning of one.
+// fullOwner returns the owner of a reference, unless it is only a prefix.
 func fullOwner(r td.Ref) (did.DID, bool) {
 	owner := r.Owner
 	if !strings.HasPrefix(owner, "did:") {
@@ -321,7 +320,7 @@ func fullOwner(r td.Ref) (did.DID, bool) {
 	return id, err == nil
 }
 
-// inquireOwner asks all sources for the newest record of a thing and learns what they have.
+// inquireOwner queries all sources for the newest record of a Thing and adds the results.
 func (d *Directory) inquireOwner(ctx context.Context, owner did.DID, thing string) ([]*td.Description, error) {
 	var (
 		mu     sync.Mutex // owns newest and failed
@@ -357,7 +356,7 @@ func (d *Directory) inquireOwner(ctx context.Context, owner did.DID, thing strin
 	return []*td.Description{newest}, nil
 }
 
-// notFound says that nothing has a name, and what may have been meant. failed says why the answer may be incomplete.
+// notFound returns the error for an unknown reference, with a suggestion. failed is the reason if the result may be incomplete.
 func (d *Directory) notFound(r td.Ref, failed error) error {
 	hint := "lmosd find"
 	if near := d.near(r.Name); near != "" {
@@ -370,8 +369,8 @@ func (d *Directory) notFound(r td.Ref, failed error) error {
 	return &interact.Error{Code: interact.NotFound, Title: title, Hint: hint, Err: failed}
 }
 
-// Locate returns what asks the thing that ref names, made by Options.Bind. The errors are those of [Directory.Get], and
-// [interact.Unreachable] if nothing here speaks to it. It implements interact.Finder.
+// Locate returns the Thing that ref names, made by Options.Bind. The errors are those of [Directory.Get], and [interact.Unreachable] if no
+// form is supported. It implements interact.Finder.
 func (d *Directory) Locate(ctx context.Context, ref string) (interact.Thing, error) {
 	if t := d.route(ref); t != nil {
 		return t, nil
@@ -403,7 +402,7 @@ func (d *Directory) Locate(ctx context.Context, ref string) (interact.Thing, err
 	return t, nil
 }
 
-// route returns what is bound to the thing that ref names with its owner, if that was asked for before and still lives.
+// route returns the cached Thing of a reference with its owner, if it still lives.
 func (d *Directory) route(ref string) interact.Thing {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -416,10 +415,10 @@ func (d *Directory) route(ref string) interact.Thing {
 	return nil
 }
 
-// maxBound is how many things that can be asked are kept: each has its description unpacked, and more.
+// maxBound is the number of cached Things: each has its description unpacked.
 const maxBound = 4096
 
-// setBoundLocked keeps what was bound to e, in place of what was bound first.
+// setBoundLocked caches the Thing of e, in place of the oldest one.
 func (d *Directory) setBoundLocked(e *entry, t interact.Thing) {
 	e.bound = t
 	if d.bound = append(d.bound, e); len(d.bound) > maxBound {
@@ -429,7 +428,7 @@ func (d *Directory) setBoundLocked(e *entry, t interact.Thing) {
 	}
 }
 
-// setRouteLocked remembers what ref names. An entry that was forgotten stays until there are too many.
+// setRouteLocked caches the entry of a reference. A dropped entry stays until the limit is reached.
 func (d *Directory) setRouteLocked(ref string, e *entry) {
 	if d.routes == nil || len(d.routes) > maxBound {
 		d.routes = map[string]*entry{}
@@ -437,7 +436,7 @@ func (d *Directory) setRouteLocked(ref string, e *entry) {
 	d.routes[ref] = e
 }
 
-// boundTo returns what was bound to desc before, or nil.
+// boundTo returns the cached Thing of desc, or nil.
 func (d *Directory) boundTo(key [32]byte, desc *td.Description) interact.Thing {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

@@ -9,7 +9,7 @@ func (d *Directory) Hosts(node did.DID) bool {
 	return d.hosts[node] > 0
 }
 
-// tallyLocked counts a living e for its hosts and its TD, or counts it out again.
+// tallyLocked adds a living e to the counts of its hosts and its TD, or removes it.
 func (d *Directory) tallyLocked(e *entry, in bool) {
 	by := 1
 	switch {

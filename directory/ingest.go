@@ -10,24 +10,22 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// errKnown says that a record brings nothing: the same or a newer one is known. errUnfetched says that its TD could not be
-// had.
+// errKnown: the record is not newer than the known one. errUnfetched: its TD could not be fetched.
 var (
 	errKnown     = errors.New("known already")
 	errUnfetched = errors.New("no TD")
 )
 
-// maxQueued bounds the TDs that wait in the queue, in bytes; records are small.
+// maxQueued limits the TDs in the queue, in bytes; records are small.
 const maxQueued = 16 << 20
 
-// Offer takes what gossip brings: a record, perhaps without its TD. It never blocks. While [Directory.Run] runs, what
-// is offered is verified, its TD is fetched if it is nowhere here, and it is learned; what is invalid, known, or
-// cannot be fetched is counted and otherwise forgotten: the next record of the thing tries again. When more comes than
-// can be verified, the oldest of it goes.
+// Offer queues a record from gossip, with or without its TD. It never blocks. While [Directory.Run] runs, queued records are verified,
+// missing TDs fetched, and the descriptions added; an invalid record, a known one, or one whose TD cannot be fetched is counted and dropped:
+// the next record of the Thing tries again. When the queue is full, the oldest record is dropped.
 func (d *Directory) Offer(s *td.Signed) {
 	if d.queued.Add(int64(len(s.TD))) > maxQueued {
 		d.queued.Add(-int64(len(s.TD)))
-		s = &td.Signed{Record: s.Record, From: s.From} // its TD can be fetched
+		s = &td.Signed{Record: s.Record, From: s.From} // its TD can be fetched later
 	}
 	for {
 		select {
@@ -44,8 +42,8 @@ func (d *Directory) Offer(s *td.Signed) {
 	}
 }
 
-// Learn is [Directory.Offer] that returns when the record was verified and taken, or found to be of no use: who brings many at
-// once waits, and none is dropped. One whose TD is nowhere here is offered, to be fetched.
+// Learn verifies and adds a record before it returns, so that a caller with many records is slowed down and none is dropped. A record whose
+// TD is missing is queued with [Directory.Offer].
 func (d *Directory) Learn(ctx context.Context, s *td.Signed) {
 	desc, _, err := d.open(ctx, s)
 	if errors.Is(err, td.ErrNoTD) {
@@ -55,15 +53,15 @@ func (d *Directory) Learn(ctx context.Context, s *td.Signed) {
 	d.accept(s, desc, err)
 }
 
-// Room returns how many more things of others are worth being brought at once, as far as their number goes: some, even if the index is
-// full, for what comes may be worth more than what is here.
+// Room returns how many further Things of others the index can accept, at least a few even if it is full, because new ones may be more
+// valuable.
 func (d *Directory) Room() int {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return max(d.room.modest, d.opts.Max-(len(d.living)-d.own.Len()))
 }
 
-// Signed returns the newest record under a key ([td.Key]) with its TD, tombstones included, or nil. The caller must not change it.
+// Signed returns the newest record under a key ([td.Key]) with its TD, also a tombstone, or nil. The caller must not modify it.
 func (d *Directory) Signed(key [32]byte) *td.Signed {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -79,7 +77,7 @@ func (d *Directory) Signed(key [32]byte) *td.Signed {
 	return nil
 }
 
-// learn takes what was offered until ctx ends. It never waits for a fetch: those run in g.
+// learn processes the queue until ctx ends. It does not wait for fetches, which run in g.
 func (d *Directory) learn(ctx context.Context, g *sync.WaitGroup) {
 	for {
 		select {
@@ -104,7 +102,7 @@ func (d *Directory) learn(ctx context.Context, g *sync.WaitGroup) {
 	}
 }
 
-// accept ends an offer.
+// accept completes an offer.
 func (d *Directory) accept(s *td.Signed, desc *td.Description, err error) {
 	if err == nil {
 		_, err = d.putWith(desc, heard, d.from(s))
@@ -118,7 +116,7 @@ func (d *Directory) accept(s *td.Signed, desc *td.Description, err error) {
 	}
 }
 
-// from returns whose share s is charged to.
+// from returns an arrival with the share of s.
 func (d *Directory) from(s *td.Signed) arrival {
 	if s.From == "" || d.opts.Share == nil {
 		return arrival{via: string(s.From)}
@@ -126,8 +124,8 @@ func (d *Directory) from(s *td.Signed) arrival {
 	return arrival{via: d.opts.Share(s.From)}
 }
 
-// open verifies s and returns its description. The error is errKnown if there is nothing to learn, and wraps
-// td.ErrNoTD if all is well but the TD is not here; then the record is returned too.
+// open verifies s and returns its description. The error is errKnown if it is not new, and wraps td.ErrNoTD if only the TD is missing; then
+// the record is returned, too.
 func (d *Directory) open(ctx context.Context, s *td.Signed) (*td.Description, *td.Record, error) {
 	now := time.Now()
 	known := false
@@ -149,8 +147,8 @@ func (d *Directory) open(ctx context.Context, s *td.Signed) (*td.Description, *t
 	return desc, r, err
 }
 
-// refreshed returns the description with the verified record r of s, or nil if it is of another TD. Most records are refreshes: the
-// TD is the one that we have, and was verified.
+// refreshed returns the description with the verified record r of s, or nil if its TD is another one. Most records only extend the validity
+// of a TD that was verified before.
 func (d *Directory) refreshed(s *td.Signed, r *td.Record, now time.Time) *td.Description {
 	known := d.one(r.Owner, r.Thing)
 	if known == nil || r.Kind != td.KindTD || known.record.Hash != r.Hash {
@@ -179,7 +177,7 @@ func (d *Directory) complete(ctx context.Context, s *td.Signed, r *td.Record) (*
 	return desc, err
 }
 
-// knows reports whether r is certainly no news.
+// knows reports whether r is not newer than the known record.
 func (d *Directory) knows(r *td.Record) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -191,7 +189,7 @@ func (d *Directory) knows(r *td.Record) bool {
 	return r.Seq < e.seq || known != nil && sameRecord(known, r) || known == nil && r.Kind != td.KindTD
 }
 
-// overrules reports whether something newer than r is known.
+// overrules reports whether a newer record than r is known.
 func (d *Directory) overrules(r *td.Record) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -199,7 +197,7 @@ func (d *Directory) overrules(r *td.Record) bool {
 	return e != nil && r.Seq < e.seq
 }
 
-// Body returns the TD of a hash, if something that is known has it. The caller must not change it.
+// Body returns the TD with a hash, if a known Thing has it. The caller must not modify it.
 func (d *Directory) Body(hash [32]byte) ([]byte, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

@@ -9,34 +9,33 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// maxAlike bounds the names of one skeleton that are remembered. Of more, those that come later are marked all the same.
+// maxAlike limits the recorded names of one skeleton. Later ones are marked as well.
 const maxAlike = 64
 
-// A class says how much the owner of a thing counts where names look alike.
+// A class is the precedence of an owner among names that look alike.
 type class uint8
 
 const (
 	classOther   class = iota
-	classTrusted       // Options.Trust says more than half
+	classTrusted       // Options.Trust is more than a half
 	classOwn           // this node publishes it
 	classes
 )
 
-// lookalikes finds names that look alike: names are grouped by the hash of their skeleton, which is made once for each thing. In each
-// group one name is the original; all others resemble it. It is the name of a thing of this node, else of a trusted owner, else the one that is known
-// longest; of those known since before a restart, one that is plain ASCII. A key made just now can so mark nobody's name but that of who came
-// after it. It is owned by Directory.mu.
+// lookalikes finds names that look alike: it groups names by the hash of their skeleton. In each group one name is the original, which the
+// others resemble: that of a Thing of this node, or of a trusted owner, or the one known for the longest time; of those known before a
+// restart, one in plain ASCII. So a new key can mark only names that are newer. It is owned by Directory.mu.
 type lookalikes struct {
 	seed   maphash.Seed
 	groups map[uint64][]*lookName // the original first
-	born   uint64                 // of the name that came last
+	born   uint64                 // of the newest name
 }
 
-// A lookName is one name, and how many things have it.
+// A lookName is a name with the number of its Things.
 type lookName struct {
 	name   string
 	things [classes]int
-	born   uint64 // 0: it was kept from before
+	born   uint64 // 0: known before the restart
 }
 
 func (l *lookalikes) start() { l.seed, l.groups = maphash.MakeSeed(), map[uint64][]*lookName{} }
@@ -45,13 +44,13 @@ func (l *lookalikes) key(name string) uint64 {
 	return maphash.String(l.seed, confusable.Skeleton(name))
 }
 
-// shownName is what lists call the thing of a record.
+// shownName returns the display name of a record's Thing.
 func shownName(r *td.Record) string {
 	return td.NameKey((&td.Thing{Title: r.Title, ID: r.Thing}).Name())
 }
 
-// count notes one more thing of a name. kept says that it was known before the restart. It reports false if there is no room for the
-// name, which then is never the original.
+// count adds a Thing to a name. kept reports that it was known before the restart. It returns false if the name does not fit into the group;
+// such a name is never the original.
 func (l *lookalikes) count(name string, c class, kept bool) bool {
 	key := l.key(name)
 	group := l.groups[key]
@@ -72,7 +71,7 @@ func (l *lookalikes) count(name string, c class, kept bool) bool {
 	return true
 }
 
-// discount notes one thing less of a name.
+// discount removes a Thing from a name.
 func (l *lookalikes) discount(name string, c class) {
 	key := l.key(name)
 	group := l.groups[key]
@@ -86,7 +85,7 @@ func (l *lookalikes) discount(name string, c class) {
 	l.set(key, group)
 }
 
-// set puts the original of a group first.
+// set moves the original of a group to the front.
 func (l *lookalikes) set(key uint64, group []*lookName) {
 	if len(group) == 0 {
 		delete(l.groups, key)
@@ -97,8 +96,8 @@ func (l *lookalikes) set(key uint64, group []*lookName) {
 	l.groups[key] = group
 }
 
-// lookLocked counts a living e for its name, and no longer for that of was, which may be nil. The new comes first: who keeps a name keeps
-// how long it is known.
+// lookLocked counts a living e for its name, and removes it from that of was, which may be nil. The new name is counted first, so that an
+// unchanged name keeps its age.
 func (d *Directory) lookLocked(e *entry, was *td.Record, own, kept bool) {
 	name, c := shownName(e.view.record), d.classOf(e.view.record, own)
 	looked, look := e.looked, e.look
@@ -111,7 +110,7 @@ func (d *Directory) lookLocked(e *entry, was *td.Record, own, kept bool) {
 	}
 }
 
-// unlookLocked counts e out.
+// unlookLocked removes e.
 func (d *Directory) unlookLocked(e *entry) {
 	if e.looked {
 		d.looks.discount(shownName(e.view.record), e.look)
@@ -132,7 +131,7 @@ func originality(a, b *lookName) int {
 	return cmp.Or(cmp.Compare(a.born, b.born), cmp.Compare(letters(a.name), letters(b.name)), cmp.Compare(a.name, b.name))
 }
 
-// letters returns how many bytes of a name are no ASCII.
+// letters returns the number of bytes of a name that are not ASCII.
 func letters(name string) (n int) {
 	for i := range len(name) {
 		if name[i] >= 0x80 {
@@ -142,7 +141,7 @@ func letters(name string) (n int) {
 	return n
 }
 
-// classOf returns the class of a thing of an owner.
+// classOf returns the class of a Thing of an owner.
 func (d *Directory) classOf(r *td.Record, own bool) class {
 	if own {
 		return classOwn
@@ -155,8 +154,7 @@ func (d *Directory) classOf(r *td.Record, own bool) class {
 	return classOther
 }
 
-// Resembles returns the name that the name of a thing looks like, of a thing of this node, of a trusted owner, or known for longer; empty if
-// there is none. Nothing is done to it: two things whose names look alike stay two things.
+// Resembles returns the original name that the name of a Thing looks like: of this node, of a trusted owner, or older; empty if there is none.
 func (d *Directory) Resembles(r *td.Record) string {
 	name := shownName(r)
 	d.mu.RLock()

@@ -8,16 +8,16 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A Page is a part of a list of things.
+// A Page is a part of a list of Things.
 type Page struct {
 	Items []Item
-	Total int // things that the list has
-	// Version names the state of the list, over restarts too: while it is the same, the list has the same things in the same
-	// order. A thing whose description changes may change it, too.
+	Total int // length of the list
+	// Version identifies the state of the list, also over restarts: while it is equal, the list has the same Things in the same
+	// order. A changed description may change it, too.
 	Version uint64
 }
 
-// An Item is a thing of a [Page]. Its bytes are at hand; its typed view is made when it is asked for.
+// An Item is a Thing of a [Page]. Its typed view is made on demand.
 type Item struct {
 	d    *Directory
 	view *view
@@ -27,7 +27,7 @@ type Item struct {
 // Record returns the record, which is read-only.
 func (i Item) Record() *td.Record { return i.view.record }
 
-// TD returns the TD as its owner signed it. The caller must not change it.
+// TD returns the TD as its owner signed it. The caller must not modify it.
 func (i Item) TD() []byte { return i.view.body() }
 
 // Own reports whether this node publishes the thing.
@@ -36,14 +36,14 @@ func (i Item) Own() bool { return i.own }
 // Description returns the verified description.
 func (i Item) Description() *td.Description { return i.d.views.describe(i.view) }
 
-// Page returns the things that q asks for from the one at offset on, at most limit, ascending by id and then owner, and how many
-// there are. Limit and Tally of q mean nothing, and words do not rank: a list has one order. It asks nobody. A
-// query whose answer lists alone cannot tell, one with a capability and a version, costs some 50 µs for each candidate.
+// Page returns the matches of q from offset on, at most limit, ascending by id and then owner, and their total number. Limit and Tally of q
+// are ignored, and words do not rank. It queries no sources. A query that the index cannot decide alone, with a capability and a version,
+// costs about 50 µs per candidate.
 func (d *Directory) Page(q td.Query, offset, limit int) Page {
 	return d.page(&q, max(offset, 0), max(limit, 0))
 }
 
-// PageOwn is [Directory.Page] of what this node publishes.
+// PageOwn is [Directory.Page] for Things that this node publishes.
 func (d *Directory) PageOwn(q td.Query, offset, limit int) Page {
 	return d.page(&q, max(offset, 0), max(limit, 0), &d.own)
 }
@@ -67,7 +67,7 @@ func (d *Directory) page(q *td.Query, offset, limit int, within ...*index.List) 
 	return p
 }
 
-// settle drops what is due, so that nothing in the index has expired.
+// settle ends what is due, so that the index has no expired Things.
 func (d *Directory) settle(now time.Time) {
 	d.mu.RLock()
 	due := len(d.living) > 0 && !alive(d.living[0].view.record, now)

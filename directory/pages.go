@@ -11,36 +11,36 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Bounds of searches that may go on.
+// Limits of paged searches.
 const (
-	maxPages    = 256              // next pages; the eldest is forgotten
-	maxShown    = 10_000           // things shown before one; who wants more asks for less
-	maxAllShown = 1 << 18          // the same of all together, of 32 bytes each
+	maxPages    = 256              // next pages; the oldest is dropped
+	maxShown    = 10_000           // Things shown before a page
+	maxAllShown = 1 << 18          // the same for all searches, of 32 bytes each
 	pageLife    = 10 * time.Minute // of a cursor
 )
 
-// Pages remembers what searches have shown, so that each next page has the best of what was not: whatever comes and goes
-// meanwhile, nothing is shown twice, and what stays is not missed. Its methods are safe for concurrent use.
+// Pages records what searches have returned, so that each next page has the best of the remaining results: nothing is returned twice, and
+// nothing that stays is missed. Its methods are safe for concurrent use.
 type Pages struct {
 	sealer *opaque.Sealer
-	mu     sync.Mutex // owns what follows
+	mu     sync.Mutex // owns the following fields
 	all    map[string]*searched
-	line   []string // the eldest first
+	line   []string // oldest first
 	shown  int      // of all
 }
 
-// A searched is what is remembered for a next page, which so is the same however often it is asked for.
+// A searched is the state of a next page, which can be requested repeatedly.
 type searched struct {
 	query td.Query
 	with  any
 	shown [][32]byte
 }
 
-// A Search is one page of a search at work.
+// A Search is the search for one page.
 type Search struct {
-	// Query is what to ask. Its Tally and Except are of this page.
+	// Query is the query. Its Tally and Except are those of this page.
 	Query td.Query
-	// With is what was given to [Pages.Begin].
+	// With is the value of [Pages.Begin].
 	With any
 
 	pages *Pages
@@ -49,7 +49,7 @@ type Search struct {
 
 var forPages = opaque.For{Purpose: "next page of a search"}
 
-// NewPages returns an empty memory of searches.
+// NewPages returns an empty Pages.
 func NewPages() *Pages { return &Pages{sealer: opaque.New(""), all: map[string]*searched{}} }
 
 // Begin returns the first page of a search.
@@ -58,7 +58,7 @@ func (p *Pages) Begin(q td.Query, with any) *Search {
 	return &Search{Query: q, With: with, pages: p}
 }
 
-// Resume returns the page that a cursor of [Search.Next] stands for. The error is an [*interact.Error].
+// Resume returns the page of a cursor of [Search.Next]. The error is an [*interact.Error].
 func (p *Pages) Resume(word string) (*Search, error) {
 	var id string
 	err := p.sealer.Open(forPages, word, &id)
@@ -66,7 +66,7 @@ func (p *Pages) Resume(word string) (*Search, error) {
 	defer p.mu.Unlock()
 	s := p.all[id]
 	if err != nil || s == nil {
-		return nil, interact.Errorf(interact.Usage, "search again; a search is kept for ten minutes, and ends with the node",
+		return nil, interact.Errorf(interact.Usage, "search again; a search is kept for 10 minutes, and ends with the node",
 			"there is no such page any more")
 	}
 	one := &Search{Query: s.query, With: s.with, pages: p, shown: slices.Clone(s.shown)}
@@ -77,7 +77,7 @@ func (p *Pages) Resume(word string) (*Search, error) {
 	return one, nil
 }
 
-// Cut takes the best of what was found and ranked, as many as a page has. It returns the cursor of the next page too: empty if there is none.
+// Cut returns the best ranked results, one page of them, and the cursor of the next page: empty if there is none.
 func Cut[T any](s *Search, ranked []T, of func(T) *td.Description) (page []T, next string) {
 	page = ranked[:min(len(ranked), s.Query.Max())]
 	if len(page) < len(ranked) {
@@ -92,7 +92,7 @@ func Cut[T any](s *Search, ranked []T, of func(T) *td.Description) (page []T, ne
 	return page, s.pages.keep(s)
 }
 
-// keep remembers what was shown and returns the cursor behind it; empty if that is too much.
+// keep records the returned results and returns the cursor; empty if a limit is exceeded.
 func (p *Pages) keep(s *Search) string {
 	if len(s.shown) > maxShown {
 		return ""
@@ -111,7 +111,7 @@ func (p *Pages) keep(s *Search) string {
 	return p.sealer.Seal(forPages, pageLife, id)
 }
 
-// Len returns how many next pages are remembered.
+// Len returns the number of recorded next pages.
 func (p *Pages) Len() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

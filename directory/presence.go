@@ -7,54 +7,54 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A State says whether a thing can be reached, as far as this node knows.
+// A State is the reachability of a Thing, as far as this node knows.
 type State string
 
-// The states of things. What is neither reached nor known to be gone is unknown: that a record is still valid says nothing of its host.
+// The states of Things. A valid record does not prove that its host is up, so the default is unknown.
 const (
-	StateReachable   State = "reachable"   // a host of it is connected, or was reached lately, and does not say that the agent is away
-	StateUnknown     State = "unknown"     // nobody tried
-	StateRefused     State = "refused"     // its hosts refuse this node by their policies, or this node the hosts
-	StateUnreachable State = "unreachable" // no host of it could be reached, or the agent does not answer its host
+	StateReachable   State = "reachable"   // a host is connected, or was reached recently, and its agent answers
+	StateUnknown     State = "unknown"     // not tried
+	StateRefused     State = "refused"     // a policy of the hosts or of this node refuses the connection
+	StateUnreachable State = "unreachable" // no host could be reached, or the agent does not answer its host
 )
 
-// A Presence is the state of a thing, and when somebody was last known to be there.
+// A Presence is the state of a Thing with the time of the last contact.
 type Presence struct {
 	State State
-	// LastSeen is when a host of the thing was last reached; else when its record was issued.
+	// LastSeen is when a host of the Thing was last reached, or when its record was issued.
 	LastSeen time.Time
 }
 
 const (
-	// reachedFor is how long a node that was reached, and is not connected, counts as reachable.
+	// reachedFor is how long a node without a connection counts as reachable after it was reached.
 	reachedFor = 2 * time.Minute
-	// awayFor is how long an agent of which its host said that it does not answer counts as away, if nobody says it again.
+	// awayFor is how long an agent counts as away after its host reported that it does not answer.
 	awayFor = 10 * time.Minute
-	// maxContacts and maxAway bound what is remembered; beyond it something is forgotten, and so unknown, or reachable as its host.
+	// maxContacts and maxAway limit the recorded states. A dropped state is unknown, or that of the host.
 	maxContacts = 8192
 	maxAway     = 4096
 )
 
-// A contact is when a node was last there.
+// A contact is the last contact with a node.
 type contact struct {
 	at   time.Time
-	lost bool // the connection to it has ended since
+	lost bool // the connection has ended since
 }
 
-// An offerAt is a thing at one of its hosts.
+// An offerAt is a Thing at one of its hosts.
 type offerAt struct {
 	key  [32]byte
 	host did.DID
 }
 
-// Presence returns the state of a thing. It asks nobody.
+// Presence returns the state of a Thing, without probing.
 func (d *Directory) Presence(desc *td.Description) Presence {
 	return d.presence(desc.Record, time.Now())
 }
 
 func (d *Directory) presence(r *td.Record, now time.Time) Presence {
 	p := Presence{State: StateUnknown, LastSeen: r.Issued}
-	if p.LastSeen.After(now) { // its clock is ahead
+	if p.LastSeen.After(now) { // the clock of the issuer is ahead
 		p.LastSeen = now
 	}
 	for i, h := range r.Hosts {
@@ -69,7 +69,7 @@ func (d *Directory) presence(r *td.Record, now time.Time) Presence {
 	return p
 }
 
-// presenceAt returns the state of a thing at one of its hosts, and when that was last there; zero: that is not known.
+// presenceAt returns the state of a Thing at one of its hosts, with the last contact; zero: unknown.
 func (d *Directory) presenceAt(r *td.Record, host did.DID, now time.Time) (State, time.Time) {
 	d.reach.mu.Lock()
 	c, broken := d.reach.contacts[host], d.brokenLocked(r, host, now)
@@ -87,7 +87,7 @@ func (d *Directory) presenceAt(r *td.Record, host did.DID, now time.Time) (State
 	return StateUnknown, c.at
 }
 
-// Lose notes that the connection to a node has just ended. That says nothing of whether it can be reached again.
+// Lose records that the connection to a node has ended, which does not make it unreachable.
 func (d *Directory) Lose(node did.DID) {
 	d.reach.mu.Lock()
 	d.reach.meetLocked(node, contact{at: time.Now(), lost: true})
@@ -95,21 +95,21 @@ func (d *Directory) Lose(node did.DID) {
 	d.Meet(node)
 }
 
-// Away notes whether the agent of a thing does not answer its host, as the host itself says: node is who said so, of what it hosts.
+// Away records whether the agent of a Thing does not answer its host, as the host, node, reports.
 func (d *Directory) Away(desc *td.Description, node did.DID, away bool) {
 	if d.reach.noteAway(offerAt{desc.Record.Key(), node}, away, time.Now()) {
 		d.tellReach(node)
 	}
 }
 
-// Answers notes that a thing with one host has answered. It costs next to nothing unless some agent is away.
+// Answers records that a Thing with one host has answered. It is cheap unless some agent is away.
 func (d *Directory) Answers(desc *td.Description) {
 	if d.reach.anyAway.Load() {
 		d.Away(desc, desc.Record.Hosts[0].Node, false)
 	}
 }
 
-// IsDown reports whether a node could not be reached, and has not been since.
+// IsDown reports whether a node counts as down.
 func (d *Directory) IsDown(node did.DID) bool { return d.reach.isDown(node, time.Now()) }
 
 func (r *reach) meetLocked(node did.DID, c contact) {
@@ -122,7 +122,7 @@ func (r *reach) meetLocked(node did.DID, c contact) {
 	r.contacts[node] = c
 }
 
-// noteAway reports whether that is news.
+// noteAway reports whether the state has changed.
 func (r *reach) noteAway(at offerAt, away bool, now time.Time) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,17 +10,17 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Bounds of probing.
+// Limits of probing.
 const (
 	probeFirst   = 5 * time.Second
 	probeLast    = 5 * time.Minute
 	probesAtOnce = 8
 	probeTimeout = 10 * time.Second
-	// probeHeard is how often a new record brings a probe of its host forward, at most.
+	// probeHeard is the shortest interval at which new records bring a probe of their host forward.
 	probeHeard = time.Minute
 )
 
-// probe tries to reach the nodes that are down, until ctx ends.
+// probe probes nodes that are down, until ctx ends.
 func (d *Directory) probe(ctx context.Context) {
 	if d.opts.Probe == nil {
 		return
@@ -54,7 +54,7 @@ func (d *Directory) probe(ctx context.Context) {
 	}
 }
 
-// probeOne tries to reach one node. One that hosts nothing any more is nobody's concern.
+// probeOne probes one node. A node without Things is dropped.
 func (d *Directory) probeOne(ctx context.Context, node did.DID) {
 	if !d.Hosts(node) {
 		d.reach.note(node, true, time.Now())
@@ -70,14 +70,13 @@ func (d *Directory) probeOne(ctx context.Context, node did.DID) {
 	d.Reach(node, true)
 }
 
-// probeAfter returns how long to wait after so many probes of a node have failed: it doubles, and nodes that went down
-// together are not probed together.
+// probeAfter returns the pause after a number of failed probes: it doubles, with a random part that spreads nodes which went down together.
 func probeAfter(tries int) time.Duration {
 	wait := min(probeFirst<<min(tries, 10), probeLast) * 4 / 5
 	return wait + rand.N(wait/4)
 }
 
-// next returns a node that is due to be probed; or how long none is.
+// next returns a node that is due for a probe, or the time until the next one.
 func (r *reach) next(now time.Time) (node did.DID, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +93,7 @@ func (r *reach) next(now time.Time) (node did.DID, wait time.Duration) {
 	return node, 0
 }
 
-// heard notes a new record that names hosts: one that is down may be back, if the record is younger than that, and is probed soon.
+// heard processes the hosts of a new record: one that went down before the record was issued may be back, and is probed soon.
 func (r *reach) heard(hosts []td.Host, issued, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +123,7 @@ func (r *reach) retry(now time.Time) {
 	r.wakeLocked()
 }
 
-// failed notes that a probe has failed.
+// failed records a failed probe.
 func (r *reach) failed(node did.DID, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,21 +15,21 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A Signal is what makes one thing rank before another.
+// A Signal is a ranking signal.
 type Signal string
 
-// The signals. Their largest amounts are the shares below; the amounts of a thing add up to its score.
+// The signals. Their maximum amounts are the shares below; the amounts of a Thing add up to its score.
 const (
-	SignalWord      Signal = "word"      // a word of the question is one of its own
-	SignalMeaning   Signal = "meaning"   // it means what the question means, says Options.Embedder
-	SignalQuery     Signal = "query"     // it is what was asked for, without words
+	SignalWord      Signal = "word"      // a word of the query matches one of the Thing
+	SignalMeaning   Signal = "meaning"   // semantic similarity, by Options.Embedder
+	SignalQuery     Signal = "query"     // it matches a query without words
 	SignalTrust     Signal = "trust"     // Options.Trust of its owner
-	SignalReach     Signal = "reach"     // it can be reached, as far as is known
-	SignalLatency   Signal = "latency"   // its nearest host is near
-	SignalFreshness Signal = "freshness" // its lease is young
+	SignalReach     Signal = "reach"     // reachability
+	SignalLatency   Signal = "latency"   // latency of its nearest host
+	SignalFreshness Signal = "freshness" // remaining lease
 )
 
-// What each signal gives at most: words decide, the others tell apart what fits about as well.
+// Maximum amounts of the signals: the text match dominates, the others order Things that match about equally.
 const (
 	shareFit       = 0.80
 	shareTrust     = 0.07
@@ -38,28 +38,28 @@ const (
 	shareFreshness = 0.03
 )
 
-// A Factor is a part of a score and where it is from.
+// A Factor is a part of a score with its origin.
 type Factor struct {
 	Signal Signal
 	Amount float64
-	Asked  string   // SignalWord: the word of the question
-	Found  string   // SignalWord: the word that the thing has; SignalTrust: why; others: empty
-	Field  td.Field // SignalWord: the most telling field with it
+	Asked  string   // SignalWord: the word of the query
+	Found  string   // SignalWord: the word of the Thing; SignalTrust: the reason; others: empty
+	Field  td.Field // SignalWord: the field with the highest weight that has it
 }
 
-// Ranked is a description with how well it fits, and why.
+// Ranked is a description with its score and the factors of the score.
 type Ranked struct {
 	*td.Description
 	Score   float64  // 0 to 1
-	Factors []Factor // which add up to Score, the largest first
-	// Fallback says why words were compared although there is an Options.Embedder; else it is empty.
+	Factors []Factor // largest first; they add up to Score
+	// Fallback is the reason for a lexical match in spite of an Options.Embedder; otherwise it is empty.
 	Fallback string
 }
 
-// Rank orders descriptions by how well they fit q, best first, and says why. Most of the score is for the words of q.Text
-// (rare words count more, telling fields count more), or for their meaning if there is an Options.Embedder, which is waited
-// for a second; the rest is for trust, reachability, latency and freshness. Without a text all fit alike. What scores the same
-// to four digits is ordered by owner, then id. The descriptions need not be known here.
+// Rank orders descriptions by relevance to q, best first, with the factors. Most of the score is for the words of q.Text (rare words and
+// words in important fields count more), or for semantic similarity if there is an Options.Embedder, which has a time limit of 1 s; the
+// rest is for trust, reachability, latency and freshness. Without a text all match equally. Scores that are equal to four digits are
+// ordered by owner, then id. The descriptions need not be in the directory.
 func (d *Directory) Rank(ctx context.Context, q td.Query, descs []*td.Description) []Ranked {
 	all := make([]Ranked, len(descs))
 	r := d.ranker(ctx, &q)
@@ -76,12 +76,12 @@ func compareOwners(a, b *td.Record) int {
 	return cmp.Or(strings.Compare(string(a.Owner), string(b.Owner)), strings.Compare(a.Thing, b.Thing))
 }
 
-// A ranker ranks for one question.
+// A ranker ranks for one query.
 type ranker struct {
 	d        *Directory
 	now      time.Time
-	branches [][]index.Sought  // of the alternatives, each; an empty one fits as well as can be
-	question *embedding.Vector // nil: compare words
+	branches [][]index.Sought  // of each alternative; an empty one matches fully
+	question *embedding.Vector // nil: lexical match
 	fallback string
 }
 
@@ -116,7 +116,7 @@ func (r *ranker) explain(desc *td.Description) Ranked {
 	return out
 }
 
-// meaning returns how alike the question and a thing are.
+// meaning returns the semantic similarity of the query and a Thing.
 func (r *ranker) meaning(desc *td.Description) (fit float64, ok bool) {
 	if r.question == nil {
 		return 0, false
@@ -128,7 +128,7 @@ func (r *ranker) meaning(desc *td.Description) (fit float64, ok bool) {
 	return r.question.Cosine(v), true
 }
 
-// words returns what the words of the alternative give that fits best.
+// words returns the word factors of the alternative that matches best.
 func (r *ranker) words(desc *td.Description) (best []Factor) {
 	most := -1.0
 	for _, asked := range r.branches {
@@ -147,7 +147,7 @@ func (r *ranker) words(desc *td.Description) (best []Factor) {
 	return best
 }
 
-// signals returns what speaks for a thing whatever is asked.
+// signals returns the factors that do not depend on the query.
 func (r *ranker) signals(rec *td.Record) []Factor {
 	o := &r.d.opts
 	trust, why := 1.0, ""
@@ -167,10 +167,10 @@ func (r *ranker) signals(rec *td.Record) []Factor {
 	}
 }
 
-// farAway is the latency that gives half of the share.
+// farAway is the latency with half of the share.
 const farAway = 100 * time.Millisecond
 
-// nearness returns 1 for what is here and less for what is far; a half if nobody knows.
+// nearness returns 1 for local Things and less for distant ones; a half if unknown.
 func (r *ranker) nearness(rec *td.Record) float64 {
 	best := 0.0
 	for _, h := range rec.Hosts {
@@ -194,7 +194,7 @@ func (d *Directory) latency(node did.DID) time.Duration {
 	return d.opts.Latency(node)
 }
 
-// freshness returns how much of its lease a record has left, in tenths: what was refreshed a little later is not better.
+// freshness returns the remaining lease of a record in tenths, so that a slightly later refresh does not rank higher.
 func freshness(rec *td.Record, now time.Time) float64 {
 	life, left := rec.Expires.Sub(rec.Issued), rec.Expires.Sub(now)
 	if life <= 0 {
@@ -203,7 +203,7 @@ func freshness(rec *td.Record, now time.Time) float64 {
 	return min(max(float64(10*left/life)/10, 0), 1)
 }
 
-// A candidate is a view and how well it fits.
+// A candidate is a view with its score.
 type candidate struct {
 	view  *view
 	score float64
@@ -213,13 +213,13 @@ func compareCandidates(a, b candidate) int {
 	return cmp.Or(index.Grade(b.score)-index.Grade(a.score), compareOwners(a.view.record, b.view.record))
 }
 
-// pool is how many things are ranked by all signals to find so many: those that words alone put far behind cannot catch up.
+// pool is the number of Things that are ranked by all signals for a number of results: with words alone the others are too far behind.
 func pool(limit int) int { return 4*min(limit, 1<<20) + 64 }
 
-// poolOf is the pool of a query with its earlier pages.
+// poolOf returns the pool of a query with its earlier pages.
 func poolOf(q *td.Query) int { return pool(wanted(q)) }
 
-// ranked is lookup for a question in words.
+// ranked is lookup for a query with words.
 func (d *Directory) ranked(ctx context.Context, q *td.Query) findings {
 	r := &ranker{d: d, now: time.Now()}
 	if q.Text != "" && len(q.Or) == 0 {
@@ -242,8 +242,8 @@ func (d *Directory) ranked(ctx context.Context, q *td.Query) findings {
 	return best(q, fit, total)
 }
 
-// rankedForOthers is ranked for another node that asks: by words alone. Whom this node trusts and reaches is not the other's
-// concern, and the endpoint of Options.Embedder is not for the other's questions.
+// rankedForOthers is ranked for a query of another node: by words alone. Trust and reachability are specific to this node, and
+// Options.Embedder is not used for queries of others.
 func (d *Directory) rankedForOthers(q *td.Query, within ...*index.List) findings {
 	fit, total, ok := d.byWords(context.Background(), q, time.Now(), within...)
 	if !ok {
@@ -252,7 +252,7 @@ func (d *Directory) rankedForOthers(q *td.Query, within ...*index.List) findings
 	return best(q, fit, total)
 }
 
-// best returns the best of the candidates for q, best first, of so many in all.
+// best returns the best candidates for q, best first, and the total.
 func best(q *td.Query, fit []candidate, total int) findings {
 	slices.SortFunc(fit, compareCandidates)
 	f := findings{total: total}
@@ -265,7 +265,7 @@ func best(q *td.Query, fit []candidate, total int) findings {
 	return f
 }
 
-// byWords returns the things that words put first, and how many there are in all; ok is false if words say nothing.
+// byWords returns the Things with the best word match, and the total; ok is false if the words match nothing.
 func (d *Directory) byWords(ctx context.Context, q *td.Query, now time.Time, within ...*index.List) (
 	fit []candidate, total int, ok bool) {
 	d.mu.RLock()
@@ -295,7 +295,7 @@ func (d *Directory) byWords(ctx context.Context, q *td.Query, now time.Time, wit
 		case cut:
 			total = math.MaxInt
 		case total == poolOf(q):
-			total = -1 // nobody looked for more
+			total = -1 // the total is unknown
 		}
 	}
 	return fit, total, true

@@ -10,31 +10,31 @@ import (
 )
 
 const (
-	// downFor is how long a node that nobody probes counts as down after it could not be reached. Then it gets another chance.
+	// downFor is how long a node counts as down without probes. Then it is tried again.
 	downFor = 10 * time.Minute
-	// maxDown bounds the nodes that are remembered as down.
+	// maxDown limits the recorded nodes that are down.
 	maxDown = 4096
 )
 
-// reach remembers which nodes could not be reached lately.
+// reach records nodes that could not be reached.
 type reach struct {
-	probed  bool          // a node is down until it is reached
-	wake    chan struct{} // there is another node to probe
+	probed  bool          // nodes are probed until they are reached
+	wake    chan struct{} // signals a new node to probe
 	anyAway atomic.Bool   // away is not empty
 
-	mu       sync.Mutex // owns what follows
+	mu       sync.Mutex // owns the following fields
 	down     map[did.DID]*outage
 	contacts map[did.DID]contact
-	away     map[offerAt]time.Time // agents that do not answer their hosts, until when that holds
+	away     map[offerAt]time.Time // agents that do not answer their hosts, with the end of that state
 }
 
-// An outage is what is remembered of a node that is down.
+// An outage is the state of a node that is down.
 type outage struct {
 	since   time.Time
-	until   time.Time // if it is not probed
-	next    time.Time // when to probe
-	heard   time.Time // when a probe was brought forward, because of a new record
-	tries   int       // probes that have failed
+	until   time.Time // end without probes
+	next    time.Time // next probe
+	heard   time.Time // when a new record brought a probe forward
+	tries   int       // failed probes
 	probing bool
 }
 
@@ -43,8 +43,8 @@ func (r *reach) start(probed bool) {
 	r.contacts, r.away = map[did.DID]contact{}, map[offerAt]time.Time{}
 }
 
-// Reach notes that node was reached just now, or could not be. A node counts as down until it is reached, by a probe at
-// the latest ([Options.Probe]); or for ten minutes if none is made. Nothing is deleted by it.
+// Reach records that node was reached, or could not be. A node counts as down until it is reached, at the latest by a probe
+// ([Options.Probe]); without probes for 10 minutes. It removes no entries.
 func (d *Directory) Reach(node did.DID, ok bool) {
 	if !d.reach.note(node, ok, time.Now()) {
 		d.Meet(node)
@@ -56,24 +56,24 @@ func (d *Directory) Reach(node did.DID, ok bool) {
 	}
 }
 
-// Meet notes that a connection to a node has begun or ended, as Options.Connected says.
+// Meet records that a connection to a node has started or ended, as Options.Connected reports.
 func (d *Directory) Meet(node did.DID) {
 	if d.linkChanged(node) {
 		d.tellReach(node)
 	}
 }
 
-// Expects reports whether known things are reached through node, and it does not count as down.
+// Expects reports whether node hosts known Things and does not count as down.
 func (d *Directory) Expects(node did.DID) bool {
 	return d.Hosts(node) && !d.reach.isDown(node, time.Now())
 }
 
-// Misses reports whether known things are reached through node, and it counts as down. It is probed, and comes back by itself.
+// Misses reports whether node hosts known Things and counts as down. It is probed.
 func (d *Directory) Misses(node did.DID) bool {
 	return d.reach.isDown(node, time.Now()) && d.Hosts(node)
 }
 
-// Down returns nodes that host known things and count as down, at most limit.
+// Down returns nodes that host known Things and count as down, at most limit.
 func (d *Directory) Down(limit int) []did.DID {
 	all := d.reach.all(time.Now())
 	down := all[:0]
@@ -85,10 +85,10 @@ func (d *Directory) Down(limit int) []did.DID {
 	return down
 }
 
-// Retry has all nodes that are down probed within seconds: this node was cut off itself, and what it knows of them says nothing.
+// Retry probes all nodes that are down within seconds, after this node itself was disconnected.
 func (d *Directory) Retry() { d.reach.retry(time.Now()) }
 
-// reachable reports whether the state of a thing is not that it is unreachable: no path to it is known to be broken.
+// reachable reports whether no path to a Thing is known to be broken.
 func (d *Directory) reachable(r *td.Record, now time.Time) bool {
 	d.reach.mu.Lock()
 	defer d.reach.mu.Unlock()
@@ -100,12 +100,12 @@ func (d *Directory) reachable(r *td.Record, now time.Time) bool {
 	return len(r.Hosts) == 0
 }
 
-// brokenLocked reports whether a thing is known not to be reached through one of its hosts. The caller holds reach.mu.
+// brokenLocked reports whether a Thing is known to be unreachable through one of its hosts. The caller holds reach.mu.
 func (d *Directory) brokenLocked(r *td.Record, host did.DID, now time.Time) bool {
 	return host != d.opts.Self && d.reach.isDownLocked(d.reach.down[host], now) || d.reach.isAwayLocked(r, host, now)
 }
 
-// note reports whether that is news.
+// note reports whether the state has changed.
 func (r *reach) note(node did.DID, ok bool, now time.Time) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +128,7 @@ func (r *reach) note(node did.DID, ok bool, now time.Time) (news bool) {
 	return !was
 }
 
-// wakeLocked has the probing look again for what is due first.
+// wakeLocked makes the prober check again for the next probe.
 func (r *reach) wakeLocked() {
 	select {
 	case r.wake <- struct{}{}:
@@ -136,7 +136,7 @@ func (r *reach) wakeLocked() {
 	}
 }
 
-// dropLocked makes room: for what is over, else for anyone, who then counts as up until the next failure.
+// dropLocked makes room: it drops an ended outage, or else any one, whose node then counts as up until the next failure.
 func (r *reach) dropLocked(now time.Time) {
 	var some did.DID
 	for node, o := range r.down {
@@ -160,7 +160,7 @@ func (r *reach) isDownLocked(o *outage, now time.Time) bool {
 	return o != nil && (r.probed || now.Before(o.until))
 }
 
-// all returns the nodes that are down, in no order.
+// all returns the nodes that are down, in any order.
 func (r *reach) all(now time.Time) []did.DID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,7 +173,7 @@ func (r *reach) all(now time.Time) []did.DID {
 	return nodes
 }
 
-// count returns how many nodes are remembered as down, over or not.
+// count returns the number of recorded outages, ended or not.
 func (r *reach) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,38 +13,37 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Who is kept when the index is full (decision 28). Keys cost nothing, and a record's hosts are a claim of its signer, so that only what
-// was proven counts: the owner's signature, that the owner is the host and is connected, that somebody here asked for the thing, and
-// which peer brought it. Things of others have a tier each; what is worth least leaves first, and nothing leaves for what is worth less:
+// Eviction when the index is full (decision 28). Keys are free, and the hosts in a record are a claim of its signer, so only proven facts
+// count: the owner's signature, a connection to an owner that is its own host, a request of a local caller, and the forwarding peer.
+// Things of others have a tier each; the least valuable one is evicted first, and only for a more valuable one:
 //
-//	never asked for, its host gone  →  the owner with the most, above a modest share  →  the forwarder with the most  →  used long ago
+//	never requested, host gone  →  the owner with the most, above a modest share  →  the forwarder with the most  →  not used recently
 //
-// Things of this node and those of trusted owners never leave. A fresh key gets a modest share if it is connected, else what the peer
-// that brings it can spare; ten thousand of them get what that peer can spare together.
+// Things of this node and of trusted owners are never evicted. A new key gets a modest share if it is connected, or else the
+// free part of its forwarding peer's share, which all new keys of that peer have in common.
 
-// A tier is how much a thing of others is worth keeping.
+// A tier is the value of a Thing of others.
 type tier uint8
 
 const (
-	stale   tier = iota // nobody was shown it, and its hosts are gone
-	unasked             // nobody asked for it
-	linked              // the same, but its owner hosts it and is connected
-	used                // somebody here asked for just this thing
-	trusted             // its owner is trusted wholly
+	stale   tier = iota // shown to no caller, and its hosts are gone
+	unasked             // not requested
+	linked              // not requested, but its owner hosts it and is connected
+	used                // a local caller requested exactly this Thing
+	trusted             // its owner is fully trusted
 )
 
 const (
-	// modestPart is the part of Options.Max that an owner has before others have to make room for it.
+	// modestPart is the part of Options.Max that an owner may use before others are preferred.
 	modestPart  = 256
 	leastModest = 4
-	// linkedPart is the part of Options.Max that tier linked has at most: who connects with many keys gets no more.
+	// linkedPart is the part of Options.Max for tier linked, so that connecting with many keys gains nothing.
 	linkedPart = 2
-	// maxLeave is how many things leave at most for one that comes.
+	// maxLeave is the most evictions for one arrival.
 	maxLeave = 64
 )
 
-// room is who has how much of the index, of things of others. It is plain data: Directory.mu owns it. A change costs as much as two
-// heaps do, at any number of things.
+// room accounts the index for Things of others. Directory.mu owns it. A change costs two heap operations.
 type room struct {
 	modest    int // units
 	mostLink  int // units of tier linked
@@ -62,16 +61,16 @@ func newRoom(most int) room {
 	}
 }
 
-// A standing is where an entry is in a room.
+// A standing is the position of an entry in a room.
 type standing struct {
 	in    bool
 	tier  tier
-	units int    // 1, or more of what takes more memory than Options.Bytes leaves for each
-	via   string // the share of the peer that brought it; empty: not known
-	at    [2]int // in the bag of its tier, in that of its forwarder
+	units int    // 1, or more for more memory than Options.Bytes/Options.Max
+	via   string // the share of the forwarding peer; empty: unknown
+	at    [2]int // index in the bag of its tier, and in that of its forwarder
 }
 
-// A bag is entries in no order; of is which of standing.at is theirs.
+// A bag is an unordered set of entries; of selects the index in standing.at.
 type bag struct {
 	of  int
 	all []*entry
@@ -97,17 +96,17 @@ func (b *bag) last() *entry {
 	return b.all[len(b.all)-1]
 }
 
-// A share is what one owner or forwarder has.
+// A share is the usage of one owner or forwarder.
 type share struct {
 	name   string
 	units  int
 	plain  bag
 	linked bag  // of an owner
-	isLink bool // its owner was connected when this was looked at
+	isLink bool // its owner was connected at the last check
 	place  int
 }
 
-// shares knows who has most.
+// shares finds the largest share.
 type shares struct {
 	by   map[string]*share
 	heap []*share
@@ -131,7 +130,7 @@ func (s *shares) Pop() any {
 	return one
 }
 
-// of returns the share of a name, which is made if it is new.
+// of returns the share of a name, and creates it if necessary.
 func (s *shares) of(name string) *share {
 	one := s.by[name]
 	if one == nil {
@@ -142,7 +141,7 @@ func (s *shares) of(name string) *share {
 	return one
 }
 
-// charge adds units to a share, or takes them back; one that has nothing is forgotten.
+// charge adds units to a share, or subtracts them; an empty share is dropped.
 func (s *shares) charge(one *share, units int) {
 	one.units += units
 	if one.units > 0 {
@@ -153,7 +152,7 @@ func (s *shares) charge(one *share, units int) {
 	delete(s.by, one.name)
 }
 
-// units returns what a name has.
+// units returns the usage of a name.
 func (s *shares) units(name string) int {
 	if one := s.by[name]; one != nil {
 		return one.units
@@ -161,7 +160,7 @@ func (s *shares) units(name string) int {
 	return 0
 }
 
-// most returns who has most; nil if nobody has anything.
+// most returns the largest share; nil if there is none.
 func (s *shares) most() *share {
 	if len(s.heap) == 0 {
 		return nil
@@ -169,7 +168,7 @@ func (s *shares) most() *share {
 	return s.heap[0]
 }
 
-// enter gives an entry of others its place.
+// enter adds an entry of others.
 func (r *room) enter(e *entry, t tier) {
 	e.stands.in, e.stands.tier = true, t
 	switch t {
@@ -193,7 +192,7 @@ func (r *room) enter(e *entry, t tier) {
 	}
 }
 
-// leave takes an entry out, as it stands.
+// leave removes an entry.
 func (r *room) leave(e *entry) {
 	if !e.stands.in {
 		return
@@ -219,18 +218,18 @@ func (r *room) leave(e *entry) {
 	}
 }
 
-// An applicant is a thing that wants a place.
+// An applicant is a Thing to be added.
 type applicant struct {
 	tier       tier
 	units      int
 	owner, via string
 }
 
-// victim returns what leaves for an applicant; or why nothing does.
+// victim returns the entry to evict for an applicant, or why there is none.
 func (r *room) victim(a applicant) (e *entry, why string) {
 	for e = r.stale.last(); e != nil && e.view.shown.Load(); e = r.stale.last() {
 		r.leave(e)
-		r.enter(e, unasked) // it was shown since: it is not the first to leave
+		r.enter(e, unasked) // it was shown since
 	}
 	if a.tier == stale {
 		return nil, "its hosts are gone"
@@ -260,17 +259,17 @@ func (r *room) victim(a applicant) (e *entry, why string) {
 	return by.plain.last(), ""
 }
 
-// secondChances is how many used things are passed over at most because they were used again.
+// secondChances is the number of used Things that are passed over because they were used again.
 const secondChances = 8
 
-// eldest returns a used thing that was not used lately, as far as a few looks tell; nil if there is none.
+// eldest returns a used Thing that was not used recently, among a few samples; nil if there is none.
 func (r *room) eldest() *entry {
 	for range min(secondChances, len(r.used.all)-1) {
 		e := r.used.all[0]
 		if !e.again.Swap(false) {
 			break
 		}
-		r.used.remove(e) // the last takes its place
+		r.used.remove(e) // moves the last one to its index
 		r.used.add(e)
 	}
 	if len(r.used.all) == 0 {
@@ -279,7 +278,7 @@ func (r *room) eldest() *entry {
 	return r.used.all[0]
 }
 
-// tierLocked says what a thing of others is worth: e is what is known of it, or nil, and not in d.room now.
+// tierLocked returns the tier of a Thing of others: e is its entry, or nil, and not in d.room.
 func (d *Directory) tierLocked(e *entry, v *view, units int) tier {
 	rec := v.record
 	if d.opts.Trust != nil {
@@ -298,14 +297,13 @@ func (d *Directory) tierLocked(e *entry, v *view, units int) tier {
 	return stale
 }
 
-// isLinked reports whether the owner of a record hosts the thing itself and is connected: that proves the host, whom a record only
-// names.
+// isLinked reports whether the owner of a record hosts the Thing itself and is connected, which proves the host.
 func (d *Directory) isLinked(r *td.Record) bool {
 	return d.opts.Connected != nil && slices.ContainsFunc(r.Hosts, func(h td.Host) bool { return h.Node == r.Owner }) &&
 		d.opts.Connected(r.Owner)
 }
 
-// rankLocked gives e the place that it has now.
+// rankLocked moves e to its current tier.
 func (d *Directory) rankLocked(e *entry) {
 	r := &d.room
 	r.leave(e)
@@ -319,10 +317,10 @@ func (d *Directory) rankLocked(e *entry) {
 	}
 }
 
-// units returns what a thing of so many bytes counts.
+// units returns the units of a Thing of a number of bytes.
 func (d *Directory) units(bytes int) int { return 1 + bytes/(d.opts.Bytes/d.opts.Max+1) }
 
-// regrade gives the things of a host the places that they have now.
+// regrade updates the tiers of the Things of a host.
 func (d *Directory) regrade(node did.DID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -333,7 +331,7 @@ func (d *Directory) regrade(node did.DID) {
 	}
 }
 
-// linkChanged reports whether node owns things here and is connected now, or is not, and was not, or was.
+// linkChanged reports whether node owns Things here, and its connection state has changed.
 func (d *Directory) linkChanged(node did.DID) bool {
 	if d.opts.Connected == nil {
 		return false
@@ -345,7 +343,7 @@ func (d *Directory) linkChanged(node did.DID) bool {
 	return one != nil && one.isLink != now
 }
 
-// makeRoomLocked has others leave until an arrival fits, or returns the error that it does not.
+// makeRoomLocked evicts others until an arrival fits, or returns an error.
 func (d *Directory) makeRoomLocked(e *entry, in *arrival) error {
 	if why := d.overLocked(e, in); why != "" {
 		return d.noRoomLocked(in, why)
@@ -356,7 +354,7 @@ func (d *Directory) makeRoomLocked(e *entry, in *arrival) error {
 	}
 	d.lackUntil = time.Now().Add(maxLifetime)
 	if e != nil {
-		d.room.leave(e) // it does not leave for itself
+		d.room.leave(e) // it must not be evicted for itself
 		defer d.rankLocked(e)
 	}
 	a := applicant{units: d.units(weigh(in.view, len(in.by))), owner: string(in.view.record.Owner), via: in.via}
@@ -376,11 +374,11 @@ func (d *Directory) makeRoomLocked(e *entry, in *arrival) error {
 
 func (d *Directory) noRoomLocked(in *arrival, why string) error {
 	d.count.refused.Add(1)
-	return interact.Errorf(interact.Overloaded, "it is asked of the mesh when somebody wants it; raise directory.max_things to keep more",
+	return interact.Errorf(interact.Overloaded, "it is looked up in the mesh on demand; raise directory.max_things to keep more",
 		"no room for %s: %s", in.desc.Record.Thing, why)
 }
 
-// evictLocked makes room. What left is remembered by its seq as long as that takes no room from the memory of what was withdrawn.
+// evictLocked evicts an entry. Its sequence number is kept as long as the memory for withdrawn Things has room.
 func (d *Directory) evictLocked(e *entry) {
 	d.count.evicted.Add(1)
 	e.used = false
@@ -390,7 +388,7 @@ func (d *Directory) evictLocked(e *entry) {
 	}
 }
 
-// overLocked says which bound of its owner an arrival passes, whatever room there is, or "".
+// overLocked returns the limit of the owner that an arrival exceeds, or "".
 func (d *Directory) overLocked(e *entry, in *arrival) string {
 	owner, known := in.view.record.Owner, e != nil && e.view != nil
 	more := d.moreLocked(e, in)
@@ -403,7 +401,7 @@ func (d *Directory) overLocked(e *entry, in *arrival) string {
 	return ""
 }
 
-// fullLocked says why there is no room for the description of somebody else, or "".
+// fullLocked returns the limit of the directory that an arrival of others exceeds, or "".
 func (d *Directory) fullLocked(e *entry, in *arrival) string {
 	more := d.moreLocked(e, in)
 	taken := d.weight + d.index.Bytes()
@@ -419,7 +417,7 @@ func (d *Directory) fullLocked(e *entry, in *arrival) string {
 	return ""
 }
 
-// moreLocked returns how many bytes an arrival takes more than what is known.
+// moreLocked returns the additional memory of an arrival.
 func (d *Directory) moreLocked(e *entry, in *arrival) int {
 	switch {
 	case e == nil || e.view == nil:
@@ -430,33 +428,33 @@ func (d *Directory) moreLocked(e *entry, in *arrival) int {
 	return weigh(in.view, len(in.by)) - e.bytes
 }
 
-// Lacks reports whether the index may lack what the mesh has, because it was full within the last day: as long as a record lives.
+// Lacks reports whether the index may lack Things of the mesh, because it was full within the last day, the lifetime of a record.
 func (d *Directory) Lacks() bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.lacksLocked(time.Now())
 }
 
-// lacksLocked is Lacks. What a full index lacked before a restart, nobody remembers.
+// lacksLocked is Lacks. It does not cover the time before a restart.
 func (d *Directory) lacksLocked(now time.Time) bool {
 	return now.Before(d.lackUntil) || len(d.living)-d.own.Len() >= d.opts.Max
 }
 
-// Fill returns how full the index is, of what others publish: 1 is full.
+// Fill returns the fill level of the index with Things of others: 1 is full.
 func (d *Directory) Fill() float64 {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return max(float64(len(d.living)-d.own.Len())/float64(d.opts.Max), float64(d.weight+d.index.Bytes())/float64(d.opts.Bytes))
 }
 
-// glancing marks the context of who looks something up, and does not ask for it.
+// glancing marks the context of a lookup that is not a request.
 type glancing struct{}
 
-// Glance returns a context in which [Directory.Get] does not count as asking for a thing: what a program looks up by itself, about what it
-// has found, must not make that worth keeping.
+// Glance returns a context in which [Directory.Get] does not count as a request, for lookups that no user caused: they must not raise the
+// value of a Thing.
 func Glance(ctx context.Context) context.Context { return context.WithValue(ctx, glancing{}, true) }
 
-// use notes that somebody here asked for just this thing.
+// use records that a local caller requested exactly this Thing.
 func (d *Directory) use(key [32]byte) {
 	d.mu.RLock()
 	e := d.entries[key]
@@ -477,7 +475,7 @@ func (d *Directory) use(key [32]byte) {
 	}
 }
 
-// creditLocked notes who brought e: of several, the one with the smaller share bears it.
+// creditLocked records the forwarder of e: of several, the one with the smaller share.
 func (d *Directory) creditLocked(e *entry, via string) {
 	by := &d.room.forwarder
 	if e.stands.via == "" || by.units(via)+e.stands.units < by.units(e.stands.via) {

@@ -5,8 +5,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Seq returns the highest sequence number that was seen of a thing, withdrawn or expired ones included; 0 if none was. Its
-// owner's next record must have a higher one, or nobody who knows this one takes it.
+// Seq returns the highest known sequence number of a Thing, also of a withdrawn or expired one; 0 if there is none. The next record of its
+// owner must have a higher one.
 func (d *Directory) Seq(owner did.DID, thing string) uint64 {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

@@ -2,27 +2,27 @@ package directory
 
 import "sync/atomic"
 
-// Stats counts what happened since [New], and what there is.
+// Stats has counters since [New], and current sizes.
 type Stats struct {
 	Own   int // things that this node publishes
 	Known int // things that are known, own ones included
-	Gone  int // things that are not, but must not come back older than they were
-	Down  int // nodes that could not be reached lately
-	Bytes int // that descriptions of others and the index take, about
-	Words int // distinct roots of words in the index
+	Gone  int // withdrawn and expired Things with a known sequence number
+	Down  int // nodes that count as down
+	Bytes int // approximate memory of descriptions of others and the index
+	Words int // distinct word roots in the index
 
 	Added      uint64 // new descriptions and new records of known ones
 	Withdrawn  uint64 // tombstones and moves
 	Expired    uint64
-	RolledBack uint64 // older records than the known one
-	Forks      uint64 // different records of one seq: equivocation, see [Directory.Forks]
+	RolledBack uint64 // records older than the known one
+	Forks      uint64 // different records with one seq: equivocation, see [Directory.Forks]
 	Refused    uint64 // no room
-	Evicted    uint64 // left for others when there was no room
-	Invalid    uint64 // not verified
-	Dropped    uint64 // offers that did not fit into a queue
-	Fetches    uint64 // TDs that had to be fetched
-	Unfetched  uint64 // of these, those that could not be
-	Corrupt    uint64 // entries of the store that could not be read
+	Evicted    uint64 // evicted for others
+	Invalid    uint64 // failed verification
+	Dropped    uint64 // offers dropped because of a full queue
+	Fetches    uint64 // fetches of TDs
+	Unfetched  uint64 // failed fetches
+	Corrupt    uint64 // corrupt entries of the store
 	Probes     uint64 // of nodes that were down
 }
 

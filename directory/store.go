@@ -15,8 +15,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// The store has two entries for each thing, below these keys and under the key of the thing in hex: what must never be
-// lost is small and read at once, the description may follow. A third has its vector, a fourth its fork, if there is one.
+// The store has two entries for each Thing, below these keys and under the key of the Thing in hex: the small one with the sequence number,
+// which must never be lost and is read first, and the description. Two more have its vector and its equivocation, if there are any.
 var (
 	seqKeys    = ds.NewKey("/directory/1/seq")
 	descKeys   = ds.NewKey("/directory/1/desc")
@@ -24,7 +24,7 @@ var (
 	forkKeys   = ds.NewKey("/directory/1/fork")
 )
 
-// savedSeq is what is kept of every thing, living or gone.
+// savedSeq is stored for each Thing, living or gone.
 type savedSeq struct {
 	Seq   uint64   `cbor:"1,keyasint"`
 	Until int64    `cbor:"2,keyasint"` // Unix seconds
@@ -32,24 +32,24 @@ type savedSeq struct {
 	Names []string `cbor:"4,keyasint"`
 }
 
-// savedDesc is what is kept of a living thing.
+// savedDesc is stored for each living Thing.
 type savedDesc struct {
 	Record []byte `cbor:"1,keyasint"`
 	TD     []byte `cbor:"2,keyasint"`
 	Own    bool   `cbor:"3,keyasint"`
 	Used   bool   `cbor:"4,keyasint,omitempty"`
-	Via    string `cbor:"5,keyasint,omitempty"` // the share that it is charged to
+	Via    string `cbor:"5,keyasint,omitempty"` // the share to which it is charged
 }
 
 const (
 	saveEvery   = time.Second
 	saveTimeout = 10 * time.Second
 	saveAtOnce  = 1024 // entries of one batch
-	loadAtOnce  = 256  // descriptions that New verifies; at 0.3 ms each they are hardly felt
+	loadAtOnce  = 256  // descriptions that New verifies, at 0.3 ms each
 	maxSaved    = td.MaxRecord + td.MaxTD + 1024
 )
 
-// load reads every seq, and as many descriptions as are quick to verify; loadRest reads the others.
+// load reads all sequence numbers, and the first descriptions; loadRest reads the others.
 func (d *Directory) load(ctx context.Context) error {
 	if d.opts.Store == nil {
 		return nil
@@ -66,7 +66,7 @@ func (d *Directory) load(ctx context.Context) error {
 	return err
 }
 
-// loadRest reads the descriptions that New left, until ctx ends.
+// loadRest reads the descriptions that New did not read, until ctx ends.
 func (d *Directory) loadRest(ctx context.Context) {
 	if !d.loading.Load() {
 		return
@@ -74,7 +74,7 @@ func (d *Directory) loadRest(ctx context.Context) {
 	defer d.loading.Store(false)
 	start := time.Now()
 	if _, err := d.loadDescriptions(ctx, 0); err != nil && ctx.Err() == nil {
-		d.log.Error("load the directory", "err", err)
+		d.log.Error("directory load failed", "err", err)
 		return
 	}
 	_, known := d.Len()
@@ -83,8 +83,7 @@ func (d *Directory) loadRest(ctx context.Context) {
 
 var errEnough = errors.New("enough")
 
-// loadDescriptions reads up to limit descriptions that are not here yet; 0 is no limit. It reports whether there are
-// more.
+// loadDescriptions reads up to limit descriptions that are not loaded yet; 0 is no limit. It reports whether there are more.
 func (d *Directory) loadDescriptions(ctx context.Context, limit int) (more bool, err error) {
 	n := 0
 	err = d.each(ctx, descKeys, func(key [32]byte, value []byte) error {
@@ -102,7 +101,7 @@ func (d *Directory) loadDescriptions(ctx context.Context, limit int) (more bool,
 	return false, err
 }
 
-// has reports whether the thing of a key is living.
+// has reports whether the Thing of a key is living.
 func (d *Directory) has(key [32]byte) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -110,7 +109,7 @@ func (d *Directory) has(key [32]byte) bool {
 	return e != nil && e.view != nil
 }
 
-// each calls take for each entry below prefix. What take finds corrupt is deleted, alone and with a line in the log.
+// each calls take for each entry below prefix. A corrupt entry is deleted and logged.
 func (d *Directory) each(ctx context.Context, prefix ds.Key, take func(key [32]byte, value []byte) error) error {
 	for entry, err := range ds.QueryIter(ctx, d.opts.Store, query.Query{Prefix: prefix.String()}) {
 		if err != nil {
@@ -124,7 +123,7 @@ func (d *Directory) each(ctx context.Context, prefix ds.Key, take func(key [32]b
 		case err == nil:
 		case errors.Is(err, errCorrupt):
 			d.count.corrupt.Add(1)
-			d.log.Warn("drop an entry of the directory's store", "key", entry.Key, "err", err)
+			d.log.Warn("corrupt directory entry deleted", "key", entry.Key, "err", err)
 			if err := d.opts.Store.Delete(ctx, ds.RawKey(entry.Key)); err != nil {
 				return err
 			}
@@ -135,7 +134,7 @@ func (d *Directory) each(ctx context.Context, prefix ds.Key, take func(key [32]b
 	return nil
 }
 
-// errCorrupt says that one entry of the store is of no use.
+// errCorrupt marks an unusable entry of the store.
 var errCorrupt = errors.New("corrupt")
 
 func parseKey(prefix ds.Key, text string) (key [32]byte, err error) {
@@ -150,7 +149,7 @@ func storeKey(prefix ds.Key, key [32]byte) ds.Key {
 	return prefix.ChildString(hex.EncodeToString(key[:]))
 }
 
-// restoreSeq takes what was kept of a thing: the highest seq, and its grave.
+// restoreSeq restores the highest sequence number of a Thing, and its tombstone.
 func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
 	var s savedSeq
 	if err := unmarshal(value, &s); err != nil {
@@ -173,7 +172,7 @@ func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !now.Before(e.until) {
-		d.markLocked(key) // to be deleted
+		d.markLocked(key) // deletes it
 		return nil
 	}
 	d.entries[key] = e
@@ -185,7 +184,7 @@ func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
 	return nil
 }
 
-// restore takes a description that was kept, and verifies it again: a store can be tampered with, too.
+// restore restores a description, and verifies it again, because a store can be modified by others.
 func (d *Directory) restore(ctx context.Context, key [32]byte, value []byte) error {
 	var s savedDesc
 	if err := unmarshal(value, &s); err != nil {
@@ -212,20 +211,20 @@ func (d *Directory) restore(ctx context.Context, key [32]byte, value []byte) err
 	}
 	with := arrival{vector: d.keptVector(ctx, key, desc), used: s.Used, via: s.Via}
 	if _, err := d.putWith(desc, from, with); err != nil {
-		d.log.Debug("stored description not taken", "thing", desc.Record.Thing, "err", err)
+		d.log.Debug("stored description rejected", "thing", desc.Record.Thing, "err", err)
 		d.forgetStored(key)
 	}
 	return nil
 }
 
-// forgetStored has the next write bring the store in line with what is here.
+// forgetStored makes the next write update the store under a key.
 func (d *Directory) forgetStored(key [32]byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.markLocked(key)
 }
 
-// markLocked notes that the store must be brought in line with what is known under a key.
+// markLocked marks a key whose entry in the store must be updated.
 func (d *Directory) markLocked(key [32]byte) {
 	if d.opts.Store != nil {
 		d.dirty[key] = true
@@ -243,39 +242,39 @@ func unmarshal(value []byte, v any) error {
 	return nil
 }
 
-// complainEvery is how often it is said that nothing can be written.
+// complainEvery is the shortest interval between log messages about failed writes.
 const complainEvery = time.Minute
 
-// save writes what has changed, every second, until ctx ends.
+// save writes changes every second until ctx ends.
 func (d *Directory) save(ctx context.Context) {
 	if d.opts.Store == nil {
 		return
 	}
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
-	var said time.Time // when it was last logged that nothing can be written
+	var said time.Time // of the last log message about a failed write
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 			if err := d.Flush(ctx); err != nil && ctx.Err() == nil && time.Since(said) > complainEvery {
-				d.log.Error("the directory is not stored; what it has stays in memory and is tried again", "err", err)
+				d.log.Error("directory not stored; it stays in memory and is written later", "err", err)
 				said = time.Now()
 			}
 		}
 	}
 }
 
-// flushLast writes what has changed when there is no more ctx to write in.
+// flushLast writes pending changes after ctx has ended.
 func (d *Directory) flushLast() error {
 	ctx, cancel := context.WithTimeout(context.Background(), saveTimeout)
 	defer cancel()
 	return d.Flush(ctx)
 }
 
-// Flush writes what has changed to Options.Store and returns when it is durable there. Run does so every second. What
-// could not be written is tried again by the next call.
+// Flush writes pending changes to Options.Store and returns when they are durable. Run does so every second. After an error the next call
+// tries again.
 func (d *Directory) Flush(ctx context.Context) error {
 	if d.opts.Store == nil {
 		return nil
@@ -300,26 +299,26 @@ func (d *Directory) Flush(ctx context.Context) error {
 	return d.opts.Store.Sync(ctx, ds.NewKey("/directory"))
 }
 
-// A change is what the store must have of a thing; nil means nothing.
+// A change is the new state of a Thing in the store; nil deletes.
 type change struct {
 	of   aspect
 	key  [32]byte
 	seq  *savedSeq
 	desc *savedDesc
-	view *view // whose vector it is
+	view *view // of the vector
 	fork *savedFork
 }
 
-// An aspect is what changes together.
+// An aspect is a part of a Thing that is written separately.
 type aspect int
 
 const (
-	ofThing  aspect = iota // seq and desc; a vector goes with desc
-	ofVector               // that there is one
+	ofThing  aspect = iota // seq and desc; deleting desc deletes the vector
+	ofVector               // the vector
 	ofFork
 )
 
-// changes takes up to limit changes out of what is dirty.
+// changes removes up to limit changes from the dirty sets.
 func (d *Directory) changes(limit int) []change {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -363,14 +362,14 @@ func changeOf(key [32]byte, e *entry) change {
 	}
 	if e.view != nil {
 		c.desc = &savedDesc{Record: e.view.record.Raw, Own: e.own, Used: e.used, Via: e.stands.via}
-		if len(e.view.record.Inline) == 0 { // else the TD is in the record
+		if len(e.view.record.Inline) == 0 { // otherwise the record has the TD
 			c.desc.TD = e.view.body()
 		}
 	}
 	return c
 }
 
-// unsaved puts changes back that could not be written.
+// unsaved marks changes again that could not be written.
 func (d *Directory) unsaved(cs []change) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,11 +8,11 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// maxNear bounds the names that are compared to find a near one: a wrong name must not cost much, whoever sends it.
+// maxNear limits the names that are compared, so that a wrong name costs little.
 const maxNear = 20_000
 
-// near returns the known name that is most like name, or "" if none is like it: at most a third of its letters differ,
-// and at most three, in the whole name or in one of its words.
+// near returns the known name that is most similar to name, or "": at most a third of the letters differ, and at most three, in the whole
+// name or in one of its words.
 func (d *Directory) near(name string) string {
 	want := []rune(td.NameKey(name))
 	most := min(len(want)/3, 3)
@@ -33,7 +33,7 @@ func (d *Directory) near(name string) string {
 	return best
 }
 
-// nearness returns the least distance of want to a name or one of its words, or something above most.
+// nearness returns the smallest distance of want to a name or one of its words, or a value above most.
 func nearness(want []rune, name string, most int) int {
 	least := textmatch.Distance(want, []rune(name), most)
 	for word := range strings.SplitSeq(name, "-") {

@@ -9,13 +9,13 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// What meaning adds to an answer.
+// Limits of semantic matches.
 const (
-	maxByMeaning  = 32  // things without a word of the question
-	leastOfTheTop = 0.9 // and how near to the best they must be
+	maxByMeaning  = 32  // Things without a word of the query
+	leastOfTheTop = 0.9 // their least similarity, relative to the best one
 )
 
-// wantVectorLocked notes that a living thing waits for its vector, unless another with the same TD has it.
+// wantVectorLocked queues a living Thing for its vector, unless another with the same TD has one.
 func (d *Directory) wantVectorLocked(e *entry) {
 	if d.opts.Embedder == nil {
 		return
@@ -29,7 +29,7 @@ func (d *Directory) wantVectorLocked(e *entry) {
 	}
 }
 
-// unread returns a living thing that has no vector.
+// unread returns a living Thing without a vector.
 func (d *Directory) unread(key [32]byte) (embedding.Thing, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -46,14 +46,14 @@ func (d *Directory) unread(key [32]byte) (embedding.Thing, bool) {
 	}}, true
 }
 
-// keepVectorLocked has the next write keep the vector of a thing.
+// keepVectorLocked marks the vector of a Thing to be written.
 func (d *Directory) keepVectorLocked(key [32]byte) {
 	if d.opts.Store != nil && d.meaning.Keeps() {
 		d.dirtyVectors[key] = true
 	}
 }
 
-// savedVector returns what is to be kept of the vector of a view; nil if there is none.
+// savedVector returns the stored form of the vector of a view; nil if there is none.
 func (d *Directory) savedVector(v *view) *embedding.Saved {
 	if v == nil || v.vector.Load() == nil {
 		return nil
@@ -61,14 +61,14 @@ func (d *Directory) savedVector(v *view) *embedding.Saved {
 	return d.meaning.Save(v.vector.Load(), v.peek())
 }
 
-// keptVector returns the vector that was kept of a description, or nil if there is none that is of use.
+// keptVector returns the stored vector of a description, or nil if there is no usable one.
 func (d *Directory) keptVector(ctx context.Context, key [32]byte, desc *td.Description) *embedding.Vector {
 	if !d.meaning.Keeps() {
 		return nil
 	}
 	raw, err := d.opts.Store.Get(ctx, storeKey(vectorKeys, key))
 	if err != nil {
-		return nil // it is asked for again
+		return nil // it is computed again
 	}
 	var s embedding.Saved
 	if err := unmarshal(raw, &s); err != nil {
@@ -77,7 +77,7 @@ func (d *Directory) keptVector(ctx context.Context, key [32]byte, desc *td.Descr
 	return d.meaning.Restore(&s, desc)
 }
 
-// vectorOf returns the vector of a TD, if it is there.
+// vectorOf returns the vector of a TD, if there is one.
 func (d *Directory) vectorOf(hash [32]byte) *embedding.Vector {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -87,8 +87,8 @@ func (d *Directory) vectorOf(hash [32]byte) *embedding.Vector {
 	return nil
 }
 
-// byMeaning scores candidates by their meaning, as far as they have vectors, and adds the things nearest to the question that
-// have none of its words.
+// byMeaning scores candidates by semantic similarity, as far as they have vectors, and adds the most similar Things without words of the
+// query.
 func (d *Directory) byMeaning(ctx context.Context, q *td.Query, r *ranker, fit []candidate, total int) ([]candidate, int) {
 	known := map[*view]bool{}
 	top := 0.0
@@ -113,7 +113,7 @@ func (d *Directory) byMeaning(ctx context.Context, q *td.Query, r *ranker, fit [
 	return append(fit, near...), total
 }
 
-// nearest returns the things nearest to the question of those that fit the rest of q, and whether it had to stop looking.
+// nearest returns the most similar Things that match the rest of q, and whether the search was truncated.
 func (d *Directory) nearest(ctx context.Context, q *td.Query, r *ranker) (all []candidate, cut bool) {
 	rest := *q
 	rest.Text = ""

@@ -8,15 +8,15 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A view is the description of a thing as the directory keeps it: packed, for there are many and few are looked at. What is
-// looked at is unpacked, and stays so for a while. All but the atomics is read-only.
+// A view is a stored description: packed, because there are many and few are used. On use it is unpacked for a while. All fields but the
+// atomics are read-only.
 type view struct {
 	record *td.Record
 	packed td.Compact
-	whole  *td.Description // instead, if it cannot be packed
+	whole  *td.Description // set instead if it cannot be packed
 	open   atomic.Pointer[td.Description]
-	asked  atomic.Bool // since views last looked for room
-	shown  atomic.Bool // to somebody here who searched
+	asked  atomic.Bool // used since the last eviction
+	shown  atomic.Bool // was a search result of a caller of this node
 	vector atomic.Pointer[embedding.Vector]
 }
 
@@ -36,7 +36,7 @@ func (v *view) body() []byte {
 	return v.packed.TD()
 }
 
-// signed returns what was verified.
+// signed returns the verified record and TD.
 func (v *view) signed() *td.Signed {
 	if v.whole != nil {
 		return v.whole.Signed
@@ -44,7 +44,7 @@ func (v *view) signed() *td.Signed {
 	return &td.Signed{Record: v.record.Raw, TD: v.packed.TD()}
 }
 
-// peek returns the description for a moment.
+// peek returns the description without keeping it unpacked.
 func (v *view) peek() *td.Description {
 	if v.whole != nil {
 		return v.whole
@@ -55,18 +55,18 @@ func (v *view) peek() *td.Description {
 	return v.packed.Description()
 }
 
-// maxOpen is how much memory the views that are unpacked may take, as weighed by weighOpen; and a quarter of Options.Bytes.
+// maxOpen limits the memory of unpacked views, as weighed by weighOpen; a quarter of Options.Bytes limits it, too.
 const maxOpen = 32 << 20
 
-// views keeps the descriptions that were looked at last unpacked. Its methods are safe for concurrent use.
+// views keeps recently used descriptions unpacked. Its methods are safe for concurrent use.
 type views struct {
 	most  int        // read-only
 	mu    sync.Mutex // owns the rest
-	line  []*view    // who was asked for since it came here goes to the end again
+	line  []*view    // in eviction order; a view used since it was appended is appended again
 	bytes int
 }
 
-// describe returns the description of v, and keeps it.
+// describe returns the description of v, and keeps it unpacked.
 func (vs *views) describe(v *view) *td.Description {
 	if v.whole != nil {
 		return v.whole
@@ -78,7 +78,7 @@ func (vs *views) describe(v *view) *td.Description {
 	return vs.keep(v, v.packed.Description())
 }
 
-// keep keeps d as the description of v, unless another is kept already, which it then returns.
+// keep keeps d as the description of v, or returns the one that is kept already.
 func (vs *views) keep(v *view, d *td.Description) *td.Description {
 	if !v.open.CompareAndSwap(nil, d) {
 		if other := v.open.Load(); other != nil {
@@ -103,7 +103,7 @@ func (vs *views) keep(v *view, d *td.Description) *td.Description {
 	return d
 }
 
-// adopt returns the view of desc with it unpacked: what has just come is soon looked at.
+// adopt returns the view of desc, unpacked, because new descriptions are used soon.
 func (vs *views) adopt(desc *td.Description) *view {
 	v := newView(desc)
 	if v.whole == nil {
@@ -114,11 +114,10 @@ func (vs *views) adopt(desc *td.Description) *view {
 	return v
 }
 
-// weighOpen returns about how much memory an unpacked description takes beside its view, in bytes: its text and the typed view of
-// each part.
+// weighOpen returns the approximate memory of an unpacked description in addition to its view, in bytes.
 func weighOpen(desc *td.Description) int {
 	const thing, affordance, form, variable = 1 << 10, 512, 320, 64
-	bytes := thing + 5*len(desc.Raw) // decoded schemas take most
+	bytes := thing + 5*len(desc.Raw) // mostly decoded schemas
 	part := func(a *td.Affordance) {
 		bytes += affordance + variable*len(a.URIVariables)
 		for i := range a.Forms {
@@ -137,8 +136,7 @@ func weighOpen(desc *td.Description) int {
 	return bytes + form*(len(desc.Forms)+len(desc.Links))
 }
 
-// weigh returns about how much memory the view of a thing and what it has in the index take, in bytes. Terms that nothing else
-// has are counted by the index.
+// weigh returns the approximate memory of a view and its postings, in bytes, without terms that only this Thing has, which the index counts.
 func weigh(v *view, terms int) int {
 	const thing, host, postings = 1200, 256, 12
 	r := v.record

@@ -9,47 +9,47 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A ChangeKind says what happened to a thing.
+// A ChangeKind is the kind of a change.
 type ChangeKind int
 
-// What happens to things.
+// The kinds of changes.
 const (
 	Added ChangeKind = iota + 1
 	Changed
 	Gone
-	// Missed says that changes before this one are not remembered: look at everything anew. It has no thing.
+	// Missed reports that earlier changes were dropped: read everything again. It has no Thing.
 	Missed
 )
 
-// A Reason says why.
+// A Reason is the cause of a change.
 type Reason int
 
-// Why things come, change and go.
+// The causes of changes.
 const (
-	Published   Reason = iota + 1 // Added: it was not known; Changed: there is a newer description
-	Unreachable                   // Changed: none of its hosts can be reached now; with Reachable, at most twice in 10 s of a host
-	Reachable                     // Changed: one of them can again
+	Published   Reason = iota + 1 // Added: new; Changed: a newer description
+	Unreachable                   // Changed: all hosts are unreachable; with Reachable, at most twice in 10 s per host
+	Reachable                     // Changed: a host is reachable again
 	Withdrawn                     // Gone: by its owner
-	Moved                         // Gone: to another id or owner, which the record's successor names
-	Expired                       // Gone: nobody refreshed it
-	Left                          // Gone, for who watches a query: it is there, and fits no longer
-	Discovered                    // Added or Changed, see [Directory.Tell]: it was found somewhere else than in the mesh
-	Vanished                      // Gone: it is no longer found there
-	Evicted                       // Gone: it left a full index for what is worth more there; the mesh may have it
+	Moved                         // Gone: to another id or owner, the successor in the record
+	Expired                       // Gone: not refreshed
+	Left                          // Gone, for watchers of a query: it does not match any more
+	Discovered                    // Added or Changed, see [Directory.Tell]: found outside of the mesh
+	Vanished                      // Gone: no longer found there
+	Evicted                       // Gone: evicted from a full index; the mesh may have it
 )
 
-// A Change is one thing that came, changed or went.
+// A Change is a change of one Thing.
 type Change struct {
-	// Seq numbers the changes of a directory. It ascends, and goes on above after a restart.
+	// Seq numbers the changes of a directory. It ascends, also over restarts.
 	Seq    uint64
 	Time   time.Time
 	Kind   ChangeKind
 	Reason Reason
-	Thing  *td.Description // as it is now, or as it last was
-	Was    *td.Description // as it was before, if its description has changed; else nil
+	Thing  *td.Description // after the change, or the last one
+	Was    *td.Description // before the change, if the description has changed; else nil
 }
 
-// as returns the change as who watches q sees it; false if it is none to him.
+// as returns the change for watchers of q; false if it does not concern them.
 func (c Change) as(q *td.Query) (Change, bool) {
 	if c.Kind == Missed {
 		return c, true
@@ -68,9 +68,9 @@ func (c Change) as(q *td.Query) (Change, bool) {
 	return c, false
 }
 
-// Watch yields the changes of what q asks for that come after the one numbered after, until ctx ends, whose error it then
-// yields; with 0, those that come from now on. A change that is no longer remembered, because it is old or because the loop is
-// slow, is told by one of kind [Missed]. Limit and Tally of q mean nothing.
+// Watch yields the changes of matches of q after the change with number after, until ctx ends, whose error it then yields; with 0, those from
+// now on. Changes that were dropped, because they are old or the loop is slow, are replaced by one of kind [Missed]. Limit and Tally of q
+// are ignored.
 func (d *Directory) Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		if after == 0 {
@@ -95,8 +95,7 @@ func (d *Directory) Watch(ctx context.Context, q td.Query, after uint64) iter.Se
 	}
 }
 
-// Tell has those who watch hear of a thing that is no thing of the directory, and stays none: of kind Added, Changed, with what it was,
-// or Gone.
+// Tell notifies watchers of a Thing outside of the directory: of kind Added, Changed, with its earlier description, or Gone.
 func (d *Directory) Tell(kind ChangeKind, why Reason, thing, was *td.Description) {
 	h := happening{kind: kind, why: why, thing: newView(thing), apart: true}
 	if was != nil {
@@ -105,7 +104,7 @@ func (d *Directory) Tell(kind ChangeKind, why Reason, thing, was *td.Description
 	d.changed.add(h)
 }
 
-// change unpacks what happened.
+// change unpacks a recorded change.
 func (d *Directory) change(h happening) Change {
 	c := Change{Seq: h.seq, Time: h.time, Kind: h.kind, Reason: h.why}
 	if h.thing != nil {
@@ -117,34 +116,34 @@ func (d *Directory) change(h happening) Change {
 	return c
 }
 
-// A happening is a [Change] as it is remembered.
+// A happening is a recorded [Change].
 type happening struct {
 	seq        uint64
 	time       time.Time
 	kind       ChangeKind
 	why        Reason
 	thing, was *view
-	apart      bool // the index does not have the thing
+	apart      bool // the Thing is not in the index
 }
 
-// Bounds of what is remembered of changes.
+// Limits of recorded changes.
 const (
 	maxChanges     = 16 << 10
 	maxChangeBytes = 16 << 20
 )
 
-// changeLog remembers the latest changes. Its methods are safe for concurrent use.
+// changeLog has the latest changes. Its methods are safe for concurrent use.
 type changeLog struct {
-	// mu owns what follows. It is taken after Directory.mu.
+	// mu owns the following fields. It is acquired after Directory.mu.
 	mu    sync.Mutex
-	log   []happening   // the eldest first
+	log   []happening   // oldest first
 	sizes []int         // of log, in bytes
 	bytes int           // their sum
 	seq   uint64        // of the last change
-	more  chan struct{} // closed by the next change; nil if nobody waits
+	more  chan struct{} // closed by the next change; nil without waiters
 }
 
-// start has the numbers go on where no earlier run has been: no directory changes more than once in a microsecond for long.
+// start starts the numbers after those of earlier runs, which average less than one change per microsecond.
 func (l *changeLog) start(now time.Time) { l.seq = uint64(now.UnixMicro()) }
 
 func (l *changeLog) last() uint64 {
@@ -153,7 +152,7 @@ func (l *changeLog) last() uint64 {
 	return l.seq
 }
 
-// add appends what happens now, and gives it its number.
+// add numbers and appends a change.
 func (l *changeLog) add(h happening) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,7 +160,7 @@ func (l *changeLog) add(h happening) {
 	h.seq, h.time = l.seq, time.Now()
 	size := 128
 	for _, v := range []*view{h.thing, h.was} {
-		if v != nil && (v == h.was || h.kind == Gone || h.apart) { // else the index has it
+		if v != nil && (v == h.was || h.kind == Gone || h.apart) { // otherwise the index has it
 			size += weigh(v, 0)
 		}
 	}
@@ -177,8 +176,7 @@ func (l *changeLog) add(h happening) {
 	}
 }
 
-// following returns the first change after the one numbered after, or that changes were missed; or a channel that is closed by
-// the next change.
+// following returns the first change after a number, or a Missed one; or a channel that the next change closes.
 func (l *changeLog) following(after uint64) (h happening, next <-chan struct{}, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,5 +192,5 @@ func (l *changeLog) following(after uint64) (h happening, next <-chan struct{}, 
 	return l.log[after+1-l.log[0].seq], nil, true
 }
 
-// Latest returns the number of the last change: who then looks at everything, and watches after it, misses nothing.
+// Latest returns the number of the last change. Reading everything and then watching after that number misses nothing.
 func (d *Directory) Latest() uint64 { return d.changed.last() }

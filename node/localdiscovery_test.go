@@ -60,7 +60,7 @@ func (l *lan) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (l *lan) Host() string                  { return "lmosd-1.local" }
-func (l *lan) Offer(port uint16, _ bool)     { l.offered <- port }
+func (l *lan) Announce(port uint16, _ bool)  { l.offered <- port }
 func (l *lan) Close() error                  { return nil }
 func (l *lan) Run(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 func (l *lan) introduction(name string) dnssd.Introduction {

@@ -1,5 +1,5 @@
-// Package crowd makes up many agents that look alive, for tests and figures: signed descriptions of 1 to 7 kB, ten of each owner,
-// at a hundred hosts. The same number always makes the same agent.
+// Package directorytest generates signed Thing Descriptions of synthetic agents for tests and benchmarks: of 1 to 7 kB, ten per owner, at a
+// hundred hosts. Equal numbers generate equal agents.
 package directorytest
 
 import (
@@ -18,14 +18,13 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// families and skills are how many capabilities there are, of which each agent has one to three: agent i has those that
-// [Capability] returns for it.
+// families and skills are the numbers of capabilities; each agent has one to three, those that [Capability] returns for it.
 const (
 	families = 50
 	skills   = 20_000
 )
 
-// Family returns a prefix of the capabilities of one in fifty agents, agent i among them.
+// Family returns a prefix of the capabilities of one in fifty agents, including agent i.
 func Family(i int) string { return fmt.Sprintf("urn:example:family-%02d", i%families) }
 
 // Capability returns a capability of agent i, which few others have.
@@ -36,7 +35,7 @@ func skill(i, n int) string { return fmt.Sprintf("%s:skill-%05d", Family(i), n%s
 // ID returns the id of agent i.
 func ID(i int) string { return fmt.Sprintf("urn:example:agents:%06d", i) }
 
-// Words is where the words of the agents are from: some common, most rare, as in any language. It is read-only.
+// Words is the vocabulary of the agents: some words are frequent, most are rare. It is read-only.
 var Words = sync.OnceValue(func() []string {
 	rng := rand.New(rand.NewPCG(1, 1))
 	all := strings.Fields("check stock level warehouse order invoice weather forecast billing customer ticket price report shipment")
@@ -90,7 +89,7 @@ func TD(i int) []byte {
 		"lmos:capabilities": capabilities, "actions": actions,
 	})
 	if err != nil {
-		panic(err) // strings and numbers always have a JSON form
+		panic(err) // cannot fail for strings and numbers
 	}
 	return raw
 }
@@ -103,12 +102,12 @@ func key(seed ...byte) *keystore.Key {
 	copy(whole[:], seed)
 	k, err := keystore.FromSeed(whole)
 	if err != nil {
-		panic(err) // every seed is one
+		panic(err) // every seed is valid
 	}
 	return k
 }
 
-// Sign signs the agents from first to first+n for ten hours, on all processors.
+// Sign signs the agents from first to first+n with a validity of 10 h, on all processors.
 func Sign(first, n int) ([]*td.Signed, error) {
 	all := make([]*td.Signed, n)
 	var g errgroup.Group

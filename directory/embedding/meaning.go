@@ -1,7 +1,7 @@
-// Package meaning knows what things and questions mean, as an endpoint says it.
+// Package embedding computes and caches embedding vectors of Things and queries.
 //
-// The endpoint turns a text into a vector; texts of like meaning have vectors of like direction. A question is asked for when it
-// is there ([Reader.Ask]) and nobody waits long for it. Things wait in a line, and [Reader.Run] asks for some of them at a time.
+// An endpoint converts a text to a vector; similar texts have vectors of similar direction. The vector of a query is requested at once, with
+// a short time limit ([Reader.Ask]). Things are queued, and [Reader.Run] requests their vectors in batches.
 package embedding
 
 import (
@@ -17,48 +17,47 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// An Embedder turns texts into vectors of one length, whose angle says how alike the texts are in meaning. It must end soon after
-// ctx does. If it has a method Model() string, that names the model; vectors of one without a name are not worth keeping.
+// An Embedder converts texts to vectors of equal length; the angle between two is the semantic similarity of the texts. It must return soon
+// after ctx ends. If it has a method Model() string, that names the model; vectors of unnamed models are not stored.
 type Embedder interface {
 	Embed(ctx context.Context, texts []string) ([][]float32, error)
 }
 
-// AskTimeout bounds how long the endpoint is waited for that is asked for a question; after a failure it is not asked for AskAgain.
+// AskTimeout limits the request for a query; after a failure the endpoint is not used for AskAgain.
 const (
 	AskTimeout = time.Second
 	AskAgain   = 5 * time.Second
 )
 
-// Bounds of what is asked.
+// Limits of requests.
 const (
-	maxText      = 4 << 10 // bytes of a thing or a question
+	maxText      = 4 << 10 // bytes of a Thing or a query
 	atOnce       = 32      // things in one request
 	timeout      = 30 * time.Second
 	maxWait      = time.Minute // between failures
-	maxQuestions = 256         // that are remembered
+	maxQuestions = 256         // cached queries
 )
 
-// A Reader knows what questions mean, and which things wait for their vectors. Its methods are safe for concurrent use; Run runs
-// once at a time.
+// A Reader computes the vectors of queries and of queued Things. Its methods are safe for concurrent use; Run is called once at a time.
 type Reader struct {
 	embedder Embedder
-	model    string // that embedder asks; "" if it does not say
+	model    string // of embedder; "" if unnamed
 	log      *slog.Logger
-	wake     chan struct{} // something waits
-	// Only Run uses these. After a failure a few are asked one by one: one text that the endpoint refuses must not keep the others
-	// from theirs.
-	single int  // so many are still asked one by one
-	works  bool // the last request went well
+	wake     chan struct{} // signals a queued Thing
+	// Only Run uses these fields. After a failure some texts are requested one by one, so that one text that the endpoint rejects
+	// does not block the others.
+	single int  // number of texts still to be requested one by one
+	works  bool // the last request succeeded
 
-	mu      sync.Mutex // owns the rest
+	mu      sync.Mutex // owns the following fields
 	waiting map[[32]byte]bool
 	asked   map[string]*Vector
-	eldest  []string // of asked
+	eldest  []string // of asked, oldest first
 	silent  time.Time
-	why     string // the endpoint is not asked until silent
+	why     string // why the endpoint is not used until silent
 }
 
-// New returns what asks e. Nil asks nobody: then nothing has a vector.
+// New returns a Reader that uses e. If e is nil, no Thing has a vector.
 func New(e Embedder, log *slog.Logger) *Reader {
 	r := &Reader{embedder: e, log: log, wake: make(chan struct{}, 1), waiting: map[[32]byte]bool{}, asked: map[string]*Vector{}}
 	if named, ok := e.(interface{ Model() string }); ok {
@@ -67,7 +66,7 @@ func New(e Embedder, log *slog.Logger) *Reader {
 	return r
 }
 
-// Ask returns the vector of a question, or why there is none. Without an endpoint, or a word, that says nothing.
+// Ask returns the vector of a query, or the reason if there is none. Without an endpoint, or a word, the reason is empty.
 func (r *Reader) Ask(ctx context.Context, question string) (v *Vector, why string) {
 	if r.embedder == nil || len(textmatch.Content(question)) == 0 {
 		return nil, ""
@@ -89,7 +88,7 @@ func (r *Reader) Ask(ctx context.Context, question string) (v *Vector, why strin
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil && ctx.Err() != nil {
-		return nil, "nobody waited for the embedding endpoint" // which says nothing of it
+		return nil, "the query ended before the embedding endpoint answered" // not a failure of the endpoint
 	}
 	if err != nil {
 		r.silent, r.why = time.Now().Add(AskAgain), "the embedding endpoint failed: "+err.Error()
@@ -105,14 +104,14 @@ func (r *Reader) Ask(ctx context.Context, question string) (v *Vector, why strin
 	return all[0], ""
 }
 
-// embed asks the endpoint and checks what it says.
+// embed calls the endpoint and validates the result.
 func (r *Reader) embed(ctx context.Context, texts []string) ([]*Vector, error) {
 	raw, err := r.embedder.Embed(ctx, texts)
 	if err != nil {
 		return nil, err
 	}
 	if len(raw) != len(texts) {
-		return nil, fmt.Errorf("%d vectors for %d texts", len(raw), len(texts))
+		return nil, fmt.Errorf("the endpoint returned %d vectors for %d texts", len(raw), len(texts))
 	}
 	all := make([]*Vector, len(raw))
 	for i, v := range raw {
@@ -123,8 +122,8 @@ func (r *Reader) embed(ctx context.Context, texts []string) ([]*Vector, error) {
 	return all, nil
 }
 
-// Wait puts things into the line for a vector, by key. They leave it when it is their turn, or by [Reader.Leave]; so as many can wait as
-// the caller knows.
+// Wait queues Things for a vector, by key. They leave the queue when they are processed, or by [Reader.Leave]; the length is limited by the
+// caller.
 func (r *Reader) Wait(keys ...[32]byte) {
 	if r.embedder == nil {
 		return
@@ -140,28 +139,27 @@ func (r *Reader) Wait(keys ...[32]byte) {
 	}
 }
 
-// Leave takes a thing out of the line.
+// Leave removes a Thing from the queue.
 func (r *Reader) Leave(key [32]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.waiting, key)
 }
 
-// Waiting returns how many things are in the line.
+// Waiting returns the length of the queue.
 func (r *Reader) Waiting() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.waiting)
 }
 
-// A Thing is one whose turn it is.
+// A Thing is a queued Thing that is processed.
 type Thing struct {
 	Describe func() *td.Description
-	Keep     func(v *Vector) // takes its vector
+	Keep     func(v *Vector) // stores its vector
 }
 
-// Run asks for the vectors of what waits, until ctx ends. It gets the things by their keys with find, which returns false for those
-// that need no vector any more.
+// Run computes the vectors of queued Things until ctx ends. find returns the Thing of a key, and false if it needs no vector any more.
 func (r *Reader) Run(ctx context.Context, find func(key [32]byte) (Thing, bool)) {
 	if r.embedder == nil {
 		return
@@ -174,7 +172,7 @@ func (r *Reader) Run(ctx context.Context, find func(key [32]byte) (Thing, bool))
 			return
 		case err != nil:
 			wait := pauses.Next()
-			r.log.Warn("vectors of things could not be computed; words are compared", "err", err, "wait", r.Waiting(), "again", wait)
+			r.log.Warn("embedding of things failed, lexical match used", "err", err, "wait", r.Waiting(), "again", wait)
 			if backoff.Sleep(ctx, wait) != nil {
 				return
 			}
@@ -192,7 +190,7 @@ func (r *Reader) Run(ctx context.Context, find func(key [32]byte) (Thing, bool))
 	}
 }
 
-// readSome asks for the vectors of a few of those that wait, and reports whether there were any.
+// readSome computes the vectors of a batch, and reports whether there was one.
 func (r *Reader) readSome(ctx context.Context, find func(key [32]byte) (Thing, bool)) (some bool, err error) {
 	most := atOnce
 	if r.single > 0 {
@@ -215,7 +213,7 @@ func (r *Reader) readSome(ctx context.Context, find func(key [32]byte) (Thing, b
 	all, err := r.embed(ctx, texts)
 	worked := r.works
 	if r.works = err == nil; err != nil && most == 1 && worked && ctx.Err() == nil {
-		r.log.Warn("no vector for a thing: its words are compared", "thing", things[0].Describe().ID, "err", err)
+		r.log.Warn("embedding missing, lexical match used", "thing", things[0].Describe().ID, "err", err)
 		return true, nil
 	}
 	if err != nil {
@@ -230,7 +228,7 @@ func (r *Reader) readSome(ctx context.Context, find func(key [32]byte) (Thing, b
 	return true, nil
 }
 
-// next takes some out of the line.
+// next removes a batch from the queue.
 func (r *Reader) next(most int) (line [][32]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -244,7 +242,7 @@ func (r *Reader) next(most int) (line [][32]byte) {
 	return line
 }
 
-// about returns what a thing says of itself.
+// about returns the text of a Thing.
 func about(desc *td.Description) string {
 	var b strings.Builder
 	for text := range desc.Texts() {

@@ -69,9 +69,9 @@ func titled(title string) *td.Description {
 // Whatever an endpoint answers, nothing but its answer is lost.
 func TestBadVectors(t *testing.T) {
 	t.Parallel()
-	for name, answer := range map[string]wrong{"0 vectors for 1": nil, "2 vectors for 1": {{1}, {1}}, "of 0 dimensions": {nil},
-		"without a direction": {{0, 0}}, "direction": {{float32(math.NaN())}}, "a direction": {{float32(math.Inf(1))}},
-		"of 4097 dimensions": {make([]float32, maxDims+1)}} {
+	for name, answer := range map[string]wrong{"0 vectors for 1": nil, "2 vectors for 1": {{1}, {1}}, "got 0": {nil},
+		"no direction": {{0, 0}}, "has no direction": {{float32(math.NaN())}}, "the vector has no direction": {{float32(math.Inf(1))}},
+		"got 4097": {make([]float32, maxDims+1)}} {
 		if v, why := reader(answer).Ask(t.Context(), "weather"); v != nil || !strings.Contains(why, name) {
 			t.Errorf("%s: got %v, %q", name, v, why)
 		}
@@ -103,7 +103,7 @@ func TestAsk(t *testing.T) {
 			takes    time.Duration
 		}{
 			{"nothing", t.Context(), " – ", nil, 0, "none", 0, 0},
-			{"nobody waits", over, "rain", context.Canceled, 0, "nobody waited", 1, 0},
+			{"query ends", over, "rain", context.Canceled, 0, "the query ended", 1, 0},
 			{"somebody does", t.Context(), "rain", nil, 0, "", 1, 0},
 			{"again", t.Context(), " rain ", errors.New("no"), 0, "", 0, 0},
 			{"it fails", t.Context(), "snow", errors.New("out of service"), 0, "out of service", 1, 0},

@@ -7,17 +7,17 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A Saved is what is kept of a vector over a restart. It is of use for the same text and the same model.
+// A Saved is the stored form of a vector. It is valid for the same text and model.
 type Saved struct {
 	Model string `cbor:"1,keyasint"`
 	Text  []byte `cbor:"2,keyasint"` // SHA-256
 	Dims  []byte `cbor:"3,keyasint"`
 }
 
-// Keeps reports whether vectors are worth keeping: the endpoint says which model it asks.
+// Keeps reports whether vectors are stored: the endpoint names its model.
 func (r *Reader) Keeps() bool { return r.model != "" }
 
-// Save returns what is to be kept of v, the vector of a thing.
+// Save returns the stored form of v, the vector of a Thing.
 func (r *Reader) Save(v *Vector, of *td.Description) *Saved {
 	text := sha256.Sum256([]byte(about(of)))
 	s := &Saved{Model: r.model, Text: text[:], Dims: make([]byte, len(v.dims))}
@@ -27,7 +27,7 @@ func (r *Reader) Save(v *Vector, of *td.Description) *Saved {
 	return s
 }
 
-// Restore returns the vector of a thing that was kept; nil if that is of no use for it.
+// Restore returns the stored vector of a Thing; nil if it is invalid for it.
 func (r *Reader) Restore(s *Saved, of *td.Description) *Vector {
 	text := sha256.Sum256([]byte(about(of)))
 	if !r.Keeps() || s.Model != r.model || !bytes.Equal(s.Text, text[:]) || len(s.Dims) > maxDims {

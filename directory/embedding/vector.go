@@ -8,23 +8,23 @@ import (
 
 const maxDims = 4096
 
-// A Vector is the direction of a text: a byte for each dimension is exact enough to rank by. It is read-only.
+// A Vector is the direction of a text: one byte per dimension is exact enough for ranking. It is read-only.
 type Vector struct {
 	dims []int8
 	per  float32 // 1 / length
 }
 
-// newVector returns the direction of v; an error if it has none.
+// newVector returns the direction of v; an error if v is zero or has too many dimensions.
 func newVector(v []float32) (*Vector, error) {
 	if len(v) == 0 || len(v) > maxDims {
-		return nil, fmt.Errorf("a vector of %d dimensions, 1 to %d are allowed", len(v), maxDims)
+		return nil, fmt.Errorf("expected a vector of 1 to %[2]d dimensions, got %[1]d", len(v), maxDims)
 	}
 	largest := 0.0
 	for _, x := range v {
 		largest = max(largest, math.Abs(float64(x)))
 	}
 	if !(largest > 0 && largest <= math.MaxFloat32) {
-		return nil, errors.New("a vector without a direction")
+		return nil, errors.New("the vector has no direction")
 	}
 	dims := make([]int8, len(v))
 	for i, x := range v {
@@ -42,7 +42,7 @@ func direction(dims []int8) *Vector {
 	return &Vector{dims, float32(1 / math.Sqrt(sum))}
 }
 
-// Cosine returns how alike two directions are, 0 to 1; what is opposite or of another length is not.
+// Cosine returns the similarity of two directions, 0 to 1; opposite vectors and vectors of different length have 0.
 func (v *Vector) Cosine(o *Vector) float64 {
 	if len(v.dims) != len(o.dims) {
 		return 0

@@ -1,8 +1,8 @@
-// Package index finds things by what they have in common: inverted lists by capability, owner, host, affordance, type, protocol,
-// name and word, and an order by id. It knows no descriptions: a thing is a number, its slot, for which its user keeps the rest.
+// Package index is an inverted index of Things by capability, owner, host, affordance, type, protocol, name and word, with an order by id. It
+// does not store descriptions: a Thing is a number, its slot.
 //
-// The cost of a question follows the size of its answer, and that of a change the number of terms of one thing, whatever the
-// number of things: lists are kept in chunks, and the words that are like a given one are found without a walk through all.
+// The cost of a query depends on the size of its result, and that of a change on the number of terms of one Thing, not on the number of
+// Things: lists are kept in chunks, and words similar to a given one are found without a scan.
 package index
 
 import (
@@ -15,51 +15,51 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// An Index is plain data: its user locks. The zero value is empty.
+// An Index is not synchronized: its user locks. The zero value is empty.
 type Index struct {
-	// Version changes whenever something is entered or taken out. Its user sets where it begins.
+	// Version changes with each addition and removal. Its user sets the start value.
 	Version uint64
 
 	records []*td.Record // by slot; nil: free
 	free    []uint32
-	terms   []term // those without a text are free
+	terms   []term // free ones have no text
 	spare   []uint32
-	ids     [kinds]map[string]uint32 // places in terms
+	ids     [kinds]map[string]uint32 // indexes in terms
 	words   vocabulary
 	order   chunks[uint32] // all slots in use, by thing id and then owner
-	bytes   int            // about what terms take
+	bytes   int            // approximate memory of terms
 }
 
-// A Place is where a thing is in an index.
+// A Place is the position of a Thing in an index.
 type Place struct {
 	Slot  uint32
 	terms []uint32
 }
 
-// Terms returns how many terms the thing has.
+// Terms returns the number of terms of the Thing.
 func (p Place) Terms() int { return len(p.terms) }
 
-// Len returns how many things there are.
+// Len returns the number of Things.
 func (x *Index) Len() int { return x.order.n }
 
-// Words returns how many roots of words there are.
+// Words returns the number of word roots.
 func (x *Index) Words() int { return len(x.ids[Word]) }
 
-// Bytes returns about how many bytes all terms take, without their postings: these take about 12 for each term of a thing.
+// Bytes returns the approximate memory of all terms, without their postings of about 12 bytes per term and Thing.
 func (x *Index) Bytes() int { return x.bytes }
 
-// A term is something that things are found by.
+// A term is a key of the index.
 type term struct {
 	text  string
 	kind  Kind
-	shape uint32 // of a word: its place in its bucket, see vocabulary
+	shape uint32 // of a word: its index in its bucket, see vocabulary
 	list  List
 }
 
-// termBytes is about what a term takes beside its text and its postings.
+// termBytes is the approximate memory of a term without its text and postings.
 const termBytes = 128
 
-// List returns what has a term; nil if nothing has. It changes with the index.
+// List returns the Things with a term; nil if there are none. It changes with the index.
 func (x *Index) List(k Kind, text string) *List {
 	if id, ok := x.ids[k][text]; ok {
 		return &x.terms[id].list
@@ -67,10 +67,10 @@ func (x *Index) List(k Kind, text string) *List {
 	return nil
 }
 
-// Texts yields the terms of a kind, in no order.
+// Texts yields the terms of a kind, in any order.
 func (x *Index) Texts(k Kind) iter.Seq[string] { return maps.Keys(x.ids[k]) }
 
-// Add enters a thing with its record and what it is found by. No two things have the same id and owner.
+// Add adds a Thing with its record and terms. Id and owner together are unique.
 func (x *Index) Add(r *td.Record, by []Label) Place {
 	var p Place
 	if n := len(x.free); n > 0 {
@@ -92,10 +92,10 @@ func (x *Index) Add(r *td.Record, by []Label) Place {
 	return p
 }
 
-// Refresh gives a thing another record that says the same of it.
+// Refresh replaces the record of a Thing by one with the same terms.
 func (x *Index) Refresh(p Place, r *td.Record) { x.records[p.Slot] = r }
 
-// Share has a record that nobody else has seen use the names that are here already.
+// Share lets a new record use the strings of the index.
 func (x *Index) Share(r *td.Record) {
 	if id, ok := x.ids[Owner][string(r.Owner)]; ok {
 		r.Owner = did.DID(x.terms[id].text)
@@ -107,12 +107,12 @@ func (x *Index) Share(r *td.Record) {
 	}
 }
 
-// term returns the place of a term, which is made if it is new.
+// term returns the index of a term, and creates it if necessary.
 func (x *Index) term(k Kind, text string) uint32 {
 	if id, ok := x.ids[k][text]; ok {
 		return id
 	}
-	text = strings.Clone(text) // it may be part of a whole description, which would stay with it
+	text = strings.Clone(text) // it may be a part of a whole description, which would stay in memory
 	var id uint32
 	if n := len(x.spare); n > 0 {
 		id, x.spare = x.spare[n-1], x.spare[:n-1]
@@ -132,7 +132,7 @@ func (x *Index) term(k Kind, text string) uint32 {
 	return id
 }
 
-// Cost returns how many bytes would be new to the index.
+// Cost returns the additional memory of terms, in bytes.
 func (x *Index) Cost(by []Label) (bytes int) {
 	for _, l := range by {
 		if _, known := x.ids[l.kind][l.text]; !known {
@@ -142,10 +142,10 @@ func (x *Index) Cost(by []Label) (bytes int) {
 	return bytes
 }
 
-// MaxCost is no less than [Index.Cost] of so many labels.
+// MaxCost is an upper bound of [Index.Cost] for a number of labels.
 func MaxCost(labels int) int { return labels * (termBytes + td.MaxID) }
 
-// drop forgets a term that nothing has any more.
+// drop removes a term without postings.
 func (x *Index) drop(id uint32) {
 	t := &x.terms[id]
 	if t.kind == Word {
@@ -157,7 +157,7 @@ func (x *Index) drop(id uint32) {
 	x.spare = append(x.spare, id)
 }
 
-// Remove takes a thing out.
+// Remove removes a Thing.
 func (x *Index) Remove(p Place) {
 	for _, id := range p.terms {
 		l := &x.terms[id].list
@@ -174,22 +174,22 @@ func (x *Index) Remove(p Place) {
 	x.Version++
 }
 
-// position returns where a thing is in the order, or belongs.
+// position returns the position of a Thing in the order.
 func (x *Index) position(r *td.Record) (part, at int) {
 	return x.order.seek(func(slot uint32) bool { return compareThings(x.records[slot], r) < 0 })
 }
 
-// compareThings orders things by id, and those of one id by owner.
+// compareThings orders Things by id, then owner.
 func compareThings(a, b *td.Record) int {
 	return cmp.Or(strings.Compare(a.Thing, b.Thing), strings.Compare(string(a.Owner), string(b.Owner)))
 }
 
-// compareOwners orders things by owner, and those of one owner by id.
+// compareOwners orders Things by owner, then id.
 func compareOwners(a, b *td.Record) int {
 	return cmp.Or(strings.Compare(string(a.Owner), string(b.Owner)), strings.Compare(a.Thing, b.Thing))
 }
 
-// Named returns the things of an id, one of each owner. No list holds them: the order does.
+// Named returns the Things with an id, one per owner, from the order by id.
 func (x *Index) Named(id string) *List {
 	var l List
 	for slot := range x.order.from(x.order.seek(func(slot uint32) bool { return x.records[slot].Thing < id })) {

@@ -6,16 +6,16 @@ import (
 	"sort"
 )
 
-// maxChunk is how many values one chunk has at most: to move half of that costs less than to find the place.
+// maxChunk is the size limit of a chunk: moving half of it costs less than finding the position.
 const maxChunk = 512
 
-// chunks is an ascending sequence in pieces, so that a change costs about the same at any length. Its owner knows the order.
+// chunks is an ascending sequence in chunks, so that the cost of a change hardly depends on the length. Its user knows the order.
 type chunks[T any] struct {
 	parts [][]T // none is empty
 	n     int
 }
 
-// seek returns the place of the first value that is not before what is sought.
+// seek returns the position of the first value that is not less than the target.
 func (c *chunks[T]) seek(before func(T) bool) (part, at int) {
 	if last := len(c.parts) - 1; last >= 0 && before(c.parts[last][len(c.parts[last])-1]) {
 		return last + 1, 0
@@ -28,7 +28,7 @@ func (c *chunks[T]) seek(before func(T) bool) (part, at int) {
 	return part, sort.Search(len(p), func(i int) bool { return !before(p[i]) })
 }
 
-// nth returns the place of the ith value.
+// nth returns the position of the ith value.
 func (c *chunks[T]) nth(i int) (part, at int) {
 	for part < len(c.parts) && i >= len(c.parts[part]) {
 		i -= len(c.parts[part])
@@ -37,7 +37,7 @@ func (c *chunks[T]) nth(i int) (part, at int) {
 	return part, i
 }
 
-// get returns the value at a place, if there is one.
+// get returns the value at a position, if there is one.
 func (c *chunks[T]) get(part, at int) (v T, ok bool) {
 	if part >= len(c.parts) || at >= len(c.parts[part]) {
 		return v, false
@@ -45,11 +45,11 @@ func (c *chunks[T]) get(part, at int) (v T, ok bool) {
 	return c.parts[part][at], true
 }
 
-// insert puts v at a place that seek has returned.
+// insert inserts v at a position of seek.
 func (c *chunks[T]) insert(part, at int, v T) {
 	c.n++
 	if last := len(c.parts) - 1; part > last {
-		// What grows at its end, as most do, fills its chunks.
+		// Appending, the most frequent case, fills the last chunk.
 		if last < 0 || len(c.parts[last]) == maxChunk {
 			c.parts = append(c.parts, []T{v})
 			return
@@ -69,7 +69,7 @@ func (c *chunks[T]) insert(part, at int, v T) {
 	c.parts[part] = slices.Insert(c.parts[part], at, v)
 }
 
-// remove takes out what is at a place.
+// remove removes the value at a position.
 func (c *chunks[T]) remove(part, at int) {
 	c.n--
 	c.parts[part] = slices.Delete(c.parts[part], at, at+1)
@@ -83,7 +83,7 @@ func (c *chunks[T]) remove(part, at int) {
 	}
 }
 
-// from yields the values from a place on.
+// from yields the values from a position on.
 func (c *chunks[T]) from(part, at int) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for ; part < len(c.parts); part, at = part+1, 0 {
@@ -96,10 +96,10 @@ func (c *chunks[T]) from(part, at int) iter.Seq[T] {
 	}
 }
 
-// A posting is the slot of a thing, and above a list of words how much the word says of its thing, 0 to 255.
+// A posting is a slot, in the upper bits of it, and in a list of words the weight, 0 to 255.
 type posting uint32
 
-// MaxSlots is how many things an index can have at once.
+// MaxSlots is the limit of Things in an index.
 const MaxSlots = 1 << 24
 
 func (p posting) slot() uint32 { return uint32(p >> 8) }
@@ -107,8 +107,7 @@ func (p posting) weight() byte { return byte(p) }
 
 func post(slot uint32, weight byte) posting { return posting(slot<<8 | uint32(weight)) }
 
-// A List holds the postings of the things that have something in common, by slot. The zero value is empty. Most lists are
-// short: these are plain.
+// A List has the postings of the Things with a term, by slot. The zero value is empty. Short lists, the most frequent ones, are plain slices.
 type List struct {
 	few  []posting
 	many *chunks[posting]
@@ -117,7 +116,7 @@ type List struct {
 // maxFew is the length above which a list has chunks.
 const maxFew = maxChunk
 
-// Len returns how many slots there are; a nil list has none.
+// Len returns the number of slots; 0 for a nil list.
 func (l *List) Len() int {
 	switch {
 	case l == nil:
@@ -141,7 +140,7 @@ func (l *List) All() iter.Seq[uint32] {
 	}
 }
 
-// parts returns the postings in pieces, by slot.
+// parts returns the postings in chunks, by slot.
 func (l *List) parts() [][]posting {
 	switch {
 	case l == nil:
@@ -152,7 +151,7 @@ func (l *List) parts() [][]posting {
 	return [][]posting{l.few}
 }
 
-// place returns the place of the first posting of l.many whose slot is not below slot: seek, for what is asked most.
+// place returns the position of the first posting of l.many with at least slot: a fast seek.
 func (l *List) place(slot uint32) (part, at int) {
 	parts := l.many.parts
 	first := posting(slot << 8)
@@ -184,14 +183,14 @@ func (l *List) Has(slot uint32) bool {
 	return ok
 }
 
-// Add enters a slot.
+// Add adds a slot.
 func (l *List) Add(slot uint32) { l.add(post(slot, 0)) }
 
-// add enters a posting; it reports whether its slot is new to the list.
+// add adds a posting; it reports whether its slot is new to the list.
 func (l *List) add(p posting) bool {
 	if l.many == nil {
 		at, found := len(l.few), false
-		if at > 0 && l.few[at-1].slot() >= p.slot() { // most come at the end
+		if at > 0 && l.few[at-1].slot() >= p.slot() { // most are appended
 			at, found = slices.BinarySearchFunc(l.few, p.slot(), compareSlots)
 		}
 		if found {
@@ -212,7 +211,7 @@ func (l *List) add(p posting) bool {
 	return true
 }
 
-// Remove takes a slot out, if it is in the list.
+// Remove removes a slot, if it is in the list.
 func (l *List) Remove(slot uint32) {
 	if l.many == nil {
 		if at, found := slices.BinarySearchFunc(l.few, slot, compareSlots); found {

@@ -10,23 +10,22 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A Choice is what the lists say of a query: everything that it asks for, and perhaps more unless it is exact. It is of use until
-// the index changes.
+// A Choice is the result of the lists for a query: all matches, and perhaps more unless it is exact. It is valid until the index changes.
 type Choice struct {
 	Exact bool
 
 	x     *Index
-	every bool     // all that there is
-	slots []uint32 // else these: by slot, unless there are scores
+	every bool     // all Things
+	slots []uint32 // otherwise these: by slot, unless there are scores
 	but   []exclusion
-	// scores says how well the words of slots fit, 0 to 1, one for each; nil if the query has no words, or if every.
+	// scores are the word scores of slots, 0 to 1; nil if the query has no words, or if every.
 	scores []float32
 }
 
-// Ranked reports whether the choice knows how well things fit, see [Choice.Top].
+// Ranked reports whether the choice has scores, see [Choice.Top].
 func (c *Choice) Ranked() bool { return !c.every && (c.scores != nil || len(c.slots) == 0) }
 
-// An exclusion is what one of Not takes out.
+// An exclusion is the result of one of Not.
 type exclusion struct {
 	lists []*List
 	said  slotSet // nil without words
@@ -36,7 +35,7 @@ func (e exclusion) has(slot uint32) bool {
 	return (e.said == nil || e.said.has(slot)) && inAll(e.lists, slot)
 }
 
-// All yields the chosen slots: in the order of ids if it is all that there is, else in no order that means something.
+// All yields the chosen slots: by id if it is every Thing, otherwise in any order.
 func (c *Choice) All() iter.Seq[uint32] {
 	slots := slices.Values(c.slots)
 	if c.every {
@@ -58,7 +57,7 @@ func (c *Choice) excludes(slot uint32) bool {
 	return slices.ContainsFunc(c.but, func(e exclusion) bool { return e.has(slot) })
 }
 
-// Count returns how many slots [Choice.All] yields.
+// Count returns the number of slots of [Choice.All].
 func (c *Choice) Count() int {
 	switch {
 	case len(c.but) > 0:
@@ -73,7 +72,7 @@ func (c *Choice) Count() int {
 	return len(c.slots)
 }
 
-// Choose returns what the lists say of q, of what is in all of within.
+// Choose returns the choice for q, of Things that are in all of within.
 func (x *Index) Choose(q *td.Query, within ...*List) Choice {
 	c := Choice{x: x, Exact: true}
 	said := false
@@ -98,11 +97,11 @@ func (x *Index) Choose(q *td.Query, within ...*List) Choice {
 	return c
 }
 
-// exclude takes what not fits out of a choice; or leaves it to be sifted.
+// exclude removes the matches of not from a choice, or leaves them to be checked.
 func (x *Index) exclude(c *Choice, not *td.Query) {
 	lists, exact, ok := x.listsFor(not, nil)
 	switch {
-	case !ok: // it fits nothing
+	case !ok: // no matches
 	case !exact:
 		c.Exact = false
 	default:
@@ -114,7 +113,7 @@ func (x *Index) exclude(c *Choice, not *td.Query) {
 	}
 }
 
-// A branch is what the lists say of one alternative.
+// A branch is the result of one alternative.
 type branch struct {
 	every  bool
 	slots  []uint32
@@ -122,7 +121,7 @@ type branch struct {
 	exact  bool
 }
 
-// branch looks at the members of the shortest list only.
+// branch checks the members of the shortest list only.
 func (x *Index) branch(q *td.Query, within []*List) branch {
 	lists, exact, ok := x.listsFor(q, within)
 	asked := textmatch.Content(q.Text)
@@ -150,7 +149,7 @@ func (x *Index) branch(q *td.Query, within []*List) branch {
 	return b
 }
 
-// merge unites branches. What a branch without words has fits as well as can be.
+// merge unites branches. Matches of a branch without words have the highest score.
 func merge(all []branch, said bool) (slots []uint32, scores []float32) {
 	switch len(all) {
 	case 0:
@@ -177,7 +176,7 @@ func merge(all []branch, said bool) (slots []uint32, scores []float32) {
 	return slots, scores
 }
 
-// versionsFor adds what has a version of the range, unless the lists are short already.
+// versionsFor adds the list of versions in the range, unless the lists are short already.
 func (x *Index) versionsFor(q *td.Query, lists []*List, exact, ok bool) ([]*List, bool, bool) {
 	if slices.ContainsFunc(lists, func(l *List) bool { return l.Len() <= fewVersions }) {
 		return lists, false, ok
@@ -186,17 +185,17 @@ func (x *Index) versionsFor(q *td.Query, lists []*List, exact, ok bool) ([]*List
 	if !all {
 		return lists, false, ok
 	}
-	// That a thing has the capability and such a version does not say that the one has the other.
+	// The capability and the version in the range may belong to different capabilities of a Thing.
 	return append(lists, in), exact && len(q.Capability) == 0, ok && in.Len() > 0
 }
 
-// fewVersions is how many things are faster unpacked than held against the lists of all versions.
+// fewVersions is the number of Things that are faster to check one by one.
 const fewVersions = 100
 
-// maxVersions is how many different versions are held against a range.
+// maxVersions is the number of different versions that are compared with a range.
 const maxVersions = 10_000
 
-// versions returns the things that have a capability in a range of versions; ok is false if there are too many versions to look.
+// versions returns the Things with a version of a capability in a range; ok is false if there are too many versions.
 func (x *Index) versions(text string) (in *List, ok bool) {
 	in = &List{}
 	r, err := td.ParseRange(text)
@@ -228,8 +227,7 @@ func inAll(lists []*List, slot uint32) bool {
 	return true
 }
 
-// listsFor returns lists whose intersection holds all that q asks for but words: just that if exact, else perhaps more. ok is
-// false if there is nothing.
+// listsFor returns lists whose intersection has all matches of q except for words, and only those if exact. ok is false if there are none.
 func (x *Index) listsFor(q *td.Query, within []*List) (lists []*List, exact, ok bool) {
 	lists, exact, ok = slices.Clip(within), true, true
 	want := func(k Kind, text string) {
@@ -272,7 +270,7 @@ func (x *Index) listsFor(q *td.Query, within []*List) (lists []*List, exact, ok 
 	return lists, exact, ok
 }
 
-// In returns a part of the chosen things by id, and how many there are.
+// In returns a part of the chosen Things by id, and their total number.
 func (c *Choice) In(offset, limit int) (slots []uint32, total int) {
 	x := c.x
 	switch {
@@ -310,26 +308,26 @@ func (c *Choice) In(offset, limit int) (slots []uint32, total int) {
 	return slots, total
 }
 
-// fewToSort is how many things are faster sorted than found in the order of all.
+// fewToSort is the number of Things that are faster to sort than to find in the order of all.
 const fewToSort = 256
 
-// A Scored is a slot and how well its thing fits, 0 to 1.
+// A Scored is a slot with its score, 0 to 1.
 type Scored struct {
 	Slot  uint32
 	Score float64
 }
 
-// Grade is a score as it is compared: it tells apart no more than four digits, so that rounding decides nothing.
+// Grade rounds a score for comparison to four digits, so that floating-point errors do not affect the order.
 func Grade(score float64) int { return int(score*10_000 + 0.5) }
 
-// grades is how many grades there are.
+// grades is the number of grades.
 const grades = 10_000 + 2
 
-// maxTied is how many things that fit exactly alike are told apart by owner; of more, some are taken.
+// maxTied is the number of Things with equal scores that are ordered by owner; of more, some are taken.
 const maxTied = 4096
 
-// Top returns the best of a ranked choice, in no order, and how many there are in all. Only what keep says yes to counts; nil
-// keeps everything.
+// Top returns the best of a ranked choice, in any order, and their total number. Only Things for which keep returns true count; nil keeps
+// all.
 func (c *Choice) Top(most int, keep func(slot uint32) bool) (best []Scored, total int) {
 	c.reject(keep)
 	if len(c.slots) <= most {
@@ -338,12 +336,12 @@ func (c *Choice) Top(most int, keep func(slot uint32) bool) (best []Scored, tota
 		}
 		return best, len(c.slots)
 	}
-	// Nothing is sorted: it is counted how many have each grade.
+	// A histogram of grades replaces sorting.
 	var counts [grades]int32
 	for _, score := range c.scores {
 		counts[Grade(float64(score))]++
 	}
-	last, above := grades-1, 0 // all above the last grade are taken
+	last, above := grades-1, 0 // number of Things above the last grade
 	for above+int(counts[last]) < most {
 		above += int(counts[last])
 		last--
@@ -363,7 +361,7 @@ func (c *Choice) Top(most int, keep func(slot uint32) bool) (best []Scored, tota
 
 func (c *Choice) scored(i int) Scored { return Scored{c.slots[i], float64(c.scores[i])} }
 
-// reject takes out what Not excludes and what is not kept.
+// reject removes the matches of Not and what is not kept.
 func (c *Choice) reject(keep func(slot uint32) bool) {
 	if len(c.but) == 0 && keep == nil {
 		return

@@ -13,10 +13,10 @@ import (
 	"github.com/lmosd/lmosd/td/scheme"
 )
 
-// A Kind says what the text of a term is.
+// A Kind is the kind of a term.
 type Kind uint8
 
-// What things are found by, beside their ids.
+// The kinds of terms.
 const (
 	Capability Kind = iota // a prefix of a capability, by levels
 	Owner
@@ -25,30 +25,30 @@ const (
 	Property
 	Event
 	Type
-	Protocol // a scheme, and what else means it
+	Protocol // a scheme, or an alias
 	Organisation
 	Version // of a capability
-	Name    // what people call a thing, see td.Ref
+	Name    // a display name, see td.Ref
 	Word    // the root of a word of td.Thing.Texts
 	kinds
 )
 
-// Bounds of what one thing may put into the index.
+// Limits of the terms of one Thing.
 const (
-	MaxWords    = 512  // distinct words; what has more is not found by the rest
+	MaxWords    = 512  // distinct words; further ones are not indexed
 	maxFacets   = 1024 // other terms
-	maxVersion  = 256  // bytes of a version; a longer one is none
-	maxPrefixes = 12   // levels of a capability; deeper ones are sifted
+	maxVersion  = 256  // bytes of a version; longer ones are ignored
+	maxPrefixes = 12   // levels of a capability; deeper ones are checked one by one
 )
 
-// A Label is something that a thing is found by.
+// A Label is a term with a weight.
 type Label struct {
 	kind   Kind
 	text   string
-	weight byte // how much a word says of the thing; else 0
+	weight byte // of a word; else 0
 }
 
-// Labels returns what a thing is found by, each once.
+// Labels returns the distinct terms of a Thing.
 func Labels(d *td.Description) []Label {
 	all := make([]Label, 0, 64)
 	for k, text := range facets(d) {
@@ -74,7 +74,7 @@ func Labels(d *td.Description) []Label {
 	return all
 }
 
-// facets yields everything that a thing is found by but words, and may repeat itself.
+// facets yields all terms but words, with duplicates.
 func facets(d *td.Description) iter.Seq2[Kind, string] {
 	return func(yield func(Kind, string) bool) {
 		_ = yield(Owner, string(d.Record.Owner)) &&
@@ -86,7 +86,7 @@ func facets(d *td.Description) iter.Seq2[Kind, string] {
 	}
 }
 
-// each yields texts of one kind.
+// each yields terms of one kind.
 func each(yield func(Kind, string) bool, k Kind, texts iter.Seq[string]) bool {
 	for text := range texts {
 		if !yield(k, text) {
@@ -116,7 +116,7 @@ func typesOf(d *td.Description) iter.Seq[string] {
 	}
 }
 
-// versionsOf yields the versions of capabilities that can be asked for.
+// versionsOf yields the versions of capabilities that queries can compare.
 func versionsOf(d *td.Description) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, c := range d.Capabilities {
@@ -139,7 +139,7 @@ func levelsOf(d *td.Description) iter.Seq[string] {
 	}
 }
 
-// folded yields the names of affordances, in the form in which they are compared.
+// folded yields the names of affordances, case-folded.
 func folded[T any](affordances map[string]T) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name := range affordances {
@@ -150,7 +150,7 @@ func folded[T any](affordances map[string]T) iter.Seq[string] {
 	}
 }
 
-// protocolsOf yields every protocol by which a search finds one of the schemes of a Thing.
+// protocolsOf yields the protocols of the schemes of a Thing.
 func protocolsOf(d *td.Description) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name := range d.Protocols() {
@@ -163,10 +163,10 @@ func protocolsOf(d *td.Description) iter.Seq[string] {
 	}
 }
 
-// prefixes yields the prefixes of a normal capability id by levels, shortest first, at most maxPrefixes. The first four are
-// those of td.Levels.
+// prefixes yields the prefixes of a normal capability id by levels, shortest first, at most maxPrefixes. The first four are those of
+// td.Levels.
 func prefixes(capability string) iter.Seq[string] {
-	// Separators do not matter: "a/b" and "a:b" have the same levels. A normal id has no empty level.
+	// Separators are equivalent: "a/b" and "a:b" have the same levels. A normal id has no empty level.
 	joined := strings.ReplaceAll(capability, "/", ":")
 	for strings.HasPrefix(joined, "urn:") {
 		joined = joined[len("urn:"):]
@@ -186,8 +186,7 @@ func prefixes(capability string) iter.Seq[string] {
 	}
 }
 
-// deepest returns the longest prefix of a capability id that the index has lists for, and whether that is all of it; ok is false
-// if the id has no normal form.
+// deepest returns the longest indexed prefix of a capability id, and whether that is the whole id; ok is false if the id has no normal form.
 func deepest(capability string) (prefix string, whole, ok bool) {
 	id, ok := td.Normal(capability)
 	if !ok {
@@ -201,7 +200,7 @@ func deepest(capability string) (prefix string, whole, ok bool) {
 	return prefix, n < maxPrefixes || strings.Count(id, ":")+strings.Count(id, "/") < maxPrefixes, true
 }
 
-// foldName makes names equal that strings.EqualFold takes for equal: of all letters that fold to each other it writes the first.
+// foldName normalizes names that strings.EqualFold considers equal: it writes the first of all letters that fold to each other.
 func foldName(s string) string {
 	return strings.Map(func(r rune) rune {
 		least := r
@@ -212,30 +211,30 @@ func foldName(s string) string {
 	}, s)
 }
 
-// What a word says of its thing, by where it stands. It is weighed once, when the thing is entered, as BM25F does: each field
-// counts more the shorter it is, the fields are added up, and the sum is bounded, so that repeating a word wins little.
+// The weight of a word by its fields. It is computed once per Thing, as in BM25F: each field counts more if it is shorter, the fields are
+// added, and the sum saturates, so that repetition gains little.
 const (
-	saturation  = 0.5 // of the sum, at which a word has half of the weight
-	lengthShare = 0.3 // of a field's count that depends on its length
+	saturation  = 0.5 // sum at which a word has half of the weight
+	lengthShare = 0.3 // part of a field's count that depends on its length
 )
 
 var (
 	fieldWeights = [td.Fields]float64{td.FieldTitle: 3, td.FieldCapability: 2.5, td.FieldAction: 2, td.FieldExample: 1.5,
 		td.FieldDescription: 1, td.FieldDetail: 0.6}
-	// usualLengths is how many words the fields of a usual thing have.
+	// usualLengths are the usual numbers of words of the fields.
 	usualLengths = [td.Fields]float64{td.FieldTitle: 3, td.FieldCapability: 12, td.FieldAction: 6, td.FieldExample: 20,
 		td.FieldDescription: 25, td.FieldDetail: 40}
 )
 
-// A mention is where a root stands in a thing.
+// A mention is a root in a Thing.
 type mention struct {
 	root   string
 	counts [td.Fields]uint16
-	word   string // as it first stands in the most telling field
+	word   string // its first form in the field with the highest weight
 	field  td.Field
 }
 
-// A reading is what takes a thing apart. What it returns is of use until it is done.
+// A reading has the buffers for splitting a Thing into words. Its results are valid until done.
 type reading struct {
 	places map[string]int
 	all    []mention
@@ -243,14 +242,14 @@ type reading struct {
 
 var readings = sync.Pool{New: func() any { return &reading{places: make(map[string]int, 128)} }}
 
-// done gives s back. It keeps nothing of the thing alive.
+// done returns s to the pool.
 func (s *reading) done() {
 	clear(s.places)
 	clear(s.all)
 	readings.Put(s)
 }
 
-// mentions returns the roots of what a thing says of itself, in the order in which they come, and how many words each field has.
+// mentions returns the roots in the texts of a Thing, in order, and the number of words of each field.
 func (s *reading) mentions(t *td.Thing) (all []mention, lengths [td.Fields]int) {
 	places, all := s.places, s.all[:0]
 	for text := range t.Texts() {
@@ -279,7 +278,7 @@ func (s *reading) mentions(t *td.Thing) (all []mention, lengths [td.Fields]int) 
 	return all, lengths
 }
 
-// weight returns how much a word says, 1 to 255 for 0 to 1.
+// weight returns the weight of a word, 1 to 255 for 0 to 1.
 func (m *mention) weight(lengths *[td.Fields]int) byte {
 	sum := 0.0
 	for f, n := range m.counts {
@@ -291,8 +290,7 @@ func (m *mention) weight(lengths *[td.Fields]int) byte {
 	return max(byte(255*sum/(sum+saturation)+0.5), 1)
 }
 
-// closeness returns how likely somebody who typed a word with the root a means one with the root b, 0 to 1. It is above 0 just if
-// words.Like says yes.
+// closeness returns the similarity of two roots, 0 to 1. It is above 0 exactly if textmatch.Like is true.
 func closeness(a, b string) float32 {
 	switch {
 	case a == b:
@@ -318,5 +316,5 @@ func closeness(a, b string) float32 {
 	return 0
 }
 
-// minPrefix is how many letters of a word's beginning stand for it, see words.Like.
+// minPrefix is the number of letters of a prefix that matches a word, see textmatch.Like.
 const minPrefix = 3

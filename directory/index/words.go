@@ -14,22 +14,22 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// vocabulary finds the words that are like a given one, without looking at all of them. Words are places in Index.terms.
+// vocabulary finds words that are similar to a given one without a scan. Words are indexes in Index.terms.
 type vocabulary struct {
-	sorted  chunks[uint32]     // by text, for beginnings
-	buckets map[bucket][]shape // for typos, which leave the first letter and nearly the length
+	sorted  chunks[uint32]     // by text, for prefixes
+	buckets map[bucket][]shape // for typos, which keep the first letter and nearly the length
 }
 
-// A bucket holds the words that begin with the same byte and have as many letters.
+// A bucket has the words with the same first byte and number of letters.
 type bucket struct {
 	first   byte
 	letters uint8
 }
 
-// A shape is a word, and which letters it has: a typo changes at most two of these.
+// A shape is a word with the set of its letters: a typo changes at most two of them.
 type shape struct{ letters, term uint32 }
 
-// lettersOf returns a set of the letters of a word; letters other than a to z share six places.
+// lettersOf returns a set of the letters of a word; letters other than a to z share six bits.
 func lettersOf(word string) (set uint32) {
 	for _, r := range word {
 		if 'a' <= r && r <= 'z' {
@@ -75,19 +75,19 @@ func (v *vocabulary) remove(terms []term, id uint32) {
 	}
 }
 
-// A sense is a word that somebody may mean by another one.
+// A sense is a word that a query word may refer to.
 type sense struct {
 	term  uint32
 	close float32 // 0 to 1
 }
 
-// Bounds of how much of the vocabulary one word that is asked for stands for: the closest and the most common.
+// Limits of the senses of one query word: the closest and most frequent ones.
 const (
 	maxSenses = 256
-	maxBegins = 4096 // words with its beginning that are looked at
+	maxBegins = 4096 // words with its prefix that are checked
 )
 
-// senses returns the words that are like the asked one (words.Like), the closest first.
+// senses returns the words similar to the query word (textmatch.Like), the closest first.
 func (x *Index) senses(asked string) []sense {
 	root := textmatch.Root(asked)
 	var all []sense
@@ -122,7 +122,7 @@ func (x *Index) beginning(root string, all []sense) []sense {
 	return all
 }
 
-// mistyped appends the words that differ from root in most letters at most, and do not begin with it.
+// mistyped appends the words that differ from root in at most most letters, and do not begin with it.
 func (x *Index) mistyped(root string, most int, all []sense) []sense {
 	runes, letters := utf8.RuneCountInString(root), lettersOf(root)
 	for n := runes - most; n <= runes+most; n++ {
@@ -142,23 +142,23 @@ func (x *Index) mistyped(root string, most int, all []sense) []sense {
 	return all
 }
 
-// maxSought is how many words of a question are looked up.
+// maxSought is the number of words of a query that are looked up.
 const maxSought = 8
 
-// A Sought is a word of a question and what is known of it.
+// A Sought is a word of a query with its senses.
 type Sought struct {
 	word   string
 	rarity float64
 	senses []sense
 }
 
-// Seek looks up the words of a question.
+// Seek looks up the words of a query.
 func (x *Index) Seek(asked []string) []Sought {
 	asked = asked[:min(len(asked), maxSought)]
 	all := make([]Sought, len(asked))
 	for i, word := range asked {
 		s := Sought{word: word, senses: x.senses(word)}
-		// A word that is there as it was typed is as rare as it is; else, as what may be meant.
+		// The rarity of an indexed word is its own; otherwise that of its senses.
 		say := 0
 		for _, m := range s.senses {
 			if say > 0 && s.senses[0].close == 1 && m.close < 1 {
@@ -172,7 +172,7 @@ func (x *Index) Seek(asked []string) []Sought {
 	return all
 }
 
-// saying returns the things that have a word like one of those asked for.
+// saying returns the Things with a sense of one of the query words.
 func (x *Index) saying(asked []string) slotSet {
 	said := newSlotSet(len(x.records))
 	for _, s := range x.Seek(asked) {
@@ -185,18 +185,18 @@ func (x *Index) saying(asked []string) slotSet {
 	return said
 }
 
-// A scratch is the memory of one search: how well each thing fits, by slot. It is all zero between searches.
+// A scratch is the memory of one search: scores by slot. It is zero between searches.
 type scratch struct {
 	sums    []float32
-	best    []float32 // of the word that is looked at
-	hit     []uint32  // slots whose sum is not zero
-	touched []uint32  // slots whose best is not zero
+	best    []float32 // for the current word
+	hit     []uint32  // slots with a sum
+	touched []uint32  // slots with a best
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// score returns the things of all lists that have a word like one of those asked for, in no order, and how well they fit: the
-// sum over the words of rarity and weight, of what could be had at most.
+// score returns the Things of all lists with a sense of one of the query words, in any order, and their scores: the sum over the words of
+// rarity and weight, relative to the maximum.
 func (x *Index) score(asked []string, lists []*List) (slots []uint32, scores []float32) {
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)
@@ -222,7 +222,7 @@ func (x *Index) score(asked []string, lists []*List) (slots []uint32, scores []f
 	return slots, scores
 }
 
-// scoreWord adds to each thing how well its closest word fits.
+// scoreWord adds the score of the closest sense to each Thing.
 func (x *Index) scoreWord(s *scratch, one Sought, share float32) {
 	if len(one.senses) == 1 {
 		per := share * one.senses[0].close / 255
@@ -261,20 +261,20 @@ func (x *Index) scoreWord(s *scratch, one Sought, share float32) {
 	s.touched = s.touched[:0]
 }
 
-// rarity returns how much a word that so many of all things say tells of a thing (the idf of BM25).
+// rarity returns the weight of a word with a number of matches among all Things (the idf of BM25).
 func rarity(say, all int) float64 {
 	return math.Log(1 + (float64(all-say)+0.5)/(float64(say)+0.5))
 }
 
-// A Hit is a word of a question that a thing has.
+// A Hit is a query word that a Thing has.
 type Hit struct {
-	Asked string   // the word of the question
-	Found string   // the word that the thing has
-	Field td.Field // the most telling field with it
-	Score float64  // its part of the score of the thing
+	Asked string   // the query word
+	Found string   // the word of the Thing
+	Field td.Field // the field with the highest weight that has it
+	Score float64  // its part of the score of the Thing
 }
 
-// Compare returns which words of a question that was looked up a thing has. Their scores add up to what [Choice.Top] has.
+// Compare returns the query words that a Thing has. Their scores add up to the score of [Choice.Top].
 func Compare(asked []Sought, t *td.Thing) (hits []Hit) {
 	s := readings.Get().(*reading)
 	defer s.done()
