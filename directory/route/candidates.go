@@ -11,32 +11,31 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A field is the agents that stand for one question, and how well each of their examples fits by words.
+// A field has the agents for one question, with the lexical scores of their examples.
 type field struct {
 	about  string
-	agents []*agent // that may be picked: the best first, then by reference
-	gone   []*agent // that are never picked: they are known to be unreachable, or refuse this node
+	agents []*agent // selectable ones: best first, then by reference
+	gone   []*agent // never selected: unreachable, or refusing this node
 }
 
-// An agent is one of the field.
+// An agent is a member of a field.
 type agent struct {
 	desc   *td.Description
 	points []point
 	score  float64 // of its best point
 
 	standing Standing
-	same     []*agent // others that offer the very same, which it was preferred to, the best first
+	same     []*agent // others with an equal description, best first
 }
 
-// A point is one text by which an agent is known: an example of a capability, or where it has none what the capability says of
-// itself.
+// A point is a text by which an agent is matched: an example of a capability, or the description of a capability without examples.
 type point struct {
 	capability *td.Capability
 	text       string
 	score      float64 // 0 to 1
 }
 
-// newField scores all examples of the agents by words. Of agents that offer the very same one stands for all.
+// newField scores all examples of the agents by words. One of several agents with equal descriptions represents all.
 func newField(descs []*td.Description, about string, standing func(*td.Description) Standing) *field {
 	f := &field{about: about}
 	for _, d := range descs {
@@ -52,15 +51,15 @@ func newField(descs []*td.Description, about string, standing func(*td.Descripti
 	return f
 }
 
-// Bounds of what is compared: who asks, and who describes an agent, are strangers.
+// Limits of the comparison, because questions and descriptions are untrusted.
 const (
 	maxAsked  = 32 // different words of a question
 	maxPoints = 16 // examples of an agent
 	maxWords  = 64 // words of an example
 )
 
-// pointsOf returns the texts by which an agent is known, at most maxPoints. lmos-classifier leaves out what has no examples; here what it says of
-// itself stands in, so that each agent can be found.
+// pointsOf returns the texts of an agent, at most maxPoints. lmos-classifier skips capabilities without examples; here their descriptions are
+// used, so that each agent can be found.
 func pointsOf(d *td.Description) []point {
 	var all []point
 	for i := range d.Capabilities {
@@ -82,17 +81,16 @@ func pointsOf(d *td.Description) []point {
 	return all
 }
 
-// scoreByWords gives each point the part of the question's words that it has something like, where a word that few points have
-// weighs more.
+// scoreByWords scores each point by the part of the question's words that it matches, where frequent words count less.
 func (f *field) scoreByWords() {
 	asked, every := different(textmatch.Content(f.about)), different(textmatch.Split(f.about))
 	texts := map[*point][]string{}
-	having := make([]int, len(asked)) // points with a word like it
+	having := make([]int, len(asked)) // number of points with a matching word
 	n := 0
 	for _, a := range slices.Concat(f.agents, f.gone) {
 		for i := range a.points {
 			p := &a.points[i]
-			// With the words that say little: where the question has no others, they are what it is about.
+			// With stop words, for questions that have no other words.
 			text := textmatch.Split(clipped(p.capability.Name) + " " + clipped(p.text))
 			texts[p] = text[:min(len(text), maxWords)]
 			n++
@@ -106,7 +104,7 @@ func (f *field) scoreByWords() {
 	weights, all := make([]float64, len(asked)), 0.0
 	for j := range asked {
 		if weights[j] = math.Log1p(float64(n) / float64(1+having[j])); having[j] == 0 {
-			weights[j] = math.Log1p(1) // nobody has it, which says little of anybody
+			weights[j] = math.Log1p(1) // no point has it
 		}
 		all += weights[j]
 	}
@@ -121,14 +119,14 @@ func (f *field) scoreByWords() {
 	f.rank()
 }
 
-// different returns the different words among some, at most maxAsked.
+// different returns the distinct words among some, at most maxAsked.
 func different(all []string) []string {
 	all = slices.Compact(slices.Sorted(slices.Values(all)))
 	return all[:min(len(all), maxAsked)]
 }
 
-// common scores an example that is made of words that say little: "who are you" has no other. If the question has all of them, it is
-// the part of the question's words that they are.
+// common scores an example of stop words only, like "who are you": if the question has all of them, the part of the question's words that
+// they are.
 func (p *point) common(asked []string) float64 {
 	own := different(textmatch.Split(clipped(p.text)))
 	if len(p.capability.Examples) == 0 || len(own) == 0 || len(asked) == 0 || textmatch.Telling(p.text) {
@@ -146,7 +144,7 @@ func likeAny(word string, among []string) bool {
 	return slices.ContainsFunc(among, func(w string) bool { return textmatch.Like(word, w) })
 }
 
-// rank puts the best agent first.
+// rank orders agents, best first.
 func (f *field) rank() {
 	for _, all := range [][]*agent{f.agents, f.gone} {
 		for _, a := range all {
@@ -162,14 +160,14 @@ func (f *field) rank() {
 // best returns the first agents.
 func (f *field) best(n int) []*agent { return f.agents[:min(n, len(f.agents))] }
 
-// When words decide: the best agent has something like half of what is asked for, and clearly more than the second.
+// Thresholds of a lexical decision: the best agent matches half of the question, and clearly more than the second one.
 const (
 	leastWords  = 0.5
 	leastAhead  = 1.0 / 3 // of the best's score
 	leastCounts = 0.05    // below it, an agent is no candidate
 )
 
-// byWords decides by words alone; why says why it is words, if they were not asked for.
+// byWords decides by words alone; why is the reason if another method was requested.
 func (f *field) byWords(why string) *Decision {
 	say := func(s string) string {
 		if why == "" {
@@ -197,7 +195,7 @@ func (a *agent) top() point {
 	return slices.MaxFunc(a.points, func(p, q point) int { return cmp.Compare(p.score, q.score) })
 }
 
-// descriptions returns what an agent's capabilities say of themselves.
+// descriptions returns the descriptions of an agent's capabilities.
 func (a *agent) descriptions() []string {
 	var all []string
 	for _, p := range a.points {
@@ -209,7 +207,7 @@ func (a *agent) descriptions() []string {
 	return all
 }
 
-// decision makes the answer. Candidates are those that fit at all, and the chosen one.
+// decision returns the decision. Candidates are the agents that match at all, and the selected one.
 func (f *field) decision(chosen *agent, m Method, reason string) *Decision {
 	d := &Decision{Candidates: []Candidate{}, Method: m, Reason: reason}
 	for _, a := range f.agents {
@@ -239,7 +237,7 @@ func (f *field) decision(chosen *agent, m Method, reason string) *Decision {
 	return d
 }
 
-// missing says that an agent fits better than the chosen one and is unreachable, or "".
+// missing returns a text about an unreachable agent that matches better than the selected one, or "".
 func (f *field) missing(chosen *agent) string {
 	if len(f.gone) == 0 || len(f.agents) == 0 || f.gone[0].score < leastWords || chosen != nil && f.gone[0].score <= chosen.score {
 		return ""
@@ -247,7 +245,7 @@ func (f *field) missing(chosen *agent) string {
 	return "; " + f.gone[0].desc.Name() + " fits better, and " + f.gone[0].away()
 }
 
-// nobody says why there is no agent to choose from.
+// nobody returns the reason why there is no agent to select from.
 func (f *field) nobody() string {
 	if len(f.gone) == 0 {
 		return "there is no agent to choose from"
@@ -255,7 +253,7 @@ func (f *field) nobody() string {
 	return fmt.Sprintf("there is no agent to choose from: %s, which fits best of those known, %s", f.gone[0].desc.Name(), f.gone[0].away())
 }
 
-// away says why an agent is never picked.
+// away returns why an agent is never selected.
 func (a *agent) away() string {
 	if a.standing.Refused {
 		return "refuses this node"

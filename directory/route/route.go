@@ -1,5 +1,5 @@
-// Package route picks one agent for a task that is said in words, or says that none fits: the router of the LMOS platform
-// (lmos-router, lmos-classifier).
+// Package route selects one agent for a task in natural language, by lexical, vector or LLM matching, or reports that none matches, as the
+// router of the LMOS platform does (lmos-router, lmos-classifier).
 //
 // Agents are known by the examples of their capabilities. The lexical method, which needs nothing, compares words; the vector
 // method compares meanings by an endpoint for embeddings; the LLM method asks a language model; the hybrid one asks it where
@@ -18,10 +18,10 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A Method is a way to decide.
+// A Method is a routing method.
 type Method string
 
-// The methods of the LMOS router, and the embedded one.
+// The methods of the LMOS router, and the lexical one.
 const (
 	Lexical Method = "lexical"
 	Vector  Method = "vector"
@@ -29,15 +29,15 @@ const (
 	Hybrid  Method = "hybrid"
 )
 
-// Bounds of a question.
+// Limits of a question.
 const (
-	MaxMessage = 16 << 10 // bytes of the message, and of each message before it
-	MaxHistory = 100      // messages before
-	lastTurns  = 10       // so many of them say what it is about (lmos-classifier, vector)
-	maxAgents  = 64       // agents that are compared by meaning or put before a model: the best by words
-	maxPrompt  = 48 << 10 // bytes of what agents say of themselves that are put before a model
+	MaxMessage = 16 << 10 // bytes of each message
+	MaxHistory = 100      // earlier messages
+	lastTurns  = 10       // messages that are matched (lmos-classifier, vector)
+	maxAgents  = 64       // agents that are matched by vectors or sent to a model: the best by words
+	maxPrompt  = 48 << 10 // bytes of the descriptions that are sent to a model
 	maxHits    = 15       // examples that count (lmos-classifier: maxEmbeddings)
-	maxOffered = 8        // candidates of an answer
+	maxOffered = 8        // candidates in a decision
 )
 
 // A Turn is one message of a conversation.
@@ -46,19 +46,19 @@ type Turn struct {
 	Content string `json:"content"`
 }
 
-// Assistant reports whether an agent said it.
+// Assistant reports whether an agent sent the message.
 func (t Turn) Assistant() bool { return strings.EqualFold(t.Role, "assistant") }
 
-// A Question asks for an agent (lmos-classifier, ClassificationRequest).
+// A Question is a request for an agent (lmos-classifier, ClassificationRequest).
 type Question struct {
 	Message string   // of the user
-	History []Turn   // before it, the eldest first
-	Among   td.Query // which agents are asked about; zero: all that are of type agent
-	All     bool     // tools too, if Among is zero
+	History []Turn   // earlier messages, oldest first
+	Among   td.Query // selects the agents; zero: all of type agent
+	All     bool     // also tools, if Among is zero
 	Method  Method   // empty: that of the router
 }
 
-// A Candidate is an agent that may fit.
+// A Candidate is a possible agent.
 type Candidate struct {
 	ID           string       `json:"id"` // a reference, see td.Description.Ref
 	Name         string       `json:"name"`
@@ -66,24 +66,24 @@ type Candidate struct {
 	Capabilities []Capability `json:"capabilities"`
 }
 
-// A Capability is one by which an agent was found.
+// A Capability is a capability by which an agent was found.
 type Capability struct {
 	ID          string   `json:"id"`
 	Description string   `json:"description"`
 	Examples    []string `json:"examples"`
 }
 
-// A Decision is the answer (lmos-classifier, ClassificationResult).
+// A Decision is the result (lmos-classifier, ClassificationResult).
 type Decision struct {
-	Agent      *Candidate  `json:"agent"`      // nil: none fits
-	Candidates []Candidate `json:"candidates"` // the best first, the chosen one included; at most eight
+	Agent      *Candidate  `json:"agent"`      // nil: none matches
+	Candidates []Candidate `json:"candidates"` // best first, with the selected one; at most 8
 	Method     Method      `json:"method"`     // that decided
-	// TieBreak says by what the agent was picked among others that offer the very same; empty: there is no other.
+	// TieBreak is the criterion among agents with equal descriptions; empty: there are no others.
 	TieBreak TieBreak `json:"tie_break,omitempty"`
 	Reason   string   `json:"reason"` // never empty
 }
 
-// Thresholds say when the best agent is good enough (lmos-classifier, SingleAgentEmbeddingRanker). Scores are of examples, 0 to 1.
+// Thresholds are the conditions for the best agent (lmos-classifier, SingleAgentEmbeddingRanker). Scores are of examples, 0 to 1.
 type Thresholds struct {
 	Total       float64 // least sum of the scores of an agent's hits
 	Mean        float64 // least mean of them
@@ -94,38 +94,38 @@ type Thresholds struct {
 // DefaultThresholds are those of lmos-classifier.
 var DefaultThresholds = Thresholds{Total: 5, Mean: 0.8, Distance: 4, RelDistance: 0.3}
 
-// An Embedder makes vectors of length 1 of texts.
+// An Embedder converts texts to vectors of length 1.
 type Embedder interface {
 	Embed(ctx context.Context, texts []string) ([][]float32, error)
 }
 
-// A Model says what comes next in a conversation: a system prompt and what the user says. It answers with one JSON object.
+// A Model completes a conversation of a system prompt and a user message with one JSON object.
 type Model interface {
 	Decide(ctx context.Context, prompt string, turns []Turn) (string, error)
 }
 
 // Options configure a [Router].
 type Options struct {
-	// Find yields the agents that a query asks for.
+	// Find yields the matches of a query.
 	Find func(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
-	// Standing says what is known of an agent besides its description; nil knows nothing. It must not block.
+	// Standing returns the state of an agent; nil knows none. It must not block.
 	Standing func(d *td.Description) Standing
-	// Method decides if a question names none; empty means lexical.
+	// Method is the default method; empty means lexical.
 	Method Method
-	// Embedder and Model are the endpoints; a method that needs one which is nil is refused.
+	// Embedder and Model are the endpoints; a method whose endpoint is nil is refused.
 	Embedder Embedder
 	Model    Model
-	// Thresholds of the vector method; zero means the default ones.
+	// Thresholds of the vector method; zero means DefaultThresholds.
 	Thresholds Thresholds
 }
 
-// A Router decides. It is safe for concurrent use.
+// A Router routes questions to agents. It is safe for concurrent use.
 type Router struct {
 	o       Options
 	vectors vectors
 }
 
-// New returns a router, or the error that a method lacks its endpoint.
+// New returns a Router, or an error if the endpoint of a method is missing.
 func New(o Options) (*Router, error) {
 	if o.Method == "" {
 		o.Method = Lexical
@@ -140,7 +140,7 @@ func New(o Options) (*Router, error) {
 	return r, r.possible(o.Method)
 }
 
-// possible returns an error if a method cannot be used.
+// possible returns an error if a method is unknown or its endpoint is missing.
 func (r *Router) possible(m Method) error {
 	switch {
 	case m == Lexical,
@@ -150,14 +150,14 @@ func (r *Router) possible(m Method) error {
 		return nil
 	case m == Vector, m == LLM, m == Hybrid:
 		needs := map[Method]string{Vector: "search.embeddings", LLM: "search.model", Hybrid: "search.embeddings and search.model"}[m]
-		return interact.Errorf(interact.Usage, "configure "+needs+", or ask by the method lexical",
+		return interact.Errorf(interact.Usage, "configure "+needs+", or use the method lexical",
 			"this node has no endpoint for the method %s", m)
 	}
-	return interact.Errorf(interact.Usage, "lexical, vector, llm or hybrid", "%q is no method of routing", interact.Clip(string(m), 40))
+	return interact.Errorf(interact.Usage, "lexical, vector, llm or hybrid", "unknown routing method %q", interact.Clip(string(m), 40))
 }
 
-// Route picks an agent. The error is an [*interact.Error] for a question that cannot be asked, or that of ctx; that no agent fits
-// is a [Decision].
+// Route selects an agent. The error is an [*interact.Error] for an invalid question, or that of ctx; if no agent matches, the result is a
+// [Decision].
 func (r *Router) Route(ctx context.Context, q Question) (*Decision, error) {
 	method := cmp.Or(q.Method, r.o.Method)
 	if err := r.possible(method); err != nil {
@@ -194,17 +194,17 @@ func (q *Question) check() error {
 		return interact.Errorf(interact.Usage, `for example: lmosd route "show my bill"`, "the task is missing")
 	}
 	if len(q.History) > MaxHistory {
-		return interact.Errorf(interact.TooLarge, "send the last ones", "%d messages came before, %d are possible", len(q.History), MaxHistory)
+		return interact.Errorf(interact.TooLarge, "send the last ones", "the history has %d messages, the limit is %d", len(q.History), MaxHistory)
 	}
 	for _, text := range append([]Turn{{Content: q.Message}}, q.History...) {
 		if len(text.Content) > MaxMessage {
-			return interact.Errorf(interact.TooLarge, "say it in fewer words", "a message has %d bytes, %d are possible", len(text.Content), MaxMessage)
+			return interact.Errorf(interact.TooLarge, "shorten the message", "a message has %d bytes, the limit is %d", len(text.Content), MaxMessage)
 		}
 	}
 	return nil
 }
 
-// about returns what the question is about: the last messages and the one that is asked.
+// about returns the text to match: the last messages and the question.
 func (q *Question) about() string {
 	var parts []string
 	for _, turn := range q.History[max(0, len(q.History)-lastTurns):] {
@@ -213,7 +213,7 @@ func (q *Question) about() string {
 	return strings.Join(append(parts, q.Message), "\n")
 }
 
-// agents returns the agents that the question is about, by reference.
+// agents returns the agents of the question, by reference.
 func (r *Router) agents(ctx context.Context, q Question) ([]*td.Description, error) {
 	if !q.All && !q.Among.HasCriteria() && len(q.Among.Or) == 0 {
 		q.Among.Type = "agent"
@@ -232,7 +232,7 @@ func (r *Router) agents(ctx context.Context, q Question) ([]*td.Description, err
 	return all, nil
 }
 
-// byModel has the language model decide.
+// byModel decides with the language model.
 func (r *Router) byModel(ctx context.Context, f *field, q Question, why string) (*Decision, error) {
 	offered := f.best(maxAgents)
 	if len(offered) == 0 {
@@ -269,8 +269,8 @@ func (r *Router) byModel(ctx context.Context, f *field, q Question, why string) 
 	return f.decision(nil, LLM, "the model named an agent that was not offered"), nil
 }
 
-// prompt tells a model whom it may choose: the first agents, as far as there is room for what they say of themselves.
-// Descriptions are what strangers write: they come as JSON, in one line, and an id that is not in the list is none.
+// prompt returns the prompt with the first agents, within the size limit. Descriptions are untrusted: they are sent as JSON in one line, and
+// an id that is not in the list is not accepted as an answer.
 func prompt(agents []*agent) (text string, offered []*agent) {
 	type offer struct {
 		ID           string   `json:"agentId"`
@@ -290,7 +290,7 @@ func prompt(agents []*agent) (text string, offered []*agent) {
 		`{"reason": "why, in one sentence", "agentId": "the id of the agent, or null for none"}`, offered
 }
 
-// objectIn returns the JSON object in what a model says: some put words or a fence around it.
+// objectIn returns the JSON object in a model's answer, which may have text or a code fence around it.
 func objectIn(said string) string {
 	from, to := strings.IndexByte(said, '{'), strings.LastIndexByte(said, '}')
 	if from < 0 || to < from {

@@ -10,31 +10,31 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A Standing is what is known of an agent besides its description.
+// A Standing is the state of an agent besides its description.
 type Standing struct {
-	Gone      bool          // it is known to be unreachable: it is never picked
-	Refused   bool          // a policy keeps its host and this node apart, as is known: it is never picked
-	Reached   bool          // it is connected, or was reached lately
+	Gone      bool          // it is unreachable: never selected
+	Refused   bool          // a policy of its host or of this node refuses the connection: never selected
+	Reached   bool          // it is connected, or was reached recently
 	Local     bool          // this node hosts it
 	Trust     float64       // of its owner, 0 to 1
-	RoundTrip time.Duration // to its host, as it was measured; 0: not known
+	RoundTrip time.Duration // to its host; 0: not measured
 }
 
-// A TieBreak says by what one of several agents was picked that offer the very same.
+// A TieBreak is the criterion that selected one of several agents with equal descriptions.
 type TieBreak string
 
-// The tie-breaks, in the order in which they are tried. Anybody can copy a description, and be near: so trust goes before speed.
+// The tie-breaks in order. Anyone can copy a description and be near, so trust precedes latency.
 const (
 	ByLocal     TieBreak = "local"
 	ByTrust     TieBreak = "trust"
 	ByReached   TieBreak = "reached"
 	ByRoundTrip TieBreak = "round_trip"
-	ByReference TieBreak = "reference" // nothing else tells them apart
+	ByReference TieBreak = "reference" // no other difference
 )
 
-// compare orders agents that offer the very same, the better first, and says what tells them apart.
+// compare orders agents with equal descriptions, the better one first, and returns the criterion.
 func compare(a, b *agent) (int, TieBreak) {
-	far := func(t time.Duration) time.Duration { // what was not measured is farther than all that was
+	far := func(t time.Duration) time.Duration { // unmeasured is more than any measured one
 		if t == 0 {
 			return 1<<63 - 1
 		}
@@ -64,7 +64,7 @@ func compare(a, b *agent) (int, TieBreak) {
 	return strings.Compare(a.desc.Ref(), b.desc.Ref()), ByReference
 }
 
-// fold leaves one of the agents that offer the very same, by the texts by which they are known; the others are its same.
+// fold reduces agents with equal texts to the best one; the others are in its same.
 func fold(agents []*agent) (kept []*agent) {
 	groups := map[string][]*agent{}
 	var order []string
@@ -84,7 +84,7 @@ func fold(agents []*agent) (kept []*agent) {
 	return kept
 }
 
-// offers is all that an agent is compared by.
+// offers returns all texts by which agents are compared.
 func (a *agent) offers() string {
 	var b strings.Builder
 	for _, p := range a.points {
@@ -93,7 +93,7 @@ func (a *agent) offers() string {
 	return b.String()
 }
 
-// preferred says why the agent was preferred to those that offer the same.
+// preferred returns why the agent was preferred to others with an equal description.
 func (a *agent) preferred() (TieBreak, string) {
 	_, by := compare(a, a.same[0])
 	why := map[TieBreak]string{ByLocal: "this one is here", ByTrust: "the owner of this one is trusted more", ByReached: "this one is known to be reachable",

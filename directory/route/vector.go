@@ -11,10 +11,10 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// clipped is a text of somebody else, short enough to be shown.
+// clipped returns an untrusted text, shortened for display.
 func clipped(s string) string { return interact.Clip(interact.Readable(s), 300) }
 
-// byVector decides by the distances of meanings.
+// byVector decides by vector similarity.
 func (r *Router) byVector(ctx context.Context, f *field, q Question) (*Decision, error) {
 	agents := f.best(maxAgents)
 	if len(agents) == 0 {
@@ -29,7 +29,7 @@ func (r *Router) byVector(ctx context.Context, f *field, q Question) (*Decision,
 	}
 	for _, a := range f.agents[len(agents):] {
 		for i := range a.points {
-			a.points[i].score = 0 // not on the same scale
+			a.points[i].score = 0 // of another scale
 		}
 	}
 	f.rank()
@@ -37,7 +37,7 @@ func (r *Router) byVector(ctx context.Context, f *field, q Question) (*Decision,
 	return f.decision(best, Vector, reason), nil
 }
 
-// measure gives each point of the agents the similarity of its meaning to what the question is about, 0 to 1.
+// measure sets the score of each point to its vector similarity to the question, 0 to 1.
 func (r *Router) measure(ctx context.Context, agents []*agent, about string) error {
 	texts := []string{about}
 	for _, a := range agents {
@@ -59,7 +59,7 @@ func (r *Router) measure(ctx context.Context, agents []*agent, about string) err
 	return nil
 }
 
-// similarity is the cosine of vectors of length 1, 0 where they are more than at a right angle.
+// similarity returns the cosine of vectors of length 1, or 0 if it is negative.
 func similarity(a, b []float32) float64 {
 	if len(a) != len(b) {
 		return 0
@@ -71,13 +71,13 @@ func similarity(a, b []float32) float64 {
 	return min(max(sum, 0), 1)
 }
 
-// A hit is a point among the best, and whose it is.
+// A hit is one of the best points, with its agent.
 type hit struct {
 	agent *agent
 	score float64
 }
 
-// hits returns the best points, as a search in a store of vectors does.
+// hits returns the best points, as a search in a vector store does.
 func hits(agents []*agent) []hit {
 	var all []hit
 	for _, a := range agents {
@@ -89,8 +89,8 @@ func hits(agents []*agent) []hit {
 	return all[:min(len(all), maxHits)]
 }
 
-// choose is the SingleAgentEmbeddingRanker of lmos-classifier: one agent must have the most, enough, and clearly more than the
-// second. Of a single hit its agent is chosen.
+// choose is the SingleAgentEmbeddingRanker of lmos-classifier: one agent must have the highest score, above the thresholds, and clearly more
+// than the second one. With a single hit its agent is selected.
 func choose(all []hit, t Thresholds) (*agent, string) {
 	switch len(all) {
 	case 0:
@@ -99,7 +99,7 @@ func choose(all []hit, t Thresholds) (*agent, string) {
 		return all[0].agent, fmt.Sprintf("there is one example only, %q", clipped(all[0].agent.top().text))
 	}
 	totals, counts := map[*agent]float64{}, map[*agent]int{}
-	var order []*agent // so that equal ones come in the order of their hits
+	var order []*agent // by first hit, for a stable order
 	for _, h := range all {
 		if counts[h.agent] == 0 {
 			order = append(order, h.agent)
@@ -129,17 +129,17 @@ func choose(all []hit, t Thresholds) (*agent, string) {
 		second.desc.Name())
 }
 
-// maxVectors is how many vectors each of two generations remembers; one of 1024 dimensions has 4 kB.
+// maxVectors is the number of vectors in each of two generations; one of 1024 dimensions takes 4 kB.
 const maxVectors = 2048
 
-// vectors remembers the vectors of texts. When one generation is full it becomes the old one, and what was old is forgotten: what
-// is asked for stays. It is safe for concurrent use.
+// vectors caches the vectors of texts. When one generation is full it becomes the old one, and the previous old one is dropped: vectors in
+// use stay. It is safe for concurrent use.
 type vectors struct {
 	mu         sync.Mutex
 	young, old map[[32]byte][]float32 // owned by mu
 }
 
-// of returns the vectors of texts, and asks e for those that are not known.
+// of returns the vectors of texts, and requests missing ones from e.
 func (v *vectors) of(ctx context.Context, e Embedder, texts []string) ([][]float32, error) {
 	all := make([][]float32, len(texts))
 	var missing []string
