@@ -553,3 +553,22 @@ func TestANewDescriptionKeepsTheAgent(t *testing.T) {
 		}
 	}
 }
+
+// A Thing that is restored with its old record, because the disk is full, stays unlisted.
+func TestAnUnlistedThingStaysUnlistedOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	d := newFixture(t)
+	raw := bytes.Replace(tool("Hidden", "urn:x:hidden"), []byte("{"), []byte(`{"lmosd:unlisted":true,`), 1)
+	pub, _, err := d.Publisher.publish(t.Context(), raw, nil, Registration{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := fixtureOver(t, d.o.Signer.(*keystore.Key), d.disk.Batching)
+	next.disk.fail(syscall.ENOSPC)
+	if err := next.revive(t.Context(), &Publication{Thing: pub.Thing, Seq: pub.Seq, Signed: pub.Signed}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if p := next.Get(pub.Thing); p == nil || p.Seq != pub.Seq || !next.IsUnlisted(pub.Description.Record.Key()) {
+		t.Errorf("got %+v, want it published with its old record, and unlisted", p)
+	}
+}
