@@ -1,4 +1,4 @@
-// Package did names the keys that lmosd trusts: decentralized identifiers, their documents, and who can sign for them.
+// Package did implements DID Core: identifiers, DID documents, did:key, and the [Signer] and [Resolver] interfaces.
 //
 // A node has one Ed25519 key. Its did:key and its libp2p PeerID are two spellings of that key, and this package maps
 // one to the other exactly. Everything here works without a network: a did:key document is computed, other documents

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Coverage says how complete an answer is.
+// Coverage reports how complete an answer is.
 type Coverage struct {
 	Asked       int `json:"asked"`
 	Answered    int `json:"answered"`
@@ -22,8 +22,8 @@ type Coverage struct {
 // Complete reports whether everyone who was asked has answered in full.
 func (c Coverage) Complete() bool { return c.Asked == c.Answered && !c.Truncated }
 
-// A Tally collects a [Coverage] while a query runs. It is safe for concurrent use; the zero value is ready, and a nil
-// Tally counts nothing.
+// A CoverageCounter collects a [Coverage] while a query runs. It is safe for concurrent use. The zero value is ready, and a nil
+// CoverageCounter counts nothing.
 type CoverageCounter struct {
 	mu sync.Mutex
 	c  Coverage // owned by mu, as total

@@ -1,9 +1,8 @@
-// Package td holds W3C Thing Descriptions: it reads and checks them, signs and verifies them, and carries them through
-// the mesh as small signed records.
+// Package td parses, validates, signs and verifies W3C Thing Descriptions and their records.
 //
-// Three types keep trust apart. A [Thing] is a parsed and validated TD that nobody vouches for yet. A [Signed] is
-// bytes from the network. Only [Signed.Verify] makes a [Description], and the rest of the program indexes, shows and
-// invokes nothing else. Sources: WoT Thing Description 1.1; LMOS protocol, "Description"; VC Data Integrity.
+// Three types separate trust. A [Thing] is a parsed and valid TD whose signature is not verified. A [Signed] is
+// bytes from the network. Only [Signed.Verify] returns a [Description], and the rest of the program indexes, shows and
+// invokes only descriptions. Sources: WoT Thing Description 1.1; LMOS protocol, "Description"; VC Data Integrity.
 package td
 
 import (
@@ -39,7 +38,7 @@ const (
 )
 
 // A Thing is a valid TD: its bytes as they were written, and a typed view with the defaults of TD 1.1 applied. It is
-// not verified: nobody vouches for it. It is read-only after [Parse].
+// not verified. It is read-only after [Parse].
 type Thing struct {
 	Raw          []byte // byte for byte as parsed; at most [MaxTD]
 	ID           string // empty if the TD is anonymous
@@ -93,13 +92,13 @@ type Action struct {
 	Synchronous      *bool
 }
 
-// An Event is something a thing tells.
+// An Event is a notification of a thing.
 type Event struct {
 	Affordance
 	Subscription, Data, DataResponse, Cancellation *Schema
 }
 
-// A Form says how an operation is carried out. Href is absolute where the TD has a base or an absolute href.
+// A Form describes how to perform an operation. Href is absolute where the TD has a base or an absolute href.
 type Form struct {
 	Href            string
 	ContentType     string // default application/json
@@ -145,7 +144,7 @@ type Metadata struct {
 // A Link is one entry of links.
 type Link struct{ Href, Rel, Type string }
 
-// Kind says what a record states.
+// Kind is the statement of a record.
 type Kind uint8
 
 // Kinds of records.
@@ -183,12 +182,11 @@ type Record struct {
 	digest [32]byte // SHA-256 of the signed bytes
 }
 
-// A Signed is a record and, if it came along, its TD: bytes that nobody has verified.
+// A Signed is a record and, if present, its TD: bytes that are not verified.
 type Signed struct {
 	Record []byte // encoded record
 	TD     []byte // JSON, or nil if it must be fetched by hash or is inside the record
-	// From is the node that handed it over, as the connection proved; empty if nobody did, or nobody knows. It is no part of what is
-	// verified.
+	// From is the node that sent it, as the connection proved; empty if it is unknown. It is not verified.
 	From did.DID
 }
 

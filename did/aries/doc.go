@@ -1,5 +1,4 @@
-// Package aries reads what only aries-framework-go reads in Go: did:keys of other algorithms than Ed25519, and DID
-// documents of the years before DID Core 1.0.
+// Package aries reads legacy DID documents, and did:keys of other types than Ed25519, with aries-framework-go.
 //
 // That module is archived, so it is fenced in. It is imported here and nowhere else. Every call has a size limit and a
 // time limit and survives a panic. Nothing it reads is trusted as it comes: the document is translated to today's form

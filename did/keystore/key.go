@@ -1,7 +1,6 @@
-// Package keystore keeps the node's Ed25519 key: it makes the key file once, refuses one that others can read, and
-// signs without showing the key.
+// Package keystore stores the Ed25519 key of the node in a file that only its owner can read, and signs with it.
 //
-// Whoever holds a [Key] can sign what the table in [Key.Sign] lists and nothing else. Formats: PKCS#8 in PEM (RFC 5958,
+// A [Key] signs only the purposes that [Key.Sign] lists. Formats: PKCS#8 in PEM (RFC 5958,
 // RFC 8410); libp2p's protobuf for the transport handshake.
 package keystore
 

@@ -1,6 +1,6 @@
-// Package proof signs JSON documents and verifies them: W3C Data Integrity proofs of the cryptosuite eddsa-jcs-2022.
+// Package proof creates and verifies W3C Data Integrity proofs (eddsa-jcs-2022).
 //
-// What is signed is 64 bytes: the SHA-256 of the canonical proof without its proofValue, then the SHA-256 of the
+// The signed message has 64 bytes: the SHA-256 of the canonical proof without its proofValue, then the SHA-256 of the
 // canonical document without its proof. Documents are decoded once, strictly, by internal/jcs before they come here;
 // what [Verify] returns is the document that was signed, and callers use nothing else. Sources: VC Data Integrity 1.0;
 // Data Integrity EdDSA Cryptosuites 1.0 §3.3.

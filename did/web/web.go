@@ -1,6 +1,6 @@
-// Package web resolves did:web, and writes the document of a node that has one: a DID document at an address that the DID spells.
+// Package web resolves did:web identifiers over HTTPS and creates the did:web document of a node.
 //
-// Whoever serves the address says what the document says: such a DID is worth what its web server is.
+// The web server controls the document: such a DID is as trustworthy as its web server.
 //
 // Source: did:web method specification, W3C CCG.
 package web

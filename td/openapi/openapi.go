@@ -1,7 +1,6 @@
-// Package openapi makes a Thing Description of an OpenAPI document, so that any HTTP service is a tool of the mesh (ux §5.1,
-// "openapi:FILE").
+// Package openapi converts an OpenAPI document to a Thing Description with one action per operation.
 //
-// Each operation is an action. The result follows the WoT HTTP binding, and the rules by which interact/rest fills it:
+// The result follows the WoT HTTP binding, and the rules by which interact/rest fills it:
 //
 //   - name: the operationId; without one the method and the path, "getPetsPetId".
 //   - form: the server and the path with its parameters as a URI template, and the method (htv:methodName).
