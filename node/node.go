@@ -1,4 +1,4 @@
-// Package node builds and runs one lmosd: its identity, its host on the network, its stores, and the wiring between them.
+// Package node builds and runs one node: identity, libp2p host, storage and wiring.
 //
 // One interaction, in the order of the code:
 //

@@ -1,4 +1,4 @@
-// Package policy authorizes and rate-limits callers: it turns rules into [interact.Middleware].
+// Package policy authorizes and rate-limits callers: it turns rules into [interact.Wrap].
 //
 // [Policy.Gate] looks at the principal that the binding proved (interact.Message.From); [Policy.Limit] counts what callers ask, and
 // [Policy.LimitThing] what one agent is asked. A message without a principal is refused: who asks is never guessed. Consumers of

@@ -1,4 +1,4 @@
-// Package mcp brings MCP servers into the mesh as things, and the things of the mesh to MCP clients, of both eras.
+// Package mcp imports MCP servers as Things and serves Things to MCP clients of all protocol revisions.
 //
 // Between an MCP client and an MCP server every message is passed on as it is: the server's thing has an action, "mcp", that is a
 // tunnel (package bridge), and packages serve and backend stand at its ends. For all others the server's tools and prompts are

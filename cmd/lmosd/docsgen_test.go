@@ -38,6 +38,9 @@ func TestGeneratedDocumentation(t *testing.T) {
 		}
 		now := generatedPart.ReplaceAllFunc(old, func(part []byte) []byte {
 			m := generatedPart.FindSubmatch(part)
+			if string(m[2]) == "packages" {
+				return part // internal/arch generates it
+			}
 			generate, args := generators[string(m[2])], strings.Fields(string(m[3]))
 			if generate == nil {
 				t.Fatalf("%s: no generator %s", page, m[2])

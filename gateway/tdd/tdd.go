@@ -1,5 +1,4 @@
-// Package tdd is the HTTP API of a W3C Thing Description Directory: things, events, search, and the directory's own description
-// (WoT Discovery §6 and §7).
+// Package tdd implements the HTTP API of a W3C Thing Description Directory (WoT Discovery §6 and §7).
 //
 // The things are those of the node and of the whole mesh, in one list. What is served stays what its owner signed: a single TD is
 // byte for byte that, unless ?enriched=true asks for the registration with it, and lists, collections and answers to queries have

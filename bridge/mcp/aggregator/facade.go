@@ -1,4 +1,4 @@
-// Package facade serves the things of a mesh to MCP clients of both eras: each at an address of its own, and all of them at one.
+// Package aggregator serves Things as MCP servers: one endpoint per Thing, and one for the whole mesh.
 //
 //	/mcp/things/{name}  one thing with its own names (thing.go): its calls (run.go), tasks (task.go) and what is listened to
 //	                    (listen.go, feeds.go). One that is an MCP server itself is passed through (front.go)

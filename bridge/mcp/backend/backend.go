@@ -1,6 +1,6 @@
-// Package backend is an MCP server that a relay has behind it: a program that is started as it is needed, or a server elsewhere. It
-// finds out which era the server speaks, shares what can be shared between callers, and gives every session what is its own. What
-// one era has and the other has not, it makes: of a server of either era it is one of both.
+// Package backend connects to one MCP server, a local process or a remote URL, and adapts between protocol revisions. It finds out
+// which era the server speaks, shares what can be shared between callers, and gives every session what is its own. What one era has
+// and the other has not, it makes: of a server of either era it is one of both.
 //
 //	client   server
 //	new      new      one connection for all callers (wire.Shared, hub.go)

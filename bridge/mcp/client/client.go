@@ -1,6 +1,6 @@
-// Package client is a connection to an MCP server elsewhere, over Streamable HTTP of both eras, and over what there was before: what is
-// written is posted, and what is read is what the server answers, and says by itself. Messages pass as they are. What HTTP says in place of an
-// answer is an error of JSON-RPC with lmosd's own code in its data, {"code":"LMOS-1401","hint":"…"}.
+// Package client implements the client side of the MCP HTTP transports and of MCP authorization (OAuth 2.1). Messages pass as they
+// are. What HTTP says in place of an answer is an error of JSON-RPC with lmosd's own code in its data,
+// {"code":"LMOS-1401","hint":"…"}.
 //
 // A [Login] gets what a server wants before it lets anybody in (login.go): it finds the authorization server (discover.go), asks a person
 // (consent.go) or says who this host is, and gives back what was granted (logout.go).

@@ -1,5 +1,4 @@
-// Package wire is the wire of MCP: JSON-RPC 2.0 messages that are passed on as they came, their framing, the two eras of the
-// protocol, its error codes and its HTTP headers.
+// Package protocol defines MCP messages (JSON-RPC 2.0), their framing, revisions, error codes and HTTP headers.
 //
 // A [Message] keeps the text that it was read from. What a relay must change, an id or a token, is changed in the text, and all
 // else stays byte by byte what the other end wrote: members that this version does not know, the order of members, the spelling

@@ -1,5 +1,5 @@
-// Package serve serves MCP servers over Streamable HTTP, both eras at one address: requests of 2026-07-28 one by one, and sessions
-// of 2025-11-25 and before. What a server says is passed on as it is; the package knows the transport and nothing of tools.
+// Package server serves MCP over Streamable HTTP: stateless requests (2026-07-28) and sessions (earlier revisions) at one URL. What
+// a server says is passed on as it is; the package knows the transport and nothing of tools.
 //
 // Sources: MCP 2026-07-28 and 2025-11-25, "Transports", "Streamable HTTP".
 package server

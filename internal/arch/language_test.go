@@ -1,0 +1,202 @@
+package arch
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// retired are words that no identifier contains: this project used them for things that have a standard name, which is on the right.
+// Words that also have a standard meaning (follow, item, account, offer, place) are not in the list.
+var retired = map[string]string{
+	"rumour": "suspicion", "rumours": "suspicion", "grave": "tombstone", "bury": "sign a tombstone", "buried": "tombstone", "heir": "successor",
+	"guest": "attached agent", "guests": "attached agents", "door": "listener", "doors": "listeners", "shelf": "index, buffer pool",
+	"lane": "session", "lanes": "session", "hurry": "startFrameTimer", "relax": "stopFrameTimer", "grudge": "backoff", "facade": "aggregator",
+	"desk": "executor", "narrator": "status reporter", "tongue": "dialect detector", "patience": "timeout", "linger": "idle timeout",
+	"chatter": "rate limit", "berth": "slot", "parcel": "message", "anew": "again, refreshed", "lately": "recently", "meanwhile": "since",
+	"vain": "failed attempts", "stranger": "untrusted peer, adversary", "strangers": "untrusted peers", "liar": "forged signer", "liars": "forged signers",
+	"crowd": "synthetic agents", "greet": "fetchRecords", "interview": "fetchRecords", "lied": "violation", "blame": "penalize",
+	"shun": "ban", "doubt": "penalize, suspect", "told": "reported, sent", "tells": "reports, sends", "telling": "announcement", "tell": "announce, report, send",
+	"heard": "received", "hear": "receive", "hears": "receives", "ear": "subscriber", "said": "reported, received", "unsaid": "default", "spoken": "scripted",
+	"begun": "started", "nobody": "none", "somebody": "another caller", "whoever": "the caller", "whose": "owner", "young": "legacy session", "lone": "stateless",
+	"era": "revision", "rehost": "rewrite forms", "fork": "equivocation", "forks": "equivocation", "nearby": "local discovery", "moment": "timestamp",
+}
+
+// notRead are the packages that are not yet read for the retired words, with how many of their identifiers contain one. A package
+// leaves the table when none does; a number only becomes smaller.
+var notRead = map[string]int{
+	"agent":                       1,
+	"api":                         4,
+	"bench":                       6,
+	"bridge/a2a":                  3,
+	"bridge/a2a/client":           2,
+	"bridge/a2a/protocol":         3,
+	"bridge/a2a/server":           1,
+	"bridge/a2a/v03":              1,
+	"bridge/bridgetest":           4,
+	"bridge/mcp":                  8,
+	"bridge/mcp/aggregator":       16,
+	"bridge/mcp/backend":          23,
+	"bridge/mcp/client":           7,
+	"bridge/mcp/features":         5,
+	"bridge/mcp/protocol":         8,
+	"bridge/mcp/server":           2,
+	"cmd/lmosd":                   6,
+	"cmd/lmosd/internal/localnet": 1,
+	"cmd/lmosd/internal/prompt":   2,
+	"cmd/lmosd/internal/stdio":    6,
+	"cmd/lmosd/internal/validate": 1,
+	"configs":                     1,
+	"dht":                         14,
+	"directory":                   41,
+	"directory/index":             2,
+	"directory/route":             3,
+	"examples/weather/agent":      1,
+	"gateway":                     11,
+	"gateway/tdd":                 2,
+	"interact":                    4,
+	"interact/coap":               8,
+	"interact/coap/messaging":     6,
+	"interact/command":            4,
+	"interact/form":               1,
+	"interact/hub":                4,
+	"interact/mqtt":               17,
+	"interact/oauth":              1,
+	"interact/rest":               11,
+	"interact/rest/server":        7,
+	"interact/stream":             26,
+	"interact/task":               6,
+	"interact/ws":                 13,
+	"interact/ws/frame":           4,
+	"internal/openai":             1,
+	"internal/sse":                3,
+	"internal/storage":            1,
+	"internal/textmatch":          1,
+	"node":                        20,
+	"p2p":                         3,
+	"policy":                      3,
+	"pubsub":                      5,
+	"pubsub/reconcile":            12,
+	"td":                          1,
+	"td/openapi":                  1,
+	"telemetry":                   2,
+	"testnet":                     5,
+	"testnet/simnet":              2,
+}
+
+// retiredWords returns the identifiers of a file that contain a retired word.
+func retiredWords(f *ast.File) (found []string) {
+	seen := map[string]bool{}
+	ast.Inspect(f, func(n ast.Node) bool {
+		var names []*ast.Ident
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			names = append(names, n.Name)
+		case *ast.TypeSpec:
+			names = append(names, n.Name)
+		case *ast.ValueSpec:
+			names = n.Names
+		case *ast.Field:
+			names = n.Names
+		case *ast.AssignStmt:
+			if n.Tok == token.DEFINE {
+				for _, l := range n.Lhs {
+					if id, ok := l.(*ast.Ident); ok {
+						names = append(names, id)
+					}
+				}
+			}
+		}
+		for _, id := range names {
+			for _, w := range words(id.Name) {
+				if retired[w] != "" && !seen[id.Name] {
+					seen[id.Name] = true
+					found = append(found, id.Name+" ("+retired[w]+")")
+				}
+			}
+		}
+		return true
+	})
+	return found
+}
+
+var upper = regexp.MustCompile(`[A-Z]+[a-z0-9]*|[a-z0-9]+`)
+
+// words splits an identifier at its capitals, in lower case.
+func words(name string) []string {
+	all := upper.FindAllString(name, -1)
+	for i, w := range all {
+		all[i] = strings.ToLower(w)
+	}
+	return all
+}
+
+func TestRetiredWordsDoNotReturn(t *testing.T) {
+	t.Parallel()
+	count, names := map[string]int{}, map[string][]string{}
+	for _, path := range goFiles(t, "../..") {
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rel, err := filepath.Rel("../..", filepath.Dir(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := retiredWords(f)
+		count[rel] += len(found)
+		names[rel] = append(names[rel], found...)
+	}
+	if len(count) < 50 {
+		t.Fatalf("read only %d packages: the walk is broken", len(count))
+	}
+	for _, pkg := range slices.Sorted(maps.Keys(count)) {
+		switch allowed, n := notRead[pkg], count[pkg]; {
+		case n > allowed:
+			t.Errorf("%s has %d identifiers with retired words, %d are allowed: %s", pkg, n, allowed, strings.Join(names[pkg], ", "))
+		case n < allowed:
+			t.Errorf("%s has %d identifiers with retired words, and %d in the table: lower the number", pkg, n, allowed)
+		}
+	}
+	for pkg := range notRead {
+		if _, ok := count[pkg]; !ok {
+			t.Errorf("the table has a package %s, which does not exist", pkg)
+		}
+	}
+}
+
+func TestWords(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"newShelf": "new shelf", "HTTPDoor": "httpdoor", "a": "a", "toldAtOnce": "told at once", "lane2": "lane2"} {
+		if got := strings.Join(words(name), " "); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}
+
+// goFiles returns the Go files below root, without those of node_modules and hidden folders.
+func goFiles(t *testing.T, root string) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		switch name := filepath.Base(path); {
+		case err != nil:
+			return err
+		case d.IsDir() && (name == "node_modules" || name == "testdata" || len(name) > 2 && name[0] == '.'):
+			return filepath.SkipDir
+		case !d.IsDir() && strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go"):
+			files = append(files, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}

@@ -1,0 +1,76 @@
+package arch
+
+import (
+	"flag"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the table of packages in docs/architecture.md")
+
+var packageTable = regexp.MustCompile(`(?s)(<!-- generated: packages -->\n\n).*?(\n<!-- end -->)`)
+
+// TestThePageListsThePackages holds the table of packages in docs/architecture.md against the layers and the package comments.
+func TestThePageListsThePackages(t *testing.T) {
+	t.Parallel()
+	const page = "../../docs/architecture.md"
+	old, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !packageTable.Match(old) {
+		t.Fatalf("%s has no table of packages", page)
+	}
+	var b strings.Builder
+	b.WriteString("| layer | package | purpose |\n|---|---|---|\n")
+	for layer := len(rows) - 1; layer >= 0; layer-- {
+		for _, pkg := range rows[layer] {
+			fmt.Fprintf(&b, "| %d | `%s` | %s |\n", layer+1, pkg, purpose(t, pkg))
+		}
+	}
+	now := packageTable.ReplaceAllString(string(old), "${1}"+strings.ReplaceAll(b.String(), "$", "$$")+"${2}")
+	switch {
+	case now == string(old):
+	case *update:
+		if err := os.WriteFile(page, []byte(now), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s differs from the package comments: go test ./internal/arch -run TestThePageListsThePackages -update", page)
+	}
+}
+
+var (
+	subject  = regexp.MustCompile(`^(Package|Command) \S+ (.)`)
+	docLink  = regexp.MustCompile(`\[([A-Za-z.]+)\]`)
+	sentence = regexp.MustCompile(`(?s)^.*?\.(\s|$)`)
+)
+
+// purpose returns the first sentence of the comment of a package, without its subject.
+func purpose(t *testing.T, pkg string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("../..", pkg, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.PackageClauseOnly|parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Doc == nil || !subject.MatchString(f.Doc.Text()) {
+			continue
+		}
+		text := strings.Join(strings.Fields(sentence.FindString(f.Doc.Text())), " ")
+		m := subject.FindStringSubmatch(text)
+		return docLink.ReplaceAllString(strings.ToUpper(m[2])+text[len(m[0]):], "`$1`")
+	}
+	t.Errorf("package %s has no comment that begins with \"Package %s\"", pkg, filepath.Base(pkg))
+	return ""
+}
