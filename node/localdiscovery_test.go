@@ -134,7 +134,7 @@ func searched(t testing.TB, n *running, q td.Query) []*td.Description {
 // explored waits until the node has explored an introduction.
 func explored(t testing.TB, log *journal, name string) {
 	t.Helper()
-	until(t, name+" is explored", func() bool { return log.has(`explored an introduction" introduction=` + name + " ") })
+	until(t, name+" is explored", func() bool { return log.has(`introduction explored" introduction=` + name + " ") })
 }
 
 func TestADiscoveredThing(t *testing.T) {
