@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -122,9 +123,9 @@ func TestForgersAreDisconnected(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	const forgers, each = 4, 400
+	const forgers, bursts, each = 4, 10, 400
 	var mu sync.Mutex
-	banned, heard := map[peer.ID]time.Duration{}, make(chan uint64, forgers*each)
+	banned, heard := map[peer.ID]time.Duration{}, make(chan uint64, forgers*bursts*each)
 	victim := start(t, realHost(t, 60), Options{Deliver: func(_ *td.Signed, r *td.Record) { heard <- r.Seq }, Ban: func(id peer.ID, how time.Duration) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -136,7 +137,7 @@ func TestForgersAreDisconnected(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := weather(t, 1)
-	forged := forge(a.signed(t, 1).Record, forgers*each)
+	forged := forge(a.signed(t, 1).Record, forgers*bursts*each)
 	var flood sync.WaitGroup
 	defer flood.Wait()
 	for i := range forgers {
@@ -148,14 +149,23 @@ func TestForgersAreDisconnected(t *testing.T) {
 		}
 		meets(ctx, t, topic, 1)
 		linked.wait(ctx, t)
-		flood.Go(func() {
-			for _, record := range forged[i*each : (i+1)*each] {
-				if topic.Publish(ctx, record) != nil {
+		done := make(chan struct{})
+		flood.Go(func() { // gossipsub may send a burst as one message, of which the window lets in the first
+			for burst := range slices.Chunk(forged[i*bursts*each:(i+1)*bursts*each], each) {
+				for _, record := range burst {
+					if topic.Publish(ctx, record) != nil {
+						return
+					}
+				}
+				select {
+				case <-done:
 					return
+				case <-time.After(time.Second):
 				}
 			}
 		})
 		disconnected()
+		close(done)
 	}
 	meets(ctx, t, honest.topics[a.shard(t)], 1)
 	if _, err := honest.Announce(ctx, a.signed(t, 1)); err != nil {

@@ -87,6 +87,9 @@ type forwarder struct {
 func (p *PubSub) inspect(from peer.ID, rpc *gossip.RPC) error {
 	if p.refuses(from) {
 		p.counts.refused.Add(uint64(len(rpc.GetPublish())))
+		if len(rpc.GetPublish()) > 0 && p.pace.hasOffended(from) {
+			p.offended(from) // its score fell before it was banned: a peer that forged goes on, and would stay connected
+		}
 		return errNotHeard
 	}
 	if most := p.pace.take(from, len(rpc.GetPublish()), time.Now()); most < len(rpc.GetPublish()) {
@@ -160,6 +163,14 @@ func (p *pace) offend(from peer.ID, now time.Time) bool {
 	}
 	f.banned = now.Add(banFor)
 	return true
+}
+
+// hasOffended reports whether a forwarder has sent what no honest node forwards.
+func (p *pace) hasOffended(id peer.ID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.peers[id]
+	return f != nil && f.offenses > 0
 }
 
 func (p *pace) isBanned(id peer.ID, now time.Time) bool {
