@@ -166,7 +166,7 @@ type Trust struct {
 // TrustRate bounds how often one caller may ask.
 type TrustRate struct {
 	// The requests of one caller in the long run, without those that only read. A higher rate serves busy callers; a lower one protects
-	// slow agents. Nodes that call faster are told to wait, and do. The consumers behind a node share its rate, each with a part of
+	// slow agents. Nodes that call faster get a wait time, and wait. The consumers behind a node share its rate, each with a part of
 	// its own. 0/s sets no limit.
 	PerPeer Rate `yaml:"per_peer"`
 	// The same for requests that only read: of properties, and of the states of actions. 0/s sets no limit.

@@ -97,7 +97,7 @@ func (p *Principal) Base() string {
 	return localID
 }
 
-// principalJSON is a principal as agents are told it.
+// principalJSON is the form of a principal that agents receive.
 type principalJSON struct {
 	ID   string `json:"id"`
 	DID  DID    `json:"did,omitempty"`

@@ -28,7 +28,7 @@ type Node interface {
 type Directory interface {
 	Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
 	Get(ctx context.Context, ref string) (*td.Description, error)
-	// Page returns a part of the node's own index, Lookup what it has of an id; both ask nobody (tdd.Things).
+	// Page returns a part of the node's own index, Lookup its entries of an id; both send no request (tdd.Things).
 	Page(s tdd.Scope, offset, limit int) tdd.Page
 	Lookup(id string) []tdd.Item
 	// Rank orders descriptions by how well they fit, and says why (directory.Directory.Rank).

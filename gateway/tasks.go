@@ -12,7 +12,7 @@ import (
 // Tasks are the runs of actions that this node's agents, or its consumers, have under way, and the last ones that ended.
 type Tasks interface {
 	// List returns them newest first, and asks their hosts how those stand that have not ended, for some seconds at most. Of one whose
-	// host does not say, the state is unknown. Known returns the state that was heard of last, and asks nobody.
+	// host does not say, the state is unknown. Known returns the state that was heard of last; it sends no request.
 	List(ctx context.Context) []api.Task
 	Known() []api.Task
 	// Get returns the state of one now. Cancel ends one, and returns what has become of it. The error of both is an

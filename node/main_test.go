@@ -208,7 +208,7 @@ func knows(t testing.TB, n *running, ref string) {
 	until(t, "the node knows "+ref, func() bool { return has(n, ref) })
 }
 
-// has reports whether a node's directory has the thing, and asks nobody.
+// has reports whether a node's directory has the thing; it sends no request.
 func has(n *running, ref string) bool {
 	for d := range n.Known() {
 		if d.Ref() == ref || d.ID == ref {

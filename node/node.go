@@ -93,7 +93,7 @@ type Node struct {
 	looks       *looks
 	publisher   *publication.Publisher
 	offered     *publication.Index   // what this node offers; publisher writes it
-	local       introducer           // tells the local network of this node; nil if nobody does
+	local       introducer           // announces this node on the local network; nil if that is off
 	discoveries *explore.Discoveries // what others introduce there
 	router      *route.Router
 	embedder    embedding.Embedder // nil: words are compared
@@ -150,7 +150,7 @@ func open(o Options, aside string) (*Node, error) {
 		n.openPorts,        // now peers may come
 		n.openPublications, // needs the addresses that listening gave
 		n.openDoors,        // other protocols
-		n.openLocal,        // what the local network is told; its name for this node is one of the API's
+		n.openLocal,        // local announcements; the name there is also a host name of the API
 		n.openHTTP,         // last: who can ask finds everything there
 	} {
 		if err := step(); err != nil {
@@ -273,8 +273,8 @@ func flush(t *telemetry.Tracer) error {
 	return nil
 }
 
-// maxServed is how many calls of other nodes are served at least, waiting ones included, before more are refused whoever asks, and how many of their
-// subscriptions.
+// maxServed is the number of calls of other nodes, waiting ones included, and of their subscriptions, up to which no call is rejected
+// for want of slots.
 const maxServed = 4096
 
 // openMesh is the wiring: who asks whom.

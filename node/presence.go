@@ -80,7 +80,7 @@ func (l *looks) due(host did.DID, pause time.Duration, now time.Time) bool {
 	return true
 }
 
-// Presence returns the state of a thing as far as it is known, and asks nobody. That a record names this node as a host is not
+// Presence returns the state of a thing as far as it is known; it sends no request. That a record names this node as a host is not
 // enough: anybody can write it.
 func (n *Node) Presence(d *td.Description) directory.Presence {
 	p := n.dir.Presence(d)

@@ -83,7 +83,7 @@ func TestManyChangeAtOnce(t *testing.T) {
 		id := fmt.Sprintf("urn:x:%d", i)
 		until(t, "both nodes agree on "+id, func() bool {
 			d, err := nodes[1].Get(t.Context(), id)
-			of := nodes[0].offered.Get(id) // it may have been renewed meanwhile
+			of := nodes[0].offered.Get(id) // it may have been renewed since
 			if of.Description == nil {
 				return codeOf(err) == interact.Withdrawn
 			}

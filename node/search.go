@@ -18,7 +18,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Search says how questions in words are understood. The zero value compares words, and asks nobody.
+// Search says how questions in words are understood. The zero value compares words; it sends no request.
 type Search struct {
 	// Method decides which agent gets a task (package route); empty means by words.
 	Method route.Method
@@ -65,7 +65,7 @@ func (n *Node) openSearch() (err error) {
 	return err
 }
 
-// known yields what the directory has for q, and asks nobody: who routes a task is in a hurry.
+// known yields what the directory has for q; it sends no request: who routes a task is in a hurry.
 func (n *Node) known(_ context.Context, q td.Query) iter.Seq2[*td.Description, error] {
 	return func(yield func(*td.Description, error) bool) {
 		for d := range n.dir.FindLocal(q) {

@@ -324,7 +324,7 @@ func TestAJoinerLearnsOfWhatItMissed(t *testing.T) {
 	})
 }
 
-// lists returns what a node does not list as unreachable, or what it does. It asks nobody.
+// lists returns what a node does not list as unreachable, or what it does. It sends no request.
 func lists(n *running, reachable bool) (refs []string) {
 	for d := range n.Known() {
 		if (n.Presence(d).State != directory.StateUnreachable) == reachable {

@@ -24,7 +24,7 @@ func (n *Node) Tasks() gateway.Tasks { return begun{n} }
 // begun are the tasks of a node's consumers: their places are in its ledger, their states at the things' hosts.
 type begun struct{ *Node }
 
-// Known returns what the ledger says: it asks nobody.
+// Known returns what the ledger says: it sends no request.
 func (b begun) Known() []api.Task {
 	var all []api.Task
 	for _, e := range b.ledger.List() {

@@ -60,12 +60,12 @@ func (n *Node) Namesakes(ref string, d *td.Description) []string {
 // maxNamesakes is how many others of a name are listed.
 const maxNamesakes = 8
 
-// Known yields what the directory holds, and asks nobody.
+// Known yields what the directory holds; it sends no request.
 func (n *Node) Known() iter.Seq[*td.Description] {
 	return n.dir.FindLocal(td.Query{Limit: math.MaxInt})
 }
 
-// Page returns a part of what the directory holds, and asks nobody. Discovered things are in a list of their own: whoever explores
+// Page returns a part of what the directory holds; it sends no request. Discovered things are in a list of their own: whoever explores
 // this directory must not hear of them as if they were of the mesh.
 func (n *Node) Page(s tdd.Scope, offset, limit int) tdd.Page {
 	if s != tdd.Discovered {
@@ -83,7 +83,7 @@ func (n *Node) Page(s tdd.Scope, offset, limit int) tdd.Page {
 	return p
 }
 
-// Lookup returns what the directory holds of an id, and asks nobody.
+// Lookup returns what the directory holds of an id; it sends no request.
 func (n *Node) Lookup(id string) []tdd.Item { return n.index().Lookup(id) }
 
 func (n *Node) index() tdd.Index { return tdd.Index{Directory: n.dir, Self: n.DID()} }

@@ -32,7 +32,7 @@ func (m muxer) NewConn(c net.Conn, isServer bool, scope network.PeerScope) (netw
 	return m.Multiplexer.NewConn(r, isServer, scope)
 }
 
-// A readingConn is a connection that is always read by somebody. A write fails after the last read.
+// A readingConn is a connection that a goroutine always reads. A write fails after the last read.
 type readingConn struct {
 	net.Conn
 	over chan struct{} // closed when nothing more is read

@@ -106,7 +106,7 @@ func (r *refusals) forget(id peer.ID) {
 	delete(r.at, id)
 }
 
-// connected notes a connection before whoever dialed it has it.
+// connected records a connection before the dialer gets it.
 func (r *refusals) connected(_ network.Network, c network.Conn) {
 	if c.Stat().Direction != network.DirOutbound {
 		return

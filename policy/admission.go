@@ -247,8 +247,8 @@ func (a *admission) roomLocked(p *peer) int {
 	return min(free, max(s.each-p.running, free-s.spare))
 }
 
-// fitsLocked reports whether a consumer of p may take a place now. Nobody is overtaken: whoever waits, and has as good a right, would have
-// that place already.
+// fitsLocked reports whether a consumer of p may take a slot now. A waiting consumer with the same rights is never overtaken: it would have the
+// slot already.
 func (a *admission) fitsLocked(p *peer, l *line) bool {
 	room := a.roomLocked(p)
 	may := p.running + room

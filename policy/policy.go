@@ -84,10 +84,10 @@ type thingKey struct {
 }
 
 // queueFor is how long an interaction waits for a place of the node. An agent that calls another one holds a place while that call
-// waits for one: such circles must not stand still until their deadlines.
+// waits for one: such cycles must end before their deadlines.
 const queueFor = 10 * time.Second
 
-// Subscriptions go on for days: those of keys that anybody can make leave room for those of others. A node serves 4,096.
+// Subscriptions last for days: those of untrusted callers leave slots for others. A node serves 4,096.
 const (
 	maxUntrusted = 1024 // of untrusted callers together
 	maxStrangers = 2048 // of those and known ones

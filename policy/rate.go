@@ -43,7 +43,7 @@ func (p *Policy) pacedThing(m *interact.Message, id string, what *account) error
 	return nil
 }
 
-// part names whose part of an agent's rate m is of: a node of trust.allow has its own, and all callers that anybody can make have one.
+// part names the part of an agent's rate that m uses: each node of trust.allow has its own, and all untrusted callers share one.
 func (p *Policy) part(m *interact.Message) string {
 	switch c := p.claim(m); c.class {
 	case allowed:

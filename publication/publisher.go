@@ -88,7 +88,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Restore reads the store and publishes again what it has. The directory is told of tombstones too: its own store may have lost the
+// Restore reads the store and publishes its content again. The directory gets tombstones too: its own store may have lost the
 // last seconds before a crash. It may be called again when a full disk has room again.
 func (p *Publisher) Restore(ctx context.Context) error {
 	p.turn.Lock() // The node may run: what is published in between must not be taken for an older state.

@@ -489,7 +489,7 @@ func TestAnOrphanOnAFullDiskIsWithdrawnLater(t *testing.T) {
 	})
 }
 
-// What the directory says of a thing is stored with it, and goes on over renewals and restarts until it is published anew.
+// The registration of a Thing is stored with it, and stays over renewals and restarts until it is published again.
 func TestRegistrations(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

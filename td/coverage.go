@@ -13,7 +13,7 @@ type Coverage struct {
 	// Refused is how many things of the answer are at hosts that do not talk with this node, because of a policy.
 	Refused int       `json:"refused"`
 	Oldest  time.Time `json:"oldest,omitzero"`
-	// Truncated says that something was not looked at, because of a deadline or another bound: nobody knows what is missing.
+	// Truncated reports that a deadline or another limit ended the search early: what is missing is unknown.
 	Truncated bool `json:"truncated"`
 	// More says that the answer ended at the limit of the query: what follows is had by asking for it.
 	More bool `json:"more,omitempty"`
@@ -61,7 +61,7 @@ func (t *CoverageCounter) CountMatches(n int) {
 	})
 }
 
-// Total returns how many things fit, as far as anybody knows; false if they were not counted.
+// Total returns the number of known matches; false if they were not counted.
 func (t *CoverageCounter) Total() (n int, ok bool) {
 	t.update(func(*Coverage) { n = t.total })
 	return max(n, 0), n >= 0

@@ -215,7 +215,7 @@ func (q *Query) holdsProtocol(t *Thing) bool {
 	return false
 }
 
-// maxQueryWords is how many words of a question are looked for: a stranger may ask, of many things.
+// maxQueryWords limits the words of a query that are looked up: untrusted peers may search many Things.
 const maxQueryWords = 8
 
 func (q *Query) holdsText(t *Thing) bool {

@@ -121,8 +121,8 @@ func (w *wireRecord) sign(s did.Signer, l Lease, td []byte) (*Signed, error) {
 	return w.encode(td)
 }
 
-// encode encodes the record, with the TD inside if it fits, and reads it back as every receiver will: what nobody would
-// accept is not published.
+// encode encodes the record, with the TD inside if it fits, and decodes it as receivers do: a record that receivers reject is not
+// published.
 func (w *wireRecord) encode(td []byte) (*Signed, error) {
 	w.Inline = nil
 	raw, err := cbor.Marshal(w)

@@ -159,7 +159,7 @@ func (g *gate) pass(ctx context.Context, m *interact.Message, q *protocol.Messag
 	return server.Write(ctx, q)
 }
 
-// userOf is who asks q in the tunnel m: the user for whom a relay of another node does, as that node calls it, or whoever opened the tunnel.
+// userOf returns the caller of q in the tunnel m: the user that a relay of another node names, or the caller that opened the tunnel.
 func userOf(m *interact.Message, q *protocol.Message) *did.Principal {
 	if user := q.Text("_meta", protocol.MetaUser); m.From != nil && m.From.Node != "" && did.ValidPrincipalName(user) {
 		return did.NodePrincipal(m.From.Node, user)

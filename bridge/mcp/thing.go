@@ -26,7 +26,7 @@ type server struct {
 	back    *backend.Backend
 	pins    *pins
 	from    *source
-	self    protocol.Implementation // what the server is told of this node
+	self    protocol.Implementation // sent to the server
 	log     *slog.Logger
 	parking interact.Parking
 

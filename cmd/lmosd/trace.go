@@ -104,7 +104,7 @@ func newTraceCommand(a *app) *cobra.Command {
 // A waysDocument is the document of `lmosd trace` without an action.
 type waysDocument struct {
 	*api.PathList
-	Ping *api.Ping `json:"ping,omitempty"` // of the way through the mesh; left out if nobody answers
+	Ping *api.Ping `json:"ping,omitempty"` // of the path through the mesh; absent without an answer
 }
 
 // ways shows how the agent is reached. That its host answers no ping is an answer, not a failure, as long as there is a way.

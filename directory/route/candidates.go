@@ -245,7 +245,7 @@ func (f *field) missing(chosen *agent) string {
 	return "; " + f.gone[0].desc.Name() + " fits better, and " + f.gone[0].away()
 }
 
-// nobody returns the reason why there is no agent to select from.
+// nobody returns the reason why no agent can be selected.
 func (f *field) nobody() string {
 	if len(f.gone) == 0 {
 		return "there is no agent to choose from"

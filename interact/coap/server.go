@@ -37,7 +37,7 @@ const (
 type ServerOptions struct {
 	// Listen is the UDP address to listen on; empty means 127.0.0.1:5683.
 	Listen string
-	// Anyone allows an address that is not of loopback. Whoever can reach it is served then: the server asks nobody who they are.
+	// Anyone allows an address that is not of loopback. Whoever can reach it is served then: the server does not authenticate callers.
 	Anyone bool
 	// Mesh answers the messages.
 	Mesh interact.Thing

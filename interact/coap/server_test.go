@@ -719,7 +719,7 @@ func TestOnePeerDoesNotHoldUpOthers(t *testing.T) {
 		if got := b.taken(other); len(got) != 1 || !strings.HasPrefix(told(got[0]), "5.03 LMOS-1529") {
 			t.Errorf("with all busy another host got %+v", got)
 		}
-		time.Sleep(form.DefaultTimeout + 2*time.Minute) // nobody acknowledges the errors
+		time.Sleep(form.DefaultTimeout + 2*time.Minute) // no peer acknowledges the errors
 		b.taken(me)
 		if got := b.ask(b.request(codes.GET, at+"/properties/still")); told(got) != "2.05 [50] 1" {
 			t.Errorf("when all is over: %s", told(got))

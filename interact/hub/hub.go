@@ -4,7 +4,7 @@
 // one observation of the agent; those that ask for the same join it. What the agent says goes into a ring (topic.go), which
 // each consumer reads at its own pace (subscriber.go): one that is slow, or never reads, holds neither the agent nor the others
 // up. A consumer that comes back names the last that it has seen (After), and hears what came since, as far as the ring or the
-// agent reaches; nobody else hears that. What rings hold is bounded in replay.go, who may have how much in quota.go.
+// agent reaches; other consumers do not receive it again. replay.go bounds the rings, quota.go the share of each consumer.
 //
 // Sources: Web Thing Protocol, lastNotificationID; WoT Profile, HTTP SSE; HTML, server-sent events, Last-Event-ID.
 package hub

@@ -14,7 +14,7 @@ const (
 	maxPaces    = 4096        // hosts and things that want to be asked more slowly; of others each call waits for itself
 	maxPatience = time.Minute // for a call without a deadline
 	// maxCrowded is how long a call is asked again of a host that has no place for it. An agent that calls another one holds a place
-	// meanwhile: such circles must not stand still until their deadlines.
+	// until then: such cycles must end before their deadlines.
 	maxCrowded = 2 * time.Second
 )
 

@@ -12,8 +12,8 @@ import (
 )
 
 // Pseudonyms name the consumers of a node to other nodes ([Options.As]). The name of a token is sent as it is. The name of a user of this
-// machine ("uid:1000") is never sent, but a pseudonym that is the same after each start, and that nobody can make or read without the key
-// of the node: hosts tell the users of a node apart and learn nothing of its machine. It is safe for concurrent use.
+// machine ("uid:1000") is never sent, but a pseudonym that is the same after each start and can be made and read only with the key of the
+// node: hosts tell the users of a node apart and learn nothing of its machine. It is safe for concurrent use.
 type Pseudonyms struct {
 	secret []byte
 

@@ -54,7 +54,7 @@ var rows = [][]string{
 
 // beside are packages that import nothing of the house and are imported by few.
 var beside = map[string][]string{
-	"examples/weather/agent": {"examples/weather", "cmd/lmosd/internal/localnet", "testnet"}, // a stranger's agent: demo and tests run it
+	"examples/weather/agent": {"examples/weather", "cmd/lmosd/internal/localnet", "testnet"}, // an agent without lmosd, run by the demo and by tests
 	"examples/weather":       nil,
 	"interop":                nil, // tests only: programs of other projects
 	"interop/taskserver":     nil, // a program that the tests run: a server of MCP with tasks

@@ -1,5 +1,5 @@
-// Package jsonedit finds and replaces values in JSON text and leaves all other bytes unchanged. Texts are valid JSON: whoever has
-// one from elsewhere looks at that first.
+// Package jsonedit finds and replaces values in JSON text and leaves all other bytes unchanged. Texts must be valid JSON: callers
+// validate texts from the network first.
 //
 // Sources: RFC 8259.
 package jsonedit

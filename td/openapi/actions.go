@@ -330,7 +330,7 @@ func (op *operation) query(params []*openapi3.Parameter, begun bool) string {
 	return "{?" + strings.Join(names, ",") + "}"
 }
 
-// addHeaders sends headers that can have one value only, and tells of the others.
+// addHeaders sends headers that can have one value only, and reports the others.
 func (op *operation) addHeaders(params []*openapi3.Parameter) {
 	for _, p := range params {
 		switch {

@@ -225,7 +225,7 @@ func TestFromText(t *testing.T) {
 	}
 }
 
-// Whatever the schema and the value are, a check ends soon, in little memory, and asks nobody.
+// Whatever the schema and the value are, a check ends soon, in little memory; it sends no request.
 func TestHostileSchemasAreCheap(t *testing.T) {
 	t.Parallel()
 	doubling := `"d0": {}`

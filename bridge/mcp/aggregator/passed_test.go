@@ -57,7 +57,7 @@ func TestAServerWhoseHostIsAway(t *testing.T) {
 }
 
 // What mesh_call says of a tool that does not answer has the reason, and what helps: that its host is away is not that it crashed, and
-// that is not that somebody holds it back.
+// not that it is withheld.
 func TestReasonsOfMeshCall(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
@@ -102,7 +102,7 @@ func TestReasonsOfMeshCall(t *testing.T) {
 	}
 }
 
-// Of a server that has more than its description has room for, and is away, nobody says that it has no more.
+// A server whose list exceeds its description and that is offline is never reported as complete.
 func TestMoreThanIsDescribed(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
@@ -189,7 +189,7 @@ func TestWhatIsSaidBeforeASessionIsBounded(t *testing.T) {
 }
 
 // A list that all callers are shown is asked for by the node, not by the caller that happens to come first: servers may have tools for some.
-// Who asks is told to no other host, also if a record names this node beside it: anybody can write that.
+// The caller's name is sent to no other host, also if a record names this node as a second host: any owner can write that.
 func TestSharedListsAreAskedForByTheNode(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)

@@ -392,7 +392,7 @@ func (y *young) subscribe(ctx context.Context, m *protocol.Message) *protocol.Me
 		if ok {
 			return protocol.Respond(m.ID(), struct{}{})
 		}
-		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InvalidParams, "the server does not tell of changes of %s", w.uri))
+		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InvalidParams, "the server sends no notifications for %s", w.uri))
 	case <-ctx.Done():
 		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "cancelled"))
 	}

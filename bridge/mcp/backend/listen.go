@@ -26,10 +26,10 @@ const (
 	sayFor = 10 * time.Second
 )
 
-// tellLimit is the rate of what one listening caller is told. What changes in between is told once.
+// tellLimit is the rate of notifications to one subscriber. Changes in between are one notification.
 var tellLimit = ratelimit.Every(64, 20*time.Millisecond)
 
-// maxTold bounds what is told of one change, in bytes.
+// maxTold limits the notification of one change, in bytes.
 const maxTold = 64 << 10
 
 // An ear is a caller that listens.

@@ -37,7 +37,7 @@ type run struct {
 	level  int    // of the log messages that the caller wants, an index of levels; len(levels) for none
 	cancel context.CancelFunc
 
-	notes chan *protocol.Message // what the server says meanwhile, and asks
+	notes chan *protocol.Message // requests and notifications of the server until then
 	noted atomic.Int64           // bytes of notes
 	done  chan struct{}
 	resp  *protocol.Message // once done is closed
