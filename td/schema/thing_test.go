@@ -2,7 +2,10 @@ package schema
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+
+	"github.com/lmosd/lmosd/internal/jcs"
 )
 
 // everything has what the schema speaks of.
@@ -73,6 +76,34 @@ func disturb(v any, check func(what string)) {
 			}
 			v[i] = was
 			disturb(was, check)
+		}
+	}
+}
+
+// The walker ignores keywords that it does not know, so the fast check would accept what a new one in the schema of TDs rejects.
+func TestTheWalkerKnowsTheKeywordsOfTheThingSchema(t *testing.T) {
+	t.Parallel()
+	known := []string{"$ref", "$defs", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "type", "enum", "const", "format",
+		"required", "properties", "additionalProperties", "minProperties", "maxProperties", "propertyNames", "items", "contains",
+		"minItems", "uniqueItems", "minLength", "maxLength", "pattern", "minimum", "exclusiveMinimum",
+		"$schema", "$id", "title", "description", "reason", "rule"} // the last six are annotations
+	text, err := jcs.Decode(thingText, len(thingText))
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := map[string]bool{}
+	Rewrite(text, func(part any) any {
+		for keyword := range object(part) {
+			used[keyword] = true
+		}
+		return part
+	})
+	if len(used) < 20 {
+		t.Fatalf("%d keywords: the walk is broken", len(used))
+	}
+	for keyword := range used {
+		if !slices.Contains(known, keyword) {
+			t.Errorf("the schema has the keyword %q", keyword)
 		}
 	}
 }
