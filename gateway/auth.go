@@ -3,7 +3,6 @@ package gateway
 import (
 	"crypto/sha256"
 	"crypto/subtle"
-	"mime"
 	"net"
 	"net/http"
 	"net/netip"
@@ -294,20 +293,4 @@ func bearer(header string) (token string, ok bool) {
 	scheme, token, _ := strings.Cut(strings.TrimSpace(header), " ")
 	token = strings.TrimSpace(token)
 	return token, strings.EqualFold(scheme, "Bearer") && token != ""
-}
-
-// contentType refuses a body of another media type than one of want. That a type is needed at all keeps out the few
-// that a browser sends without asking first (Fetch §2.2.2).
-func contentType(r *http.Request, want ...string) error {
-	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	charset := params["charset"]
-	if err != nil || !slices.Contains(want, media) || charset != "" && !strings.EqualFold(charset, "utf-8") {
-		return interact.Errorf(interact.UnsupportedType, "send Content-Type: "+want[0],
-			"the content type %q is not %s", clip(r.Header.Get("Content-Type")), strings.Join(want, ", "))
-	}
-	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return interact.Errorf(interact.UnsupportedType, "send the body without Content-Encoding",
-			"the content encoding %q is not read here", clip(coding))
-	}
-	return nil
 }

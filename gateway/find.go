@@ -17,6 +17,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -240,7 +241,7 @@ func movedFrom(ref string, d *td.Description) string {
 }
 
 func (g *Gateway) postMove(w http.ResponseWriter, r *http.Request) error {
-	if err := contentType(r, interact.JSON); err != nil {
+	if err := server.CheckContentType(r, interact.JSON); err != nil {
 		return err
 	}
 	body, err := readBody(w, r, 4<<10)

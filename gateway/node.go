@@ -15,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest/server"
 )
 
 // fixed returns the routes without parameters, by pattern of the mux.
@@ -122,7 +123,7 @@ func (g *Gateway) peers(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (g *Gateway) connect(w http.ResponseWriter, r *http.Request) error {
-	if err := contentType(r, interact.JSON); err != nil {
+	if err := server.CheckContentType(r, interact.JSON); err != nil {
 		return err
 	}
 	body, err := readBody(w, r, 4<<10)
@@ -142,7 +143,7 @@ func (g *Gateway) connect(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
-	if err := contentType(r, tdTypes...); err != nil {
+	if err := server.CheckContentType(r, tdTypes...); err != nil {
 		return err
 	}
 	raw, err := readBody(w, r, g.o.MaxTD)

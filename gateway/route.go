@@ -10,6 +10,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -53,7 +54,7 @@ func candidate(c route.Candidate) api.Candidate {
 }
 
 func (g *Gateway) readRoute(w http.ResponseWriter, r *http.Request) (q route.Question, err error) {
-	if err := contentType(r, interact.JSON); err != nil {
+	if err := server.CheckContentType(r, interact.JSON); err != nil {
 		return q, err
 	}
 	raw, err := readBody(w, r, maxRoute)

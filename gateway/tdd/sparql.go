@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/rest/server"
 )
 
 // A SPARQL answers queries in SPARQL 1.1 over TDs.
@@ -55,7 +56,7 @@ func sparqlOf(w http.ResponseWriter, r *http.Request) (string, error) {
 	if _, err := params(r); err != nil {
 		return "", err
 	}
-	if err := contentType(r, plain, form); err != nil {
+	if err := server.CheckContentType(r, plain, form); err != nil {
 		return "", err
 	}
 	body, err := readBody(w, r, 3*maxQuery+64) // percent-encoded

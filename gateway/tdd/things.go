@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
+	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
@@ -160,7 +160,7 @@ func (s *Server) own(ctx context.Context, ref string) (d *td.Description, r publ
 // patch merges a part of a TD into that of a thing (tdd-things-update-partial). A patch without anything about the TD changes
 // only the registration: what expires after a ttl does so after it from now.
 func (s *Server) patch(w http.ResponseWriter, r *http.Request) error {
-	if err := contentType(r, typePatch); err != nil {
+	if err := server.CheckContentType(r, typePatch); err != nil {
 		return err
 	}
 	body, err := readBody(w, r, s.o.MaxTD)
@@ -262,7 +262,7 @@ func (s *Server) enter(ctx context.Context, raw []byte, reg publication.Registra
 // readTD reads and validates a TD (tdd-validation-jsonschema), and takes its registration off.
 func (s *Server) readTD(w http.ResponseWriter, r *http.Request) ([]byte, *td.Thing, publication.Registration, error) {
 	var reg publication.Registration
-	if err := contentType(r, tdTypes...); err != nil {
+	if err := server.CheckContentType(r, tdTypes...); err != nil {
 		return nil, nil, reg, err
 	}
 	raw, err := readBody(w, r, s.o.MaxTD)
@@ -367,21 +367,6 @@ func accepted(r *http.Request, types ...string) string {
 		}
 	}
 	return types[0]
-}
-
-// contentType refuses a body of another media type than one of want, or one that is compressed.
-func contentType(r *http.Request, want ...string) error {
-	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	charset := params["charset"]
-	if err != nil || !slices.Contains(want, media) || charset != "" && !strings.EqualFold(charset, "utf-8") {
-		return interact.Errorf(interact.UnsupportedType, "send Content-Type: "+want[0],
-			"the content type %q is not %s", clip(r.Header.Get("Content-Type")), strings.Join(want, ", "))
-	}
-	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return interact.Errorf(interact.UnsupportedType, "send the body without Content-Encoding",
-			"the content encoding %q is not read here", clip(coding))
-	}
-	return nil
 }
 
 // readBody reads a body of at most limit bytes.

@@ -16,6 +16,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/mux"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/coap/coaptest"
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
@@ -127,7 +128,7 @@ type agentPipe struct {
 	work  sync.WaitGroup
 
 	mu   sync.Mutex // guards the rest
-	ends []*line
+	ends []*coaptest.Conn
 	got  []string // what was asked: KIND CODE PATH [observe]
 	last *messaging.Packet
 }
@@ -136,7 +137,7 @@ type agentPipe struct {
 func piped(t *testing.T, react func(a *agentPipe, q *messaging.Packet)) (*Client, *agentPipe) {
 	a := &agentPipe{t: t, react: react}
 	client := NewClient(Options{Dial: func(context.Context, string, string) (net.Conn, error) {
-		near, far := newLine()
+		near, far := coaptest.Pipe()
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.ends = append(a.ends, far)
@@ -146,7 +147,7 @@ func piped(t *testing.T, react func(a *agentPipe, q *messaging.Packet)) (*Client
 	return client, a
 }
 
-func (a *agentPipe) listen(far *line) {
+func (a *agentPipe) listen(far *coaptest.Conn) {
 	buf := make([]byte, 1<<16)
 	for {
 		n, err := far.Read(buf)

@@ -17,13 +17,14 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message/codes"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/coap/coaptest"
 )
 
 var udpTarget = Target{Scheme: "coap", Hostport: "10.0.0.1:5683", Host: "10.0.0.1"}
 
 // A far is the far end of a line: it notes what comes and may answer.
 type far struct {
-	*line
+	*coaptest.Conn
 	work  sync.WaitGroup
 	react func(f *far, q *Packet)
 	got   chan *Packet
@@ -35,8 +36,8 @@ func poolOf(react func(f *far, q *Packet)) (*Pool, *atomic.Int32, func()) {
 	var fars []*far
 	var dials atomic.Int32
 	p := NewPool(func(context.Context, string, string) (net.Conn, error) {
-		near, other := newLine()
-		f := &far{line: other, react: react, got: make(chan *Packet, 1000)}
+		near, other := coaptest.Pipe()
+		f := &far{Conn: other, react: react, got: make(chan *Packet, 1000)}
 		f.work.Go(f.run)
 		mu.Lock()
 		defer mu.Unlock()
