@@ -11,6 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/proof"
+	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
 // Complete makes a TD ready to be signed by owner. It adds the contexts that a signed TD has: those of TD 1.0 and 1.1
@@ -64,11 +65,11 @@ func checkSigned(t *Thing) error {
 
 // completion returns the edits that make t complete.
 func completion(t *Thing, owner did.DID) []edit {
-	open := skipSpace(t.Raw, 0)
+	open := jsonedit.SkipSpace(t.Raw, 0)
 	members := parts(t.Raw, open)
 	at := slices.IndexFunc(members, func(m span) bool {
 		var name string
-		_ = json.Unmarshal(t.Raw[m.from:skipString(t.Raw, m.from)], &name) // valid: it was decoded before
+		_ = json.Unmarshal(t.Raw[m.from:jsonedit.SkipString(t.Raw, m.from)], &name) // valid: it was decoded before
 		return name == "@context"
 	})
 	value := valueOf(t.Raw, members[at]) // the schema requires @context

@@ -1,8 +1,9 @@
 package td
 
 import (
-	"bytes"
 	"slices"
+
+	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
 // The functions below edit the text of a JSON document that was decoded before, and so is known to be valid: what they
@@ -29,65 +30,19 @@ func apply(b []byte, edits []edit) []byte {
 	return append(out, b[done:]...)
 }
 
-func skipSpace(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
-		i++
-	}
-	return i
-}
-
-// skipString returns where the string that begins at i ends.
-func skipString(b []byte, i int) int {
-	for i++; b[i] != '"'; i++ {
-		if b[i] == '\\' {
-			i++
-		}
-	}
-	return i + 1
-}
-
-// skipValue returns where the value that begins at i ends.
-func skipValue(b []byte, i int) int {
-	switch b[i] {
-	case '"':
-		return skipString(b, i)
-	case '{', '[':
-		return skipNested(b, i)
-	}
-	if n := bytes.IndexAny(b[i:], ",]} \t\r\n"); n >= 0 {
-		return i + n
-	}
-	return len(b)
-}
-
-func skipNested(b []byte, i int) int {
-	for depth := 0; ; i++ {
-		switch b[i] {
-		case '"':
-			i = skipString(b, i) - 1
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		}
-	}
-}
-
 // parts returns the elements of the array, or the members of the object, that begins at i.
 func parts(b []byte, i int) []span {
 	isObject := b[i] == '{'
 	var all []span
-	for i = skipSpace(b, i+1); b[i] != '}' && b[i] != ']'; {
+	for i = jsonedit.SkipSpace(b, i+1); b[i] != '}' && b[i] != ']'; {
 		from := i
 		if isObject {
-			i = skipSpace(b, skipSpace(b, skipString(b, i))+1)
+			i = jsonedit.SkipSpace(b, jsonedit.SkipSpace(b, jsonedit.SkipString(b, i))+1)
 		}
-		i = skipValue(b, i)
+		i = jsonedit.SkipValue(b, i)
 		all = append(all, span{from, i})
-		if i = skipSpace(b, i); b[i] == ',' {
-			i = skipSpace(b, i+1)
+		if i = jsonedit.SkipSpace(b, i); b[i] == ',' {
+			i = jsonedit.SkipSpace(b, i+1)
 		}
 	}
 	return all
@@ -107,12 +62,12 @@ func separator(b []byte, open int, all []span) string {
 
 // valueOf returns the value in a member of an object.
 func valueOf(b []byte, member span) span {
-	return span{skipSpace(b, skipSpace(b, skipString(b, member.from))+1), member.to}
+	return span{jsonedit.SkipSpace(b, jsonedit.SkipSpace(b, jsonedit.SkipString(b, member.from))+1), member.to}
 }
 
 // addMember returns the object b with a member more, at its end.
 func addMember(b []byte, name string, value []byte) []byte {
-	open := skipSpace(b, 0)
+	open := jsonedit.SkipSpace(b, 0)
 	all := parts(b, open)
 	text := `"` + name + `": ` + string(value)
 	if len(all) == 0 {

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lmosd/lmosd/internal/jcs"
+	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
 func TestParts(t *testing.T) {
@@ -28,7 +29,7 @@ func TestParts(t *testing.T) {
 			t.Parallel()
 			b := []byte(tt.in)
 			var got []string
-			for _, s := range parts(b, skipSpace(b, 0)) {
+			for _, s := range parts(b, jsonedit.SkipSpace(b, 0)) {
 				got = append(got, tt.in[s.from:s.to])
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {

@@ -20,7 +20,7 @@ func value(text []byte, i, depth int) (end int, ok bool) {
 	case '[':
 		return array(text, i, depth+1)
 	case '"':
-		return str(text, i)
+		return ValidString(text, i)
 	case 't':
 		return literal(text, i, "true")
 	case 'f':
@@ -42,7 +42,7 @@ func object(text []byte, i, depth int) (end int, ok bool) {
 		if i >= len(text) || text[i] != '"' {
 			return i, false
 		}
-		if i, ok = str(text, i); !ok {
+		if i, ok = ValidString(text, i); !ok {
 			return i, false
 		}
 		if i = SkipSpace(text, i); i >= len(text) || text[i] != ':' {
@@ -96,7 +96,8 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
-func str(text []byte, i int) (end int, ok bool) {
+// ValidString returns the end of the string that begins at text[i]; ok is false if it is not valid, or does not end.
+func ValidString(text []byte, i int) (end int, ok bool) {
 	for i++; i < len(text); i++ {
 		if plain[text[i]] {
 			continue

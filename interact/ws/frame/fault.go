@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/jsonedit"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -199,7 +200,7 @@ func ReadProblem(raw []byte) *interact.Error {
 		Status                          json.RawMessage
 		Issues                          []td.Issue `json:"validationErrors"`
 	}
-	if text, ok := unquote(raw); ok {
+	if text, ok := jsonedit.String(raw); ok {
 		p.Title = text
 	} else {
 		_ = json.Unmarshal(raw, &p) // a member of another kind is as good as none

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/jsonedit"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -28,7 +29,7 @@ func (f *Frame) embedded(m *members, raw []byte) error {
 		}
 		return nil
 	}
-	text, ok := unquote(raw)
+	text, ok := jsonedit.String(raw)
 	if !ok {
 		return badMember(sMedia, "says that the data is no JSON, and it is no text either")
 	}

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
 // moment reads a time as any dialect writes it: RFC 3339, with the suffix of RFC 9557, or a number of seconds or
@@ -13,7 +15,7 @@ func moment(raw []byte) time.Time {
 	if len(raw) == 0 {
 		return time.Time{}
 	}
-	if text, ok := unquote(raw); ok {
+	if text, ok := jsonedit.String(raw); ok {
 		return parseTime(text)
 	}
 	n, err := strconv.ParseFloat(string(raw), 64)

@@ -70,7 +70,8 @@ func TestFilesStayAsTheyAreButForTheEntry(t *testing.T) {
 
 func TestBrokenFilesAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{`{`, `[]`, `{"mcpServers":[]}`, `{"a":1 "b":2}`, `{} x`, `{"a":}`, `{/* }`, `{"a":tru}`, `{"a":"b}`, `nothing`} {
+	for _, text := range []string{`{`, `[]`, `{"mcpServers":[]}`, `{"a":1 "b":2}`, `{} x`, `{"a":}`, `{/* }`, `{"a":tru}`, `{"a":"b}`, `nothing`,
+		`{,}`, `{"a":[,]}`, `{"a":1,,}`, `{}/*/`, `{"a":,}`, `{"a":1},`} {
 		c, _ := Find("claude")
 		if out, err := c.Add([]byte(text), server); err == nil {
 			t.Errorf("%s became %s", text, out)

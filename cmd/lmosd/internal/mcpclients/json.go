@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
-// maxDepth bounds the nesting of what is read.
-const maxDepth = 200
-
-// A reader walks over JSON with comments and commas at the end, which some clients allow in their files.
-type reader struct{ text []byte }
+// A reader reads JSON with comments and commas at the end, which some clients allow in their files.
+type reader struct {
+	text  []byte
+	plain []byte // text with spaces in place of comments
+}
 
 // A member of an object, and where it stands.
 type member struct {
@@ -35,139 +36,79 @@ func broken(what string) error {
 		"the configuration cannot be read: %s", what)
 }
 
-// skip returns where what is no space and no comment begins.
-func (r *reader) skip(i int) (int, error) {
-	for i < len(r.text) {
-		rest := r.text[i:]
-		switch {
-		case strings.IndexByte(" \t\r\n", rest[0]) >= 0:
-			i++
+// withoutComments returns text with spaces in place of its comments.
+func withoutComments(text []byte) ([]byte, error) {
+	plain := bytes.Clone(text)
+	for i := 0; i < len(text); {
+		end := i + 1
+		switch rest := text[i:]; {
+		case rest[0] == '"':
+			var ok bool
+			if end, ok = jsonedit.ValidString(text, i); !ok {
+				return nil, broken("a text does not end, or is no JSON")
+			}
+			i = end
+			continue
 		case bytes.HasPrefix(rest, []byte("//")):
-			n := bytes.IndexByte(rest, '\n')
-			if n < 0 {
-				return len(r.text), nil
+			if end = i + bytes.IndexByte(rest, '\n'); end < i {
+				end = len(text)
 			}
-			i += n
 		case bytes.HasPrefix(rest, []byte("/*")):
-			n := bytes.Index(rest, []byte("*/"))
+			n := bytes.Index(rest[2:], []byte("*/"))
 			if n < 0 {
-				return 0, broken("a comment does not end")
+				return nil, broken("a comment does not end")
 			}
-			i += n + 2
+			end = i + n + 4
 		default:
-			return i, nil
+			i = end
+			continue
 		}
-	}
-	return i, nil
-}
-
-// value returns where the value ends that begins at i.
-func (r *reader) value(i, depth int) (int, error) {
-	if i >= len(r.text) || depth > maxDepth {
-		return 0, broken("it ends in the middle, or is too deep")
-	}
-	switch r.text[i] {
-	case '{':
-		o, err := r.object(i, depth)
-		return o.close + 1, err
-	case '[':
-		return r.array(i, depth)
-	case '"':
-		return r.str(i)
-	}
-	end := i
-	for end < len(r.text) && strings.IndexByte(" \t\r\n,]}/", r.text[end]) < 0 {
-		end++
-	}
-	if !json.Valid(r.text[i:end]) {
-		return 0, broken("there is something that is no JSON")
-	}
-	return end, nil
-}
-
-func (r *reader) str(i int) (int, error) {
-	for end := i + 1; end < len(r.text); end++ {
-		switch r.text[end] {
-		case '\\':
-			end++
-		case '"':
-			if !json.Valid(r.text[i : end+1]) {
-				return 0, broken("a text is no JSON")
+		for ; i < end; i++ {
+			if plain[i] != '\n' {
+				plain[i] = ' '
 			}
-			return end + 1, nil
 		}
 	}
-	return 0, broken("a text does not end")
+	return plain, nil
 }
 
-func (r *reader) array(i, depth int) (int, error) {
-	for i++; ; {
-		var err error
-		if i, err = r.skip(i); err != nil {
-			return 0, err
+// withoutLastCommas returns plain with spaces in place of the commas behind the last member of an object or an array.
+func withoutLastCommas(plain []byte) []byte {
+	strict := bytes.Clone(plain)
+	for i, before := 0, byte(0); i < len(plain); {
+		c := plain[i]
+		if c == '"' {
+			i, before = jsonedit.SkipString(plain, i), c
+			continue
 		}
-		if i < len(r.text) && r.text[i] == ']' {
-			return i + 1, nil
+		next := jsonedit.SkipSpace(plain, i+1)
+		if c == ',' && next < len(plain) && (plain[next] == '}' || plain[next] == ']') && bytes.IndexByte([]byte("\x00{[,:"), before) < 0 {
+			strict[i] = ' '
 		}
-		if i, err = r.value(i, depth+1); err != nil {
-			return 0, err
-		}
-		if i, err = r.skip(i); err != nil {
-			return 0, err
-		}
-		switch {
-		case i < len(r.text) && r.text[i] == ',':
-			i++
-		case i >= len(r.text) || r.text[i] != ']':
-			return 0, broken("a list does not end")
-		}
+		i, before = next, c
 	}
+	return strict
 }
 
 // object reads the object that begins at i.
-func (r *reader) object(i, depth int) (o object, err error) {
+func (r *reader) object(i int) (o object) {
 	o.open = i
-	for i++; ; {
-		if i, err = r.skip(i); err != nil {
-			return o, err
-		}
-		if i < len(r.text) && r.text[i] == '}' {
-			o.close = i
-			return o, nil
-		}
-		if len(o.members) > 0 && !o.comma {
-			return o, broken("a comma is missing")
-		}
+	for i = jsonedit.SkipSpace(r.plain, i+1); r.plain[i] != '}'; i = jsonedit.SkipSpace(r.plain, i) {
 		m := member{at: i}
-		if i >= len(r.text) || r.text[i] != '"' {
-			return o, broken("the name of a member is missing")
-		}
-		if i, err = r.str(i); err != nil {
-			return o, err
-		}
-		_ = json.Unmarshal(r.text[m.at:i], &m.name) // it is valid
-		if i, err = r.skip(i); err != nil {
-			return o, err
-		}
-		if i >= len(r.text) || r.text[i] != ':' {
-			return o, broken("a member has no value")
-		}
-		if m.value, err = r.skip(i + 1); err != nil {
-			return o, err
-		}
-		if m.end, err = r.value(m.value, depth+1); err != nil {
-			return o, err
-		}
+		i = jsonedit.SkipString(r.plain, i)
+		m.name, _ = jsonedit.String(r.plain[m.at:i])
+		m.value = jsonedit.SkipSpace(r.plain, jsonedit.SkipSpace(r.plain, i)+1)
+		m.end = jsonedit.SkipValue(r.plain, m.value)
 		m.next = m.end
-		if i, err = r.skip(m.end); err != nil {
-			return o, err
-		}
-		if o.comma = i < len(r.text) && r.text[i] == ','; o.comma {
+		if i = jsonedit.SkipSpace(r.plain, m.end); r.plain[i] == ',' {
 			i++
 			m.next = i
 		}
+		o.comma = m.next > m.end
 		o.members = append(o.members, m)
 	}
+	o.close = i
+	return o
 }
 
 func (o *object) find(name string) *member {
@@ -181,22 +122,16 @@ func (o *object) find(name string) *member {
 
 // root reads the whole text.
 func root(text []byte) (*reader, object, error) {
-	r := &reader{text}
-	i, err := r.skip(0)
+	plain, err := withoutComments(text)
 	if err != nil {
 		return nil, object{}, err
 	}
-	if i >= len(text) || text[i] != '{' {
+	i := jsonedit.SkipSpace(plain, 0)
+	if i >= len(plain) || plain[i] != '{' || !jsonedit.Valid(withoutLastCommas(plain)) {
 		return nil, object{}, broken("it is no JSON object")
 	}
-	o, err := r.object(i, 0)
-	if err != nil {
-		return nil, object{}, err
-	}
-	if end, err := r.skip(o.close + 1); err != nil || end < len(text) {
-		return nil, object{}, broken("something stands behind the object")
-	}
-	return r, o, nil
+	r := &reader{text, plain}
+	return r, r.object(i), nil
 }
 
 // setMember gives the member name of the object that section leads to a value, and makes what is missing on the way.
@@ -225,9 +160,7 @@ func setMember(text []byte, section []string, name string, value []byte) ([]byte
 		if text[s.value] != '{' {
 			return nil, broken(one + " is no object")
 		}
-		if servers, err = r.object(s.value, i+1); err != nil {
-			return nil, err
-		}
+		servers = r.object(s.value)
 	}
 	if m := servers.find(name); m != nil {
 		if same(text[m.value:m.end], value) {
@@ -265,17 +198,17 @@ func sectionOf(text []byte, path []string) (o object, ok bool, err error) {
 		return o, false, nil
 	}
 	r, o, err := root(text)
-	for depth, one := range path {
-		if err != nil {
-			return o, false, err
-		}
+	if err != nil {
+		return o, false, err
+	}
+	for _, one := range path {
 		s := o.find(one)
 		if s == nil || text[s.value] != '{' {
 			return o, false, nil
 		}
-		o, err = r.object(s.value, depth+1)
+		o = r.object(s.value)
 	}
-	return o, err == nil, err
+	return o, true, nil
 }
 
 // dropMember takes a member out of the object that section leads to.
