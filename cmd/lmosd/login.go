@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/oauth"
 )
 
 // A loginFlags says as what this host is logged in, and how.
@@ -72,9 +73,9 @@ type loggedIn struct {
 	File       string    `json:"file"`
 }
 
-func newLoggedIn(server string, g credentials.Grant, kept credentials.Store) loggedIn {
+func newLoggedIn(server string, g oauth.Grant, kept credentials.Store) loggedIn {
 	return loggedIn{Server: server, Issuer: g.Issuer, Scopes: append([]string{}, g.Scopes...), Expires: g.Expires,
-		Renews: g.Refresh != "", File: kept.GrantsFile()}
+		Renews: g.Refresh != "", File: oauth.GrantsOf(kept).Path()}
 }
 
 // ends says when it does; empty if nobody knows.

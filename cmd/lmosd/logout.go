@@ -17,6 +17,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/oauth"
 )
 
 func newLogoutCommand(a *app) *cobra.Command {
@@ -92,7 +93,7 @@ func (a *app) logout(ctx context.Context, target string) error {
 		hint := cli.HintFor(target, logins(secrets), "lmosd login   # lists the logins of this host")
 		return interact.Errorf(interact.NotFound, hint, "this host is not logged in at %s", target)
 	}
-	doc := loggedOut{APIVersion: api.APIVersion, Kind: "Logout", Server: server, File: secrets.GrantsFile()}
+	doc := loggedOut{APIVersion: api.APIVersion, Kind: "Logout", Server: server, File: oauth.GrantsOf(secrets).Path()}
 	for _, e := range all {
 		one := ending{Issuer: e.Issuer, Revoked: e.Err == nil, Expires: e.Expires}
 		if e.Err != nil {
@@ -144,7 +145,7 @@ func (a *app) listLogins() error {
 	if err != nil {
 		return err
 	}
-	all, err := secrets.AllGrants()
+	all, err := oauth.GrantsOf(secrets).All()
 	if err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ func loginTable(items []loggedIn) *terminal.Table {
 
 // logins are the servers at which this host is logged in, as they are written on a command line.
 func logins(secrets credentials.Store) (all []string) {
-	kept, _ := secrets.AllGrants() // without an answer there are none
+	kept, _ := oauth.GrantsOf(secrets).All() // without an answer there are none
 	for _, server := range slices.Sorted(maps.Keys(kept)) {
 		all = append(all, "mcp:"+server)
 	}

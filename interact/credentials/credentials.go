@@ -1,5 +1,4 @@
-// Package credentials stores the secrets and OAuth tokens that a node presents to agents. Every binding that asks agents takes its
-// secrets from here.
+// Package credentials stores the secrets that a node presents to agents, of all bindings.
 package credentials
 
 import (
@@ -22,8 +21,8 @@ import (
 	"github.com/lmosd/lmosd/td/scheme"
 )
 
-// maxCredentials is the limit of a credentials file in bytes.
-const maxCredentials = 1 << 20
+// MaxFile is the limit of a credentials file in bytes.
+const MaxFile = 1 << 20
 
 // A Store holds the secrets that agents ask for, from one file of the node:
 //
@@ -133,9 +132,9 @@ func (f *credentialsFile) refreshLocked() {
 	}
 }
 
-// readPrivate returns at most limit bytes of a file that nobody else may read. It opens the file once and asks the open file for its
+// ReadPrivate returns at most limit bytes of a file that nobody else may read. It opens the file once and asks the open file for its
 // mode, so that it cannot be swapped in between.
-func readPrivate(path string, limit int64) ([]byte, error) {
+func ReadPrivate(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, unreadable(path, err)
@@ -157,7 +156,7 @@ func readPrivate(path string, limit int64) ([]byte, error) {
 }
 
 func readCredentials(path string) (map[string]map[string]Credential, error) {
-	raw, err := readPrivate(path, maxCredentials+1)
+	raw, err := ReadPrivate(path, MaxFile+1)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +183,7 @@ func unreadable(path string, err error) error {
 
 // parseCredentials reads the file strictly: no duplicate and no unknown member. Its errors hold no secret.
 func parseCredentials(raw []byte) (map[string]map[string]Credential, error) {
-	if _, err := jcs.Decode(raw, maxCredentials); err != nil {
+	if _, err := jcs.Decode(raw, MaxFile); err != nil {
 		return nil, safeSyntax(err)
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))

@@ -26,7 +26,7 @@ func (c Credential) Confidential() bool {
 // error names the file without its folder, and has nothing of what is in it.
 func (c Credential) PrivateKey() (crypto.Signer, error) {
 	name := filepath.Base(c.PrivateKeyFile)
-	raw, err := readPrivate(c.PrivateKeyFile, maxKey)
+	raw, err := ReadPrivate(c.PrivateKeyFile, maxKey)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("the private key %s is not there", name)

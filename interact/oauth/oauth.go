@@ -1,5 +1,5 @@
-// Package oauth is an OAuth 2.0 client: token requests, client authentication and token revocation. Every binding and bridge that
-// needs tokens gets them here; what is granted for which scopes, and when it is asked for again, is theirs to know.
+// Package oauth is an OAuth 2.0 client: token requests, client authentication and token revocation, and the file of the tokens that
+// authorization servers granted to this host. Bindings and bridges choose the scopes, and when to request and renew a token.
 //
 // Sources: RFC 6749; RFC 7523 with draft-ietf-oauth-rfc7523bis-11, whose audience is the issuer; RFC 7009; RFC 8414.
 package oauth

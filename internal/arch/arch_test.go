@@ -109,7 +109,7 @@ var homes = []struct {
 	{"github.com/ipfs/go-ds-leveldb", []string{"internal/storage"}, "storage engine of the lean profile"},
 	{"github.com/syndtr/goleveldb", []string{"internal/storage"}, "what is damage to that"},
 	{"github.com/cockroachdb/pebble/v2", []string{"internal/storage"}, "options of the storage engine"},
-	{"github.com/gofrs/flock", []string{"internal/storage", "interact/credentials"}, "one process per data directory, and one at a time that writes what is granted"},
+	{"github.com/gofrs/flock", []string{"internal/storage", "interact/oauth"}, "one process per data directory, and one at a time that writes what is granted"},
 	{"github.com/miekg/dns", []string{"discovery/dnssd"}, "messages of multicast DNS"},
 	{"golang.org/x/net", []string{"discovery/dnssd"}, "multicast on each interface"},
 	{"github.com/coder/websocket", []string{"interact/ws"}, "WebSockets"},

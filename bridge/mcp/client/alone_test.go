@@ -23,6 +23,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/oauth"
 )
 
 // keyed is a credentials file for the server at, whose client has the secret members, and beside it the key, if there is one.
@@ -111,7 +112,7 @@ func TestHostsWithoutAPerson(t *testing.T) {
 		if strings.Contains(got, "hunter2") || strings.Contains(got, "secret-in-words") || strings.Contains(got, filepath.Dir(store.Path())) {
 			t.Errorf("%s: %s", name, got)
 		}
-		if kept := store.Grants(at); len(kept) > 0 {
+		if kept := oauth.GrantsOf(store).Of(at); len(kept) > 0 {
 			t.Errorf("%s: it is kept", name)
 		}
 	}
@@ -175,7 +176,7 @@ func TestAHostStaysIn(t *testing.T) {
 	if got := says(t, b); !strings.Contains(got, "LMOS-1401") || !strings.Contains(got, "docs/agents.md") {
 		t.Error(got)
 	}
-	if _, err := os.Stat(store.GrantsFile()); err == nil {
+	if _, err := os.Stat(oauth.GrantsOf(store).Path()); err == nil {
 		t.Error("something is kept")
 	}
 }
@@ -192,7 +193,7 @@ func TestAPersonLogsAClientIn(t *testing.T) {
 	at := i.guarded(t)
 	store := keyed(t, at, i.URL, `"username":"me","private_key_file":"me.pem"`, curve)
 	g, err := loginFor(t, at, LoginOptions{Credentials: store, Show: agree}).Begin(t.Context(), nil)
-	if err != nil || g.Method != "private_key_jwt" || g.Algorithm != "ES256" || g.ClientSecret != "" || len(store.Grants(at)) != 1 {
+	if err != nil || g.Method != "private_key_jwt" || g.Algorithm != "ES256" || g.ClientSecret != "" || len(oauth.GrantsOf(store).Of(at)) != 1 {
 		t.Fatalf("%v, %v", g, err)
 	}
 	i.forget(false)

@@ -28,18 +28,18 @@ const maxConsent = 10 * time.Minute
 
 // Begin has a person log this host in at the server, whether it lets others in or not, and keeps what is granted: those scopes that the
 // server asks for, and the given ones. It is for `lmosd login`. The error is an [*interact.Error], or that of ctx.
-func (l *Login) Begin(ctx context.Context, scopes []string) (credentials.Grant, error) {
+func (l *Login) Begin(ctx context.Context, scopes []string) (oauth.Grant, error) {
 	if !l.enter(ctx) {
-		return credentials.Grant{}, ctx.Err()
+		return oauth.Grant{}, ctx.Err()
 	}
 	defer l.leave()
 	ch, err := l.knock(ctx)
 	if err != nil {
-		return credentials.Grant{}, err
+		return oauth.Grant{}, err
 	}
 	w, err := l.discover(ctx, ch)
 	if err != nil {
-		return credentials.Grant{}, nowhere(err)
+		return oauth.Grant{}, nowhere(err)
 	}
 	own, _ := l.o.Credentials.Lookup(l.o.Server, client, w.as.TokenEndpoint)
 	g, err := l.consent(ctx, w, own, union(w.scopes, scopes))
@@ -49,7 +49,7 @@ func (l *Login) Begin(ctx context.Context, scopes []string) (credentials.Grant, 
 		}
 		return g, l.wants(w, "the authorization server "+interact.Clip(w.as.Issuer, 200)+" lets nobody in", nil, safe(err))
 	}
-	return g, l.o.Credentials.Keep(ctx, l.o.Server, g)
+	return g, oauth.GrantsOf(l.o.Credentials).Keep(ctx, l.o.Server, g)
 }
 
 // knock asks the server for something without a token, and returns what it says to that.
@@ -72,12 +72,12 @@ func (l *Login) knock(ctx context.Context) (challenge, error) {
 }
 
 // consent has a person let this host in, in a browser (RFC 6749 §4.1, RFC 7636, RFC 8252).
-func (l *Login) consent(ctx context.Context, w *way, own credentials.Credential, scopes []string) (credentials.Grant, error) {
+func (l *Login) consent(ctx context.Context, w *way, own credentials.Credential, scopes []string) (oauth.Grant, error) {
 	if err := w.byHand(); err != nil {
-		return credentials.Grant{}, err
+		return oauth.Grant{}, err
 	}
 	if err := l.mayAsk(w.as.AuthorizationEndpoint); err != nil {
-		return credentials.Grant{}, err
+		return oauth.Grant{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxConsent)
 	defer cancel()
@@ -86,7 +86,7 @@ func (l *Login) consent(ctx context.Context, w *way, own credentials.Credential,
 	}
 	d, err := newDoor(l.o.Port)
 	if err != nil {
-		return credentials.Grant{}, err
+		return oauth.Grant{}, err
 	}
 	defer d.close()
 	g, err := l.register(ctx, w, own, d.url)
@@ -143,7 +143,7 @@ func checkAnswer(said url.Values, as *oauthex.AuthServerMeta) error {
 
 // register returns a grant with the client that this host is at an authorization server: the one that was given out before, the one that
 // a document describes, or one that is registered now (MCP 2026-07-28, "Client registration").
-func (l *Login) register(ctx context.Context, w *way, own credentials.Credential, redirect string) (credentials.Grant, error) {
+func (l *Login) register(ctx context.Context, w *way, own credentials.Credential, redirect string) (oauth.Grant, error) {
 	document := strings.HasPrefix(l.o.ClientID, "https://")
 	switch {
 	case own.Username != "":
@@ -151,10 +151,10 @@ func (l *Login) register(ctx context.Context, w *way, own credentials.Credential
 	case l.o.ClientID != "" && (!document || w.as.ClientIDMetadataDocumentSupported):
 		return w.grant(oauth.Client{ID: l.o.ClientID, Method: oauth.Public}), nil
 	case w.as.RegistrationEndpoint == "":
-		return credentials.Grant{}, errors.New("it registers no clients by itself: have one registered, and give its id with --client-id")
+		return oauth.Grant{}, errors.New("it registers no clients by itself: have one registered, and give its id with --client-id")
 	}
 	if err := l.mayAsk(w.as.RegistrationEndpoint); err != nil {
-		return credentials.Grant{}, err
+		return oauth.Grant{}, err
 	}
 	method := oauth.Public // a program on somebody's machine keeps no secret from them (RFC 8252 §8.5)
 	if !slices.Contains(w.as.TokenEndpointAuthMethodsSupported, oauth.Public) {
@@ -165,9 +165,9 @@ func (l *Login) register(ctx context.Context, w *way, own credentials.Credential
 		ResponseTypes: []string{"code"}, ClientName: "lmosd", SoftwareID: "lmosd", ApplicationType: "native"}, l.http)
 	if err != nil {
 		if _, said := errors.AsType[*oauthex.ClientRegistrationError](err); said {
-			return credentials.Grant{}, safe(err)
+			return oauth.Grant{}, safe(err)
 		}
-		return credentials.Grant{}, errors.New("it registers nobody: " + interact.Readable(interact.Clip(safe(err).Error(), 200)))
+		return oauth.Grant{}, errors.New("it registers nobody: " + interact.Readable(interact.Clip(safe(err).Error(), 200)))
 	}
 	c := oauth.Client{ID: r.ClientID, Secret: r.ClientSecret, Method: w.server().Method(r.ClientSecret)}
 	if m := r.TokenEndpointAuthMethod; m == oauth.SecretBasic || m == oauth.SecretPost || m == oauth.Public {

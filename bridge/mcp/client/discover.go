@@ -76,13 +76,13 @@ func (w *way) server() oauth.Server {
 }
 
 // grant is one without a token, of a client.
-func (w *way) grant(c oauth.Client) credentials.Grant {
-	return credentials.Grant{Issuer: w.as.Issuer, TokenEndpoint: w.as.TokenEndpoint, Resource: w.resource,
+func (w *way) grant(c oauth.Client) oauth.Grant {
+	return oauth.Grant{Issuer: w.as.Issuer, TokenEndpoint: w.as.TokenEndpoint, Resource: w.resource,
 		ClientID: c.ID, ClientSecret: c.Secret, Method: c.Method, Algorithm: c.Algorithm()}
 }
 
 // known is a grant without a token, of the client that this host is by the operator's credential.
-func (w *way) known(own credentials.Credential) (credentials.Grant, error) {
+func (w *way) known(own credentials.Credential) (oauth.Grant, error) {
 	c, err := w.server().Client(own)
 	return w.grant(c), err
 }
@@ -315,7 +315,7 @@ func (f *fence) trusts(u *url.URL) bool {
 	f.l.mu.Lock()
 	known := f.l.ended
 	f.l.mu.Unlock()
-	return slices.ContainsFunc(append(o.Credentials.Grants(o.Server), known...), func(g credentials.Grant) bool {
+	return slices.ContainsFunc(append(oauth.GrantsOf(o.Credentials).Of(o.Server), known...), func(g oauth.Grant) bool {
 		origin := credentials.Origin(u)
 		return origin == credentials.OriginOf(g.Issuer) || origin == credentials.OriginOf(g.TokenEndpoint)
 	})

@@ -80,7 +80,7 @@ type Login struct {
 	mu     sync.Mutex
 	looked time.Time            // into the file of grants
 	now    *held                // what goes with requests
-	ended  []credentials.Grant  // that were forgotten, by this login
+	ended  []oauth.Grant        // that were forgotten, by this login
 	asked  map[string]time.Time // when what was asked for last, by issuer and scopes
 	failed error                // of the last try, and when
 	when   time.Time
@@ -115,13 +115,13 @@ func (l *Login) Add(ctx context.Context, req *http.Request) {
 
 // A held is a grant, and the way on which this host got it by itself; nil if a person let it in. It is read-only once it is now.
 type held struct {
-	credentials.Grant
+	oauth.Grant
 	by    *way
 	filed bool // it, or the one whose place it takes, is in the file, or was when it was looked into
 	anew  bool // it is not in the file yet
 }
 
-func stale(g credentials.Grant) bool { return oauth.Due(g.Granted, g.Expires, time.Now()) }
+func stale(g oauth.Grant) bool { return oauth.Due(g.Granted, g.Expires, time.Now()) }
 
 // current is what goes with requests: at first what was kept last, then what another process has kept in its place, and nothing
 // when that was forgotten. It was looked for in the file so long ago at most.
@@ -133,12 +133,12 @@ func (l *Login) current(ago time.Duration) *held {
 		return l.now
 	}
 	l.looked = time.Now()
-	all, err := l.o.Credentials.AllGrants()
+	all, err := oauth.GrantsOf(l.o.Credentials).All()
 	if err != nil { // it says nothing of what is kept
 		return l.now
 	}
 	kept := all[l.o.Server]
-	i := slices.IndexFunc(kept, func(g credentials.Grant) bool { return first || g.Issuer == l.now.Issuer })
+	i := slices.IndexFunc(kept, func(g oauth.Grant) bool { return first || g.Issuer == l.now.Issuer })
 	switch {
 	case i < 0:
 		l.now = nil
@@ -218,7 +218,7 @@ func (l *Login) recent(used string) error {
 	l.mu.Lock()
 	failed, when := l.failed, l.when
 	l.mu.Unlock()
-	if failed == nil || time.Since(when) >= again || slices.ContainsFunc(l.o.Credentials.Grants(l.o.Server), func(g credentials.Grant) bool {
+	if failed == nil || time.Since(when) >= again || slices.ContainsFunc(oauth.GrantsOf(l.o.Credentials).Of(l.o.Server), func(g oauth.Grant) bool {
 		return g.Access != used && g.Granted.Add(time.Second).After(when)
 	}) {
 		return nil
@@ -238,14 +238,14 @@ func (l *Login) adopt(ctx context.Context, h held) {
 	l.mu.Lock()
 	l.now, l.failed = &h, nil
 	l.mu.Unlock()
-	if !h.anew || l.o.Credentials.GrantsFile() == "" || h.by != nil || h.Refresh == "" && l.o.Show == nil {
+	if !h.anew || oauth.GrantsOf(l.o.Credentials).Path() == "" || h.by != nil || h.Refresh == "" && l.o.Show == nil {
 		return // what a client gets by itself it gets again
 	}
 	ctx, kept, err := context.WithoutCancel(ctx), true, error(nil)
 	if h.filed {
-		kept, err = l.o.Credentials.Renew(ctx, l.o.Server, h.Grant)
+		kept, err = oauth.GrantsOf(l.o.Credentials).Renew(ctx, l.o.Server, h.Grant)
 	} else {
-		err = l.o.Credentials.Keep(ctx, l.o.Server, h.Grant)
+		err = oauth.GrantsOf(l.o.Credentials).Keep(ctx, l.o.Server, h.Grant)
 	}
 	if err != nil {
 		l.o.Log.Warn("a login cannot be kept, and is lost when lmosd ends", "issuer", h.Issuer, "err", err)
@@ -322,7 +322,7 @@ func (l *Login) once(issuer string, scopes []string) error {
 
 // kept is what there is of an issuer, if anything.
 func (l *Login) kept(w *way) held {
-	for _, g := range l.o.Credentials.Grants(l.o.Server) {
+	for _, g := range oauth.GrantsOf(l.o.Credentials).Of(l.o.Server) {
 		if g.Issuer == w.as.Issuer {
 			return held{Grant: g, filed: true}
 		}
@@ -357,12 +357,12 @@ func (l *Login) alone(ctx context.Context, w *way, scopes []string) (held, error
 }
 
 // refresh renews a grant (RFC 6749 §6).
-func (l *Login) refresh(ctx context.Context, g credentials.Grant) (credentials.Grant, error) {
+func (l *Login) refresh(ctx context.Context, g oauth.Grant) (oauth.Grant, error) {
 	return l.request(ctx, g, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {g.Refresh}})
 }
 
 // client is what this host is to the issuer of g. Its key, if it has one, is the operator's.
-func (l *Login) client(g credentials.Grant) (oauth.Server, oauth.Client, error) {
+func (l *Login) client(g oauth.Grant) (oauth.Server, oauth.Client, error) {
 	s := oauth.Server{Issuer: g.Issuer, TokenEndpoint: g.TokenEndpoint, Methods: []string{g.Method}}
 	c := oauth.Client{ID: g.ClientID, Secret: g.ClientSecret, Method: g.Method}
 	if g.Method == oauth.PrivateKeyJWT {
@@ -379,7 +379,7 @@ func (l *Login) client(g credentials.Grant) (oauth.Server, oauth.Client, error) 
 }
 
 // request asks the token endpoint of g for a token, and returns g with it.
-func (l *Login) request(ctx context.Context, g credentials.Grant, params url.Values) (credentials.Grant, error) {
+func (l *Login) request(ctx context.Context, g oauth.Grant, params url.Values) (oauth.Grant, error) {
 	s, c, err := l.client(g)
 	if err != nil {
 		return g, err

@@ -27,6 +27,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/oauth"
 	"github.com/lmosd/lmosd/internal/netguard"
 )
 
@@ -299,7 +300,7 @@ func TestAPersonLogsIn(t *testing.T) {
 	works("after the login")
 	i.forget(false)
 	works("after a renewal")
-	if kept := store.Grants(at); len(kept) != 1 || kept[0].Refresh == g.Refresh || i.seen("refresh_token") != 1 {
+	if kept := oauth.GrantsOf(store).Of(at); len(kept) != 1 || kept[0].Refresh == g.Refresh || i.seen("refresh_token") != 1 {
 		t.Errorf("kept is %d, asked %v", len(kept), maps.Collect(maps.All(i.asked)))
 	}
 	node = dialled(t, Options{URL: at, Login: loginFor(t, at, LoginOptions{Credentials: store})})

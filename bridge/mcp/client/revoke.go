@@ -10,7 +10,7 @@ import (
 
 // An Ending is what became of a grant that was forgotten.
 type Ending struct {
-	credentials.Grant
+	oauth.Grant
 	// Err is why its tokens may be good for whoever has them still; nil if the issuer has revoked them.
 	Err error
 }
@@ -18,7 +18,7 @@ type Ending struct {
 // End forgets what was granted for the server, and has each issuer revoke its tokens, as far as it does (RFC 7009). Nothing that
 // was granted is no ending. The error is one of [credentials.Store.Forget]: then nothing is forgotten.
 func (l *Login) End(ctx context.Context) ([]Ending, error) {
-	forgotten, err := l.o.Credentials.Forget(ctx, l.o.Server)
+	forgotten, err := oauth.GrantsOf(l.o.Credentials).Forget(ctx, l.o.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (l *Login) End(ctx context.Context) ([]Ending, error) {
 }
 
 // revoke has the issuer of g revoke its tokens.
-func (l *Login) revoke(ctx context.Context, g credentials.Grant) error {
+func (l *Login) revoke(ctx context.Context, g oauth.Grant) error {
 	as, err := l.authority(ctx, g.Issuer)
 	if err != nil {
 		return err

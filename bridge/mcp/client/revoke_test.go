@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/interact/oauth"
 )
 
@@ -32,7 +31,7 @@ func TestLogout(t *testing.T) {
 		if got, _, err := call(t, node, "x"); err != nil || !strings.Contains(got, `"result"`) {
 			t.Fatalf("%s: before %s, %v", name, got, err)
 		}
-		had := store.Grants(at)[0]
+		had := oauth.GrantsOf(store).Of(at)[0]
 		all, err := loginFor(t, at, LoginOptions{Credentials: store}).End(t.Context())
 		if err != nil || len(all) != 1 || all[0].Issuer != i.URL || (all[0].Err == nil) != revokes {
 			t.Errorf("%s: the end is %v, %v", name, all, err)
@@ -50,8 +49,8 @@ func TestLogout(t *testing.T) {
 		if got, _, err := call(t, node, "x"); !strings.Contains(got+fmt.Sprint(err), "wants a login") {
 			t.Errorf("%s: after it %s, %v", name, got, err)
 		}
-		if i.seen("refresh_token") != refreshed || len(store.Grants(at)) != 0 {
-			t.Errorf("%s: asked %v, kept %v", name, maps.Collect(maps.All(i.asked)), store.Grants(at))
+		if i.seen("refresh_token") != refreshed || len(oauth.GrantsOf(store).Of(at)) != 0 {
+			t.Errorf("%s: asked %v, kept %v", name, maps.Collect(maps.All(i.asked)), oauth.GrantsOf(store).Of(at))
 		}
 		if all, err := loginFor(t, at, LoginOptions{Credentials: store}).End(t.Context()); len(all) != 0 || err != nil {
 			t.Errorf("%s: the second end is %v, %v", name, all, err)
@@ -64,9 +63,9 @@ func TestLogoutWhileItIsRenewed(t *testing.T) {
 	t.Parallel()
 	store := storeIn(t)
 	const at = "https://mcp.example/mcp"
-	g := credentials.Grant{Issuer: "https://as.example", Access: "a", Refresh: "r", Expires: time.Now().Add(time.Hour)}
+	g := oauth.Grant{Issuer: "https://as.example", Access: "a", Refresh: "r", Expires: time.Now().Add(time.Hour)}
 	for name, anew := range map[string]bool{"renewed": true, "taken over": false} {
-		if err := store.Keep(t.Context(), at, g); err != nil {
+		if err := oauth.GrantsOf(store).Keep(t.Context(), at, g); err != nil {
 			t.Fatal(err)
 		}
 		l := loginFor(t, at, LoginOptions{Credentials: store})
@@ -74,14 +73,14 @@ func TestLogoutWhileItIsRenewed(t *testing.T) {
 		if now == nil || now.Access != "a" {
 			t.Fatalf("%s: it has %v", name, now)
 		}
-		if _, err := store.Forget(t.Context(), at); err != nil {
+		if _, err := oauth.GrantsOf(store).Forget(t.Context(), at); err != nil {
 			t.Fatal(err)
 		}
 		next := *now
 		next.Access, next.anew = "b", anew
 		l.adopt(t.Context(), next)
-		if now := l.current(0); now != nil || len(store.Grants(at)) != 0 {
-			t.Errorf("%s: it has %v, and %v is kept", name, now, store.Grants(at))
+		if now := l.current(0); now != nil || len(oauth.GrantsOf(store).Of(at)) != 0 {
+			t.Errorf("%s: it has %v, and %v is kept", name, now, oauth.GrantsOf(store).Of(at))
 		}
 	}
 }
@@ -100,17 +99,17 @@ func TestLogoutWhileItIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.Expires = time.Now().Add(-time.Minute)
-	if err := store.Keep(t.Context(), at, g); err != nil {
+	if err := oauth.GrantsOf(store).Keep(t.Context(), at, g); err != nil {
 		t.Fatal(err)
 	}
 	i.meanwhile = func() {
-		if _, err := store.Forget(t.Context(), at); err != nil {
+		if _, err := oauth.GrantsOf(store).Forget(t.Context(), at); err != nil {
 			t.Error(err)
 		}
 	}
 	_, _, err = call(t, dialled(t, Options{URL: at, Login: running}), "x")
-	if i.seen("refresh_token") != 1 || len(store.Grants(at)) != 0 || !strings.Contains(fmt.Sprint(err), "wants a login") {
-		t.Errorf("%v is kept, %v", store.Grants(at), err)
+	if i.seen("refresh_token") != 1 || len(oauth.GrantsOf(store).Of(at)) != 0 || !strings.Contains(fmt.Sprint(err), "wants a login") {
+		t.Errorf("%v is kept, %v", oauth.GrantsOf(store).Of(at), err)
 	}
 }
 
@@ -134,7 +133,7 @@ func TestTwoRenew(t *testing.T) {
 			t.Errorf("%d: %s, %v", n, got, err)
 		}
 	}
-	if i.seen("refresh_token") != 1 || i.seen("401") != refused || both[1].current(0).Access != store.Grants(at)[0].Access {
+	if i.seen("refresh_token") != 1 || i.seen("401") != refused || both[1].current(0).Access != oauth.GrantsOf(store).Of(at)[0].Access {
 		t.Errorf("it was renewed %d times, and refused %d times", i.seen("refresh_token"), i.seen("401")-refused)
 	}
 }
@@ -194,19 +193,19 @@ func TestRevocation(t *testing.T) {
 			}
 		}))
 		store := storeIn(t)
-		g := credentials.Grant{Issuer: site.URL, TokenEndpoint: site.URL + "/t", ClientID: "id", Method: test.method, Access: "acc", Refresh: "ref"}
+		g := oauth.Grant{Issuer: site.URL, TokenEndpoint: site.URL + "/t", ClientID: "id", Method: test.method, Access: "acc", Refresh: "ref"}
 		if test.method != oauth.Public {
 			g.ClientSecret = "se cret"
 		}
 		if test.method == oauth.SecretBasic {
 			g.ClientID = "id 1"
 		}
-		if err := store.Keep(t.Context(), site.URL, g); err != nil {
+		if err := oauth.GrantsOf(store).Keep(t.Context(), site.URL, g); err != nil {
 			t.Fatal(err)
 		}
 		l := loginFor(t, site.URL, LoginOptions{Credentials: store})
 		all, err := l.End(t.Context())
-		if err != nil || len(all) != 1 || len(store.Grants(site.URL)) != 0 {
+		if err != nil || len(all) != 1 || len(oauth.GrantsOf(store).Of(site.URL)) != 0 {
 			t.Fatalf("%s: %v, %v", name, all, err)
 		}
 		got := fmt.Sprint(all[0].Err)

@@ -1,4 +1,4 @@
-package credentials
+package oauth
 
 import (
 	"context"
@@ -14,15 +14,16 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
 )
 
-func loaded(t *testing.T) Store {
+func loaded(t *testing.T) Grants {
 	t.Helper()
-	s, err := Load(filepath.Join(t.TempDir(), "data", "credentials.json"))
+	s, err := credentials.Load(filepath.Join(t.TempDir(), "data", "credentials.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return GrantsOf(s)
 }
 
 // What is granted is there after a restart, the latest first, one of each issuer, and only its owner can read it.
@@ -35,12 +36,9 @@ func TestGrantsAreKept(t *testing.T) {
 			t.Fatal(i, err)
 		}
 	}
-	again, err := Load(s.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := again.Grants("thing")
-	if len(all) != 2 || all[0].Access != "3" || all[1].Refresh != "r" || !all[1].Expires.Equal(time.Unix(9e9, 0)) || all[0].Granted.IsZero() || again.Grants("other") != nil {
+	again := Grants{s.Path()}
+	all := again.Of("thing")
+	if len(all) != 2 || all[0].Access != "3" || all[1].Refresh != "r" || !all[1].Expires.Equal(time.Unix(9e9, 0)) || all[0].Granted.IsZero() || again.Of("other") != nil {
 		t.Errorf("kept is %d: %v", len(all), all)
 	}
 	for i := range 2 * maxIssuers {
@@ -48,10 +46,10 @@ func TestGrantsAreKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if all := s.Grants("thing"); len(all) != maxIssuers || all[0].Issuer != fmt.Sprint(2*maxIssuers-1) {
+	if all := s.Of("thing"); len(all) != maxIssuers || all[0].Issuer != fmt.Sprint(2*maxIssuers-1) {
 		t.Errorf("kept is %v", all)
 	}
-	if info, err := os.Stat(s.GrantsFile()); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(s.Path()); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file is %v, %v", info, err)
 	}
 }
@@ -70,8 +68,8 @@ func TestForgottenGrants(t *testing.T) {
 			}
 		}
 	}
-	if kept, err := s.Renew(t.Context(), "thing", Grant{Issuer: "a", Access: "2"}); err != nil || !kept || s.Grants("thing")[0].Access != "2" {
-		t.Errorf("renewed is %v, %v", s.Grants("thing"), err)
+	if kept, err := s.Renew(t.Context(), "thing", Grant{Issuer: "a", Access: "2"}); err != nil || !kept || s.Of("thing")[0].Access != "2" {
+		t.Errorf("renewed is %v, %v", s.Of("thing"), err)
 	}
 	if gone, err := s.Forget(t.Context(), "thing"); err != nil || len(gone) != 2 || gone[0].Access != "2" {
 		t.Errorf("forgotten is %v, %v", gone, err)
@@ -79,13 +77,13 @@ func TestForgottenGrants(t *testing.T) {
 	if kept, err := s.Renew(t.Context(), "thing", Grant{Issuer: "a", Access: "3"}); err != nil || kept {
 		t.Errorf("it came back, %v", err)
 	}
-	if all, err := s.AllGrants(); err != nil || len(all) != 1 || len(all["other"]) != 2 {
+	if all, err := s.All(); err != nil || len(all) != 1 || len(all["other"]) != 2 {
 		t.Errorf("kept is %v, %v", all, err)
 	}
-	if all, err := (Store{}).AllGrants(); err != nil || len(all) != 0 {
+	if all, err := (Grants{}).All(); err != nil || len(all) != 0 {
 		t.Errorf("without a file %v is kept, %v", all, err)
 	}
-	if _, err := (Store{}).Forget(t.Context(), "thing"); interact.AsError(err).Code != interact.ConfigFile {
+	if _, err := (Grants{}).Forget(t.Context(), "thing"); interact.AsError(err).Code != interact.ConfigFile {
 		t.Errorf("without a file: %v", err)
 	}
 }
@@ -97,18 +95,15 @@ func TestGrantsOfManyAtOnce(t *testing.T) {
 	var work sync.WaitGroup
 	for i := range 16 {
 		work.Go(func() {
-			other, err := Load(s.Path()) // as another process has it
-			if err == nil {
-				err = other.Keep(t.Context(), fmt.Sprint("thing ", i), Grant{Issuer: "a", Access: fmt.Sprint(i)})
-			}
-			if err != nil {
+			other := Grants{s.Path()} // as another process has it
+			if err := other.Keep(t.Context(), fmt.Sprint("thing ", i), Grant{Issuer: "a", Access: fmt.Sprint(i)}); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	work.Wait()
 	for i := range 16 {
-		if all := s.Grants(fmt.Sprint("thing ", i)); len(all) != 1 || all[0].Access != fmt.Sprint(i) {
+		if all := s.Of(fmt.Sprint("thing ", i)); len(all) != 1 || all[0].Access != fmt.Sprint(i) {
 			t.Errorf("thing %d has %d", i, len(all))
 		}
 	}
@@ -128,21 +123,21 @@ func TestBadGrants(t *testing.T) {
 		"of another kind": {`{"thing":"secret"}`, 0o600, interact.ConfigInvalid},
 	} {
 		s := loaded(t)
-		if err := os.MkdirAll(filepath.Dir(s.GrantsFile()), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Dir(s.Path()), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(s.GrantsFile(), []byte(test.content), test.mode); err != nil {
+		if err := os.WriteFile(s.Path(), []byte(test.content), test.mode); err != nil {
 			t.Fatal(err)
 		}
 		err := s.Keep(t.Context(), "thing", Grant{Issuer: "a"})
-		if e := interact.AsError(err); err == nil || e.Code != test.code || strings.Contains(e.Error(), "secret") || e.Hint == "" || s.Grants("thing") != nil {
+		if e := interact.AsError(err); err == nil || e.Code != test.code || strings.Contains(e.Error(), "secret") || e.Hint == "" || s.Of("thing") != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if raw, err := os.ReadFile(s.GrantsFile()); err != nil || string(raw) != test.content {
+		if raw, err := os.ReadFile(s.Path()); err != nil || string(raw) != test.content {
 			t.Errorf("%s: it was written over: %s, %v", name, raw, err)
 		}
 	}
-	if err := (Store{}).Keep(t.Context(), "thing", Grant{}); interact.AsError(err).Code != interact.ConfigFile || (Store{}).Grants("thing") != nil {
+	if err := (Grants{}).Keep(t.Context(), "thing", Grant{}); interact.AsError(err).Code != interact.ConfigFile || (Grants{}).Of("thing") != nil {
 		t.Errorf("without a file: %v", err)
 	}
 }
@@ -158,14 +153,14 @@ func TestLargeGrants(t *testing.T) {
 		t.Errorf("a large grant: %v", err)
 	}
 	full := `{"first":[{"issuer":"a","access_token":"1"}],"second":[{"issuer":"b","access_token":"` + strings.Repeat("x", maxFile-maxGrant/2) + `"}]}`
-	if err := os.WriteFile(s.GrantsFile(), []byte(full), 0o600); err != nil {
+	if err := os.WriteFile(s.Path(), []byte(full), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	err := s.Keep(t.Context(), "third", Grant{Issuer: "c", Access: strings.Repeat("x", maxGrant-512)})
 	if interact.AsError(err).Code != interact.Overloaded {
 		t.Errorf("one too many: %v", err)
 	}
-	if all := s.Grants("first"); len(all) != 1 || all[0].Access != "1" {
+	if all := s.Of("first"); len(all) != 1 || all[0].Access != "1" {
 		t.Errorf("the first has %v", all)
 	}
 }
@@ -177,14 +172,14 @@ func TestGrantsWait(t *testing.T) {
 	if err := s.Keep(t.Context(), "thing", Grant{Issuer: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	lock := flock.New(s.GrantsFile() + ".lock")
+	lock := flock.New(s.Path() + ".lock")
 	if err := lock.Lock(); err != nil {
 		t.Fatal(err)
 	}
 	defer lock.Unlock()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*lockPoll)
 	defer cancel()
-	if err := s.Keep(ctx, "thing", Grant{Issuer: "b"}); interact.AsError(err).Code != interact.ConfigFile || slices.ContainsFunc(s.Grants("thing"),
+	if err := s.Keep(ctx, "thing", Grant{Issuer: "b"}); interact.AsError(err).Code != interact.ConfigFile || slices.ContainsFunc(s.Of("thing"),
 		func(g Grant) bool { return g.Issuer == "b" }) {
 		t.Errorf("it was written under a lock: %v", err)
 	}

@@ -1,4 +1,4 @@
-package credentials
+package oauth
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/internal/atomicfile"
 )
 
@@ -24,7 +25,7 @@ const (
 	maxIssuers = 8    // of one thing: the issuers are named by its server
 	// maxGrant bounds one grant in the file, and maxFile all of it, in bytes: what is longer would not be read again.
 	maxGrant = 64 << 10
-	maxFile  = 4 * maxCredentials
+	maxFile  = 4 * credentials.MaxFile
 	lockWait = 10 * time.Second
 	lockPoll = 20 * time.Millisecond
 )
@@ -49,7 +50,7 @@ type Grant struct {
 	Access  string    `json:"access_token"`
 	Refresh string    `json:"refresh_token,omitempty"`
 	Expires time.Time `json:"expires,omitzero"`
-	// Granted is when the token was granted. [Store.Keep] sets it anew.
+	// Granted is when the token was granted. [Grants.Keep] sets it anew.
 	Granted time.Time `json:"granted"`
 }
 
@@ -62,47 +63,49 @@ func (g Grant) GoString() string { return g.String() }
 // LogValue is String.
 func (g Grant) LogValue() slog.Value { return slog.StringValue(g.String()) }
 
-// Grants returns what is kept for a thing, the latest first. A file that cannot be used has none; [Store.Keep] says why.
-func (c Store) Grants(thing string) []Grant {
-	if c.file == nil {
-		return nil
+// Grants is the file of the grants of this host: beside the credentials file, which people write, programs write this one. The zero value
+// is no file.
+type Grants struct{ path string }
+
+// GrantsOf returns the grants beside the file of a credentials store.
+func GrantsOf(c credentials.Store) Grants {
+	if c.Path() == "" {
+		return Grants{}
 	}
-	all, err := readGrants(c.GrantsFile())
+	return Grants{filepath.Join(filepath.Dir(c.Path()), "oauth-tokens.json")}
+}
+
+// Path is the path of the file, or empty.
+func (f Grants) Path() string { return f.path }
+
+// Of returns the grants for a thing, the latest first. A file that cannot be used has none; [Grants.Keep] says why.
+func (f Grants) Of(thing string) []Grant {
+	all, err := f.All()
 	if err != nil {
 		return nil
 	}
 	return all[thing]
 }
 
-// GrantsFile is where grants are kept: beside the credentials file, which people write, in a file that programs do. Empty if there is no
-// credentials file.
-func (c Store) GrantsFile() string {
-	if c.file == nil || c.file.path == "" {
-		return ""
-	}
-	return filepath.Join(filepath.Dir(c.file.path), "oauth-tokens.json")
-}
-
-// AllGrants returns what is kept, by things, the latest first. The error is an [*interact.Error]: ConfigFile, ConfigInvalid or
-// KeyPermissions.
-func (c Store) AllGrants() (map[string][]Grant, error) {
-	if c.GrantsFile() == "" {
+// All returns the grants by thing, the latest first. The error is an [*interact.Error]: ConfigFile, ConfigInvalid or KeyPermissions.
+func (f Grants) All() (map[string][]Grant, error) {
+	if f.path == "" {
 		return nil, nil
 	}
-	return readGrants(c.GrantsFile())
+	return readGrants(f.path)
 }
 
 // Keep keeps g for a thing, in place of what its issuer granted before. It waits for other processes that write the file, 10 s at most, and
 // returns when the file is on the disk. The error is an [*interact.Error]: ConfigFile or KeyPermissions, TooLarge for a grant
 // of more than 64 KiB, or Overloaded if too much is kept.
-func (c Store) Keep(ctx context.Context, thing string, g Grant) error {
-	return c.change(ctx, func(all map[string][]Grant) (bool, error) { return true, put(all, thing, g) })
+func (f Grants) Keep(ctx context.Context, thing string, g Grant) error {
+	return f.change(ctx, func(all map[string][]Grant) (bool, error) { return true, put(all, thing, g) })
 }
 
 // Renew is Keep for a grant in place of one that was kept before. It reports false, and keeps nothing, if that is there no more:
 // it was forgotten meanwhile.
-func (c Store) Renew(ctx context.Context, thing string, g Grant) (kept bool, err error) {
-	err = c.change(ctx, func(all map[string][]Grant) (bool, error) {
+func (f Grants) Renew(ctx context.Context, thing string, g Grant) (kept bool, err error) {
+	err = f.change(ctx, func(all map[string][]Grant) (bool, error) {
 		if kept = slices.ContainsFunc(all[thing], func(o Grant) bool { return o.Issuer == g.Issuer }); !kept {
 			return false, nil
 		}
@@ -111,9 +114,9 @@ func (c Store) Renew(ctx context.Context, thing string, g Grant) (kept bool, err
 	return kept && err == nil, err
 }
 
-// Forget keeps nothing for a thing any more, and returns what was kept. Waiting and errors are those of [Store.Keep].
-func (c Store) Forget(ctx context.Context, thing string) (forgotten []Grant, err error) {
-	err = c.change(ctx, func(all map[string][]Grant) (bool, error) {
+// Forget keeps nothing for a thing any more, and returns what was kept. Waiting and errors are those of [Grants.Keep].
+func (f Grants) Forget(ctx context.Context, thing string) (forgotten []Grant, err error) {
+	err = f.change(ctx, func(all map[string][]Grant) (bool, error) {
 		forgotten = all[thing]
 		delete(all, thing)
 		return len(forgotten) > 0, nil
@@ -137,9 +140,9 @@ func put(all map[string][]Grant, thing string, g Grant) error {
 	return nil
 }
 
-// change changes the file while no other process does. What f reports as unchanged, or as an error, leaves it as it is.
-func (c Store) change(ctx context.Context, f func(all map[string][]Grant) (changed bool, err error)) error {
-	path := c.GrantsFile()
+// change changes the file while no other process does. What edit reports as unchanged, or as an error, leaves it as it is.
+func (f Grants) change(ctx context.Context, edit func(all map[string][]Grant) (changed bool, err error)) error {
+	path := f.path
 	if path == "" {
 		return interact.Errorf(interact.ConfigFile, "set interact.credentials to a file",
 			"this node has no credentials file, and nothing is kept")
@@ -159,7 +162,7 @@ func (c Store) change(ctx context.Context, f func(all map[string][]Grant) (chang
 		return err
 	}
 	before := len(all)
-	if changed, err := f(all); err != nil || !changed {
+	if changed, err := edit(all); err != nil || !changed {
 		return err
 	}
 	raw, err := json.MarshalIndent(all, "", "  ")
@@ -179,7 +182,7 @@ func (c Store) change(ctx context.Context, f func(all map[string][]Grant) (chang
 // readGrants reads the file; none is an empty one.
 func readGrants(path string) (map[string][]Grant, error) {
 	all := map[string][]Grant{}
-	raw, err := readPrivate(path, maxFile)
+	raw, err := credentials.ReadPrivate(path, maxFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return all, nil
