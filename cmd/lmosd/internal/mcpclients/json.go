@@ -3,11 +3,13 @@ package mcpclients
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
@@ -127,8 +129,12 @@ func root(text []byte) (*reader, object, error) {
 		return nil, object{}, err
 	}
 	i := jsonedit.SkipSpace(plain, 0)
-	if i >= len(plain) || plain[i] != '{' || !jsonedit.Valid(withoutLastCommas(plain)) {
+	if i >= len(plain) || plain[i] != '{' {
 		return nil, object{}, broken("it is no JSON object")
+	}
+	if strict := withoutLastCommas(plain); !jsonedit.Valid(strict) {
+		_, err := jcs.Decode(strict, len(strict)) // names the line and the column
+		return nil, object{}, broken(fmt.Sprint(err))
 	}
 	r := &reader{text, plain}
 	return r, r.object(i), nil
