@@ -44,7 +44,7 @@ type PolicyCheck func(ctx context.Context, m *interact.Message) error
 // A Guard is a [Bridge] that can apply the policy of the host to each message inside its tunnels, wherever the agent runs.
 type TunnelGuard interface {
 	// Guard returns the middleware for the Thing that d describes; nil if it has no tunnel of this bridge.
-	Guard(d *td.Thing, judge PolicyCheck) interact.Wrap
+	Guard(d *td.Thing, judge PolicyCheck) interact.Middleware
 }
 
 // Import configures how a foreign agent joins the mesh. All fields are optional.

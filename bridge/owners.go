@@ -146,5 +146,5 @@ func (n AgentOwners) Owns(name, principal string) bool { return n.all.Owns(n.qua
 // Refused reports whether an agent rejected a request without starting it, so that a claim made for it may be released.
 func Refused(err error) bool {
 	e := interact.AsError(err)
-	return err != nil && !e.Begun && e.Code != interact.Cancelled && e.Code != interact.Timeout
+	return err != nil && !e.Started && e.Code != interact.Cancelled && e.Code != interact.Timeout
 }

@@ -185,7 +185,7 @@ func TestWebhooksOfTheGateway(t *testing.T) {
 func TestStages(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics()
-	thing := interact.Chain(interact.Unary(echo), m.Wrap("mesh"), m.Stage("agent", "http"))
+	thing := interact.Chain(interact.Unary(echo), m.Middleware("mesh"), m.Stage("agent", "http"))
 	for range 2 {
 		if _, err := interact.Ask(context.Background(), thing, &interact.Message{Type: interact.ReadProperty, Name: "x"}); err != nil {
 			t.Fatal(err)

@@ -17,7 +17,7 @@ func TestManyClients(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics()
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
-	node.mesh = m.Wrap("mesh")(interact.Unary(echo)).Do
+	node.mesh = m.Middleware("mesh")(interact.Unary(echo)).Do
 	r := start(t, Options{Node: node, Metrics: m})
 	clients := []*api.Client{dial(t, r.url, token), dial(t, r.o.Socket, "")}
 	const callers, rounds = 16, 20

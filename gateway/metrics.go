@@ -81,17 +81,21 @@ func (m *Metrics) Registerer() prometheus.Registerer { return m.registry }
 // stageTotal is the stage of an interaction as a whole.
 const stageTotal = "total"
 
-// Wrap counts and times every interaction that passes. The protocol is the label of these interactions: "mesh" for those
+// Middleware counts and times every interaction that passes. The protocol is the label of these interactions: "mesh" for those
 // that this node asks for, "stream" for those that other nodes ask of it. [Status.Calls] sums up all.
-func (m *Metrics) Wrap(protocol string) interact.Wrap { return m.wrap(stageTotal, protocol, true) }
+func (m *Metrics) Middleware(protocol string) interact.Middleware {
+	return m.wrap(stageTotal, protocol, true)
+}
 
-// Stage times a part of interactions that [Metrics.Wrap] counts: stage says which, "mesh" what the way through the mesh takes,
+// Stage times a part of interactions that [Metrics.Middleware] counts: stage says which, "mesh" what the way through the mesh takes,
 // "stream" what is asked over one, "agent" what the agent takes; protocol is the binding that carries it, "http" or "mqtt". Both
 // are labels, so they must be of few values.
-func (m *Metrics) Stage(stage, protocol string) interact.Wrap { return m.wrap(stage, protocol, false) }
+func (m *Metrics) Stage(stage, protocol string) interact.Middleware {
+	return m.wrap(stage, protocol, false)
+}
 
 // wrap times, and counts if count is set.
-func (m *Metrics) wrap(stage, protocol string, count bool) interact.Wrap {
+func (m *Metrics) wrap(stage, protocol string, count bool) interact.Middleware {
 	s := &series{metrics: m, protocol: protocol, stage: stage, counts: count}
 	return func(next interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, msg *interact.Message) iter.Seq2[*interact.Message, error] {

@@ -20,7 +20,7 @@ import (
 func TestWrapCounts(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics()
-	ask := func(wrap interact.Wrap, typ interact.Type, err error) {
+	ask := func(wrap interact.Middleware, typ interact.Type, err error) {
 		thing := wrap(interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
 			if err != nil {
 				return nil, err
@@ -32,7 +32,7 @@ func TestWrapCounts(t *testing.T) {
 			t.Errorf("got %v, want %v", got, err)
 		}
 	}
-	mesh, stream := m.Wrap("mesh"), m.Wrap("stream")
+	mesh, stream := m.Middleware("mesh"), m.Middleware("stream")
 	for range 3 {
 		ask(mesh, interact.InvokeAction, nil)
 	}
@@ -75,7 +75,7 @@ func TestWrapOfAStream(t *testing.T) {
 		}
 	})
 	n := 0
-	for range m.Wrap("mesh")(endless).Do(t.Context(), &interact.Message{Type: interact.SubscribeEvent}) {
+	for range m.Middleware("mesh")(endless).Do(t.Context(), &interact.Message{Type: interact.SubscribeEvent}) {
 		if m.inFlight.Load() != 1 {
 			t.Error("not in flight")
 		}
@@ -96,7 +96,7 @@ func TestWrapOfAStream(t *testing.T) {
 func TestWrapOfAPanic(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics()
-	thing := m.Wrap("mesh")(interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message,
+	thing := m.Middleware("mesh")(interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message,
 		error] {
 		panic("no")
 	}))
@@ -139,7 +139,7 @@ func TestMetricNames(t *testing.T) {
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
 	node.peers = []api.Peer{{DID: owner2, Direction: "inbound", Transport: "tcp", Addr: "/ip4/192.0.2.1"},
 		{Direction: "inbound", Transport: "tcp"}}
-	node.mesh = m.Wrap("mesh")(interact.Unary(echo)).Do
+	node.mesh = m.Middleware("mesh")(interact.Unary(echo)).Do
 	r := start(t, Options{Node: node, Metrics: m, Counters: func() []Counter {
 		return []Counter{{Name: "gossip_messages_total", Label: "result", Value: "accepted", Count: 5},
 			{Name: "gossip_messages_total", Label: "result",
@@ -246,7 +246,7 @@ func TestWrapAllocations(t *testing.T) {
 	reply := interact.One(&interact.Message{})
 	inner := interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] { return reply })
 	bare := testing.AllocsPerRun(100, func() { drink(inner) })
-	thing := m.Wrap("mesh")(inner)
+	thing := m.Middleware("mesh")(inner)
 	wrapped := testing.AllocsPerRun(100, func() { drink(thing) })
 	if wrapped-bare > 3 { // the sequence, its call, and the yield function
 		t.Errorf("%v allocations, %v without", wrapped, bare)
@@ -264,7 +264,7 @@ func BenchmarkWrap(b *testing.B) {
 	m := NewMetrics()
 	reply := interact.One(&interact.Message{})
 	inner := interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] { return reply })
-	for name, thing := range map[string]interact.Thing{"bare": inner, "wrapped": m.Wrap("mesh")(inner)} {
+	for name, thing := range map[string]interact.Thing{"bare": inner, "wrapped": m.Middleware("mesh")(inner)} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

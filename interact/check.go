@@ -14,7 +14,7 @@ import (
 
 // Checked lets through only what fits the description d: a known affordance, an operation that it offers, input within its
 // schema (TD 1.1 §5.3.1: consumers must not send data outside the schema). Nothing is sent otherwise.
-func Checked(d *td.Thing) Wrap {
+func Checked(d *td.Thing) Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 			if err := Check(d, m); err != nil {
@@ -27,7 +27,7 @@ func Checked(d *td.Thing) Wrap {
 
 // CheckedReplies turns a reply that breaks the description d into the error AgentFailed, which ends the interaction: an output,
 // a value or an event's data outside its schema. The place is in the error's issues.
-func CheckedReplies(d *td.Thing) Wrap {
+func CheckedReplies(d *td.Thing) Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 			return func(yield func(*Message, error) bool) {

@@ -23,7 +23,7 @@ const maxParts = 256
 // the operation itself (TD 1.1 §5.3.4.2). The parts of a reading or writing are asked one after the other: the first that fails
 // ends it, and the error of a writing says what was written before. Observations and subscriptions run side by side; all end
 // with the first that ends with an error.
-func Composed(d *td.Thing) Wrap {
+func Composed(d *td.Thing) Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 			compose := composers[m.Type]

@@ -158,8 +158,8 @@ type Error struct {
 	Hint string
 	// Remote tells that the far end said so; otherwise this node inferred it.
 	Remote bool
-	// Begun tells that the far end may have begun before the error, so that asking again may do it twice.
-	Begun bool
+	// Started tells that the far end may have begun before the error, so that asking again may do it twice.
+	Started bool
 	// RetryAfter is how long to wait before the same is asked again, if that is known: of what was refused for want of room, and
 	// has not begun. 0 says nothing.
 	RetryAfter time.Duration

@@ -55,10 +55,10 @@ func (g *Gate) Closed() bool {
 	return g.closed
 }
 
-// Wrap counts the interactions of a thing and refuses them with [ShuttingDown] once g is closed. Subscriptions and observations
+// Middleware counts the interactions of a thing and refuses them with [ShuttingDown] once g is closed. Subscriptions and observations
 // are refused too, but not counted: they do not end by themselves. Queries, cancellations and inputs of a running action pass,
 // because the action may need them to end.
-func (g *Gate) Wrap() Wrap {
+func (g *Gate) Middleware() Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 			return func(yield func(*Message, error) bool) {

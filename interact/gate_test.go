@@ -36,7 +36,7 @@ func TestGateOfAThing(t *testing.T) {
 	var g Gate
 	thing := Chain(Func(func(_ context.Context, m *Message) iter.Seq2[*Message, error] {
 		return One(m.Reply(Acknowledgement, "", nil))
-	}), g.Wrap())
+	}), g.Middleware())
 	do := func(typ Type) error {
 		for _, err := range thing.Do(t.Context(), &Message{Type: typ, Thing: "urn:x:a"}) {
 			return err

@@ -228,19 +228,19 @@ type Func func(ctx context.Context, m *Message) iter.Seq2[*Message, error]
 // Do calls f.
 func (f Func) Do(ctx context.Context, m *Message) iter.Seq2[*Message, error] { return f(ctx, m) }
 
-// A Wrap puts something around a Thing: a policy, a limit, a trace.
-type Wrap func(Thing) Thing
+// A Middleware returns a Thing that handles messages before and after the Thing it is given: a policy, a limit, a trace.
+type Middleware func(Thing) Thing
 
-// Chain returns t inside wraps; the first wrap is the outermost and sees a message first.
-func Chain(t Thing, wraps ...Wrap) Thing {
-	for i := len(wraps) - 1; i >= 0; i-- {
-		t = wraps[i](t)
+// Chain returns t behind layers. The first layer is the outermost and receives a message first.
+func Chain(t Thing, layers ...Middleware) Thing {
+	for i := len(layers) - 1; i >= 0; i-- {
+		t = layers[i](t)
 	}
 	return t
 }
 
 // As has p ask where a message does not say who asks: for programs that ask a node in their own process.
-func As(p *did.Principal) Wrap {
+func As(p *did.Principal) Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 			if m.From == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// saying returns a wrap that notes when a message passes, both ways.
-func saying(log *[]string, name string) Wrap {
+// saying returns a layer that notes when a message passes, both ways.
+func saying(log *[]string, name string) Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 			return func(yield func(*Message, error) bool) {

@@ -205,7 +205,7 @@ func (p *path) note(err error, took time.Duration) {
 // if the interaction is repeatable, what was lost on the way.
 func elsewhere(err error, repeatable bool) bool {
 	var e *Error
-	if !errors.As(err, &e) || e.Remote || e.Begun && !repeatable {
+	if !errors.As(err, &e) || e.Remote || e.Started && !repeatable {
 		return false
 	}
 	switch e.Code {

@@ -50,8 +50,8 @@ func TestPathsTakeTheNextIfNothingBegan(t *testing.T) {
 			want   string // "" : the error
 		}{
 			"unreachable":             {gone, "add", "second"},
-			"it may have begun":       {&Error{Code: Unreachable, Begun: true}, "add", ""},
-			"it may have begun twice": {&Error{Code: Unreachable, Begun: true}, "get", "second"},
+			"it may have begun":       {&Error{Code: Unreachable, Started: true}, "add", ""},
+			"it may have begun twice": {&Error{Code: Unreachable, Started: true}, "get", "second"},
 			"the far end said so":     {&Error{Code: Unreachable, Remote: true}, "get", ""},
 			"no credentials here":     {&Error{Code: Unauthenticated}, "add", "second"},
 			"the agent failed":        {&Error{Code: AgentFailed, Remote: true}, "get", ""},

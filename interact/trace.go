@@ -14,7 +14,7 @@ const MaxWait = 10 * time.Minute
 
 // Trace gives a message that begins here what it needs to be followed: an id, a W3C trace context and a deadline, timeout
 // from now. What a message has already, it keeps; a deadline beyond [MaxWait] becomes that.
-func Trace(timeout time.Duration) Wrap {
+func Trace(timeout time.Duration) Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 			now := time.Now()
@@ -68,7 +68,7 @@ type Tracer interface {
 }
 
 // Spans records a span around each interaction. A nil tracer records nothing and costs nothing.
-func Spans(tr Tracer, stage string) Wrap {
+func Spans(tr Tracer, stage string) Middleware {
 	return func(t Thing) Thing {
 		if tr == nil {
 			return t
@@ -89,7 +89,7 @@ func Spans(tr Tracer, stage string) Wrap {
 }
 
 // Timed measures, for messages that ask for it, the time from the request to each reply, and sets it with set.
-func Timed(set func(t *Timing, took time.Duration)) Wrap {
+func Timed(set func(t *Timing, took time.Duration)) Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 			if m.Timing == nil {
@@ -150,7 +150,7 @@ func newTrace() string {
 }
 
 // Named asks for ref instead of the name that the consumer used: what is unique here need not be elsewhere.
-func Named(ref string) Wrap {
+func Named(ref string) Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 			if m.Thing == ref {

@@ -19,7 +19,7 @@ type looking struct{ bridge.Bridge }
 
 func (looking) Name() string { return "looking" }
 
-func (looking) Guard(d *td.Thing, judge bridge.PolicyCheck) interact.Wrap {
+func (looking) Guard(d *td.Thing, judge bridge.PolicyCheck) interact.Middleware {
 	if d.Actions["tunnel"] == nil {
 		return nil
 	}
@@ -63,7 +63,7 @@ type passing struct{ bridge.Bridge }
 
 func (passing) Name() string { return "passing" }
 
-func (passing) Guard(d *td.Thing, _ bridge.PolicyCheck) interact.Wrap {
+func (passing) Guard(d *td.Thing, _ bridge.PolicyCheck) interact.Middleware {
 	if d.Actions["tunnel"] == nil {
 		return nil
 	}

@@ -132,7 +132,7 @@ func (w nearbyWay) Agent(d *td.Description) interact.Thing {
 	for i, p := range paths {
 		paths[i].Thing = interact.Chain(p.Thing, w.node.checked(d.Thing), interact.Composed(d.Thing))
 	}
-	return interact.Chain(interact.NewPaths(d.Thing, paths...), interact.Named(d.Ref()), w.node.hub.Wrap())
+	return interact.Chain(interact.NewPaths(d.Thing, paths...), interact.Named(d.Ref()), w.node.hub.Middleware())
 }
 
 // A finder locates what this node's consumers ask for.

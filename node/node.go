@@ -360,9 +360,9 @@ func (n *Node) openMesh() (err error) {
 
 	// Spans come before Trace: a trace that begins here begins with its span, which says whether it is recorded.
 	n.mesh = interact.Chain(interact.Router(finder{n}), interact.Spans(n.tracer, "mesh"), interact.Trace(n.opts.Timeout), interact.Timed(total),
-		n.metrics.Wrap("mesh"), n.gate.Wrap(), n.policy.Gate(), n.policy.Limit(), n.ledger.Wrap())
+		n.metrics.Middleware("mesh"), n.gate.Middleware(), n.policy.Gate(), n.policy.Limit(), n.ledger.Middleware())
 	n.streams.Serve(interact.Chain(interact.Router(n.offered), interact.Spans(n.tracer, "stream"), interact.Trace(n.opts.Timeout), interact.Timed(atHost),
-		n.metrics.Wrap("stream"), n.policy.Gate(), n.policy.Limit()))
+		n.metrics.Middleware("stream"), n.policy.Gate(), n.policy.Limit()))
 	return nil
 }
 

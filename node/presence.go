@@ -212,7 +212,7 @@ func (n *Node) doubt(d *td.Description) {
 
 // doubted has the host of a thing asked how the agent is, after an interaction has failed because the host did not reach it. What
 // answers is there.
-func (n *Node) doubted(d *td.Description) interact.Wrap {
+func (n *Node) doubted(d *td.Description) interact.Middleware {
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			return func(yield func(*interact.Message, error) bool) {

@@ -111,7 +111,7 @@ func (n *Node) bind(d *td.Description) interact.Thing {
 		return agent
 	}
 	far := &elsewhere{ways: n.ways(d)}
-	far.Thing = interact.Chain(far.ways, interact.Named(d.Ref()), n.hub.Wrap(), n.doubted(d))
+	far.Thing = interact.Chain(far.ways, interact.Named(d.Ref()), n.hub.Middleware(), n.doubted(d))
 	return far
 }
 
@@ -148,18 +148,18 @@ func (n *Node) agent(d *td.Description, agent interact.Thing) interact.Thing {
 	} else {
 		agent = n.metrics.Stage("agent", "inside")(agent)
 	}
-	wraps := []interact.Wrap{n.checked(d.Thing), n.tasks.Wrap(d.Thing), n.limits(d), n.hub.Wrap(), interact.Composed(d.Thing)}
+	layers := []interact.Middleware{n.checked(d.Thing), n.tasks.Middleware(d.Thing), n.limits(d), n.hub.Middleware(), interact.Composed(d.Thing)}
 	if !n.opts.NoValidation {
-		wraps = append(wraps, interact.CheckedReplies(d.Thing))
+		layers = append(layers, interact.CheckedReplies(d.Thing))
 	}
-	wraps = append(wraps, n.guards(d)...)
-	return &hosted{health: h, Thing: interact.Chain(agent, append(wraps, interact.Timed(func(t *interact.Timing, took time.Duration) { t.Agent = took }),
+	layers = append(layers, n.guards(d)...)
+	return &hosted{health: h, Thing: interact.Chain(agent, append(layers, interact.Timed(func(t *interact.Timing, took time.Duration) { t.Agent = took }),
 		interact.Spans(n.tracer, "agent"), h.wrap)...)}
 }
 
 // limits are the places of an agent: as many as the policy gives one, or as its description says that it takes calls at once. A
 // session of MCP is open for long and mostly idle; an operation of A2A is a call like others.
-func (n *Node) limits(d *td.Description) interact.Wrap {
+func (n *Node) limits(d *td.Description) interact.Middleware {
 	return n.policy.LimitThing(d.ID, d.Concurrency, func(name string) bool {
 		a := d.Actions[name]
 		return a != nil && slices.Contains(a.Types, bridge.MCPSession)
@@ -167,7 +167,7 @@ func (n *Node) limits(d *td.Description) interact.Wrap {
 }
 
 // guards are what looks into the tunnels of other protocols that d has, so that the policy holds in them.
-func (n *Node) guards(d *td.Description) (wraps []interact.Wrap) {
+func (n *Node) guards(d *td.Description) (layers []interact.Middleware) {
 	for _, b := range n.opts.Bridges {
 		g, ok := b.(bridge.TunnelGuard)
 		if !ok {
@@ -175,13 +175,13 @@ func (n *Node) guards(d *td.Description) (wraps []interact.Wrap) {
 		}
 		// The tunnel itself has a place of the node's and of the thing's.
 		if w := g.Guard(d.Thing, func(_ context.Context, m *interact.Message) error { return n.policy.Allows(m, d.ID, d.Concurrency) }); w != nil {
-			wraps = append(wraps, w)
+			layers = append(layers, w)
 		}
 	}
-	if len(wraps) > 0 {
-		wraps = append(wraps, n.steady)
+	if len(layers) > 0 {
+		layers = append(layers, n.steady)
 	}
-	return wraps
+	return layers
 }
 
 // steady is an agent that may panic: that is an error to who asks. Who looks into a tunnel asks in a goroutine of its own, where nobody
@@ -212,7 +212,7 @@ func (n *Node) steady(agent interact.Thing) interact.Thing {
 }
 
 // checked is the check of requests, unless it is off.
-func (n *Node) checked(d *td.Thing) interact.Wrap {
+func (n *Node) checked(d *td.Thing) interact.Middleware {
 	if n.opts.NoValidation {
 		return func(t interact.Thing) interact.Thing { return t }
 	}

@@ -137,7 +137,7 @@ func TestWhatMayHaveBegunIsNotRepeated(t *testing.T) {
 			err := <-done
 			close(over)
 			e := interact.AsError(err)
-			if c.again && (err != nil || calls.Load() != 2) || !c.again && (err == nil || !e.Begun || calls.Load() != 1) {
+			if c.again && (err != nil || calls.Load() != 2) || !c.again && (err == nil || !e.Started || calls.Load() != 1) {
 				t.Errorf("the agent was asked %d times: %v", calls.Load(), err)
 			}
 		})

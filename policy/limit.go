@@ -44,7 +44,7 @@ const (
 // Limit refuses messages beyond a caller's rate, with code RateLimited. Interactions beyond the numbers that may run at once wait for
 // their turn, or are refused with code Overloaded. The error names the limit and says when to try again. A deadline that is longer
 // than what its caller may ask is cut.
-func (p *Policy) Limit() interact.Wrap {
+func (p *Policy) Limit() interact.Middleware {
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			who := p.account(m.From.Node)
@@ -177,7 +177,7 @@ func tooLong(err error, most time.Duration, key string) error {
 	}
 	long := interact.Errorf(interact.Timeout, "ask the operator of that host for trust (trust.allow for a node, a token for a client), or for a higher "+key,
 		"this host gives callers that it does not trust %v", most)
-	long.Begun, long.Err = e.Begun, err
+	long.Started, long.Err = e.Started, err
 	return long
 }
 
@@ -187,7 +187,7 @@ func tooLong(err error, most time.Duration, key string) error {
 // same by whatever name it was asked for; id is the id of its description, and most how many at once it says that it takes, if that is
 // not 0. Tunnels, of which one may last for long without any work, have places of their own. An agent that is offered again keeps its
 // account.
-func (p *Policy) LimitThing(id string, most int, tunnel func(action string) bool) interact.Wrap {
+func (p *Policy) LimitThing(id string, most int, tunnel func(action string) bool) interact.Middleware {
 	key := p.thing(id, most)
 	return func(t interact.Thing) interact.Thing {
 		if p.rules.PerThing <= 0 && p.rules.ThingConcurrency <= 0 {

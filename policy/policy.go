@@ -1,4 +1,4 @@
-// Package policy authorizes and rate-limits callers: it turns rules into [interact.Wrap].
+// Package policy authorizes and rate-limits callers: it turns rules into [interact.Middleware].
 //
 // [Policy.Gate] looks at the principal that the binding proved (interact.Message.From); [Policy.Limit] counts what callers ask, and
 // [Policy.LimitThing] what one agent is asked. A message without a principal is refused: who asks is never guessed. Consumers of
@@ -180,7 +180,7 @@ func forbidden(id did.DID, rule string) error {
 }
 
 // Gate refuses messages of callers that the policy does not admit.
-func (p *Policy) Gate() interact.Wrap {
+func (p *Policy) Gate() interact.Middleware {
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			if m.From == nil {

@@ -226,7 +226,7 @@ func TestContexts(t *testing.T) {
 			}
 			switch {
 			case strings.Contains(string(op.Params), "breaks"):
-				return protocol.Once(nil, &interact.Error{Code: interact.Unreachable, Begun: true})
+				return protocol.Once(nil, &interact.Error{Code: interact.Unreachable, Started: true})
 			case strings.Contains(string(op.Params), "away"):
 				return protocol.Once(nil, &interact.Error{Code: interact.Unreachable})
 			case strings.Contains(string(op.Params), "garbles"):

@@ -373,7 +373,7 @@ func (v *invocation) settle(ctx context.Context) error {
 			return interact.Errorf(interact.AgentFailed, "ask its operator, or use an A2A client",
 				"the agent returned an unknown task state: %s", interact.Clip(string(state), 64))
 		case v.task == "":
-			return &interact.Error{Code: interact.Unreachable, Title: "the agent's stream broke off", Hint: "try again in a moment", Begun: true}
+			return &interact.Error{Code: interact.Unreachable, Title: "the agent's stream broke off", Hint: "try again in a moment", Started: true}
 		}
 		if err := pauses.Sleep(ctx); err != nil {
 			return err

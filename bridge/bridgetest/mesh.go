@@ -44,7 +44,7 @@ type Mesh struct {
 var _ bridge.Mesh = (*Mesh)(nil)
 
 // NewMesh returns an empty mesh, which ends with the test. The policy applies to all messages.
-func NewMesh(t testing.TB, policy ...interact.Wrap) *Mesh {
+func NewMesh(t testing.TB, policy ...interact.Middleware) *Mesh {
 	t.Helper()
 	key, err := keystore.New()
 	if err != nil {
@@ -68,7 +68,7 @@ func NewMesh(t testing.TB, policy ...interact.Wrap) *Mesh {
 }
 
 // policyCheck returns the check of a policy alone.
-func policyCheck(policy []interact.Wrap) bridge.PolicyCheck {
+func policyCheck(policy []interact.Middleware) bridge.PolicyCheck {
 	nothing := interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
 		return func(func(*interact.Message, error) bool) {}
 	})
@@ -157,14 +157,14 @@ func (m *Mesh) bind(d *td.Description) interact.Thing {
 	if thing == nil {
 		return nil
 	}
-	wraps := []interact.Wrap{interact.Checked(d.Thing), m.tasks.Wrap(d.Thing), m.hub.Wrap(), interact.Composed(d.Thing),
+	layers := []interact.Middleware{interact.Checked(d.Thing), m.tasks.Middleware(d.Thing), m.hub.Middleware(), interact.Composed(d.Thing),
 		interact.CheckedReplies(d.Thing)}
 	for _, g := range m.guards {
 		if w := g.Guard(d.Thing, m.check); w != nil {
-			wraps = append(wraps, w)
+			layers = append(layers, w)
 		}
 	}
-	return interact.Chain(thing, wraps...)
+	return interact.Chain(thing, layers...)
 }
 
 // Running returns the number of running actions.

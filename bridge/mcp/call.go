@@ -213,10 +213,10 @@ func (t *task) end(m *interact.Message) (*protocol.Message, error) {
 		if t.Error != nil {
 			return nil, t.Error
 		}
-		return nil, &interact.Error{Code: interact.AgentFailed, Remote: true, Begun: true, Hint: hints[interact.AgentFailed],
+		return nil, &interact.Error{Code: interact.AgentFailed, Remote: true, Started: true, Hint: hints[interact.AgentFailed],
 			Title: interact.Clip(interact.Readable(m.Name+" failed: "+t.Message), maxComplaint)}
 	case interact.StatusCancelled:
-		return nil, &interact.Error{Code: interact.Cancelled, Title: "the server cancelled " + m.Name, Remote: true, Begun: true}
+		return nil, &interact.Error{Code: interact.Cancelled, Title: "the server cancelled " + m.Name, Remote: true, Started: true}
 	}
 	return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "the server's task is %q, without what belongs to it",
 		interact.Clip(t.Status, maxShort))

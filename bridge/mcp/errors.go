@@ -44,5 +44,5 @@ func fault(err error, m *interact.Message) error {
 	if code == interact.Invalid && m.Type != interact.InvokeAction {
 		code = interact.NoAffordance // of a URI that is not there
 	}
-	return &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Error()), maxComplaint), Hint: hints[code], Remote: true, Begun: true}
+	return &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Error()), maxComplaint), Hint: hints[code], Remote: true, Started: true}
 }

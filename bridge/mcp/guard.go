@@ -21,7 +21,7 @@ import (
 // Guard implements [bridge.TunnelGuard]: what MCP clients ask over the tunnel of d is judged like what others ask. A call of a tool or a prompt
 // is the invocation of its action, to read a resource is to read its property, to listen to one is to observe it. What d does not
 // describe goes by the server's own name for it.
-func (b *Bridge) Guard(d *td.Thing, judge bridge.PolicyCheck) interact.Wrap {
+func (b *Bridge) Guard(d *td.Thing, judge bridge.PolicyCheck) interact.Middleware {
 	a := d.Actions[Tunnel]
 	if a == nil || !slices.Contains(a.Types, bridge.MCPSession) {
 		return nil

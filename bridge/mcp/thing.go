@@ -237,7 +237,7 @@ func (s *server) failed(m *interact.Message, r *protocol.Message, yield func(*in
 	if text == "" {
 		text = m.Name + " failed, and does not say why"
 	}
-	return &interact.Error{Code: interact.AgentFailed, Title: text, Hint: "the tool says so: see its description, lmosd show", Remote: true, Begun: true}
+	return &interact.Error{Code: interact.AgentFailed, Title: text, Hint: "the tool says so: see its description, lmosd show", Remote: true, Started: true}
 }
 
 func completed(m *interact.Message, v value) *interact.Message {

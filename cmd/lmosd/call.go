@@ -203,7 +203,7 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 	case err != nil:
 		return misfit(err, strings.TrimSpace("lmosd call "+terminal.Shell(c.asked)+" "+terminal.Shell(name)+" "+input.Sample(action.InputWithVariables())))
 	case r.Task != nil:
-		return c.showBegun(r)
+		return c.showStarted(r)
 	case parts != nil:
 		return parts.End()
 	}
@@ -297,8 +297,8 @@ func goesOn(ctx context.Context, err error, title, hint string) error {
 	return &e
 }
 
-// showBegun prints the id of a run that goes on.
-func (c *conversation) showBegun(r *api.CallResult) error {
+// showStarted prints the id of a run that goes on.
+func (c *conversation) showStarted(r *api.CallResult) error {
 	doc := c.result(nil, "", r.Timing)
 	doc.Action, doc.Status, doc.Task = r.Task.Action, r.Task.Status, r.Task.ID
 	err := c.Show(cli.View{Doc: doc, Names: []string{r.Task.ID}, People: func(s *terminal.Screen, _ bool) {

@@ -139,8 +139,8 @@ func TestAgentsThatMisbehave(t *testing.T) {
 				defer a.end(client)
 				begun := time.Now()
 				_, err := interact.Ask(t.Context(), client.Thing(describe(t, "", pipeTD)), tt.m)
-				if e := wantError(t, err, tt.code); e.Begun != tt.begun || time.Since(begun) > form.DefaultTimeout {
-					t.Errorf("begun %v after %v: %v", e.Begun, time.Since(begun), e)
+				if e := wantError(t, err, tt.code); e.Started != tt.begun || time.Since(begun) > form.DefaultTimeout {
+					t.Errorf("begun %v after %v: %v", e.Started, time.Since(begun), e)
 				}
 			})
 		})
@@ -166,13 +166,13 @@ func TestDeadlines(t *testing.T) {
 		}
 		m.Deadline = begun
 		_, err = interact.Ask(t.Context(), thing, m)
-		if e := wantError(t, err, interact.Unreachable); e.Begun {
+		if e := wantError(t, err, interact.Unreachable); e.Started {
 			t.Errorf("after its deadline it was sent: %v", e)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		_, err = interact.Ask(ctx, thing, invoke("go", ""))
-		if e := wantError(t, err, interact.Cancelled); !e.Begun {
+		if e := wantError(t, err, interact.Cancelled); !e.Started {
 			t.Errorf("not begun: %v", e)
 		}
 		ctx, cancel = context.WithCancel(t.Context())

@@ -86,7 +86,7 @@ func (c *Client) Close() { c.pool.Close() }
 // readings carry no ID.
 //
 // Errors are always an [*interact.Error]. Remote tells that the agent answered with an error; its code is that of the one table
-// in this package, and its own words are in the title, at most 400 bytes. Begun tells that no answer came to a request that the
+// in this package, and its own words are in the title, at most 400 bytes. Started tells that no answer came to a request that the
 // agent may have got. TooLarge: the answer passed the limit and was dropped. A message without a deadline has 30 s, unless its
 // type is long.
 func (c *Client) Thing(t *td.Thing) interact.Thing {

@@ -185,8 +185,8 @@ func TestRefusalsBecomeErrors(t *testing.T) {
 		thing := newClient(t, Options{}).Thing(describe(t, base, `"properties": {"p": {"forms": [{"href": "BASE/p"}]}}`))
 		_, err := ask(t, thing, read("p"))
 		e := wantError(t, err, meaning.code)
-		if !e.Remote || e.Begun || e.Title != fmt.Sprintf("p of Thing: the agent answered %s: not [2J today", messaging.Dotted(code)) {
-			t.Errorf("%s: remote %v, begun %v, %q", messaging.Dotted(code), e.Remote, e.Begun, e.Title)
+		if !e.Remote || e.Started || e.Title != fmt.Sprintf("p of Thing: the agent answered %s: not [2J today", messaging.Dotted(code)) {
+			t.Errorf("%s: remote %v, begun %v, %q", messaging.Dotted(code), e.Remote, e.Started, e.Title)
 		}
 	}
 }
@@ -325,7 +325,7 @@ func TestFormsThatCannotBeUsed(t *testing.T) {
 	for _, tt := range tests {
 		thing := client.Thing(describe(t, "", strings.ReplaceAll(members, "FORM", tt.form)))
 		_, err := ask(t, thing, tt.m)
-		if e := interact.AsError(err); e.Code != tt.code || e.Begun || e.Remote || e.Hint == "" {
+		if e := interact.AsError(err); e.Code != tt.code || e.Started || e.Remote || e.Hint == "" {
 			t.Errorf("%s: got %s %v (hint %q), want %s", tt.name, e.Code, e, e.Hint, tt.code)
 		}
 	}
@@ -392,7 +392,7 @@ func TestEveryConnectionGoesThroughDial(t *testing.T) {
 	}})
 	for _, base := range []string{"coap://Host", "coaps://host:1", "coap+tcp://[::1]", "coaps+tcp://10.0.0.1"} {
 		_, err := ask(t, client.Thing(describe(t, base, `"properties": {"p": {"forms": [{"href": "BASE/p"}]}}`)), read("p"))
-		if e := wantError(t, err, interact.Unreachable); e.Begun || e.Remote || !strings.Contains(e.Title, "not there") {
+		if e := wantError(t, err, interact.Unreachable); e.Started || e.Remote || !strings.Contains(e.Title, "not there") {
 			t.Errorf("%s: %v %+v", base, e, e)
 		}
 	}
@@ -445,7 +445,7 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 	}()
 	<-asked
 	client.Close()
-	if e := wantError(t, <-done, interact.Unreachable); !e.Begun {
+	if e := wantError(t, <-done, interact.Unreachable); !e.Started {
 		t.Errorf("not begun: %v", e)
 	}
 }
@@ -462,8 +462,8 @@ func TestNothingListens(t *testing.T) {
 	for range 3 {
 		begun := time.Now()
 		_, err = ask(t, thing, invoke("go", ""))
-		if e := wantError(t, err, interact.Unreachable); e.Begun || time.Since(begun) > 5*time.Second {
-			t.Errorf("after %v: begun %v, %v", time.Since(begun), e.Begun, e)
+		if e := wantError(t, err, interact.Unreachable); e.Started || time.Since(begun) > 5*time.Second {
+			t.Errorf("after %v: begun %v, %v", time.Since(begun), e.Started, e)
 		}
 	}
 }
@@ -474,7 +474,7 @@ func TestAgentsOfManyAreRefused(t *testing.T) {
 	for _, host := range []string{"224.0.1.187", "[ff02::fd%25lo]", "255.255.255.255"} {
 		_, err := ask(t, client.Thing(describe(t, "coap://"+host, `"properties": {"p": {"forms": [{"href": "BASE/p"}]}}`)), read("p"))
 		var e *interact.Error
-		if !errors.As(err, &e) || e.Code != interact.NotAllowed && e.Code != interact.Unreachable || e.Begun {
+		if !errors.As(err, &e) || e.Code != interact.NotAllowed && e.Code != interact.Unreachable || e.Started {
 			t.Errorf("%s: %v", host, err)
 		}
 	}

@@ -177,7 +177,7 @@ func (r *request) lost(ctx context.Context, err error) error {
 	default:
 		e = form.Unreachable(what, r.form.Href, reason(err))
 	}
-	e.Begun = l.Begun
+	e.Started = l.Started
 	return e
 }
 

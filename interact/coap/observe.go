@@ -107,7 +107,7 @@ func (w *watcher) observe(ctx context.Context) error {
 			err = interact.Errorf(interact.Overloaded, "read faster, or subscribe to less",
 				"%s: more than %d events wait for the consumer", r.what(), backlog)
 		case <-ctx.Done():
-			err = r.lost(ctx, &messaging.Loss{Cause: ctx.Err(), Begun: true, Acked: true})
+			err = r.lost(ctx, &messaging.Loss{Cause: ctx.Err(), Started: true, Acked: true})
 		case <-e.Ended():
 			err = r.lost(ctx, e.Why())
 		}

@@ -102,7 +102,7 @@ func TestPreSharedKeys(t *testing.T) {
 			}
 			// What does not fit the key is dropped by some without a word.
 			e := interact.AsError(err)
-			if e == nil || e.Code != tt.code && e.Code != interact.Unreachable || e.Begun {
+			if e == nil || e.Code != tt.code && e.Code != interact.Unreachable || e.Started {
 				t.Errorf("got %v %+v", err, e)
 			}
 			if all := err.Error() + e.Hint + log.String(); strings.Contains(all, "hunter2") {
@@ -150,7 +150,7 @@ func TestCertificates(t *testing.T) {
 	thing := newClient(t, Options{}).Thing(describe(t, "coaps+tcp://"+l.Addr().String(),
 		`"properties": {"p": {"forms": [{"href": "BASE/p"}]}}`))
 	_, err = ask(t, thing, read("p"))
-	if e := wantError(t, err, interact.Unauthenticated); e.Begun || e.Remote {
+	if e := wantError(t, err, interact.Unauthenticated); e.Started || e.Remote {
 		t.Errorf("%+v", e)
 	}
 }

@@ -72,7 +72,7 @@ func (t *task) Poll(ctx context.Context) (s form.State, _ time.Duration, err err
 
 // Lost implements [form.Poller].
 func (t *task) Lost(ctx context.Context, err error) error {
-	return t.r.lost(ctx, &messaging.Loss{Cause: err, Begun: true, Acked: true})
+	return t.r.lost(ctx, &messaging.Loss{Cause: err, Started: true, Acked: true})
 }
 
 // Cancel implements [form.Poller].

@@ -92,7 +92,7 @@ func (t transfer) upload(ctx context.Context, p *messaging.Packet, body []byte) 
 func begun(err error, arrived bool) error {
 	var l *messaging.Loss
 	if errors.As(err, &l) && arrived {
-		l.Begun = true
+		l.Started = true
 	}
 	return err
 }

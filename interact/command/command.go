@@ -239,7 +239,7 @@ func (a *Agent) enter(ctx context.Context, m *interact.Message) error {
 // ended says why a call was ended by its context.
 func ended(ctx context.Context, m *interact.Message, begun bool) error {
 	cause := context.Cause(ctx)
-	e := &interact.Error{Code: interact.Cancelled, Begun: begun, Title: m.Name + " was cancelled", Err: cause}
+	e := &interact.Error{Code: interact.Cancelled, Started: begun, Title: m.Name + " was cancelled", Err: cause}
 	switch {
 	case errors.As(cause, new(*interact.Error)):
 		return cause

@@ -258,7 +258,7 @@ func TestWhatCannotBeTold(t *testing.T) {
 	}
 	m = invoke("1")
 	m.Chunks = chunks("x")
-	if e := fails(t, a, m); e.Code != interact.Invalid || e.Begun {
+	if e := fails(t, a, m); e.Code != interact.Invalid || e.Started {
 		t.Errorf("input and a stream: got %v", e)
 	}
 }
@@ -329,7 +329,7 @@ func TestTooMuchOutput(t *testing.T) {
 	t.Parallel()
 	a := newAgent(t, Options{Command: "echo $$ >&2; exec cat /dev/zero", MaxOutput: 100_000, Grace: time.Minute})
 	e := fails(t, a, invoke(""))
-	if e.Code != interact.TooLarge || e.Remote || !e.Begun || !strings.Contains(e.Title, "100000 bytes") ||
+	if e.Code != interact.TooLarge || e.Remote || !e.Started || !strings.Contains(e.Title, "100000 bytes") ||
 		!strings.Contains(e.Hint, "--delimiter") {
 		t.Errorf("got %+v", e)
 	}
@@ -615,12 +615,12 @@ func TestBusyUntilTheDeadline(t *testing.T) {
 		}
 		m := invoke("")
 		m.Deadline = time.Now().Add(20 * time.Millisecond)
-		if e := fails(t, a, m); e.Code != interact.Overloaded || e.Begun || !strings.Contains(e.Title, "busy") {
+		if e := fails(t, a, m); e.Code != interact.Overloaded || e.Started || !strings.Contains(e.Title, "busy") {
 			t.Errorf("got %+v, want it overloaded", e)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if e := failsIn(ctx, t, a, invoke("")); e.Code != interact.Cancelled || e.Begun {
+		if e := failsIn(ctx, t, a, invoke("")); e.Code != interact.Cancelled || e.Started {
 			t.Errorf("got %+v, want it cancelled", e)
 		}
 		a.waiting.Store(maxWaiting)
@@ -641,7 +641,7 @@ func TestWhatCannotBeStarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := newAgent(t, Options{Args: []string{"./agent"}, Dir: dir})
-	if e := fails(t, a, invoke("1")); e.Code != interact.Unreachable || e.Begun || e.Remote || e.Err == nil {
+	if e := fails(t, a, invoke("1")); e.Code != interact.Unreachable || e.Started || e.Remote || e.Err == nil {
 		t.Errorf("got %+v", e)
 	}
 	if err := os.WriteFile(script, []byte("#!/bin/sh\ncat\n"), 0o700); err != nil {

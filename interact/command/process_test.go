@@ -128,7 +128,7 @@ func TestCancelEndsTheWholeGroup(t *testing.T) {
 	cancel()
 	_, err, _ := next()
 	var e *interact.Error
-	if !errors.As(err, &e) || e.Code != interact.Cancelled || !e.Begun || !errors.Is(err, context.Canceled) {
+	if !errors.As(err, &e) || e.Code != interact.Cancelled || !e.Started || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	gone(t, group)
@@ -140,16 +140,16 @@ func TestTheDeadlineEndsTheWholeGroup(t *testing.T) {
 	m := invoke("")
 	m.Deadline = time.Now().Add(100 * time.Millisecond)
 	e := fails(t, a, m)
-	if e.Code != interact.Timeout || !e.Begun || e.Remote || e.Hint == "" {
+	if e.Code != interact.Timeout || !e.Started || e.Remote || e.Hint == "" {
 		t.Errorf("got %+v", e)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if e := failsIn(ctx, t, a, invoke("")); e.Code != interact.Timeout || !e.Begun {
+	if e := failsIn(ctx, t, a, invoke("")); e.Code != interact.Timeout || !e.Started {
 		t.Errorf("the context's own deadline: got %+v", e)
 	}
 	m.Deadline = time.Now().Add(-time.Second)
-	if e := fails(t, a, m); e.Code != interact.Timeout || e.Begun {
+	if e := fails(t, a, m); e.Code != interact.Timeout || e.Started {
 		t.Errorf("a deadline that has passed: got %+v, want nothing begun", e)
 	}
 }
@@ -368,15 +368,15 @@ func TestClose(t *testing.T) {
 	a.Close()
 	gone(t, one)
 	gone(t, two)
-	if e := <-waits; e.Code != interact.Unreachable || e.Begun {
+	if e := <-waits; e.Code != interact.Unreachable || e.Started {
 		t.Errorf("who waited: got %+v", e)
 	}
 	_, err, _ := next()
 	var e *interact.Error
-	if !errors.As(err, &e) || e.Code != interact.Unreachable || !e.Begun {
+	if !errors.As(err, &e) || e.Code != interact.Unreachable || !e.Started {
 		t.Errorf("who was served: got %+v", err)
 	}
-	if e := fails(t, a, invoke("")); e.Code != interact.Unreachable || e.Begun {
+	if e := fails(t, a, invoke("")); e.Code != interact.Unreachable || e.Started {
 		t.Errorf("who comes later: got %+v", e)
 	}
 	a.Close()

@@ -81,7 +81,7 @@ func (t *Task) Follow(ctx context.Context, yield func(*interact.Message, error) 
 				t.abandon(ctx)
 			}
 			e := *interact.AsError(err)
-			e.Begun = true // whatever the poll met
+			e.Started = true // whatever the poll met
 			yield(nil, &e)
 			return
 		}

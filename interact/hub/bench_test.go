@@ -40,7 +40,7 @@ func fanout(b *testing.B, subscribers, window int) {
 				}
 			}
 		}
-	}), h.Wrap())
+	}), h.Middleware())
 	var wg, round sync.WaitGroup
 	for range subscribers {
 		wg.Go(func() {

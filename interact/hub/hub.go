@@ -107,7 +107,7 @@ func New(o Options) *Hub {
 	return h
 }
 
-// Wrap returns what is put around one thing, by whatever name it is asked. Observations and subscriptions (see
+// Middleware returns what is put around one thing, by whatever name it is asked. Observations and subscriptions (see
 // [interact.Type.Long]) are shared where affordance, Data and Via are the same; all other messages pass. The agent is asked with
 // the message of the first consumer, its From too, but without its deadline and Accept: the hub belongs inside of policies, and
 // bindings to consumers convert what they get.
@@ -122,7 +122,7 @@ func New(o Options) *Hub {
 // A consumer that has more than Queue events waiting is sent away with Overloaded, and the hint tells the After with which it
 // comes back. The end of the agent's sequence, or its error, is that of all consumers, once they have read what came before;
 // whoever asks then begins anew. The data of events is kept, not copied.
-func (h *Hub) Wrap() interact.Wrap {
+func (h *Hub) Middleware() interact.Middleware {
 	return func(t interact.Thing) interact.Thing { return &source{h, t} }
 }
 

@@ -170,7 +170,7 @@ func bubble(t *testing.T, o Options, test func(t *testing.T, h *Hub, a *agent, t
 		ctx, stop := context.WithCancel(context.Background())
 		ran := make(chan error)
 		go func() { ran <- h.Run(ctx) }()
-		test(t, h, a, interact.Chain(a, h.Wrap()))
+		test(t, h, a, interact.Chain(a, h.Middleware()))
 		stop()
 		if err := <-ran; !errors.Is(err, context.Canceled) {
 			t.Errorf("Run returned %v", err)
@@ -225,7 +225,7 @@ func TestOneObservationForAll(t *testing.T) {
 
 func TestWhatIsShared(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
-		other := interact.Chain(a, h.Wrap()) // the same messages to another thing
+		other := interact.Chain(a, h.Middleware()) // the same messages to another thing
 		base := listen(t, thing)
 		for name, change := range map[string]func(*interact.Message){
 			"another affordance": func(m *interact.Message) { m.Name = "tock" },
@@ -288,7 +288,7 @@ func TestOtherMessagesPass(t *testing.T) { // not parallel: it counts allocation
 	thing := interact.Chain(interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		got = m
 		return seq
-	}), h.Wrap())
+	}), h.Middleware())
 	for typ := range interact.Type(40) {
 		if typ.Long() {
 			continue
@@ -540,7 +540,7 @@ func TestAgentPanicsOrSaysNothing(t *testing.T) {
 		"panic": func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] { panic("oh") },
 		"nil":   func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] { return interact.One(nil) },
 	} {
-		_, err := interact.Ask(t.Context(), interact.Chain(agent, h.Wrap()), &interact.Message{Type: interact.ObserveProperty,
+		_, err := interact.Ask(t.Context(), interact.Chain(agent, h.Middleware()), &interact.Message{Type: interact.ObserveProperty,
 			Name: "p"})
 		if e := interact.AsError(err); e == nil || e.Code != interact.Internal || e.Hint == "" {
 			t.Errorf("%s: got %v, want Internal", name, err)
@@ -865,7 +865,7 @@ func TestClockJumps(t *testing.T) {
 			yield(m.Reply(interact.Event, "", nil), nil)
 			<-ctx.Done()
 		}
-	}), h.Wrap())
+	}), h.Middleware())
 	for range thing.Do(t.Context(), &interact.Message{Type: interact.SubscribeEvent}) {
 		break
 	}
@@ -898,7 +898,7 @@ func TestManyAtOnce(t *testing.T) {
 				}
 			}
 		}
-	}), h.Wrap())
+	}), h.Middleware())
 	for i := range 8 {
 		wg.Go(func() {
 			last := ""
@@ -944,7 +944,7 @@ func TestOrder(t *testing.T) {
 				}
 			}
 		}
-	}), h.Wrap())
+	}), h.Middleware())
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {

@@ -74,7 +74,7 @@ var errLeft = errors.New("the consumer left")
 // elsewhere reports whether another form may be tried after err: nothing has begun.
 func elsewhere(err error) bool {
 	var e *interact.Error
-	if !errors.As(err, &e) || e.Remote || e.Begun {
+	if !errors.As(err, &e) || e.Remote || e.Started {
 		return false
 	}
 	return e.Code == interact.NotAllowed || e.Code == interact.Unreachable || e.Code == interact.Unauthenticated
@@ -336,16 +336,16 @@ func (s *session) unanswered(ctx context.Context, w wire, err error, begun bool)
 	switch {
 	case errors.As(err, &e):
 		c := *e
-		c.Begun = begun
+		c.Started = begun
 		return &c
 	case errors.Is(ctx.Err(), context.Canceled):
-		return &interact.Error{Code: interact.Cancelled, Begun: begun, Err: ctx.Err()}
+		return &interact.Error{Code: interact.Cancelled, Started: begun, Err: ctx.Err()}
 	case ctx.Err() != nil:
-		return &interact.Error{Code: interact.Timeout, Begun: begun, Hint: "raise --timeout", Err: ctx.Err()}
+		return &interact.Error{Code: interact.Timeout, Started: begun, Hint: "raise --timeout", Err: ctx.Err()}
 	case s.life.Err() != nil:
 		return shuttingDown()
 	}
-	return &interact.Error{Code: interact.Unreachable, Begun: begun, Title: "the connection to the broker at " + s.key.host +
+	return &interact.Error{Code: interact.Unreachable, Started: begun, Title: "the connection to the broker at " + s.key.host +
 		" broke before an answer came",
 		Hint: "see whether the agent did it before you ask again", Err: lostTo(w, err)}
 }

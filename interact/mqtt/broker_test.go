@@ -1020,7 +1020,7 @@ func TestRequestLargerThanTheBrokerTakes(t *testing.T) {
 		"forms": [{"href": "BASE/lamp/actions/echo"}]}}`)
 	c := newClient(t, Options{})
 	_, err := ask(t, c, thing, invoke("echo", `"`+strings.Repeat("x", 20_000)+`"`))
-	if e := wantError(t, err, interact.TooLarge); e.Begun {
+	if e := wantError(t, err, interact.TooLarge); e.Started {
 		t.Errorf("got %+v", e)
 	}
 	if _, err := ask(t, c, thing, invoke("echo", `1`)); err != nil {

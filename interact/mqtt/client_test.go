@@ -283,7 +283,7 @@ func TestReadingWhatIsNotRetainedTimesOut(t *testing.T) {
 	b := startBroker(t, "127.0.0.1:0")
 	c, thing := newClient(t, Options{}), describe(t, "mqtt://"+b.addr, w3c)
 	_, err := ask(t, c, thing, within1(read("level"), 100*time.Millisecond))
-	if e := wantError(t, err, interact.Timeout); e.Begun || !strings.Contains(e.Title, "retained") {
+	if e := wantError(t, err, interact.Timeout); e.Started || !strings.Contains(e.Title, "retained") {
 		t.Errorf("got %+v", e)
 	}
 	until(t, "unsubscribed", func() bool { return b.filters() == 0 })
@@ -508,7 +508,7 @@ func TestNothingIsSentThatCannotBe(t *testing.T) {
 		"no such form": read("note"), "no such affordance": read("nothing"),
 	} {
 		_, err := ask(t, c, thing, m)
-		if e := wantError(t, err, interact.NotAllowed); e.Remote || e.Begun {
+		if e := wantError(t, err, interact.NotAllowed); e.Remote || e.Started {
 			t.Errorf("%s: %+v", name, e)
 		}
 	}

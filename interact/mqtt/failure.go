@@ -78,16 +78,16 @@ func (s *session) unsent(ctx context.Context, w wire, topic string, err error) e
 			Hint: "see the broker's log, and what this node's user may publish there"}
 	case s.life.Err() != nil:
 		e := *interact.AsError(shuttingDown())
-		e.Begun = true
+		e.Started = true
 		return &e
 	case errors.Is(ctx.Err(), context.Canceled):
-		return &interact.Error{Code: interact.Cancelled, Begun: true, Err: ctx.Err()}
+		return &interact.Error{Code: interact.Cancelled, Started: true, Err: ctx.Err()}
 	case ctx.Err() != nil, errors.Is(err, errSlowAck):
-		return &interact.Error{Code: interact.Timeout, Begun: true, Title: "the broker at " + where +
+		return &interact.Error{Code: interact.Timeout, Started: true, Title: "the broker at " + where +
 			" did not acknowledge a message in time",
 			Hint: "see whether the broker is busy", Err: err}
 	}
-	return &interact.Error{Code: interact.Unreachable, Begun: true, Title: "the connection to the broker at " + where +
+	return &interact.Error{Code: interact.Unreachable, Started: true, Title: "the connection to the broker at " + where +
 		" broke after the message was sent",
 		Hint: "see whether the agent did it before you ask again", Err: lostTo(w, err)}
 }

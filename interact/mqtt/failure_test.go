@@ -51,16 +51,16 @@ func TestBrokerThatRefusesTopics(t *testing.T) {
 		for _, m := range []*interact.Message{read("level"), {Type: interact.ObserveProperty, Name: "level"},
 			{Type: interact.SubscribeEvent, Name: "broken"}} {
 			_, err := ask(t, c, thing, m)
-			if e := wantError(t, err, interact.NotAllowed); e.Begun || !strings.Contains(e.Title, "refused the subscription") {
+			if e := wantError(t, err, interact.NotAllowed); e.Started || !strings.Contains(e.Title, "refused the subscription") {
 				t.Errorf("version %d: %+v", version, e)
 			}
 		}
 		_, err := ask(t, c, thing, invoke("fade", "{}"))
 		e := interact.AsError(err)
 		switch {
-		case version == 5 && (e.Code != interact.AgentFailed || !e.Remote || e.Begun || !strings.Contains(e.Title, "not authorized")):
+		case version == 5 && (e.Code != interact.AgentFailed || !e.Remote || e.Started || !strings.Contains(e.Title, "not authorized")):
 			t.Errorf("5: %+v", e)
-		case version == 4 && (e.Code != interact.Unreachable || !e.Begun): // it can only end the connection, and nobody knows why
+		case version == 4 && (e.Code != interact.Unreachable || !e.Started): // it can only end the connection, and nobody knows why
 			t.Errorf("3.1.1: %+v", e)
 		}
 	}
@@ -130,7 +130,7 @@ func TestWhatWasAndWasNotSent(t *testing.T) {
 	}
 	for _, tt := range tests {
 		e := interact.AsError(tt.s.unsent(tt.ctx, stub{why: io.EOF}, "topic", tt.err))
-		if e.Code != tt.code || e.Remote != tt.remote || e.Begun != tt.begun {
+		if e.Code != tt.code || e.Remote != tt.remote || e.Started != tt.begun {
 			t.Errorf("%s: %+v", tt.name, e)
 		}
 	}
@@ -152,12 +152,12 @@ func TestWhatWasAndWasNotSent(t *testing.T) {
 	}
 	for _, tt := range heard {
 		e := interact.AsError(tt.s.unheard(tt.ctx, stub{}, "a/#", tt.err))
-		if e.Code != tt.code || e.Begun || e.Remote {
+		if e.Code != tt.code || e.Started || e.Remote {
 			t.Errorf("%s: %+v", tt.name, e)
 		}
 	}
 	for name, want := range map[error]interact.Code{errLost: interact.Unreachable, shuttingDown(): interact.ShuttingDown} {
-		if e := interact.AsError(open.unanswered(running, stub{why: errTooLarge}, name, true)); e.Code != want || !e.Begun {
+		if e := interact.AsError(open.unanswered(running, stub{why: errTooLarge}, name, true)); e.Code != want || !e.Started {
 			t.Errorf("%v: %+v", name, e)
 		}
 	}
@@ -184,7 +184,7 @@ func TestWhyABrokerIsNotReached(t *testing.T) {
 		"no MQTT broker":           errProtocol, "banned (moon)": &refusal{code: 0x8a, reason: "moon"},
 	} {
 		e := interact.AsError(s.unreached(err))
-		if e.Code != interact.Unreachable || e.Begun || !strings.Contains(e.Title, says) || strings.ContainsAny(e.Title, "\x1b\n") {
+		if e.Code != interact.Unreachable || e.Started || !strings.Contains(e.Title, says) || strings.ContainsAny(e.Title, "\x1b\n") {
 			t.Errorf("%v: %q", err, e.Title)
 		}
 	}

@@ -36,7 +36,7 @@ func TestSilenceIsATimeout(t *testing.T) {
 	c, thing := newClient(t, Options{}), describe(t, "mqtt://"+b.addr, kotlin)
 	for _, m := range []*interact.Message{invoke("fade", "{}"), read("level"), write("level", "1")} {
 		_, err := ask(t, c, thing, within1(m, 150*time.Millisecond))
-		if e := wantError(t, err, interact.Timeout); !e.Begun || e.Remote || !strings.Contains(e.Title, m.Name+" of lamp") {
+		if e := wantError(t, err, interact.Timeout); !e.Started || e.Remote || !strings.Contains(e.Title, m.Name+" of lamp") {
 			t.Errorf("%s: %+v", m.Name, e)
 		}
 	}
@@ -52,7 +52,7 @@ func TestCancel(t *testing.T) {
 	r := observe(t, c.Thing(thing), invoke("fade", "{}"))
 	<-asked
 	r.leave()
-	if e := wantError(t, r.err(t), interact.Cancelled); !e.Begun {
+	if e := wantError(t, r.err(t), interact.Cancelled); !e.Started {
 		t.Errorf("got %+v", e)
 	}
 	until(t, "the response topic is left", func() bool { return b.filters() == 0 })
@@ -81,7 +81,7 @@ func TestNoBroker(t *testing.T) {
 		for _, m := range []*interact.Message{read("level"), write("level", "1"), invoke("fade", "{}"),
 			{Type: interact.ObserveProperty, Name: "level"}} {
 			_, err := ask(t, c, thing, m)
-			if e := wantError(t, err, interact.Unreachable); e.Begun || e.Remote || !strings.Contains(e.Title, tt.says) {
+			if e := wantError(t, err, interact.Unreachable); e.Started || e.Remote || !strings.Contains(e.Title, tt.says) {
 				t.Errorf("%s: %+v", tt.name, e)
 			}
 		}
@@ -113,7 +113,7 @@ func TestSomethingElseThanABroker(t *testing.T) {
 			}
 		})
 		_, err = ask(t, newClient(t, Options{}), describe(t, "mqtt://"+l.Addr().String(), w3c), write("level", "1"))
-		if e := wantError(t, err, interact.Unreachable); e.Begun || !strings.Contains(e.Title, says) {
+		if e := wantError(t, err, interact.Unreachable); e.Started || !strings.Contains(e.Title, says) {
 			t.Errorf("%.10q: %s", name, e)
 		}
 		l.Close()
@@ -138,10 +138,10 @@ func TestBrokerGoesAwayWhileTheAgentWorks(t *testing.T) {
 			b.cut("lmosd")
 		}
 		e := wantError(t, r.err(t), interact.Unreachable)
-		if e.Begun != (version == 5) || !strings.Contains(e.Title, "broke") {
+		if e.Started != (version == 5) || !strings.Contains(e.Title, "broke") {
 			t.Errorf("version %d: %+v", version, e)
 		}
-		if interact.Repeatable(nil, m) == e.Begun {
+		if interact.Repeatable(nil, m) == e.Started {
 			t.Errorf("version %d: a reading has not begun anything, an action has", version)
 		}
 	}
@@ -532,7 +532,7 @@ func TestCredentials(t *testing.T) {
 		for _, tt := range tests {
 			_, err := ask(t, tt.c, thing, invoke(tt.name, ""))
 			e := wantError(t, err, interact.Unauthenticated)
-			if e.Begun || !strings.Contains(e.Title, tt.says) || strings.Contains(everything(e), "falsch-8") {
+			if e.Started || !strings.Contains(e.Title, tt.says) || strings.Contains(everything(e), "falsch-8") {
 				t.Errorf("version %d, %s: %s", version, tt.name, everything(e))
 			}
 		}

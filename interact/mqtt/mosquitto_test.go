@@ -109,7 +109,7 @@ func TestMosquittoRequestAndReply(t *testing.T) {
 	// Before the agent is there, the broker says that nobody listens, and nobody waits.
 	for _, q := range []*interact.Message{invoke("fade", "{}"), read("level"), write("level", "1")} {
 		_, err := ask(t, c, thing, q)
-		if e := wantError(t, err, interact.Unreachable); e.Begun || !strings.Contains(e.Title, "nobody listens") {
+		if e := wantError(t, err, interact.Unreachable); e.Started || !strings.Contains(e.Title, "nobody listens") {
 			t.Errorf("%s: %+v", q.Name, e)
 		}
 	}

@@ -88,7 +88,7 @@ func carry(ctx context.Context, via http.RoundTripper, r *request, req *http.Req
 	resp, err := via.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, trace)))
 	if err != nil {
 		e := r.lost(ctx, err)
-		e.Begun = written.Load()
+		e.Started = written.Load()
 		return nil, e
 	}
 	return resp, nil
@@ -293,7 +293,7 @@ func quote(s *form.Secrets, text string) string {
 // lost says why no answer came, or not the whole of it. The agent may have begun.
 func (r *request) lost(ctx context.Context, err error) *interact.Error {
 	e := r.failure(ctx, err)
-	e.Begun = true
+	e.Started = true
 	return e
 }
 

@@ -509,7 +509,7 @@ func TestKeyOfAnInvocation(t *testing.T) {
 		m := invoke("toggle", "")
 		m.Key = "order 7"
 		_, err := ask(t, c, thing, m)
-		if e := interact.AsError(err); i == 0 && err != nil || i == 1 && (e == nil || e.Code != interact.Unreachable || !e.Begun) {
+		if e := interact.AsError(err); i == 0 && err != nil || i == 1 && (e == nil || e.Code != interact.Unreachable || !e.Started) {
 			t.Fatal(i, err)
 		}
 	}

@@ -192,7 +192,7 @@ func TestRefusalOfDialIsTheError(t *testing.T) {
 	thing := describe(t, "http://10.0.0.1", sensor)
 	for _, m := range []*interact.Message{read("level"), observe("level")} {
 		_, err := ask(t, c, thing, m)
-		if e := wantError(t, err, interact.Forbidden); e.Begun || e.Error() != "this address is not for strangers" {
+		if e := wantError(t, err, interact.Forbidden); e.Started || e.Error() != "this address is not for strangers" {
 			t.Errorf("got %+v", e)
 		}
 	}
@@ -236,8 +236,8 @@ func TestBegun(t *testing.T) {
 		m := invoke("quiet", "")
 		m.Deadline = time.Now().Add(150 * time.Millisecond)
 		_, err := interact.Ask(t.Context(), newClient(t, tt.o).Thing(describe(t, tt.base, plainActions)), m)
-		if e := wantError(t, err, tt.code); e.Begun != tt.begun {
-			t.Errorf("%s: begun is %t", name, e.Begun)
+		if e := wantError(t, err, tt.code); e.Started != tt.begun {
+			t.Errorf("%s: begun is %t", name, e.Started)
 		}
 	}
 }
@@ -246,7 +246,7 @@ func TestBackgroundActionThatIsLostHasBegun(t *testing.T) {
 	t.Parallel()
 	_, agent := newWorker(t, `{"status":"running"}`, "down", "down", "down")
 	_, _, err := replies(t, quick(t, Options{}).Thing(describe(t, agent.URL, background)), invoke("fade", ""))
-	if e := wantError(t, err, interact.Unreachable); !e.Begun {
+	if e := wantError(t, err, interact.Unreachable); !e.Started {
 		t.Error("the action runs")
 	}
 }

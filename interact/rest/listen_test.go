@@ -293,7 +293,7 @@ func TestEventStreamThatCannotBeOpened(t *testing.T) {
 		}
 	}
 	_, err := follow(t, quick(t, Options{}), describe(t, nobody, sensor), observe("level"), 1)
-	if e := wantError(t, err, interact.Unreachable); e.Begun {
+	if e := wantError(t, err, interact.Unreachable); e.Started {
 		t.Error("what was not reached has not begun")
 	}
 }

@@ -104,7 +104,7 @@ func (b *Binding) askPaced(ctx context.Context, h td.Host, q request, yield func
 	for {
 		err := b.askHost(ctx, h, q, yield)
 		e, ok := err.(*interact.Error)
-		if !ok || e.RetryAfter <= 0 || e.Begun || q.m.Chunks != nil {
+		if !ok || e.RetryAfter <= 0 || e.Started || q.m.Chunks != nil {
 			return err
 		}
 		var again bool

@@ -114,7 +114,7 @@ func (e *lostError) repeatable(m *interact.Message) bool {
 
 // report is the error for a caller whose request may have begun. The cause decides the code.
 func (e *lostError) report(node did.DID) error {
-	r := &interact.Error{Code: interact.Unreachable, Begun: true, Err: e.cause,
+	r := &interact.Error{Code: interact.Unreachable, Started: true, Err: e.cause,
 		Title: "host " + node.Short() + " was lost before it answered",
 		Hint:  "the request may have been carried out; look before you repeat it"}
 	switch {

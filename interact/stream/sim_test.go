@@ -556,7 +556,7 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 				synctest.Wait()
 				_ = caller.Close()
 				for range 2 {
-					if e := interact.AsError(<-ended); e == nil || e.Code != interact.ShuttingDown || e.Begun || time.Since(begun) != 0 {
+					if e := interact.AsError(<-ended); e == nil || e.Code != interact.ShuttingDown || e.Started || time.Since(begun) != 0 {
 						t.Errorf("after %v: %+v, want ShuttingDown at once", time.Since(begun), e)
 					}
 				}

@@ -252,7 +252,7 @@ func bubble(t *testing.T, o Options, test func(t *testing.T, r *Runner, a *agent
 		ctx, stop := context.WithCancel(context.Background())
 		ran := make(chan error)
 		go func() { ran <- r.Run(ctx) }()
-		test(t, r, a, interact.Chain(a, r.Wrap(oven())))
+		test(t, r, a, interact.Chain(a, r.Middleware(oven())))
 		stop()
 		if err := <-ran; !errors.Is(err, context.Canceled) {
 			t.Errorf("Run returned %v", err)

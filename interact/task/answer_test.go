@@ -60,11 +60,11 @@ func TestQuery(t *testing.T) {
 		if strings.ReplaceAll(absent.Error(), "no such id", first.id()) != others.Error() {
 			t.Errorf("%q tells that there is something: %q", others, absent)
 		}
-		other := interact.Chain(a, r.Wrap(&td.Thing{ID: "urn:toaster", Title: "Toaster", Actions: oven().Actions}))
+		other := interact.Chain(a, r.Middleware(&td.Thing{ID: "urn:toaster", Title: "Toaster", Actions: oven().Actions}))
 		if _, err := ask(t, other, interact.QueryAction, id(first.id())); interact.AsError(err).Code != interact.NoTask {
 			t.Errorf("another thing: got %v, want NoTask", err)
 		}
-		again := interact.Chain(a, r.Wrap(oven())) // offered again
+		again := interact.Chain(a, r.Middleware(oven())) // offered again
 		want(t, "of the same thing, offered again", queried(t, again, id(first.id())), "running")
 	})
 }

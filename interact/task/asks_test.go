@@ -19,7 +19,7 @@ func TestRunsThatAsk(t *testing.T) {
 		r := New(Options{})
 		defer r.Close()
 		var parking interact.Parking
-		thing := r.Wrap(&td.Thing{ID: "urn:x:y"})(interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		thing := r.Middleware(&td.Thing{ID: "urn:x:y"})(interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			return func(yield func(*interact.Message, error) bool) {
 				if m.Type == interact.ContinueAction {
 					yield(parking.Continue(m))

@@ -150,12 +150,12 @@ func (l *Ledger) restore(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// Wrap returns what is put around the mesh, for the consumers of this node. An action's first state that has an ActionID and is
+// Middleware returns what is put around the mesh, for the consumers of this node. An action's first state that has an ActionID and is
 // not the last is noted, unless it is one of a call that has a key and waits, which ends with its consumer; and yielded when that
 // is durable; last states are noted when they are heard of, as part of the action or in answer to QueryAction and CancelAction.
 // Messages of other nodes pass. Where the store fails, the log says so and the interaction goes on: it has
 // begun.
-func (l *Ledger) Wrap() interact.Wrap {
+func (l *Ledger) Middleware() interact.Middleware {
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			if m.From.Local() {
@@ -215,7 +215,7 @@ func tells(err error) bool {
 	case interact.Unreachable, interact.Timeout, interact.Cancelled, interact.Overloaded, interact.NodeLost, interact.ShuttingDown:
 		return false
 	}
-	return !e.Begun
+	return !e.Started
 }
 
 // ask notes what is heard of an action.

@@ -117,7 +117,7 @@ func tell(t *testing.T, l *Ledger, thing interact.Thing, typ interact.Type, chan
 	for _, c := range changes {
 		c(m)
 	}
-	_, _ = interact.Ask(t.Context(), interact.Chain(thing, l.Wrap()), m)
+	_, _ = interact.Ask(t.Context(), interact.Chain(thing, l.Middleware()), m)
 }
 
 func TestLedgerSurvivesARestart(t *testing.T) {
@@ -127,7 +127,7 @@ func TestLedgerSurvivesARestart(t *testing.T) {
 		l := open(t, d, LedgerOptions{})
 		began := time.Now()
 		for i, r := range []*interact.Message{status("id 0", interact.StatusPending), status("id 1", interact.StatusPending)} {
-			for got, err := range interact.Chain(says(nil, r, status(r.ActionID, interact.StatusRunning)), l.Wrap()).Do(t.Context(),
+			for got, err := range interact.Chain(says(nil, r, status(r.ActionID, interact.StatusRunning)), l.Middleware()).Do(t.Context(),
 				&interact.Message{Type: interact.InvokeAction, From: did.Consumer(did.Token, "operator"), Thing: "urn:oven@z6Mkx", Name: fmt.Sprint("bake", i)}) {
 				if err != nil || got != r {
 					t.Errorf("got %v, %v", got, err)
@@ -203,7 +203,7 @@ func TestLedgerNotes(t *testing.T) {
 		"what was lost sight of": {[]*interact.Message{pending, running}, &interact.Error{Code: interact.Unreachable},
 			"running"},
 		"what took too long for who waits": {[]*interact.Message{pending}, context.DeadlineExceeded, "pending"},
-		"what may go on": {[]*interact.Message{pending}, &interact.Error{Code: interact.Internal, Begun: true},
+		"what may go on": {[]*interact.Message{pending}, &interact.Error{Code: interact.Internal, Started: true},
 			"pending"},
 		"what was refused": {nil, &interact.Error{Code: interact.Forbidden}, ""},
 		"what has no id": {[]*interact.Message{status("", interact.StatusPending), status("",
@@ -332,7 +332,7 @@ func TestLedgerOverABrokenStore(t *testing.T) {
 	d.err = errors.New("the cable is out")
 	for i := range 3 {
 		r, err := interact.Ask(t.Context(), interact.Chain(says(nil, status(fmt.Sprint(i), interact.StatusPending),
-			status(fmt.Sprint(i), interact.StatusCompleted)), l.Wrap()), &interact.Message{Type: interact.InvokeAction, From: who("")})
+			status(fmt.Sprint(i), interact.StatusCompleted)), l.Middleware()), &interact.Message{Type: interact.InvokeAction, From: who("")})
 		if err != nil || r.Status != interact.StatusCompleted {
 			t.Errorf("got %v, %v: what has begun is to go on", r, err)
 		}

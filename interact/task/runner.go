@@ -89,7 +89,7 @@ func New(o Options) *Runner {
 	return r
 }
 
-// Wrap returns what is put around the agent that d describes, at its host. It answers, of the messages that reach it,
+// Middleware returns what is put around the agent that d describes, at its host. It answers, of the messages that reach it,
 //
 //   - InvokeAction with Detach, and of actions whose synchronous is false (TD 1.1 §5.3.1.4): the first state is pending and has
 //     the ActionID; leaving the loop leaves the action running. The time it has is the runner's MaxRun; the message's deadline
@@ -105,7 +105,7 @@ func New(o Options) *Runner {
 // A request stream (Chunks) is read while its consumer is there; if the consumer leaves before its end, the agent gets an error
 // in its place. Without Detach and with synchronous not false, such a message passes, key or not. The data of messages is kept,
 // not copied.
-func (r *Runner) Wrap(d *td.Thing) interact.Wrap {
+func (r *Runner) Middleware(d *td.Thing) interact.Middleware {
 	return func(agent interact.Thing) interact.Thing { return &host{r, d, agent} }
 }
 

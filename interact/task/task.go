@@ -171,13 +171,13 @@ func (h *host) why(t *task, cause, err error) error {
 	switch {
 	case errors.Is(cause, errTooLong):
 		return &interact.Error{Code: interact.Timeout, Title: fmt.Sprintf("%s ran longer than %v", t.name, t.most),
-			Hint: "the operator of its host can raise " + t.bound, Begun: true}
+			Hint: "the operator of its host can raise " + t.bound, Started: true}
 	case errors.Is(cause, errClosed):
 		return &interact.Error{Code: interact.ShuttingDown, Title: t.name + " was cut: the host is shutting down",
-			Hint: "ask again in a moment", Begun: true}
+			Hint: "ask again in a moment", Started: true}
 	case cause != nil:
 		return &interact.Error{Code: interact.Cancelled, Title: t.name + " was cancelled: " + cause.Error(),
-			Hint: "ask again, with another key if it had one", Begun: true}
+			Hint: "ask again, with another key if it had one", Started: true}
 	}
 	return err
 }
@@ -273,7 +273,7 @@ func unbegun(err *interact.Error) bool {
 	case interact.Unreachable, interact.Overloaded, interact.RateLimited, interact.NotReady, interact.Unauthenticated,
 		interact.Forbidden,
 		interact.NotFound:
-		return !err.Begun
+		return !err.Started
 	}
 	return false
 }

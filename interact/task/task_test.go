@@ -115,7 +115,7 @@ func TestPassingCostsNothing(t *testing.T) { // not parallel: it counts allocati
 	thing := interact.Chain(interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		got = m
 		return seq
-	}), r.Wrap(oven()))
+	}), r.Middleware(oven()))
 	take := func(r *interact.Message, err error) bool { return r == reply && err == nil }
 	for typ := range interact.Type(40) {
 		switch typ {
@@ -230,7 +230,7 @@ func TestKeyOfWhatDidNotBegin(t *testing.T) {
 	}{
 		"not reached":                {err: &interact.Error{Code: interact.Unreachable}, again: true},
 		"no room":                    {err: &interact.Error{Code: interact.Overloaded}, again: true},
-		"lost on the way":            {err: &interact.Error{Code: interact.Unreachable, Begun: true}},
+		"lost on the way":            {err: &interact.Error{Code: interact.Unreachable, Started: true}},
 		"lost after it began":        {err: &interact.Error{Code: interact.Unreachable}, said: true},
 		"failed":                     {err: &interact.Error{Code: interact.AgentFailed}},
 		"took too long, who knows":   {err: &interact.Error{Code: interact.Timeout}},
@@ -329,7 +329,7 @@ func TestAgentsThatMisbehave(t *testing.T) {
 				r := m.Reply(interact.ActionStatus, "", []byte("1"))
 				r.Status = interact.StatusRunning
 				if yield(r, nil) {
-					yield(nil, &interact.Error{Code: interact.Unreachable, Begun: true})
+					yield(nil, &interact.Error{Code: interact.Unreachable, Started: true})
 				}
 			}
 		}, "pending running:1 agent-unreachable"},
@@ -712,7 +712,7 @@ func TestDrainAndClose(t *testing.T) {
 		<-c2.done
 		want(t, "what was in time", c1.states(), "pending completed:1")
 		want(t, "what was cut", c2.states(), "pending shutting-down")
-		if e := interact.AsError(c2.err); !e.Begun {
+		if e := interact.AsError(c2.err); !e.Started {
 			t.Errorf("%v does not say that it may have begun", e)
 		}
 		r.Drain(t.Context()) // nothing runs
@@ -724,7 +724,7 @@ func TestAges(t *testing.T) {
 	t.Parallel()
 	r := New(Options{Keep: time.Minute})
 	defer r.Close()
-	thing := interact.Chain(interact.Func(completes), r.Wrap(oven()))
+	thing := interact.Chain(interact.Func(completes), r.Middleware(oven()))
 	if _, err := interact.Ask(t.Context(), thing, message(interact.InvokeAction, detached)); err != nil {
 		t.Fatal(err)
 	}
@@ -774,7 +774,7 @@ func TestManyAtOnce(t *testing.T) {
 			completes(ctx, m)(yield)
 		}
 	})
-	thing := interact.Chain(slow, r.Wrap(oven()))
+	thing := interact.Chain(slow, r.Middleware(oven()))
 	ctx, stop := context.WithCancel(t.Context())
 	var wg, sweeper sync.WaitGroup
 	sweeper.Go(func() { _ = r.Run(ctx) })
@@ -816,7 +816,7 @@ func BenchmarkPassing(b *testing.B) {
 	thing := interact.Chain(interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message,
 		error] {
 		return seq
-	}), r.Wrap(oven()))
+	}), r.Middleware(oven()))
 	m := message(interact.InvokeAction, named("knock"))
 	b.ReportAllocs()
 	for b.Loop() {
@@ -828,7 +828,7 @@ func BenchmarkPassing(b *testing.B) {
 func BenchmarkTask(b *testing.B) {
 	r := New(Options{})
 	defer r.Close()
-	thing := interact.Chain(interact.Func(completes), r.Wrap(oven()))
+	thing := interact.Chain(interact.Func(completes), r.Middleware(oven()))
 	m := message(interact.InvokeAction, detached, input(`{"minutes":5}`))
 	b.ReportAllocs()
 	for b.Loop() {

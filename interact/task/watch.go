@@ -91,7 +91,7 @@ func (f *follower) tired(err error) error {
 		return err
 	}
 	return &interact.Error{Code: interact.Timeout, Title: fmt.Sprintf("%s took longer than the consumer waits", f.m.Name),
-		Err: err, Begun: true,
+		Err: err, Started: true,
 		Hint: "wait longer; or ask for it detached, and then for its state (queryaction)"}
 }
 
@@ -125,8 +125,8 @@ func (f *follower) send(ctx context.Context, r *interact.Message) *interact.Erro
 		return nil
 	case <-ctx.Done():
 		return &interact.Error{Code: interact.Cancelled, Title: f.task.name + " was cancelled: " + context.Cause(ctx).Error(),
-			Begun: true,
-			Hint:  "ask for its state (queryaction)"}
+			Started: true,
+			Hint:    "ask for its state (queryaction)"}
 	case <-late.C:
 		return interact.Errorf(interact.Overloaded, "read on all the time; its state can be asked for (queryaction)",
 			"the consumer reads too slowly: %s has been waiting for %v", f.task.name, patience)

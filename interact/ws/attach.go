@@ -49,7 +49,7 @@ const attachedDrain = 8 * time.Second
 func Attach(ctx context.Context, o AttachOptions) error {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	gate := new(interact.Gate)
-	o.Thing = interact.Chain(o.Thing, gate.Wrap())
+	o.Thing = interact.Chain(o.Thing, gate.Middleware())
 	c, err := o.connect(ctx)
 	if err != nil {
 		if ctx.Err() != nil {

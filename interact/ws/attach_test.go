@@ -128,7 +128,7 @@ func TestAttach(t *testing.T) {
 		t.Errorf("it is still registered, or was released %q", r.released)
 	}
 	_, err = ask(t, thing, message(interact.ReadProperty, "level", ""))
-	if e := wantError(t, err, interact.Unreachable); e.Begun {
+	if e := wantError(t, err, interact.Unreachable); e.Started {
 		t.Error("who is not connected has not begun")
 	}
 }
@@ -261,7 +261,7 @@ func TestAgentDiesInTheMiddle(t *testing.T) {
 	w.hear()
 	_ = w.ws.CloseNow()
 	for _, c := range calls {
-		if e := wantError(t, <-c.err, interact.Unreachable); !e.Begun || e.Remote {
+		if e := wantError(t, <-c.err, interact.Unreachable); !e.Started || e.Remote {
 			t.Errorf("got %+v", e)
 		}
 	}

@@ -349,8 +349,8 @@ func (c *conn) next(ctx context.Context, p *peer, k *call) (*frame.Frame, error)
 // broken is the error for a call whose connection ended.
 func (c *conn) broken(k *call) error {
 	e := &interact.Error{Code: interact.Unreachable, Title: "the connection to " + c.name + " was lost", Err: context.Cause(c.ctx),
-		Hint: "see that the agent runs, and ask again", Begun: k.sent.Load()}
-	if e.Begun && !k.m.Type.Reads() {
+		Hint: "see that the agent runs, and ask again", Started: k.sent.Load()}
+	if e.Started && !k.m.Type.Reads() {
 		e.Hint = "the request may have been carried out; look before you repeat it"
 	}
 	return e

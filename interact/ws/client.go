@@ -163,7 +163,7 @@ func (a *agent) ask(ctx context.Context, m *interact.Message, yield func(*intera
 func (a *agent) stale(m *interact.Message, err error) bool {
 	var e *interact.Error
 	return errors.As(err, &e) && e.Code == interact.Unreachable && !e.Remote &&
-		(!e.Begun || !m.Type.Long() && interact.Repeatable(a.thing, m))
+		(!e.Started || !m.Type.Long() && interact.Repeatable(a.thing, m))
 }
 
 // form returns the first form that offers m and whose credentials are here, with these.

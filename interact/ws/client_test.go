@@ -372,7 +372,7 @@ func TestClientDialsAgain(t *testing.T) {
 	}
 	s.mu.Unlock()
 	for name, r := range map[string]*reader{"watching": watching, "hanging": hanging} {
-		if e := wantError(t, <-r.err, interact.Unreachable); !e.Begun || e.Remote || !strings.Contains(e.Error(), "shutting down") {
+		if e := wantError(t, <-r.err, interact.Unreachable); !e.Started || e.Remote || !strings.Contains(e.Error(), "shutting down") {
 			t.Errorf("%s ended with %+v, want one that has begun and the peer's reason", name, e)
 		}
 	}
@@ -425,7 +425,7 @@ func TestClientErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = ask(t, newClient(t, Options{}).Thing(thing), message(interact.ReadProperty, "level", ""))
-			if e := wantError(t, err, c.code); e.Begun || e.Remote {
+			if e := wantError(t, err, c.code); e.Started || e.Remote {
 				t.Errorf("%+v: nothing was asked, and another way may be tried", e)
 			}
 		})
@@ -597,7 +597,7 @@ func TestWhatCannotBeAsked(t *testing.T) {
 		{"what is too large", message(interact.InvokeAction, "chat", `"`+strings.Repeat("x", 1<<10)+`"`), interact.TooLarge},
 		{"what is no JSON", message(interact.InvokeAction, "chat", `{`), interact.Invalid},
 	} {
-		if _, err := ask(t, thing, c.m); wantError(t, err, c.code).Begun {
+		if _, err := ask(t, thing, c.m); wantError(t, err, c.code).Started {
 			t.Errorf("%s has begun", c.name)
 		}
 	}

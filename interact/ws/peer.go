@@ -101,7 +101,7 @@ func within(ctx context.Context, m *interact.Message) (context.Context, context.
 // expired is the error for a consumer that went away, or whose time is over.
 func (p *peer) expired(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &interact.Error{Code: interact.Timeout, Title: p.c.name + " gave no answer in time", Begun: true, Err: err,
+		return &interact.Error{Code: interact.Timeout, Title: p.c.name + " gave no answer in time", Started: true, Err: err,
 			Hint: "raise --timeout, or see whether the agent is busy"}
 	}
 	return &interact.Error{Code: interact.Cancelled, Err: err}

@@ -213,7 +213,7 @@ func TestDialTakesItsTime(t *testing.T) {
 		}
 		mute := <-p.accept
 		for range 2 {
-			if e := wantError(t, <-errs, interact.Unreachable); e.Begun || time.Since(began) != dialWait {
+			if e := wantError(t, <-errs, interact.Unreachable); e.Started || time.Since(began) != dialWait {
 				t.Errorf("after %v: %+v", time.Since(began), e)
 			}
 		}

@@ -444,7 +444,7 @@ func TestPlayedAgent(t *testing.T) {
 				}
 			} else {
 				e := wantError(t, <-got.err, c.want)
-				if name == "it dies" && !e.Begun {
+				if name == "it dies" && !e.Started {
 					t.Error("it had begun")
 				}
 				close(s.chunks)

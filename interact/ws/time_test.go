@@ -222,7 +222,7 @@ func TestHalfOpenConnection(t *testing.T) {
 			_ = h.Serve(&once{conn: silent, end: over})
 		}()
 		began := time.Now()
-		if e := wantError(t, <-done, interact.Unreachable); !e.Begun || !strings.Contains(e.Error(), "ping") {
+		if e := wantError(t, <-done, interact.Unreachable); !e.Started || !strings.Contains(e.Error(), "ping") {
 			t.Errorf("got %v", e)
 		}
 		if took := time.Since(began); took < defaultPing || took > 2*defaultPing+pongWait {
@@ -319,7 +319,7 @@ func TestTimesOfAnswers(t *testing.T) {
 			m.Deadline = time.Now().Add(time.Minute)
 			began := time.Now()
 			_, err := interact.Ask(t.Context(), thing, m)
-			if e := wantError(t, err, interact.Timeout); time.Since(began) != time.Minute || !e.Begun {
+			if e := wantError(t, err, interact.Timeout); time.Since(began) != time.Minute || !e.Started {
 				t.Errorf("after %v: %+v", time.Since(began), e)
 			}
 			l.until(t, "the action was cancelled", func() bool { return l.state["left hang"] != 0 })

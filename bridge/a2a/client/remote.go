@@ -267,6 +267,6 @@ func (c *call) unreachable(ctx context.Context, err error, begun bool) error {
 		return ctx.Err()
 	}
 	return &interact.Error{Code: interact.Unreachable, Title: fmt.Sprintf("the A2A agent at %s does not respond", c.at.URL),
-		Begun: begun,
-		Hint:  "is it running? it may have started a task: subscribe to that again", Err: err}
+		Started: begun,
+		Hint:    "is it running? it may have started a task: subscribe to that again", Err: err}
 }

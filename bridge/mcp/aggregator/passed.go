@@ -46,7 +46,7 @@ func (p *passed) Call(ctx context.Context, m *protocol.Message, notify func(*pro
 		}
 		return p.described(ctx, o, m, why), nil
 	case protocol.CallTool:
-		if !why.Begun {
+		if !why.Started {
 			return protocol.Respond(m.ID(), features.Failed(why)), nil
 		}
 	}

@@ -74,7 +74,7 @@ func TestReasonsOfMeshCall(t *testing.T) {
 		code, hint string
 	}{
 		"away": {nil, "LMOS-1503", "its host is away"},
-		"crashed": {fails(&interact.Error{Code: interact.AgentFailed, Title: "it ended before it answered", Hint: "try again: it is started anew", Begun: true}),
+		"crashed": {fails(&interact.Error{Code: interact.AgentFailed, Title: "it ended before it answered", Hint: "try again: it is started anew", Started: true}),
 			"LMOS-1502", "started anew"},
 		"held": {fails(interact.Errorf(interact.Forbidden, "the operator of its host approves it: lmosd expose … --approve", "it was changed by its server")),
 			"LMOS-1403", "only an operator can change that"},

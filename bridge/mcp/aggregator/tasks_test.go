@@ -141,7 +141,7 @@ func TestListensToTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tasks := task.New(task.Options{})
 		defer tasks.Close()
-		testListensToTasks(t, bare{m, tasks.Wrap(d.Thing)(&worker{})})
+		testListensToTasks(t, bare{m, tasks.Middleware(d.Thing)(&worker{})})
 	})
 }
 

@@ -328,7 +328,7 @@ func (b *Backend) broken(ctx context.Context, err error) error {
 		code = interact.Unreachable
 	}
 	return &interact.Error{Code: code, Title: b.o.Name + " ended before it answered", Err: err,
-		Hint: "try again: it is started anew", Begun: true}
+		Hint: "try again: it is started anew", Started: true}
 }
 
 // Session implements [protocol.Server].

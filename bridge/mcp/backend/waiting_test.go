@@ -177,7 +177,7 @@ func TestServersThatEnd(t *testing.T) {
 			}
 			_, err := b.Call(t.Context(), request("2", protocol.CallTool, "{}", map[string]any{"name": "crash"}), silent)
 			e := new(interact.Error)
-			if !errors.As(err, &e) || e.Code != interact.AgentFailed || !e.Begun {
+			if !errors.As(err, &e) || e.Code != interact.AgentFailed || !e.Started {
 				t.Errorf("got %v", err)
 			}
 			f.mu.Lock()

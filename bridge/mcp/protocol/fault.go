@@ -46,7 +46,7 @@ func Fault(err error) *Error {
 	}
 	e := interact.AsError(err)
 	if e.Code == interact.Internal && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe)) {
-		e = &interact.Error{Code: interact.Unreachable, Title: "the connection ended before there was an answer", Hint: "try again", Begun: true}
+		e = &interact.Error{Code: interact.Unreachable, Title: "the connection ended before there was an answer", Hint: "try again", Started: true}
 	}
 	return Errorf(InternalError, "%s", interact.Clip(cmp.Or(e.Title, e.Error()), maxTitle)).With(About(e))
 }

@@ -110,9 +110,9 @@ func (k *Call) End() {
 
 // A Loss says why no answer came.
 type Loss struct {
-	Cause error // one of this package, of the network, or of the context
-	Begun bool  // the far end may have got the request
-	Acked bool  // it has
+	Cause   error // one of this package, of the network, or of the context
+	Started bool  // the far end may have got the request
+	Acked   bool  // it has
 }
 
 // Error implements error.
@@ -133,7 +133,7 @@ func (k *Call) Ask(ctx context.Context, p *Packet) (*Packet, error) {
 	if err != nil || early != nil {
 		return early, err
 	}
-	lost := Loss{Begun: true, Acked: p.Kind == message.Confirmable}
+	lost := Loss{Started: true, Acked: p.Kind == message.Confirmable}
 	select {
 	case a := <-k.Answers:
 		return a, nil
@@ -179,7 +179,7 @@ func (k *Call) Send(ctx context.Context, p *Packet) (early *Packet, err error) {
 	if err != nil {
 		// The first copy was refused, or none was sent, or the agent rejected it: then it has done nothing.
 		begun := copies > 0 && !errors.Is(err, ErrReset) && !(errors.Is(err, ErrRefused) && copies == 1)
-		return nil, &Loss{Cause: err, Begun: begun}
+		return nil, &Loss{Cause: err, Started: begun}
 	}
 	return early, nil
 }
@@ -197,7 +197,7 @@ func (c *conn) sendFrame(ctx context.Context, p *Packet) error {
 	_ = c.net.SetWriteDeadline(until) // an error shows in Write
 	if n, err := c.net.Write(b); err != nil {
 		c.close()
-		return &Loss{Cause: err, Begun: n > 0}
+		return &Loss{Cause: err, Started: n > 0}
 	}
 	return nil
 }

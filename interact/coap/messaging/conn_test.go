@@ -205,7 +205,7 @@ func TestPoolDialsOnce(t *testing.T) {
 				}
 				_, err := p.Get(ctx, udpTarget)
 				var l *Loss
-				if !errors.As(err, &l) || l.Begun || n > 0 && !errors.Is(err, fail) {
+				if !errors.As(err, &l) || l.Started || n > 0 && !errors.Is(err, fail) {
 					t.Errorf("%d: got %v", n, err)
 				}
 			})
@@ -372,7 +372,7 @@ func TestLosses(t *testing.T) {
 				defer k.End()
 				_, err = k.Ask(ctx, &Packet{Kind: tt.kind, Code: codes.POST})
 				var lost *Loss
-				if !errors.As(err, &lost) || !errors.Is(err, tt.cause) || lost.Begun != tt.begun || lost.Acked != tt.acked {
+				if !errors.As(err, &lost) || !errors.Is(err, tt.cause) || lost.Started != tt.begun || lost.Acked != tt.acked {
 					t.Errorf("got %+v", lost)
 				}
 			})
@@ -401,7 +401,7 @@ func TestNotMoreThanAFewAtOnce(t *testing.T) {
 				k := l.Call(1)
 				defer k.End()
 				_, err := k.Ask(ctx, &Packet{Code: codes.POST})
-				if lost := new(Loss); errors.As(err, &lost) && !lost.Begun {
+				if lost := new(Loss); errors.As(err, &lost) && !lost.Started {
 					unsent.Add(1)
 				}
 			})
@@ -508,7 +508,7 @@ func TestStreamsThatBreak(t *testing.T) {
 					_ = other.Close()
 				}()
 				_, err := k.Ask(t.Context(), &Packet{Code: codes.POST})
-				if lost := new(Loss); !errors.As(err, &lost) || !lost.Begun {
+				if lost := new(Loss); !errors.As(err, &lost) || !lost.Started {
 					t.Errorf("got %v", err)
 				}
 				<-l.Ended()
@@ -528,7 +528,7 @@ func TestAFarEndThatDoesNotRead(t *testing.T) {
 		defer k.End()
 		begun := time.Now()
 		_, err := k.Ask(t.Context(), &Packet{Code: codes.POST})
-		if lost := new(Loss); !errors.As(err, &lost) || lost.Begun || time.Since(begun) != Writing {
+		if lost := new(Loss); !errors.As(err, &lost) || lost.Started || time.Since(begun) != Writing {
 			t.Errorf("after %v: %v", time.Since(begun), err)
 		}
 		<-l.Ended()

@@ -216,7 +216,7 @@ func ReadProblem(raw []byte) *interact.Error {
 		e.Issues = append(e.Issues, td.Issue{Pointer: clip(i.Pointer, MaxText), Reason: clip(i.Reason, MaxText)})
 	}
 	e.Code = codeOf(p.Code, p.Type, p.Status)
-	e.Begun = e.Code == interact.Timeout // the agent may have acted before its time was over
+	e.Started = e.Code == interact.Timeout // the agent may have acted before its time was over
 	if strings.HasSuffix(p.Type, "#"+unsupported) {
 		e.Err = errUnsupported
 	}
