@@ -1,0 +1,47 @@
+package arch
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Pages and comments name decisions by number.
+func TestEachDecisionHasANumberOfItsOwn(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../docs/decisions/[0-9][0-9][0-9][0-9]-*.md")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	by := map[string]string{}
+	for _, f := range files {
+		name := filepath.Base(f)
+		if other := by[name[:4]]; other != "" {
+			t.Errorf("%s and %s have one number: give the later one the next that is free", other, name)
+		}
+		by[name[:4]] = name
+	}
+}
+
+// TestContributingNamesFiles checks the paths in docs/contributing.md: what is quoted and has a slash or is a file.
+func TestContributingNamesFiles(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../../docs/contributing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := 0
+	for _, m := range regexp.MustCompile("`([a-z0-9_./-]+)`").FindAllStringSubmatch(string(b), -1) {
+		if path := m[1]; strings.Contains(path, "/") && !strings.Contains(path, "...") || strings.HasSuffix(path, ".go") || strings.HasSuffix(path, ".md") {
+			paths++
+			if _, err := os.Stat("../../" + path); err != nil {
+				t.Errorf("docs/contributing.md names %s, which does not exist", path)
+			}
+		}
+	}
+	if paths < 20 {
+		t.Errorf("expected at least 20 paths in docs/contributing.md, found %d", paths)
+	}
+}
