@@ -57,6 +57,9 @@ func readEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[*
 		}
 		values := make(map[string]json.RawMessage, len(names))
 		for _, name := range names {
+			if values[name] != nil {
+				continue // it was named before
+			}
 			r, err := Ask(ctx, t, part(m, ReadProperty, name))
 			if err != nil {
 				return nil, fmt.Errorf("read %s: %w", name, err)

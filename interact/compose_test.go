@@ -49,6 +49,7 @@ func TestComposedReadsAndWritesEach(t *testing.T) {
 		"write several": {Message{Type: WriteMultipleProperties, Data: []byte(`{"level": 1, "a/b": "x"}`)},
 			[]string{`writeproperty a/b "x"`, `writeproperty level 1`}, ""},
 		"write in CBOR": {Message{Type: WriteMultipleProperties, ContentType: CBOR, Data: []byte("\xa1\x65level\x07")}, []string{`writeproperty level 7`}, ""},
+		"a name twice":  {Message{Type: ReadMultipleProperties, Data: []byte(`["level","level"]`)}, []string{"readproperty level "}, `{"level":"level"}`},
 		"one alone":     {Message{Type: ReadProperty, Name: "level"}, []string{"readproperty level "}, `"level"`},
 	} {
 		var asked []string

@@ -18,7 +18,6 @@ package coap
 
 import (
 	"context"
-	"iter"
 	"log/slog"
 	"net"
 	"time"
@@ -50,7 +49,7 @@ type Options struct {
 // A Client asks agents over CoAP. It is safe for concurrent use. It keeps at most 256 connections, one for each agent's host,
 // port and scheme (and pre-shared key), and closes those over which nothing came for a minute and that nobody uses.
 type Client struct {
-	security form.Security
+	consumer form.Consumer
 	log      *slog.Logger
 	limit    int
 	pool     *messaging.Pool
@@ -62,7 +61,6 @@ func NewClient(o Options) *Client {
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	c.security = form.Security{Protocol: "CoAP", Schemes: []string{"psk"}, Credentials: o.Credentials, Log: c.log}
 	if c.limit <= 0 {
 		c.limit = MaxBody
 	}
@@ -70,6 +68,8 @@ func NewClient(o Options) *Client {
 		o.Dial = new(net.Dialer).DialContext
 	}
 	c.pool = messaging.NewPool(o.Dial, c.limit)
+	c.consumer = form.Consumer{Transport: c, GatherUpTo: c.limit,
+		Security: form.Security{Protocol: "CoAP", Schemes: []string{"psk"}, Credentials: o.Credentials, Log: c.log, Add: addKey}}
 	return c
 }
 
@@ -89,102 +89,46 @@ func (c *Client) Close() { c.pool.Close() }
 // in this package, and its own words are in the title, at most 400 bytes. Started tells that no answer came to a request that the
 // agent may have got. TooLarge: the answer passed the limit and was dropped. A message without a deadline has 30 s, unless its
 // type is long.
-func (c *Client) Thing(t *td.Thing) interact.Thing {
-	a := &agent{client: c, thing: t}
-	parts := *t
-	parts.Forms = nil // so that every part is asked alone
-	a.parts = interact.Composed(&parts)(interact.Func(a.alone))
-	return a
-}
-
-// An agent is a thing behind CoAP forms.
-type agent struct {
-	client *Client
-	thing  *td.Thing
-	parts  interact.Thing // answers operations on several affordances by asking for each
-}
-
-// Do implements [interact.Thing].
-func (a *agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-	switch m.Type {
-	case interact.ReadAllProperties, interact.ReadMultipleProperties, interact.WriteAllProperties, interact.WriteMultipleProperties,
-		interact.ObserveAllProperties, interact.SubscribeAllEvents:
-		if !a.whole(m) {
-			return a.parts.Do(ctx, m)
-		}
-	}
-	return a.alone(ctx, m)
-}
-
-// whole tells whether a form of the thing can carry m out. A GET has no body that could name the properties of a reading.
-func (a *agent) whole(m *interact.Message) bool {
-	for _, f := range interact.Forms(a.thing, m) {
-		t := termsOf(&f, m.Type.Op())
-		if Claims(&f) && (m.Type != interact.ReadMultipleProperties || takesBody(t.method)) {
-			return true
-		}
-	}
-	return false
-}
-
-// alone carries m out over one form.
-func (a *agent) alone(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-	return func(yield func(*interact.Message, error) bool) {
-		ctx, cancel := form.Within(ctx, m)
-		defer cancel()
-		r, err := a.request(m)
-		switch {
-		case err != nil:
-			yield(nil, err)
-		case m.Type.Long():
-			r.watch(ctx, yield)
-		case m.Type == interact.InvokeAction:
-			r.invoke(ctx, yield)
-		default:
-			yield(r.unary(ctx))
-		}
-	}
-}
+func (c *Client) Thing(t *td.Thing) interact.Thing { return c.consumer.Thing(t) }
 
 // unary answers readings and writings.
-func (r *request) unary(ctx context.Context) (*interact.Message, error) {
+func (r *request) unary(ctx context.Context, yield func(*interact.Message) bool) error {
 	p, err := r.ask(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var t interact.Type
-	switch r.message.Type {
+	switch r.Message.Type {
 	case interact.ReadProperty:
 		t = interact.PropertyReading
 	case interact.ReadAllProperties, interact.ReadMultipleProperties:
 		t = interact.PropertyReadings
 	default: // what an agent says about a writing that went well has no schema
-		return r.message.Reply(interact.Acknowledgement, "", nil), nil
+		yield(r.Message.Reply(interact.Acknowledgement, "", nil))
+		return nil
 	}
 	data, media, err := r.settle(p)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	reply := r.message.Reply(t, media, data)
+	reply := r.Message.Reply(t, media, data)
 	reply.Time = time.Now().UTC()
-	return reply, nil
+	yield(reply)
+	return nil
 }
 
 // invoke runs an action and yields its states; the last one is final.
-func (r *request) invoke(ctx context.Context, yield func(*interact.Message, error) bool) {
+func (r *request) invoke(ctx context.Context, yield func(*interact.Message) bool) error {
 	p, err := r.ask(ctx)
 	if err != nil {
-		yield(nil, err)
-		return
+		return err
 	}
 	if t := r.task(p); t != nil {
-		t.follow(ctx, yield)
-		return
+		return t.follow(ctx, yield)
 	}
 	data, media, err := r.settle(p)
-	if err != nil {
-		yield(nil, err)
-		return
+	if err == nil {
+		yield(form.Completed(r.Message, media, data))
 	}
-	yield(form.Completed(r.message, media, data), nil)
+	return err
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"unicode/utf8"
 
 	"github.com/plgd-dev/go-coap/v3/message"
@@ -19,88 +18,65 @@ import (
 	"github.com/lmosd/lmosd/td/scheme"
 )
 
-// A request is one message of a consumer on its way to an agent, over one form.
+// A request is one message of a consumer to an agent, over one form.
 type request struct {
+	*form.Request
 	client  *Client
-	thing   *td.Thing
-	message *interact.Message
-	op      string
-	form    *td.Form
 	terms   terms
 	address address
-	target  messaging.Target
-	body    []byte
 }
 
-// request chooses the form for m and makes a request of it.
-func (a *agent) request(m *interact.Message) (*request, error) {
-	data, err := a.client.input(m)
-	if err != nil {
+// Fits implements [form.Transport].
+func (c *Client) Fits(f *td.Form, _ string) bool { return Claims(f) }
+
+// Prepare implements [form.Transport].
+func (c *Client) Prepare(of *form.Request) (form.Exchange, error) {
+	r, err := c.request(of)
+	switch {
+	case err != nil:
 		return nil, err
+	case r.Message.Type.Long():
+		return r.watch, nil
+	case r.Message.Type == interact.InvokeAction:
+		return r.invoke, nil
 	}
-	fit, err := form.Choose("CoAP", form.What(a.thing, m), m.Type.Op(), interact.Forms(a.thing, m), Claims, func(f *td.Form) (*request, int, error) {
-		r := &request{client: a.client, thing: a.thing, message: m, op: m.Type.Op(), form: f}
-		err := r.prepare(data)
-		return r, form.Rank(f.ContentType, f.ResponseType, len(r.body) > 0, m.Media(), m.Accept), err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return fit[0].Plan, nil
+	return r.unary, nil
 }
 
-// input returns the data of m. What comes in chunks is gathered.
-func (c *Client) input(m *interact.Message) ([]byte, error) {
-	if m.Chunks == nil {
-		return m.Data, nil
-	}
-	data := slices.Clone(m.Data)
-	for chunk, err := range m.Chunks {
-		if err != nil {
-			return nil, &interact.Error{Code: interact.Invalid, Title: "the input broke off", Hint: "send it again", Err: err}
-		}
-		if data = append(data, chunk...); len(data) > c.limit {
-			return nil, interact.Errorf(interact.TooLarge, "send less", "the input is larger than %d bytes", c.limit)
-		}
-	}
-	return data, nil
-}
-
-// prepare makes all of the request that needs no connection.
-func (r *request) prepare(data []byte) error {
-	r.terms = termsOf(r.form, r.op)
-	if r.message.Hops >= interact.MaxHops {
-		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", r.message.Hops)
-	}
+func (c *Client) request(of *form.Request) (*request, error) {
+	r := &request{Request: of, client: c, terms: termsOf(of.Form, of.Message.Type.Op())}
 	// The agent may be another thing of a mesh (RFC 8768); a form may want fewer hops, and no more.
-	if left := uint32(interact.MaxHops - r.message.Hops); r.terms.hops == nil || *r.terms.hops > left {
+	if left := uint32(interact.MaxHops - r.Message.Hops); r.terms.hops == nil || *r.terms.hops > left {
 		r.terms.hops = &left
 	}
-	vars, body, err := r.split(data)
-	if err != nil {
-		return err
+	err := r.convert()
+	if err == nil {
+		r.address, err = expand(r.Form.Href, r.Vars)
 	}
-	if r.body, err = r.convert(body); err != nil {
-		return err
-	}
-	if r.address, err = expand(r.form.Href, vars); err != nil {
-		return err
-	}
-	r.target = messaging.Target{Scheme: r.address.scheme, Hostport: r.address.hostport(), Host: r.address.host}
-	r.target, err = form.Collect(&r.client.security, r.thing, r.form, r.what(), r.target, addKey)
-	return err
+	return r, err
 }
 
-// what names the affordance and the Thing in errors.
-func (r *request) what() string { return form.What(r.thing, r.message) }
+// convert converts the body for a method that has one (RFC 7252 §5.8, RFC 8132).
+func (r *request) convert() error {
+	if r.terms.method == codes.GET || r.terms.method == codes.DELETE {
+		return r.WithoutBody("a method", "set cov:method to one with a body")
+	}
+	return r.Convert()
+}
+
+// target is the connection that the request needs.
+func (r *request) target() messaging.Target {
+	login := r.Secrets.Login
+	return messaging.Target{Scheme: r.address.scheme, Hostport: r.address.hostport(), Host: r.address.host, Identity: login.Username, Key: login.Key}
+}
 
 // packet makes the request as a message, without its body.
 func (r *request) packet() *messaging.Packet {
 	p := &messaging.Packet{Code: r.terms.method}
 	r.address.options(p)
 	r.terms.options(p)
-	if len(r.body) > 0 {
-		format, ok := messaging.FormatOf(r.form.ContentType)
+	if len(r.Body) > 0 {
+		format, ok := messaging.FormatOf(r.Form.ContentType)
 		if r.terms.format != nil {
 			format, ok = *r.terms.format, true
 		}
@@ -114,24 +90,21 @@ func (r *request) packet() *messaging.Packet {
 	return p
 }
 
-// takesBody tells the methods whose requests have a payload (RFC 7252 §5.8, RFC 8132).
-func takesBody(method codes.Code) bool { return method != codes.GET && method != codes.DELETE }
-
 // ask sends the request and returns the answer, whole. A refusal is an error.
 func (r *request) ask(ctx context.Context) (*messaging.Packet, error) {
-	p, err := r.exchange(ctx, r.packet(), r.body)
+	p, err := r.exchange(ctx, r.packet(), r.Body)
 	if err != nil {
 		return nil, err
 	}
 	if !p.Good() {
-		return nil, refused(r.what(), p)
+		return nil, refused(r.What(), p)
 	}
 	return p, nil
 }
 
 // exchange sends p with body and returns the answer, whole, whatever it says.
 func (r *request) exchange(ctx context.Context, p *messaging.Packet, body []byte) (*messaging.Packet, error) {
-	e, err := r.client.pool.Get(ctx, r.target)
+	e, err := r.client.pool.Get(ctx, r.target())
 	if err != nil {
 		return nil, r.lost(ctx, err)
 	}
@@ -165,8 +138,8 @@ func (r *request) lost(ctx context.Context, err error) error {
 		l = &messaging.Loss{Cause: err}
 	}
 	var shake *messaging.HandshakeError
-	what, where := r.what(), form.Plain(r.form.Href)
-	e := form.Ended(ctx, what, r.form.Href)
+	what, where := r.What(), form.Plain(r.Form.Href)
+	e := form.Ended(ctx, what, r.Form.Href)
 	switch {
 	case e != nil && (e.Code == interact.Cancelled || l.Acked):
 	case errors.As(err, &shake):
@@ -175,7 +148,7 @@ func (r *request) lost(ctx context.Context, err error) error {
 		e = interact.Errorf(interact.AgentFailed, "see what serves that address", "%s: what is at %s rejected the message", what, where)
 		e.Remote = true
 	default:
-		e = form.Unreachable(what, r.form.Href, reason(err))
+		e = form.Unreachable(what, r.Form.Href, reason(err))
 	}
 	e.Started = l.Started
 	return e
@@ -197,13 +170,13 @@ func reason(err error) string {
 
 // broken is an answer that came and cannot be used.
 func (r *request) broken(format string, args ...any) error {
-	return form.Broken(r.what(), fmt.Sprintf(format, args...))
+	return form.Broken(r.What(), fmt.Sprintf(format, args...))
 }
 
 // settle decides the media type of an answer: what its content format says, else what the form promises. What is labelled as text
 // and is JSON is JSON where that is promised: simple agents leave the label out or say 0.
 func (r *request) settle(p *messaging.Packet) (data []byte, is string, err error) {
-	data, is = p.Payload, r.form.ResponseType
+	data, is = p.Payload, r.Form.ResponseType
 	if len(data) == 0 {
 		return nil, "", nil
 	}

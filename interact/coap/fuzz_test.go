@@ -13,6 +13,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -255,11 +256,11 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		for _, m := range []*interact.Message{invoke("go", ""), observe("p"), read("p")} {
-			r, err := (&agent{client: client, thing: thing}).request(m)
+			r, err := client.request(&form.Request{Thing: thing, Message: m, Form: &interact.Forms(thing, m)[0], Media: m.Media()})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if e := refused(r.what(), p); len(e.Title) > 1000 || e.Hint == "" || !e.Remote {
+			if e := refused(r.What(), p); len(e.Title) > 1000 || e.Hint == "" || !e.Remote {
 				t.Errorf("%+v", e)
 			}
 			if data, is, err := r.settle(p); err == nil && len(data) > 0 && is == "" {
@@ -268,7 +269,7 @@ func FuzzAnswer(f *testing.F) {
 			if task := r.task(p); task != nil && task.state.Of() == interact.StatusNone {
 				t.Errorf("%+v", task.state)
 			}
-			w := &watcher{r: r, parts: map[string]string{}, yield: func(*interact.Message, error) bool { return true }}
+			w := &watcher{r: r, parts: map[string]string{}, yield: func(*interact.Message) bool { return true }}
 			_ = w.tell(p)
 		}
 	})

@@ -35,7 +35,7 @@ const (
 // A watcher is one observation on its way: what was told last, and whom to tell.
 type watcher struct {
 	r     *request
-	yield func(*interact.Message, error) bool
+	yield func(*interact.Message) bool
 
 	registered bool      // the agent has said that it will notify
 	seq        uint32    // of the last notification
@@ -47,19 +47,14 @@ type watcher struct {
 	parts      map[string]string // where all are watched: the last value of each
 }
 
-// errLeft says that the consumer left the loop.
-var errLeft = errors.New("the consumer left")
-
 // watch observes the resource of the form until the consumer leaves or it ends with an error.
-func (r *request) watch(ctx context.Context, yield func(*interact.Message, error) bool) {
+func (r *request) watch(ctx context.Context, yield func(*interact.Message) bool) error {
 	w := &watcher{r: r, yield: yield, parts: make(map[string]string)}
 	err := w.observe(ctx)
 	if err == errPoll {
 		err = w.poll(ctx)
 	}
-	if err != errLeft {
-		yield(nil, err)
-	}
+	return err
 }
 
 // errPoll says that the resource cannot be observed.
@@ -67,14 +62,14 @@ var errPoll = errors.New("the agent does not observe it")
 
 // event tells whether events are watched: each counts. Of properties the newest value does.
 func (w *watcher) event() bool {
-	return w.r.message.Type == interact.SubscribeEvent || w.r.message.Type == interact.SubscribeAllEvents
+	return w.r.Message.Type == interact.SubscribeEvent || w.r.Message.Type == interact.SubscribeAllEvents
 }
 
 // observe registers with the agent and yields what it tells. The registration is made anew when nothing came for as long as the
 // last value was good, so that an agent that forgot it, or is gone, is found out (RFC 7641 §3.3.1).
 func (w *watcher) observe(ctx context.Context) error {
 	r := w.r
-	e, err := r.client.pool.Get(ctx, r.target)
+	e, err := r.client.pool.Get(ctx, r.target())
 	if err != nil {
 		return r.lost(ctx, err)
 	}
@@ -105,7 +100,7 @@ func (w *watcher) observe(ctx context.Context) error {
 			answer, err = w.register(ctx, e, k)
 		case <-k.Over:
 			err = interact.Errorf(interact.Overloaded, "read faster, or subscribe to less",
-				"%s: more than %d events wait for the consumer", r.what(), backlog)
+				"%s: more than %d events wait for the consumer", r.What(), backlog)
 		case <-ctx.Done():
 			err = r.lost(ctx, &messaging.Loss{Cause: ctx.Err(), Started: true, Acked: true})
 		case <-e.Ended():
@@ -123,7 +118,7 @@ func (w *watcher) register(ctx context.Context, e *messaging.Lease, k *messaging
 	defer cancel()
 	p := w.r.packet()
 	p.AddUint(message.Observe, 0) // RFC 7641 §2: register
-	a, err := w.r.transfer(k).upload(within, p, w.r.body)
+	a, err := w.r.transfer(k).upload(within, p, w.r.Body)
 	if err != nil {
 		return nil, w.r.gone(within, e, err)
 	}
@@ -135,13 +130,13 @@ func (w *watcher) deregister(k *messaging.Call) {
 	p := w.r.packet()
 	p.AddUint(message.Observe, 1) // RFC 7641 §2: deregister
 	p.Kind = message.NonConfirmable
-	if len(w.r.body) <= 1024 {
-		p.Payload = w.r.body
+	if len(w.r.Body) <= 1024 {
+		p.Payload = w.r.Body
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), messaging.Writing)
 	defer cancel()
 	_, err := k.Send(ctx, p)
-	w.r.client.log.Debug("observation ended", "thing", w.r.thing.ID, "name", w.r.message.Name, "err", err)
+	w.r.client.log.Debug("observation ended", "thing", w.r.Thing.ID, "name", w.r.Message.Name, "err", err)
 }
 
 // age is how long the value in p is good.
@@ -155,7 +150,7 @@ func age(p *messaging.Packet) time.Duration {
 // notification handles one answer of an observation; asked tells that it is the answer to a registration.
 func (w *watcher) notification(ctx context.Context, c *messaging.Lease, p *messaging.Packet, asked bool) error {
 	if !p.Good() {
-		return refused(w.r.what(), p) // RFC 7641 §3.2: it ends the observation
+		return refused(w.r.What(), p) // RFC 7641 §3.2: it ends the observation
 	}
 	seq, observed := p.Uint(message.Observe)
 	now := time.Now()
@@ -232,11 +227,11 @@ func (w *watcher) tell(p *messaging.Packet) error {
 	if err != nil {
 		return err
 	}
-	switch w.r.message.Type {
+	switch w.r.Message.Type {
 	case interact.ObserveProperty:
-		return w.give(interact.PropertyReading, w.r.message.Name, data, media)
+		return w.give(interact.PropertyReading, w.r.Message.Name, data, media)
 	case interact.SubscribeEvent:
-		return w.give(interact.Event, w.r.message.Name, data, media)
+		return w.give(interact.Event, w.r.Message.Name, data, media)
 	}
 	v, ok, err := interact.Value(data, media)
 	values, object := v.(map[string]any)
@@ -264,10 +259,10 @@ func (w *watcher) tell(p *messaging.Packet) error {
 }
 
 func (w *watcher) give(t interact.Type, name string, data []byte, media string) error {
-	m := w.r.message.Reply(t, media, data)
+	m := w.r.Message.Reply(t, media, data)
 	m.Name, m.Time = name, time.Now().UTC()
-	if !w.yield(m, nil) {
-		return errLeft
+	if !w.yield(m) {
+		return form.ErrLeft
 	}
 	return nil
 }
@@ -287,7 +282,7 @@ func (w *watcher) poll(ctx context.Context) error {
 		case p.Code == codes.TooManyRequests: // RFC 8516 §3: Max-Age says when to come again
 			pause = max(pause, age(p))
 		case !p.Good():
-			return refused(w.r.what(), p)
+			return refused(w.r.What(), p)
 		case p.Code == codes.Valid || !w.changed(p):
 		default:
 			if err := w.tell(p); err != nil {
@@ -305,5 +300,5 @@ func (w *watcher) look(ctx context.Context) (*messaging.Packet, error) {
 	if len(w.etag) > 0 {
 		p.Add(message.ETag, w.etag)
 	}
-	return w.r.exchange(within, p, w.r.body)
+	return w.r.exchange(within, p, w.r.Body)
 }

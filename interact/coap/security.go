@@ -4,15 +4,14 @@ import (
 	"cmp"
 	"encoding/json"
 
-	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/interact/form"
 )
 
 // addKey puts the pre-shared key of a scheme into the target (TD 1.1 §5.3.3, PSKSecurityScheme). The identity is that of the
 // credentials, else that of the description.
-func addKey(t *messaging.Target, s *form.Scheme) error {
-	if t.Scheme != "coaps" {
-		return s.Errorf("offer a form whose href begins with coaps:", "wants a pre-shared key over %s, which lmosd has over coaps only", t.Scheme)
+func addKey(all *form.Secrets, s *form.Scheme) error {
+	if by := s.Form.Scheme(); by != "coaps" {
+		return s.Errorf("offer a form whose href begins with coaps:", "wants a pre-shared key over %s, which lmosd has over coaps only", by)
 	}
 	found, err := s.Credential()
 	if err != nil {
@@ -20,6 +19,7 @@ func addKey(t *messaging.Target, s *form.Scheme) error {
 	}
 	var own struct{ Identity string }
 	_ = json.Unmarshal(s.Raw, &own) // the identity is optional
-	t.Identity, t.Key = cmp.Or(found.Username, own.Identity), found.Key
+	found.Username = cmp.Or(found.Username, own.Identity)
+	all.Login = found
 	return nil
 }

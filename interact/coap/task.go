@@ -27,7 +27,7 @@ type task struct {
 // the output itself, and so is every answer of an action that calls itself synchronous.
 func (r *request) task(p *messaging.Packet) *task {
 	path := p.Texts(message.LocationPath)
-	a := r.thing.Actions[r.message.Name]
+	a := r.Thing.Actions[r.Message.Name]
 	if p.Code != codes.Created || len(path) == 0 || a != nil && a.Synchronous != nil && *a.Synchronous {
 		return nil
 	}
@@ -38,17 +38,18 @@ func (r *request) task(p *messaging.Packet) *task {
 			return nil
 		}
 	}
-	of := *r
-	of.address.path, of.address.query, of.body = path, p.Texts(message.LocationQuery), nil
+	of, bare := *r, *r.Request
+	bare.Body = nil
+	of.Request, of.address.path, of.address.query = &bare, path, p.Texts(message.LocationQuery)
 	of.terms = terms{method: codes.GET, unconfirmed: r.terms.unconfirmed, hops: r.terms.hops}
 	t.r = &of
 	return t
 }
 
 // follow yields the states of the task until the final one.
-func (t *task) follow(ctx context.Context, yield func(*interact.Message, error) bool) {
-	whole := form.Task{Poller: t, Message: t.r.message, What: t.r.what(), State: t.state, Pause: firstPause, Words: wordsIn, Log: t.r.client.log}
-	whole.Follow(ctx, yield)
+func (t *task) follow(ctx context.Context, yield func(*interact.Message) bool) error {
+	whole := form.Task{Poller: t, Message: t.r.Message, What: t.r.What(), State: t.state, Pause: firstPause, Words: wordsIn, Log: t.r.client.log}
+	return whole.Follow(ctx, yield)
 }
 
 // wordsIn returns what the error of a state says (RFC 9457 §3.1); one of another form says nothing.

@@ -83,7 +83,7 @@ func (t transfer) upload(ctx context.Context, p *messaging.Packet, body []byte) 
 		}
 		b = next
 		if b.Num >= messaging.MaxBlock {
-			return nil, interact.Errorf(interact.TooLarge, "send less", "%s takes blocks too small for %d bytes", t.r.what(), len(body))
+			return nil, interact.Errorf(interact.TooLarge, "send less", "%s takes blocks too small for %d bytes", t.r.What(), len(body))
 		}
 	}
 }
@@ -155,7 +155,7 @@ func (t transfer) gather(ctx context.Context, p, a *messaging.Packet) (whole *me
 			return nil, false, begun(err, true)
 		}
 		if !last.Good() {
-			return nil, false, refused(t.r.what(), last)
+			return nil, false, refused(t.r.What(), last)
 		}
 		if other, _ := last.Option(message.ETag); !bytes.Equal(tag, other) {
 			return nil, true, nil
@@ -174,7 +174,7 @@ func (t transfer) gather(ctx context.Context, p, a *messaging.Packet) (whole *me
 
 func (t transfer) tooLarge() error {
 	return interact.Errorf(interact.TooLarge, "ask for less, or let the agent answer in parts",
-		"the answer of %s is larger than %d bytes; it was dropped", t.r.what(), t.r.client.limit)
+		"the answer of %s is larger than %d bytes; it was dropped", t.r.What(), t.r.client.limit)
 }
 
 // follow asks for a block of the answer to p (RFC 7959 §2.4, §3.3). Only a FETCH says again what it wants (RFC 8132 §2).

@@ -21,7 +21,9 @@ type secret struct{ in, name, value string }
 
 // Secrets are what the security schemes basic, bearer and apikey of a form put into an HTTP request.
 type Secrets struct {
-	list []secret
+	// Login is a user name with a password or a pre-shared key, for a protocol that has them in its own messages ([Security.Add]).
+	Login credentials.Credential
+	list  []secret
 	// hidden are the texts that must not appear in an error, whatever the agent echoes.
 	hidden []string
 }

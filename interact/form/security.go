@@ -22,6 +22,8 @@ type Security struct {
 	NotIn       []string // where the binding cannot put [Secrets]: "body"
 	Credentials credentials.Store
 	Log         *slog.Logger
+	// Add adds the credential of a scheme to s; nil means [Secrets.Add].
+	Add func(s *Secrets, by *Scheme) error
 }
 
 // A Scheme is a security scheme that a form requires.
@@ -29,9 +31,9 @@ type Scheme struct {
 	*td.SecurityScheme
 	Ref string // its name in securityDefinitions
 
+	Form  *td.Form
 	by    *Security
 	thing *td.Thing
-	form  *td.Form
 	what  string
 }
 
@@ -40,7 +42,7 @@ type Scheme struct {
 // is an [*interact.Error]; what names the affordance in it.
 func Collect[T any](by *Security, t *td.Thing, f *td.Form, what string, all T, add func(all *T, s *Scheme) error) (T, error) {
 	for _, name := range f.Security {
-		if err := collect(&Scheme{Ref: name, by: by, thing: t, form: f, what: what}, &all, add, 0); err != nil {
+		if err := collect(&Scheme{Ref: name, by: by, thing: t, Form: f, what: what}, &all, add, 0); err != nil {
 			var none T
 			return none, err
 		}
@@ -107,7 +109,7 @@ var wanted = map[string]string{"basic": `"username" and "password"`, "bearer": `
 // full path of the file is only in the log of this node.
 func (s *Scheme) Credential() (credentials.Credential, error) {
 	store := s.by.Credentials
-	found, err := store.Lookup(s.thing.ID, s.Ref, s.form.Href)
+	found, err := store.Lookup(s.thing.ID, s.Ref, s.Form.Href)
 	if err == nil && s.Scheme == "psk" && found.Key == "" {
 		err = errors.New("those there are have no key")
 	}
@@ -116,7 +118,7 @@ func (s *Scheme) Credential() (credentials.Credential, error) {
 	}
 	s.by.Log.Warn("credentials", "thing", s.thing.ID, "scheme", s.Ref, "file", store.Path(), "err", err)
 	hint := fmt.Sprintf("on the agent's node add /%s/%s with \"origin\": %q, %s to %s", EscapePointer.Replace(s.thing.ID),
-		EscapePointer.Replace(s.Ref), credentials.OriginOf(s.form.Href), wanted[s.Scheme], store.Name())
+		EscapePointer.Replace(s.Ref), credentials.OriginOf(s.Form.Href), wanted[s.Scheme], store.Name())
 	return found, interact.Errorf(interact.Unauthenticated, hint, "%s needs credentials for its security scheme %s: %s", s.what,
 		interact.Clip(s.Ref, 100), err)
 }

@@ -51,22 +51,24 @@ type Task struct {
 	Log   *slog.Logger
 }
 
-// Follow yields each new state until the final one, or an error. If the consumer leaves the loop, or ctx ends, the action is cancelled
-// at the agent.
-func (t *Task) Follow(ctx context.Context, yield func(*interact.Message, error) bool) {
+// Follow yields each new state until the final one. If the consumer leaves the loop, or ctx ends, the action is cancelled at the agent.
+func (t *Task) Follow(ctx context.Context, yield func(*interact.Message) bool) error {
 	told := interact.StatusNone
 	var after time.Duration // as the agent asks
 	for pauses := (backoff.Backoff{First: t.Pause, Max: MaxPause}); ; {
 		s := t.State.Of()
 		if s.Final() {
-			yield(t.end(s))
-			return
+			last, err := t.end(s)
+			if err == nil {
+				yield(last)
+			}
+			return err
 		}
 		if s != told {
 			m := t.Message.Reply(interact.ActionStatus, "", nil)
-			if m.Status = s; !yield(m, nil) {
+			if m.Status = s; !yield(m) {
 				t.abandon(ctx)
-				return
+				return ErrLeft
 			}
 		}
 		told = s
@@ -82,8 +84,7 @@ func (t *Task) Follow(ctx context.Context, yield func(*interact.Message, error) 
 			}
 			e := *interact.AsError(err)
 			e.Started = true // whatever the poll met
-			yield(nil, &e)
-			return
+			return &e
 		}
 	}
 }

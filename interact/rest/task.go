@@ -58,7 +58,9 @@ func (a *answer) task(r *request) *task {
 func (t *task) follow(ctx context.Context, yield func(*interact.Message, error) bool) {
 	whole := form.Task{Poller: t, Message: t.r.message, What: t.r.what(), State: t.state, Pause: t.client.pause, KeepsNull: t.r.promised,
 		Words: func(e json.RawMessage) string { return quote(&t.r.secrets, words(interact.JSON, e)) }, Log: t.client.log}
-	whole.Follow(ctx, yield)
+	if err := whole.Follow(ctx, func(m *interact.Message) bool { return yield(m, nil) }); err != nil && err != form.ErrLeft {
+		yield(nil, err)
+	}
 }
 
 // errLeft says that nobody listens any more.

@@ -1,0 +1,160 @@
+package form
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A Transport is the part of a binding that depends on its protocol. It is safe for concurrent use.
+type Transport interface {
+	// Fits reports whether the binding can use a form for an operation, whatever its media types and its security are.
+	Fits(f *td.Form, op string) bool
+	// Prepare reads what r.Form says in the vocabulary of the protocol, without network access. An error means that the form cannot
+	// carry the message; another one may. Credentials are collected later: the Exchange finds them in r.
+	Prepare(r *Request) (Exchange, error)
+}
+
+// An Exchange sends a request and yields the replies in order. It returns nil after the last one, and [ErrLeft] if yield returns
+// false. It has released everything when it returns. Another form is tried after an error of [Next], unless there was a reply.
+type Exchange func(ctx context.Context, yield func(*interact.Message) bool) error
+
+// ErrLeft means that the consumer has left the loop over the replies.
+var ErrLeft = fmt.Errorf("the consumer left: %w", context.Canceled)
+
+// A nextError is an error after which another form can be used.
+type nextError struct{ error }
+
+func (e nextError) Unwrap() error { return e.error }
+
+// Next marks an error after which the same message can be sent over another form.
+func Next(err error) error { return nextError{err} }
+
+// A Consumer sends messages to agents over the forms that its transport can use.
+type Consumer struct {
+	Security
+	Transport Transport
+	// GatherUpTo makes one body of an input that comes in chunks, of at most so many bytes; 0 leaves the chunks to the transport.
+	GatherUpTo int
+	// NoVariables means that the addresses have no variables: the input stays whole.
+	NoVariables bool
+}
+
+// Thing returns the agent that t describes. If no form can be used for an operation on all or several affordances, each of them is
+// read, written or observed alone ([interact.Composed]).
+func (c *Consumer) Thing(t *td.Thing) interact.Thing {
+	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(yield func(*interact.Message, error) bool) {
+			ctx, cancel := Within(ctx, m)
+			defer cancel()
+			if err := c.do(ctx, t, m, yield); err != nil && !errors.Is(err, ErrLeft) {
+				yield(nil, err)
+			}
+		}
+	})
+}
+
+func (c *Consumer) do(ctx context.Context, t *td.Thing, m *interact.Message, yield func(*interact.Message, error) bool) error {
+	if err := CheckHops(m); err != nil {
+		return err
+	}
+	r, err := c.request(t, m)
+	if err != nil {
+		return err
+	}
+	choices, err := c.choose(r)
+	switch {
+	case err != nil && m.Type == interact.WriteAllProperties && hasForm(t, interact.WriteMultipleProperties):
+		several := *m
+		several.Type = interact.WriteMultipleProperties
+		return c.do(ctx, t, &several, yield)
+	case err != nil && isWhole(m.Type):
+		parts := c.parts(t, m.Type)
+		interact.Composed(parts)(c.Thing(parts)).Do(ctx, m)(yield)
+		return nil
+	case err != nil:
+		return err
+	}
+	var first error
+	replied := false
+	for _, one := range choices {
+		err = one.Plan(ctx, func(reply *interact.Message) bool {
+			replied = true
+			return yield(reply, nil)
+		})
+		next, ok := err.(nextError)
+		if ok {
+			err = next.error
+		}
+		if !ok || replied || ctx.Err() != nil {
+			return err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// CheckHops refuses a message that has passed too many nodes: the agent may be a Thing of another mesh.
+func CheckHops(m *interact.Message) error {
+	if m.Hops >= interact.MaxHops {
+		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", m.Hops)
+	}
+	return nil
+}
+
+func hasForm(t *td.Thing, of interact.Type) bool {
+	return len(interact.Forms(t, &interact.Message{Type: of})) > 0
+}
+
+// isWhole reports whether messages of a type are about all or several affordances, so that they can be composed.
+func isWhole(t interact.Type) bool {
+	switch t {
+	case interact.ReadAllProperties, interact.ReadMultipleProperties, interact.WriteAllProperties, interact.WriteMultipleProperties,
+		interact.ObserveAllProperties, interact.SubscribeAllEvents:
+		return true
+	}
+	return false
+}
+
+// parts returns t without forms of its own. For a reading of all properties it has those that the binding can read and that can be part
+// of a JSON object.
+func (c *Consumer) parts(t *td.Thing, of interact.Type) *td.Thing {
+	parts := *t
+	if parts.Forms = nil; of == interact.ReadAllProperties {
+		parts.Properties = maps.Clone(t.Properties)
+		maps.DeleteFunc(parts.Properties, func(_ string, p *td.Property) bool { return !slices.ContainsFunc(p.Forms, c.isMember) })
+	}
+	return &parts
+}
+
+func (c *Consumer) isMember(f td.Form) bool {
+	return c.Transport.Fits(&f, interact.ReadProperty.Op()) &&
+		(IsStructured(f.ResponseType) || strings.HasPrefix(interact.MediaType(f.ResponseType), "text/"))
+}
+
+// choose returns the forms that fit the message and can be used, best first.
+func (c *Consumer) choose(r *Request) ([]Choice[Exchange], error) {
+	op, add := r.Message.Type.Op(), c.Add
+	if add == nil {
+		add = (*Secrets).Add
+	}
+	fits := func(f *td.Form) bool { return c.Transport.Fits(f, op) }
+	return Choose(c.Protocol, r.What(), op, interact.Forms(r.Thing, r.Message), fits, func(f *td.Form) (x Exchange, rank int, err error) {
+		one := *r
+		one.Form = f
+		one.Rank = Rank(f.ContentType, f.ResponseType, len(r.Body) > 0, r.Media, r.Message.Accept)
+		if x, err = c.Transport.Prepare(&one); err == nil {
+			one.Secrets, err = Collect(&c.Security, r.Thing, f, r.What(), Secrets{}, add)
+		}
+		return x, one.Rank, err
+	})
+}
