@@ -51,7 +51,7 @@ var claims = []claim{
 	{"docs/agents.md", "stops using deleted tokens within 2 s", "bridge/mcp/client/login.go", "lookEach = 2 * time.Second"},
 	{"docs/agents.md", "its result is stored for 10 minutes", "", "interact.tasks.retention: 10m"},
 	{"docs/agents.md", "announce a move for 30 days", "publication/publication.go", "movedLifetime     = 30 * 24 * time.Hour"},
-	{"docs/sdk.md", "cut off for 15 seconds", "publication/attached.go", "const Grace = 15 * time.Second"},
+	{"docs/sdk.md", "for 15 seconds; in that time", "publication/attached.go", "const Grace = 15 * time.Second"},
 	{"docs/sdk.md", "ones have 8 s to finish", "sdk/python/lmosd.py", "def stop(self, wait=8)"},
 	{"docs/sdk.md", "A call waits 30 seconds", "sdk/js/lmosd.mjs", "timeout = 30,"},
 	{"docs/sdk.md", "More than 16 MiB at once", "interact/ws/requeststream.go", "maxCredit  = 16 << 20"},
