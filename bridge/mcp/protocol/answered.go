@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// Answered returns the connection of a session with the promise of JSON-RPC: each request that was written has one response. When the
-// connection ends before, whatever ends it, [Conn.Read] returns an error for each that still waits, in the order in which they were
-// written, and then the end. This is the one place where that is done; why says what ended it, for the clients.
+// EnsureResponses returns a connection of a session on which each request that was written gets exactly one response (JSON-RPC 2.0). When
+// the connection ends, [Conn.Read] returns an error response for each request without a response, in the order of the writes, and then
+// the end. The function cause converts the reason of the end for the clients.
 //
-// A request whose Write fails was not begun: who wrote it answers. One that its client has cancelled waits no more, and a response that
-// nobody waits for is dropped.
+// A request whose Write fails gets no response from Read: its writer reports the error. A cancelled request gets no error response, and a
+// response without a pending request is dropped.
 func Answered(conn Conn, why func(error) error) Conn {
 	return &answered{Conn: conn, why: why, waits: map[ID]int{}}
 }
@@ -25,12 +25,11 @@ type answered struct {
 
 	mu    sync.Mutex
 	last  int
-	waits map[ID]int // requests by when they were written
-	left  []ID       // those that are still to be refused
-	end   error      // why the connection ended; nil: it has not
+	waits map[ID]int // pending requests and their sequence numbers
+	left  []ID       // requests that still get an error response
+	end   error      // reason of the end; nil while the connection is open
 }
 
-// Read implements [Conn].
 func (a *answered) Read(ctx context.Context) (*Message, error) {
 	for {
 		if m, err := a.refused(); m != nil || err != nil {
@@ -54,7 +53,7 @@ func (a *answered) Read(ctx context.Context) (*Message, error) {
 	}
 }
 
-// refused returns the next error for who still waits after the end, and then the end.
+// nextFailure returns the next error response after the end of the connection, and then the reason of the end.
 func (a *answered) refused() (*Message, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -74,7 +73,7 @@ func (a *answered) ended(err error) {
 	a.waits = nil
 }
 
-// done takes a request off those that wait, and reports whether it was one.
+// complete removes a request from the pending requests and reports whether it was pending.
 func (a *answered) done(id ID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -83,7 +82,6 @@ func (a *answered) done(id ID) bool {
 	return waited
 }
 
-// Write implements [Conn].
 func (a *answered) Write(ctx context.Context, m *Message) error {
 	if m.Method() == Cancelled {
 		raw, _ := m.Param("requestId")
@@ -97,7 +95,7 @@ func (a *answered) Write(ctx context.Context, m *Message) error {
 	}
 	err := a.Conn.Write(ctx, m)
 	if err != nil && !a.done(m.ID()) {
-		return nil // the end has answered it
+		return nil // Read returns an error response for it
 	}
 	return err
 }
@@ -109,7 +107,7 @@ func (a *answered) begin(id ID) error {
 		return io.ErrClosedPipe
 	}
 	if _, twice := a.waits[id]; twice {
-		return Errorf(InvalidRequest, "a request with the id %s is being answered", id)
+		return Errorf(InvalidRequest, "request id %s is already in use", id)
 	}
 	a.last++
 	a.waits[id] = a.last

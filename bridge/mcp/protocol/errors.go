@@ -13,17 +13,17 @@ const (
 	UnknownMethod  = -32601
 	InvalidParams  = -32602
 	InternalError  = -32603
-	// HeaderMismatch is said of a header that is absent, malformed or different from the body.
+	// HeaderMismatch: a header is missing, malformed or different from the body.
 	HeaderMismatch = -32020
-	// MissingCapability is said to a client that lacks a capability; the data names it: {"requiredCapabilities":{…}}.
+	// MissingCapability: the client lacks a capability, which the data names: {"requiredCapabilities":{…}}.
 	MissingCapability = -32021
-	// UnsupportedVersion is said of a revision that is not served; the data has those that are: {"supported":[…],"requested":"…"}.
+	// UnsupportedVersion: the server does not support the revision; the data lists those it supports: {"supported":[…],"requested":"…"}.
 	UnsupportedVersion = -32022
-	// ResourceNotFound was said by servers before 2026-07-28 of a resource that is not there.
+	// ResourceNotFound: the code of servers before 2026-07-28 for an unknown resource.
 	ResourceNotFound = -32002
 )
 
-// An Error is that of a response.
+// An Error is the error object of a response.
 type Error struct {
 	Code    int             `json:"code"`
 	Message string          `json:"message"`
@@ -32,7 +32,7 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (%d)", e.Message, e.Code) }
 
-// Status is the HTTP status under which e is said to a client of 2026-07-28 ("Streamable HTTP", "Sending messages").
+// Status returns the HTTP status of a response with e to a client of 2026-07-28 ("Streamable HTTP", "Sending messages").
 func (e *Error) Status() int {
 	switch e.Code {
 	case ParseError, InvalidRequest, HeaderMismatch, MissingCapability, UnsupportedVersion:
@@ -43,12 +43,12 @@ func (e *Error) Status() int {
 	return http.StatusOK
 }
 
-// Errorf makes an error.
+// Errorf returns an error with a formatted message.
 func Errorf(code int, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// With returns e with data, which JSON can hold.
+// With returns a copy of e with data, which must be encodable as JSON.
 func (e *Error) With(data any) *Error {
 	c := *e
 	c.Data, _ = json.Marshal(data)

@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// maxTitle bounds the words of an error, in bytes.
+// maxTitle bounds the message of an error, in bytes.
 const maxTitle = 2 << 10
 
 // steps are what a model, or the program around it, can do about an error whose hint is a command for people: it has the tools of the
@@ -35,28 +35,28 @@ var steps = map[interact.Code]string{
 	interact.NotReady:        "try again in a moment",
 }
 
-// Hint is what the client of an error can do about it: no command, since models read it.
+// Hint returns the hint of e for a client. It contains no CLI command, because models read it.
 func Hint(e *interact.Error) string { return e.HintFor(steps) }
 
-// Fault is an error of lmosd's own as one of a response, in the words of its reader; an [*Error] is itself. It is the one place where
-// the one becomes the other. The cause stays here if the error has a title: it may be an address with a key in it.
+// FromError converts an error of lmosd to the error of a response; an [*Error] stays unchanged. If the error has a title, the cause is
+// left out: it may contain an address with a key.
 func Fault(err error) *Error {
 	if said := new(Error); errors.As(err, &said) {
 		return said
 	}
 	e := interact.AsError(err)
 	if e.Code == interact.Internal && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe)) {
-		e = &interact.Error{Code: interact.Unreachable, Title: "the connection ended before there was an answer", Hint: "try again", Started: true}
+		e = &interact.Error{Code: interact.Unreachable, Title: "connection closed before the response", Hint: "try again", Started: true}
 	}
 	return Errorf(InternalError, "%s", interact.Clip(cmp.Or(e.Title, e.Error()), maxTitle)).With(About(e))
 }
 
-// About is what programs are told of an error beside its words: data of an error, or _meta of a result.
+// ErrorData returns the machine-readable part of an error: the data of an error response, or the _meta of a result.
 func About(e *interact.Error) map[string]any {
 	return map[string]any{"code": e.Code.String(), "hint": Hint(e), "retryable": e.Code.Retryable()}
 }
 
-// Said is the error of lmosd's own that e says, by its data; nil if it says none. Anybody can say so: it is no proof of anything.
+// InteractError returns the error of lmosd that the data of e describes; nil if the data describes none. The data is not authenticated.
 func Said(e *Error) *interact.Error {
 	var data struct{ Code, Hint string }
 	if e == nil || e.Data == nil || json.Unmarshal(e.Data, &data) != nil {

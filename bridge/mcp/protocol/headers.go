@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// Texts that headers cannot hold are in base64 between these (MCP 2026-07-28, "Streamable HTTP", "Value encoding").
+// Delimiters of base64 values, for text that header fields cannot contain (MCP 2026-07-28, "Streamable HTTP", "Value encoding").
 const (
 	codedPrefix = "=?base64?"
 	codedSuffix = "?="
 )
 
-// DecodeHeader returns the text that the value of a header stands for. The error is of code [HeaderMismatch].
+// DecodeHeader decodes the value of a header. The error has the code [HeaderMismatch].
 func DecodeHeader(value string) (string, *Error) {
 	value = strings.Trim(value, " \t")
 	inner, coded := strings.CutPrefix(value, codedPrefix)
@@ -27,28 +27,27 @@ func DecodeHeader(value string) (string, *Error) {
 	}
 	raw, err := base64.StdEncoding.Strict().DecodeString(inner)
 	if err != nil {
-		return "", Errorf(HeaderMismatch, "what a header has between %s and %s is not base64", codedPrefix, codedSuffix)
+		return "", Errorf(HeaderMismatch, "invalid base64 between %s and %s in a header value", codedPrefix, codedSuffix)
 	}
 	return string(raw), nil
 }
 
-// A Param is an argument of a tool that a header repeats, "Mcp-Param-" and Header, for proxies to see.
+// A Param is an argument of a tool that the header "Mcp-Param-" + Header repeats, for proxies.
 type Param struct {
 	Header string
-	Path   []string // of names, in the arguments
+	Path   []string // member names, from the arguments down
 }
 
 const (
-	maxNested = 64 // levels of a schema that are looked into
+	maxNested = 64 // levels of a schema that are searched
 	maxParams = 64
 )
 
-// token is what a header can be called (RFC 9110 §5.6.2).
+// token matches a header field name (RFC 9110 §5.6.2).
 var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
-// Params returns the arguments of a tool that headers repeat, by the x-mcp-header members of its input schema, in the order of their
-// headers. The error says why the schema has them wrong: clients over HTTP leave such a tool out (MCP 2026-07-28, "Custom headers
-// from tool parameters").
+// Params returns the arguments of a tool that headers repeat, according to the x-mcp-header members of its input schema, sorted by
+// header. An invalid annotation is an error: HTTP clients leave out such a tool (MCP 2026-07-28, "Custom headers from tool parameters").
 func Params(schema json.RawMessage) ([]Param, error) {
 	if !strings.Contains(string(schema), "x-mcp-header") {
 		return nil, nil
@@ -64,7 +63,7 @@ func Params(schema json.RawMessage) ([]Param, error) {
 	slices.SortFunc(a.all, func(x, y Param) int { return strings.Compare(x.Header, y.Header) })
 	for i := 1; i < len(a.all); i++ {
 		if strings.EqualFold(a.all[i-1].Header, a.all[i].Header) {
-			return nil, fmt.Errorf("x-mcp-header %q is there twice", a.all[i].Header)
+			return nil, fmt.Errorf("duplicate x-mcp-header %q", a.all[i].Header)
 		}
 	}
 	return a.all, nil
@@ -72,10 +71,11 @@ func Params(schema json.RawMessage) ([]Param, error) {
 
 type annotations struct{ all []Param }
 
-// read looks into a schema. Plain tells that it is reached through properties alone, so that it describes one argument.
+// read collects the annotations of a schema. The parameter plain reports whether the path contains only properties, so that the schema
+// describes exactly one argument.
 func (a *annotations) read(schema any, path []string, plain bool, depth int) error {
 	if depth > maxNested {
-		return fmt.Errorf("the schema has more than %d levels", maxNested)
+		return fmt.Errorf("schema has more than %d levels", maxNested)
 	}
 	if list, ok := schema.([]any); ok {
 		for _, one := range list {
@@ -97,7 +97,7 @@ func (a *annotations) read(schema any, path []string, plain bool, depth int) err
 			err = a.properties(value, path, plain, depth)
 		case "patternProperties", "$defs", "definitions", "dependentSchemas":
 			err = a.properties(value, path, false, depth)
-		case "enum", "const", "default", "examples": // values
+		case "enum", "const", "default", "examples": // contain values, not schemas
 		default:
 			err = a.read(value, path, false, depth+1)
 		}
@@ -122,19 +122,19 @@ func (a *annotations) add(header, kind any, path []string, plain bool) error {
 	name, _ := header.(string)
 	switch {
 	case !token.MatchString(name):
-		return fmt.Errorf("x-mcp-header %v is no name of a header", header)
+		return fmt.Errorf("x-mcp-header %v is not a valid header field name", header)
 	case !plain || len(path) == 0:
-		return fmt.Errorf("x-mcp-header %q is not of one argument", name)
+		return fmt.Errorf("x-mcp-header %q does not belong to a single argument", name)
 	case kind != "string" && kind != "integer" && kind != "boolean":
-		return fmt.Errorf("x-mcp-header %q is of type %v: headers repeat strings, integers and booleans", name, kind)
+		return fmt.Errorf("x-mcp-header %q has type %v: expected string, integer or boolean", name, kind)
 	case len(a.all) == maxParams:
-		return errors.New("too many headers are asked for")
+		return errors.New("too many x-mcp-header annotations")
 	}
 	a.all = append(a.all, Param{name, path})
 	return nil
 }
 
-// Repeats reports whether the text of a header is the argument that it repeats: numbers are compared as numbers.
+// HeaderMatches reports whether the value of a header equals the argument that it repeats. Numbers are compared as numbers.
 func Repeats(header string, argument json.RawMessage) bool {
 	var text string
 	if json.Unmarshal(argument, &text) == nil {

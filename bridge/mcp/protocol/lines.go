@@ -9,28 +9,28 @@ import (
 	"sync"
 )
 
-// A Conn carries messages both ways. Read is called by one goroutine at a time; Write and Close by any. Close ends Reads and
-// Writes that wait.
+// A Conn carries messages in both directions. At most one goroutine calls Read at a time; Write and Close are safe for concurrent use.
+// Close unblocks Read and Write.
 type Conn interface {
-	// Read returns the next message. What is no message is an [*Error], after which reading goes on, with a message that has the id,
-	// if there is one, as of [Parse]; any other error is the end: io.EOF if the other end closed.
+	// Read returns the next message. An invalid message is an [*Error], with a message that has only the id, if one was found (see
+	// [Parse]); the connection remains usable. Any other error is final: io.EOF if the peer closed the connection.
 	Read(ctx context.Context) (*Message, error)
-	// Write sends m. If ctx ends first, m may be sent all the same.
+	// Write sends m. If ctx ends during Write, m may still be sent.
 	Write(ctx context.Context, m *Message) error
 	Close() error
 }
 
-// maxLine bounds a line: a message, with what relays add to it.
+// maxLine bounds a line: a message and the members that relays add to it.
 const maxLine = MaxMessage + 64<<10
 
-// Lines carries messages over a stream of bytes, one a line (MCP, "stdio": it is what is meant for other streams, too). Closing the
-// stream must end its Reads and Writes.
+// Lines returns a connection that carries one message per line over a byte stream (MCP, "stdio", which the specification allows on other
+// byte streams too). Closing the stream must unblock its Read and Write.
 func Lines(stream io.ReadWriteCloser) Conn {
 	l := &lines{stream: stream, in: bufio.NewReaderSize(stream, 32<<10), writes: make(chan writing), closed: make(chan struct{})}
 	l.close = sync.OnceValue(func() error {
 		close(l.closed)
 		err := stream.Close()
-		l.begin.Do(func() {}) // nobody writes from now on
+		l.begin.Do(func() {}) // no writer starts after this
 		l.writer.Wait()
 		return err
 	})
@@ -40,14 +40,14 @@ func Lines(stream io.ReadWriteCloser) Conn {
 type lines struct {
 	stream io.ReadWriteCloser
 	in     *bufio.Reader
-	begin  sync.Once      // of the first write
-	writer sync.WaitGroup // the goroutine that writes, once there is something to be written
+	begin  sync.Once      // starts the writer at the first Write
+	writer sync.WaitGroup // the writer goroutine
 	writes chan writing
 	closed chan struct{}
 	close  func() error
 }
 
-// A writing is a line that is written, and where it is told how that went.
+// A pendingWrite is a line to be written, and the channel for the result.
 type writing struct {
 	line []byte
 	done chan error
@@ -67,8 +67,8 @@ func (l *lines) Read(context.Context) (*Message, error) {
 	}
 }
 
-// readLine returns a line of its own without its end. The last one may lack it. Of one that is too long the id is returned, if its
-// message has one that can be seen: somebody waits for it.
+// readLine returns the next line without its terminator, in memory of its own. The last line may lack the terminator. For a line that is
+// too long it returns the id of the message, if one was found, so that the caller can respond.
 func readLine(in *bufio.Reader) (line []byte, id ID, err error) {
 	var head, tail []byte
 	for {
@@ -101,11 +101,11 @@ func readLine(in *bufio.Reader) (line []byte, id ID, err error) {
 	}
 }
 
-// seen is how much of the beginning and of the end of a line that is too long is looked at.
+// scanned is the number of bytes at the start and at the end of an overlong line that are searched for an id.
 const seen = 512
 
-// The id stands at one end of what everybody writes. An object that ends the line is the message itself, and so is one that begins
-// it, so that these ids are not of something inside.
+// Common encoders write the id first or last. An object at the start or the end of the line is the message itself, so these patterns do
+// not match the id of a nested object.
 var (
 	idFirst = regexp.MustCompile(`^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(-?[0-9]+|"(?:[^"\\]|\\.)*")\s*,`)
 	idLast  = regexp.MustCompile(`,\s*"id"\s*:\s*(-?[0-9]+|"(?:[^"\\]|\\.)*")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$`)
@@ -142,17 +142,17 @@ func (l *lines) Write(ctx context.Context, m *Message) error {
 	}
 }
 
-// A written line is one of those that are written at once.
+// A batchEntry is one line of a batch.
 type written struct {
 	done chan error
-	end  int // where it ends among them
+	end  int // offset of its end in the batch
 }
 
-// maxBatch bounds the lines that are written at once. The last of them may be longer.
+// maxBatch bounds the bytes that are written at once. The last line may exceed it.
 const maxBatch = 16 << 10
 
-// write writes lines, those at once that wait while others are written. It does so in a goroutine of its own: whoever has a reader
-// that stopped reads nothing, and callers need not wait for that.
+// write writes the queued lines in batches. It runs in its own goroutine, so that the context of a caller limits its wait for a peer that
+// does not read.
 func (l *lines) write() {
 	var all []written
 	for {
@@ -176,7 +176,7 @@ func (l *lines) write() {
 		n, err := l.stream.Write(batch)
 		for _, w := range all {
 			if n < len(batch) && w.end <= n {
-				w.done <- nil // who reads may have it: it must not be sent again
+				w.done <- nil // written completely: it must not be sent again
 			} else {
 				w.done <- err
 			}

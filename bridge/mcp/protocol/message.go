@@ -1,8 +1,7 @@
 // Package protocol defines MCP messages (JSON-RPC 2.0), their framing, revisions, error codes and HTTP headers.
 //
-// A [Message] keeps the text that it was read from. What a relay must change, an id or a token, is changed in the text, and all
-// else stays byte by byte what the other end wrote: members that this version does not know, the order of members, the spelling
-// of numbers.
+// A [Message] keeps the text that it was parsed from. A relay replaces single members, such as the id or a token, in the text. All other
+// bytes stay unchanged: unknown members, the order of members and the spelling of numbers.
 //
 // Sources: MCP 2026-07-28 and 2025-11-25, "Base protocol", "Transports"; JSON-RPC 2.0.
 package protocol
@@ -18,13 +17,13 @@ import (
 	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
-// MaxMessage is the most bytes of a message.
+// MaxMessage bounds a message, in bytes.
 const MaxMessage = 16 << 20
 
-// An ID is that of a request, as JSON: 7 or "a", always spelled alike. Empty means none.
+// An ID is the id of a request in canonical JSON: 7 or "a". Empty means none.
 type ID string
 
-// IDOf returns the id that raw is; empty if it is none. Two that are the same to a reader of JSON are the same: "a" and "\u0061".
+// IDOf returns the canonical form of raw, so that "a" and "\\u0061" are equal; empty if raw is not a valid id.
 func IDOf(raw json.RawMessage) ID {
 	switch {
 	case len(raw) == 0 || !validID(raw):
@@ -35,7 +34,7 @@ func IDOf(raw json.RawMessage) ID {
 		return ID(raw)
 	}
 	var text string
-	_ = json.Unmarshal(raw, &text) // it is a string
+	_ = json.Unmarshal(raw, &text) // validID checked that raw is a string
 	out := []byte{'"'}
 	for _, r := range text {
 		switch {
@@ -55,16 +54,16 @@ type Message struct {
 	text   []byte // compact JSON
 	id     ID
 	method string        // empty for a response
-	params jsonedit.Span // none: zero
+	params jsonedit.Span // zero if absent
 	result jsonedit.Span
 	fault  jsonedit.Span
 	idAt   jsonedit.Span
-	// The members of the params or the result, if that is an object, and of its _meta, each in its own text.
+	// The members of the params or the result, if that is an object, and of its _meta. Spans are relative to the containing object.
 	inside, meta jsonedit.Object
 }
 
-// Parse reads one message; it keeps line. What is no message gives an [*Error] of code [ParseError] or [InvalidRequest]; with
-// InvalidRequest the message is not nil if it has an id to answer to, and nothing else of it is known.
+// Parse parses one message and keeps line. The error is an [*Error] with the code [ParseError] or [InvalidRequest]. With InvalidRequest,
+// the message is non-nil if it has an id, and has only the id.
 func Parse(line []byte) (*Message, error) {
 	if len(line) > MaxMessage {
 		return nil, tooLong()
@@ -72,21 +71,21 @@ func Parse(line []byte) (*Message, error) {
 	return parse(line)
 }
 
-func tooLong() *Error { return Errorf(InvalidRequest, "a message has more than %d bytes", MaxMessage) }
+func tooLong() *Error { return Errorf(InvalidRequest, "message exceeds %d bytes", MaxMessage) }
 
-// parse is Parse without a limit: what a relay adds to a message makes it longer than its first reader allowed.
+// parse is [Parse] without the size limit: the additions of a relay may exceed it.
 func parse(line []byte) (*Message, error) {
 	if !jsonedit.Valid(line) || !utf8.Valid(line) {
-		return nil, Errorf(ParseError, "this is not JSON in UTF-8, or is too deep")
+		return nil, Errorf(ParseError, "invalid JSON, invalid UTF-8, or nesting too deep")
 	}
 	var text bytes.Buffer
 	if needsCompacting(line) {
-		_ = json.Compact(&text, line) // it is valid
+		_ = json.Compact(&text, line) // cannot fail: the text is valid
 		line = text.Bytes()
 	}
 	m := &Message{text: line}
 	if line[0] != '{' {
-		return nil, Errorf(InvalidRequest, "a message is one object; batches are not part of MCP")
+		return nil, Errorf(InvalidRequest, "expected one object: MCP does not support batches")
 	}
 	var room [8]jsonedit.Member
 	all, err := jsonedit.Members(room[:0], line)
@@ -103,7 +102,7 @@ func parse(line []byte) (*Message, error) {
 	}
 }
 
-// needsCompacting reports whether a text may have a line end in it.
+// needsCompacting reports whether a text may contain line ends.
 func needsCompacting(line []byte) bool {
 	return bytes.IndexByte(line, '\n') >= 0 || bytes.IndexByte(line, '\r') >= 0 || line[0] == ' ' || line[0] == '\t'
 }
@@ -117,8 +116,8 @@ func (m *Message) read(all jsonedit.Object) error {
 		switch id := m.at(at); {
 		case validID(id):
 			m.id, m.idAt = IDOf(id), at
-		case string(id) != "null" || all.Of("error") == (jsonedit.Span{}): // an error of a request whose id could not be read
-			return invalid(fmt.Sprintf("an id is an integer, or a string of at most %d bytes", maxID))
+		case string(id) != "null" || all.Of("error") == (jsonedit.Span{}): // null is allowed in an error response to an unreadable request
+			return invalid(fmt.Sprintf("expected an id that is an integer, or a string of at most %d bytes", maxID))
 		}
 	}
 	if v := m.at(all.Of("jsonrpc")); string(v) != `"2.0"` {
@@ -126,23 +125,23 @@ func (m *Message) read(all jsonedit.Object) error {
 	}
 	if at := all.Of("method"); at != (jsonedit.Span{}) {
 		if m.method, _ = jsonedit.String(m.at(at)); m.method == "" {
-			return invalid("a method is a string")
+			return invalid("expected a method that is a non-empty string")
 		}
 	}
 	m.params, m.result, m.fault = all.Of("params"), all.Of("result"), all.Of("error")
 	if m.params != (jsonedit.Span{}) && m.text[m.params.From] != '{' {
-		return invalid("params are an object")
+		return invalid("expected params that are an object")
 	}
 	answers := m.result != (jsonedit.Span{}) || m.fault != (jsonedit.Span{})
 	switch {
 	case m.method == "" && !answers:
-		return invalid("there is neither a method nor a result nor an error")
+		return invalid("expected a method, a result or an error")
 	case m.method != "" && answers:
-		return invalid("a message with a method has no result and no error")
+		return invalid("unexpected result or error in a message with a method")
 	case m.result != (jsonedit.Span{}) && m.fault != (jsonedit.Span{}):
-		return invalid("a response has a result or an error, not both")
+		return invalid("expected either a result or an error, got both")
 	case m.method == "" && m.id == "" && m.fault == (jsonedit.Span{}):
-		return invalid("a response has an id")
+		return invalid("expected an id in a response")
 	}
 	if err := m.lookInside(); err != nil {
 		return invalid(err.Error())
@@ -150,27 +149,27 @@ func (m *Message) read(all jsonedit.Object) error {
 	return nil
 }
 
-// Names of members by which requests are judged and routed.
+// Members that the checks and the routing of lmosd depend on.
 var (
 	topNames   = []string{"jsonrpc", "id", "method", "params", "result", "error"}
 	paramNames = []string{"name", "uri", "taskId", "notifications", "arguments", "_meta", "cursor", "requestState", "inputResponses", "ref"}
 )
 
-// looksAlike reports a member that is spelled like one of names but for case. There are servers that take it for that (encoding/json
-// does), so that they would do something else than what was judged here.
+// checkCase returns an error for a member that differs from one of names only in case. Case-insensitive servers, for example those with
+// encoding/json, would read a value that lmosd did not check.
 func looksAlike(all jsonedit.Object, names []string) error {
 	for _, m := range all {
 		for _, one := range names {
 			n := len(m.Name)
 			if n >= len(one) && n <= 2*len(one) && string(m.Name) != one && strings.EqualFold(string(m.Name), one) {
-				return fmt.Errorf("the member %q is spelled %q", one, m.Name)
+				return fmt.Errorf("expected member %q, got %q", one, m.Name)
 			}
 		}
 	}
 	return nil
 }
 
-// lookInside reads the members of the params or the result, and of its _meta: they are asked for again and again.
+// indexMembers indexes the members of the params or the result, and of its _meta, for repeated access.
 func (m *Message) lookInside() error {
 	at := m.params
 	if at == (jsonedit.Span{}) {
@@ -195,7 +194,7 @@ func (m *Message) lookInside() error {
 	return nil
 }
 
-// metaMember is what params and results have for those who carry them.
+// metaMember holds the metadata of params and results.
 const metaMember = "_meta"
 
 // maxID bounds an id, in bytes.
@@ -212,25 +211,25 @@ func validID(raw []byte) bool {
 
 func (m *Message) at(s jsonedit.Span) json.RawMessage { return json.RawMessage(m.text[s.From:s.To]) }
 
-// Bytes returns the message as JSON on one line, without a line end. The caller does not change it.
+// Bytes returns the message as JSON on one line, without a line end. The caller must not modify it.
 func (m *Message) Bytes() []byte { return m.text }
 
-// ID returns that of a request or response.
+// ID returns the id of a request or response.
 func (m *Message) ID() ID { return m.id }
 
-// Method returns that of a request or notification; empty for a response.
+// Method returns the method of a request or notification; empty for a response.
 func (m *Message) Method() string { return m.method }
 
-// IsRequest, IsNotification and IsResponse tell the three kinds apart.
+// IsRequest reports whether m is a request.
 func (m *Message) IsRequest() bool { return m.method != "" && m.id != "" }
 
-// IsNotification reports whether nobody answers m.
+// IsNotification reports whether m is a notification, which has no response.
 func (m *Message) IsNotification() bool { return m.method != "" && m.id == "" }
 
-// IsResponse reports whether m answers a request.
+// IsResponse reports whether m is a response.
 func (m *Message) IsResponse() bool { return m.method == "" }
 
-// Result returns that of a response; nil if it is an error.
+// Result returns the result of a response; nil if it has an error.
 func (m *Message) Result() json.RawMessage {
 	if m.result == (jsonedit.Span{}) {
 		return nil
@@ -238,19 +237,19 @@ func (m *Message) Result() json.RawMessage {
 	return m.at(m.result)
 }
 
-// Error returns that of a response; nil if it is a result.
+// Error returns the error of a response; nil if it has a result.
 func (m *Message) Error() *Error {
 	if m.fault == (jsonedit.Span{}) {
 		return nil
 	}
 	e := new(Error)
 	if json.Unmarshal(m.at(m.fault), e) != nil {
-		return &Error{Code: InternalError, Message: "the error of the response cannot be read"}
+		return &Error{Code: InternalError, Message: "malformed error object in the response"}
 	}
 	return e
 }
 
-// Params returns those of a request or notification; nil if there are none.
+// Params returns the params of a request or notification; nil if there are none.
 func (m *Message) Params() json.RawMessage {
 	if m.params == (jsonedit.Span{}) {
 		return nil
@@ -258,8 +257,8 @@ func (m *Message) Params() json.RawMessage {
 	return m.at(m.params)
 }
 
-// Param returns the value that path leads to in the params. It is nil if there is none. The error is an [*Error] of code
-// [InvalidParams]: an object on the way names a member twice.
+// Param returns the value at path in the params; nil if there is none. The error is an [*Error] with the code [InvalidParams]: an object
+// on the path has a duplicate member.
 func (m *Message) Param(path ...string) (json.RawMessage, error) {
 	if m.params == (jsonedit.Span{}) {
 		return nil, nil
@@ -275,7 +274,7 @@ func (m *Message) InResult(path ...string) (json.RawMessage, error) {
 	return m.value(m.at(m.result), path)
 }
 
-// value returns what path leads to in text, the params or the result.
+// value returns the value at path in text, which is the params or the result.
 func (m *Message) value(text []byte, path []string) (json.RawMessage, error) {
 	if len(path) > 0 {
 		var ok bool
@@ -298,25 +297,25 @@ func (m *Message) value(text []byte, path []string) (json.RawMessage, error) {
 	return json.RawMessage(text[at.From:at.To]), nil
 }
 
-// of returns the text of a member that was read before.
+// of returns the text of an indexed member.
 func of(all jsonedit.Object, text []byte, name string) ([]byte, bool) {
 	at := all.Of(name)
 	return text[at.From:at.To], at != (jsonedit.Span{})
 }
 
-// Text returns the string that path leads to in the params; empty if there is none, or if it is no string.
+// Text returns the string at path in the params; empty if it is missing or not a string.
 func (m *Message) Text(path ...string) string {
 	raw, _ := m.Param(path...)
 	text, _ := jsonedit.String(raw)
 	return text
 }
 
-// WithID returns m under another id.
+// WithID returns a copy of m with another id.
 func (m *Message) WithID(id ID) *Message {
 	if m.idAt == (jsonedit.Span{}) || !validID([]byte(id)) {
 		return m.with([]byte(id), "id")
 	}
-	c := *m // all that was read of it still holds, only elsewhere
+	c := *m // only the offsets change
 	c.text, c.id = jsonedit.Splice(m.text, m.idAt, []byte(id)), id
 	longer := len(c.text) - len(m.text)
 	c.idAt.To += longer
@@ -328,12 +327,12 @@ func (m *Message) WithID(id ID) *Message {
 	return &c
 }
 
-// WithParam returns m with value at path in the params, or without what is there if value is nil.
+// WithParam returns a copy of m with value at path in the params. A nil value removes the member.
 func (m *Message) WithParam(value json.RawMessage, path ...string) *Message {
 	return m.with(value, append([]string{"params"}, path...)...)
 }
 
-// WithResult is [Message.WithParam] for the result of a response; an error has none, and stays as it is.
+// WithResult is [Message.WithParam] for the result of a response. An error response stays unchanged.
 func (m *Message) WithResult(value json.RawMessage, path ...string) *Message {
 	if m.result == (jsonedit.Span{}) {
 		return m
@@ -341,8 +340,7 @@ func (m *Message) WithResult(value json.RawMessage, path ...string) *Message {
 	return m.with(value, append([]string{"result"}, path...)...)
 }
 
-// with changes the text. Paths lead to members of the message, of its params or result, and of their _meta, which are sound since
-// the message was read: an error is a mistake of this package.
+// with edits the text. The members on the paths were validated when the message was parsed, so an error is a bug in this package.
 func (m *Message) with(value json.RawMessage, path ...string) *Message {
 	text, err := jsonedit.Set(m.text, value, path...)
 	if err != nil {
@@ -351,7 +349,7 @@ func (m *Message) with(value json.RawMessage, path ...string) *Message {
 	return reread(text)
 }
 
-// reread reads a text that this package made.
+// mustParse parses a text that this package generated.
 func reread(text []byte) *Message {
 	m := &Message{text: text}
 	var room [8]jsonedit.Member
@@ -365,7 +363,7 @@ func reread(text []byte) *Message {
 	return m
 }
 
-// Request makes a request, or a notification if id is empty. Params that JSON cannot hold are a mistake of the caller's, and panic.
+// Request returns a request, or a notification if id is empty. It panics if JSON cannot encode params.
 func Request(id ID, method string, params any) *Message {
 	var m struct {
 		Version string          `json:"jsonrpc"`
@@ -377,7 +375,7 @@ func Request(id ID, method string, params any) *Message {
 	return made(m)
 }
 
-// Respond makes the response to a request.
+// Respond returns a response with a result.
 func Respond(id ID, result any) *Message {
 	return made(struct {
 		Version string          `json:"jsonrpc"`
@@ -386,7 +384,7 @@ func Respond(id ID, result any) *Message {
 	}{"2.0", json.RawMessage(id), result})
 }
 
-// Refuse makes the response to a request that fails. An empty id is null: the request's could not be read.
+// RespondError returns a response with an error. An empty id becomes null.
 func Refuse(id ID, e *Error) *Message {
 	if id == "" {
 		id = "null"

@@ -12,25 +12,26 @@ import (
 	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
-// A Server is an MCP server as a relay sees it, wherever it is. Both eras are spoken; who is behind it makes one of the other.
+// A Server is a local or remote MCP server. It supports stateless requests and sessions; the implementation converts between both if the
+// server supports only one of them.
 type Server interface {
-	// Call sends a request of 2026-07-28 and returns the response. What the server says of it meanwhile goes to notify, from the
-	// goroutine of the call; an error of notify, and the end of ctx, cancel the request. A response with an error is a response;
-	// the error of Call says why there is none.
+	// Call sends a request of 2026-07-28 and returns its response. It passes the notifications of the request to notify, in the goroutine
+	// of the caller. An error of notify, or the end of ctx, cancels the request. An error response is returned as a response; the error
+	// of Call means that there is no response.
 	Call(ctx context.Context, m *Message, notify func(*Message) error) (*Message, error)
-	// Session begins a session of 2025-11-25 or before. The client's first message is initialize; the server's end is closed
-	// with the Conn, or when ctx ends. It keeps the promise of [Answered].
+	// Session starts a session of 2025-11-25 or earlier. The first message of the client is initialize. The session ends when the Conn is
+	// closed or ctx ends. The Conn returns a response to each request, as [EnsureResponses] does.
 	Session(ctx context.Context) (Conn, error)
 }
 
 type callerKey struct{}
 
-// WithCaller says who makes the calls that have the context: what a server keeps for one caller is not given to another.
+// WithCaller returns a context with the name of the caller. Servers keep the state of callers apart by this name.
 func WithCaller(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, callerKey{}, name)
 }
 
-// CallerOf returns who makes a call; empty for nobody in particular.
+// CallerOf returns the name of the caller; empty if the context has none.
 func CallerOf(ctx context.Context) string {
 	name, _ := ctx.Value(callerKey{}).(string)
 	return name
@@ -38,65 +39,65 @@ func CallerOf(ctx context.Context) string {
 
 type userKey struct{}
 
-// WithUser says which user of a relay makes the calls that have the context, whatever the relay calls it. Nobody has verified that:
-// what is kept for one user is not given to another, and nothing more.
+// WithUser returns a context with a user of a relay, by the relay's own name for it. The name is not verified; it only keeps the state of
+// users apart.
 func WithUser(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, userKey{}, name)
 }
 
-// UserOf returns which user of the caller makes a call; empty for the caller itself.
+// UserOf returns the user of the caller; empty for the caller itself.
 func UserOf(ctx context.Context) string {
 	name, _ := ctx.Value(userKey{}).(string)
 	return name
 }
 
 const (
-	// maxBehind and maxBehindBytes are how far a caller may be behind. Then it gets no more of progress and log messages; what it
-	// would have to know sends it away: others share the connection.
+	// maxQueued and maxQueuedBytes bound the messages that wait for a caller. Beyond them progress and log messages are dropped, and any
+	// other notification cancels the call, because other callers share the connection.
 	maxBehind      = 1024
 	maxBehindBytes = 32 << 20
-	// maxRubbish is how many lines that are no messages a server may print one after the other.
+	// maxInvalid bounds the invalid lines in a row.
 	maxRubbish = 1000
-	// logPatience is how long a request that asks for log messages waits for its turn.
+	// logTimeout bounds the wait of a request for the log messages of the connection.
 	logPatience = time.Second
-	// cancelPatience is how long it is tried to tell a server that it need not go on.
+	// cancelTimeout bounds the sending of a cancellation.
 	cancelPatience = time.Second
 )
 
 var (
-	errSlow    = errors.New("the caller reads too slowly what the server says meanwhile")
-	errRubbish = errors.New("the server prints what are no messages of MCP")
+	errSlow    = errors.New("the caller reads notifications too slowly")
+	errRubbish = errors.New("the server sends text that is not MCP")
 )
 
-// A Shared is a connection of 2026-07-28 that many callers use at once: each request has an id and a progress token of its own on
-// it, and what comes back goes to the caller whose it is, under the caller's own. [Shared.Run] reads it.
+// A Multiplexer shares one stateless connection (2026-07-28) among many callers. It gives each request its own id and progress token on
+// the connection, and restores those of the caller in responses and notifications. [Multiplexer.Run] reads the connection.
 //
-// A log message does not say which request it belongs to. So requests that ask for them take turns; one whose turn does not come
-// soon goes without.
+// A log message does not name its request. Therefore only one request at a time receives log messages; a request that cannot acquire them
+// within a second runs without.
 type Shared struct {
 	conn  Conn
-	asked func(*Message) // nil: what belongs to no call is dropped
-	logs  chan struct{}  // holds a token while a request gets the log messages
+	asked func(*Message) // receives messages of no call; may be nil
+	logs  chan struct{}  // holds a token while a request receives the log messages
 
 	mu     sync.Mutex
-	last   int64           // the latest id
-	calls  map[ID]*pending // by our id
+	last   int64           // latest id
+	calls  map[ID]*pending // by id on the connection
 	tokens map[string]*pending
-	logged *pending // whose the log messages are
-	ended  error    // why nothing can be called any more
-	cut    bool     // nothing can be written
+	logged *pending // receives the log messages
+	ended  error    // why the connection ended; nil while it is open
+	cut    bool     // a write failed
 	over   chan struct{}
 }
 
 // A pending request waits for its response.
 type pending struct {
-	id    ID              // the caller's
-	token json.RawMessage // the caller's; nil: none
+	id    ID              // of the caller
+	token json.RawMessage // of the caller; nil if none
 
 	mu   sync.Mutex
 	said []*Message
-	size int              // bytes of said
-	end  error            // why there is no more, after what was said
+	size int              // bytes of queue
+	end  error            // why no more messages follow the queue
 	rate ratelimit.Bucket // of progress and log messages
 	news chan struct{}
 }
@@ -105,14 +106,14 @@ func newPending(id ID, token json.RawMessage) *pending {
 	return &pending{id: id, token: token, news: make(chan struct{}, 1)}
 }
 
-// Share returns the connection, to be shared. What the server says that belongs to no call, its own requests among it, goes to asked,
-// which must not block; nil drops it.
+// Multiplex returns a multiplexer of conn. It passes notifications and requests of the server that belong to no call to unsolicited,
+// which must not block. If unsolicited is nil they are dropped.
 func Share(conn Conn, asked func(*Message)) *Shared {
 	return &Shared{conn: conn, asked: asked, logs: make(chan struct{}, 1), over: make(chan struct{}), calls: map[ID]*pending{},
 		tokens: map[string]*pending{}}
 }
 
-// Run reads the connection to its end, and returns why it ended. Calls that wait get that error.
+// Run reads the connection until it ends and returns the reason. Pending calls return the same error.
 func (s *Shared) Run(ctx context.Context) error {
 	rubbish := 0
 	for {
@@ -136,7 +137,7 @@ func (s *Shared) Run(ctx context.Context) error {
 	}
 }
 
-// spoilt ends the call whose response cannot be read, if it can be told. What else cannot be read harms nobody.
+// failCall ends the call whose response is invalid, if m has its id.
 func (s *Shared) spoilt(m *Message, bad *Error) {
 	if m == nil {
 		return
@@ -145,7 +146,7 @@ func (s *Shared) spoilt(m *Message, bad *Error) {
 	p := s.calls[m.id]
 	s.mu.Unlock()
 	if p != nil {
-		p.add(Refuse(m.id, Errorf(InternalError, "the server's response cannot be read: %s", bad.Message)))
+		p.add(Refuse(m.id, Errorf(InternalError, "malformed response of the server: %s", bad.Message)))
 	}
 }
 
@@ -164,7 +165,7 @@ func (s *Shared) end(err error) error {
 	return err
 }
 
-// whose returns the call that m belongs to; nil for none.
+// route returns the call that m belongs to; nil if there is none.
 func (s *Shared) whose(m *Message) *pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +186,7 @@ func (s *Shared) whose(m *Message) *pending {
 	return s.calls[IDOf(raw)]
 }
 
-// add takes what the server said. Progress and log messages are dropped if there are too many, or the caller is far behind.
+// add queues a message. Progress and log messages beyond the limits are dropped.
 func (p *pending) add(m *Message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +203,7 @@ func (p *pending) add(m *Message) {
 	p.tellLocked()
 }
 
-// stop says why there is no more.
+// stop ends the queue with an error.
 func (p *pending) stop(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,7 +220,7 @@ func (p *pending) tellLocked() {
 	}
 }
 
-// next returns what was said next, or why there is no more.
+// next returns the next message of the queue, or the reason why no more follow.
 func (p *pending) next(ctx context.Context) (*Message, error) {
 	for {
 		p.mu.Lock()
@@ -243,7 +244,7 @@ func (p *pending) next(ctx context.Context) (*Message, error) {
 	}
 }
 
-// Logging reports whether a request gets the log messages now, so that another must wait, or be sent over another connection.
+// Logging reports whether a request currently receives the log messages, so that another must wait or use another connection.
 func (s *Shared) Logging() bool { return len(s.logs) > 0 }
 
 // Call implements [Server] for one connection.
@@ -284,7 +285,7 @@ func (s *Shared) Call(ctx context.Context, m *Message, notify func(*Message) err
 	}
 }
 
-// broken notes that nothing can be written, and returns why: if the connection has ended, why that has.
+// failWrite marks the connection as unusable and returns why the connection ended, or err if it has not ended.
 func (s *Shared) broken(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,7 +296,7 @@ func (s *Shared) broken(err error) error {
 	return err
 }
 
-// turn waits until no other request gets the log messages, and reports whether that came soon.
+// acquireLogs waits until no other request receives the log messages and reports whether it succeeded within the timeout.
 func (s *Shared) turn(ctx context.Context) bool {
 	soon := time.NewTimer(logPatience)
 	defer soon.Stop()
@@ -309,7 +310,7 @@ func (s *Shared) turn(ctx context.Context) bool {
 	return false
 }
 
-// enter gives a call its id and token on the connection.
+// enter registers a call and returns its id and its message on the connection.
 func (s *Shared) enter(p *pending, m *Message, logs bool) (ID, *Message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -339,17 +340,17 @@ func (s *Shared) leave(id ID, p *pending) {
 	}
 }
 
-// cancel tells the server that nobody waits any more. What it still says of the request goes nowhere.
+// cancel notifies the server of the cancellation. Later messages of the request are dropped.
 func (s *Shared) cancel(ctx context.Context, id ID) {
 	if s.Ended() {
 		return
 	}
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), cancelPatience)
 	defer done()
-	_ = s.conn.Write(ctx, Request("", Cancelled, map[string]any{"requestId": json.RawMessage(id), "reason": "nobody waits any more"}))
+	_ = s.conn.Write(ctx, Request("", Cancelled, map[string]any{"requestId": json.RawMessage(id), "reason": "cancelled by the caller"}))
 }
 
-// translate gives what the server says the caller's id and token.
+// translate restores the id and the token of the caller.
 func (p *pending) translate(m *Message) *Message {
 	switch {
 	case m.IsResponse():
@@ -368,18 +369,17 @@ func (p *pending) translate(m *Message) *Message {
 	return m
 }
 
-// Done is closed when the connection has ended.
+// Done returns a channel that is closed when the connection ends.
 func (s *Shared) Done() <-chan struct{} { return s.over }
 
-// Ended reports whether nothing more can be called: the connection has ended, or cannot be written to. It is so before any call hears of it.
+// Ended reports whether the connection is unusable: it has ended, or a write failed. Pending calls may not have returned yet.
 func (s *Shared) Ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ended != nil || s.cut
 }
 
-// Write sends what belongs to no call: a notification, or a response to a request of the server.
+// Write sends a message of no call: a notification, or a response to a request of the server.
 func (s *Shared) Write(ctx context.Context, m *Message) error { return s.conn.Write(ctx, m) }
 
-// Close ends the connection.
 func (s *Shared) Close() error { return s.conn.Close() }

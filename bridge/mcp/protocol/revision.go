@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Revisions of MCP. They are dates, so that a later one is the greater text.
+// Revisions of MCP. They are dates and sort as text.
 const (
 	Modern = "2026-07-28"
 	Legacy = "2025-11-25"
-	// Unsaid is the revision of a client that names none over HTTP (2025-11-25, "Protocol version header").
+	// DefaultRevision applies to an HTTP client that sends no revision (2025-11-25, "Protocol version header").
 	Unsaid = "2025-03-26"
 )
 
-// LegacyRevisions are those before [Modern], the newest first.
+// LegacyRevisions are the revisions before [Modern], newest first.
 var LegacyRevisions = []string{Legacy, "2025-06-18", Unsaid, "2024-11-05"}
 
 // Members of _meta (2026-07-28, "_meta").
@@ -25,14 +25,14 @@ const (
 	MetaServer       = "io.modelcontextprotocol/serverInfo"
 	MetaLogLevel     = "io.modelcontextprotocol/logLevel"
 	MetaSubscription = "io.modelcontextprotocol/subscriptionId"
-	MetaCaller       = "io.lmosd/caller" // to a server of the host: who asks (did.Principal)
-	MetaUser         = "dev.lmosd/user"  // lmosd's own, between a relay and the host of a server: which of its users asks ([WithUser])
+	MetaCaller       = "io.lmosd/caller" // to a server process: the principal of the caller (did.Principal)
+	MetaUser         = "dev.lmosd/user"  // between a relay and the host of a server: the user of the relay ([WithUser])
 )
 
-// Tasks is the name of the extension "Tasks".
+// Tasks is the identifier of the Tasks extension.
 const Tasks = "io.modelcontextprotocol/tasks"
 
-// Methods that relays must tell apart.
+// Methods that relays handle.
 const (
 	Discover    = "server/discover"
 	Listen      = "subscriptions/listen"
@@ -52,7 +52,7 @@ const (
 	ResourceUpdated  = "notifications/resources/updated"
 )
 
-// An Implementation is what a client or a server calls itself (2026-07-28 and 2025-11-25, "Implementation"). It is for showing
+// An Implementation is the self-reported name of a client or server (2026-07-28 and 2025-11-25, "Implementation"). It is for display
 // only.
 type Implementation struct {
 	Name    string `json:"name"`
@@ -60,22 +60,22 @@ type Implementation struct {
 	Version string `json:"version"`
 }
 
-// Self is what lmosd of a version calls itself; empty means "dev".
+// Self returns the Implementation of lmosd; an empty version becomes "dev".
 func Self(version string) Implementation {
 	return Implementation{Name: "lmosd", Version: cmp.Or(version, "dev")}
 }
 
-// IsModern reports whether a message was written by a client of 2026-07-28 or later: it says so in its _meta, whatever the header
-// of its transport says. What names no revision is legacy.
+// IsModern reports whether m has a protocol revision in its _meta, which only clients of 2026-07-28 and later send. It ignores the
+// transport's header.
 func (m *Message) IsModern() bool {
 	raw, err := m.Param("_meta", MetaVersion)
 	return err == nil && raw != nil
 }
 
-// Version returns the revision that a modern request names.
+// Version returns the revision of a modern request.
 func (m *Message) Version() string { return m.Text("_meta", MetaVersion) }
 
-// CheckMeta reports what a modern request lacks: the error is of code [InvalidParams].
+// CheckMeta checks the required _meta members of a modern request. The error has the code [InvalidParams].
 func (m *Message) CheckMeta() *Error {
 	version, err := m.Param("_meta", MetaVersion)
 	if err != nil {
@@ -86,23 +86,23 @@ func (m *Message) CheckMeta() *Error {
 	case err != nil:
 		return err.(*Error)
 	case version == nil || m.Version() == "":
-		return Errorf(InvalidParams, "params._meta has no %s", MetaVersion)
+		return Errorf(InvalidParams, "missing %s in params._meta", MetaVersion)
 	case caps == nil || caps[0] != '{':
-		return Errorf(InvalidParams, "params._meta has no %s, which is an object", MetaCapabilities)
+		return Errorf(InvalidParams, "expected an object as %s in params._meta", MetaCapabilities)
 	}
 	return nil
 }
 
-// CheckVersion reports that a modern request names a revision that is not served: the error is of code [UnsupportedVersion].
+// CheckVersion checks the revision of a modern request. The error has the code [UnsupportedVersion].
 func (m *Message) CheckVersion() *Error {
 	if m.Version() == Modern {
 		return nil
 	}
-	return Errorf(UnsupportedVersion, "the revision %s is not served", m.Version()).With(map[string]any{
+	return Errorf(UnsupportedVersion, "unsupported revision %s", m.Version()).With(map[string]any{
 		"supported": []string{Modern}, "requested": m.Version()})
 }
 
-// ProgressToken returns that of a request, or of a notification of progress, as JSON; nil if there is none.
+// ProgressToken returns the progress token of a request or a progress notification, as JSON; nil if there is none.
 func (m *Message) ProgressToken() json.RawMessage {
 	path := []string{"_meta", "progressToken"}
 	if m.method == Progress {
@@ -115,8 +115,8 @@ func (m *Message) ProgressToken() json.RawMessage {
 	return raw
 }
 
-// Subject returns what a request is about, which the header Mcp-Name repeats: the name of a tool or prompt, the URI of a resource,
-// the id of a task. It is empty for methods that are about nothing.
+// TargetName returns the value that the header Mcp-Name must repeat: the name of a tool or prompt, the URI of a resource, or the id of a
+// task. The second result is false for other methods.
 func (m *Message) Subject() (name string, named bool) {
 	switch {
 	case m.method == CallTool, m.method == GetPrompt:

@@ -6,21 +6,20 @@ import (
 	"github.com/lmosd/lmosd/internal/opaque"
 )
 
-// RefuseState is what the client of a request state is told that is not opened: [InvalidParams]. Its data name the node that made the
-// state, if it is another, {"node":"did:…"}: the parked call is there, and cannot go on here.
+// StateError returns the error for a request state that could not be opened, with the code [InvalidParams]. If another node issued the
+// state, the data name it: {"node":"did:…"}. Only that node can resume the suspended call.
 func RefuseState(err error) *Error {
 	elsewhere := new(opaque.ElsewhereError)
 	switch {
 	case errors.As(err, &elsewhere):
-		return Errorf(InvalidParams, "the requestState was given by another node, where the call waits: send it there, or ask anew "+
-			"without it").With(map[string]string{"node": elsewhere.Node})
+		return Errorf(InvalidParams, "the requestState was issued by another node, which holds the call: send it there, or repeat the request without it").With(map[string]string{"node": elsewhere.Node})
 	case errors.Is(err, opaque.ErrExpired):
-		return Errorf(InvalidParams, "the requestState is too old: ask anew without it")
+		return Errorf(InvalidParams, "the requestState has expired: repeat the request without it")
 	}
-	return Errorf(InvalidParams, "the requestState is not of this request: ask anew without it")
+	return Errorf(InvalidParams, "the requestState does not belong to this request: repeat the request without it")
 }
 
-// UsedState is what the client of a request state is told that was good, once.
+// UsedStateError returns the error for a valid request state that was used before.
 func UsedState() *Error {
-	return Errorf(InvalidParams, "the requestState was used already, or its call has ended: ask anew without it")
+	return Errorf(InvalidParams, "the requestState was already used, or its call has ended: repeat the request without it")
 }

@@ -15,9 +15,9 @@ func TestRefusedStates(t *testing.T) {
 		want string
 	}{
 		"elsewhere": {RefuseState(&opaque.ElsewhereError{Node: "did:key:zA"}), "send it there"},
-		"expired":   {RefuseState(opaque.ErrExpired), "too old"},
-		"forged":    {RefuseState(opaque.ErrForged), "not of this request"},
-		"used":      {UsedState(), "used already"},
+		"expired":   {RefuseState(opaque.ErrExpired), "has expired"},
+		"forged":    {RefuseState(opaque.ErrForged), "does not belong to this request"},
+		"used":      {UsedState(), "already used"},
 	} {
 		if c.e.Code != InvalidParams || !strings.Contains(c.e.Message, c.want) {
 			t.Errorf("%s: got %v", name, c.e)
