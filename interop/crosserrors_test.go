@@ -188,7 +188,7 @@ func TestErrorsCross(t *testing.T) {
 	site.Close()
 	agent.CloseClientConnections()
 	agent.Close()
-	tool("a server that is not there", "tools", "fail", failed, `{"metadata":{"lmosCode":"LMOS-1503","retryable":true},"text":"the MCP server cannot be reached: `)
+	tool("a server that is not there", "tools", "fail", failed, `{"metadata":{"lmosCode":"LMOS-1503","retryable":true},"text":"MCP server unreachable: `)
 	ask("an A2A agent that is not there", `"isError":true`, `"code":"LMOS-1503"`, `"retryable":true`, ` does not respond\n`)
 	c.stopHost()
 	// The words differ: that the host was lost, if its end was not noticed before, or that no path leads there.

@@ -72,7 +72,7 @@ func TestLogin(t *testing.T) {
 	n := x.node("n")
 	named := x
 	x = x.at(n)
-	contains(t, x.fails(cli.ExitRefused, "expose", "mcp:"+at), "wants a login at "+strings.TrimSuffix(at, "/mcp"), "LMOS-1401",
+	contains(t, x.fails(cli.ExitRefused, "expose", "mcp:"+at), "requires a login at "+strings.TrimSuffix(at, "/mcp"), "LMOS-1401",
 		"lmosd login mcp:"+at+" --scope greet")
 	contains(t, named.fails(cli.ExitRefused, "expose", "mcp:"+at, "--data-dir", n.dir), "  hint   on the host of the server: lmosd --data-dir "+n.dir+" login mcp:"+at)
 	contains(t, x.ok("login"), "SERVER\tISSUER\tENDS\tSCOPES")
@@ -115,5 +115,5 @@ func TestLogin(t *testing.T) {
 	contains(t, x.fails(cli.ExitNotFound, "logout", "mcp:"+at), "not logged in", "lmosd login # lists")
 	contains(t, x.fails(cli.ExitTimeout, "login", "mcp:"+at, "--timeout", "50ms", "--no-browser"), "nobody has agreed within 50ms")
 	contains(t, x.fails(cli.ExitUsage, "login", at), "is no MCP server elsewhere")
-	contains(t, x.fails(cli.ExitTimeout, "login", "mcp:http://127.0.0.1:1/"), "cannot be reached")
+	contains(t, x.fails(cli.ExitTimeout, "login", "mcp:http://127.0.0.1:1/"), "MCP server unreachable")
 }

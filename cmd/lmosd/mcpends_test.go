@@ -241,7 +241,7 @@ var endCases = map[string]endCase{
 	}, "waiter ended before it answered"},
 	"the node stops": {true, false, func(_, b *nodeProcess, _ []int, _ func()) { b.signal(syscall.SIGTERM) }, `"retryable":true`},
 	"the upstream's stream ends without an answer": {true, true, func(_, _ *nodeProcess, _ []int, end func()) { end() },
-		"the server ended the connection before it answered"},
+		"the server closed the connection before the response"},
 }
 
 // TestEveryBegunRequestEnds: whatever ends a call, its client gets one response or error with its id, in both eras, over HTTP and stdio.

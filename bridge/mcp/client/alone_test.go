@@ -205,7 +205,7 @@ func TestAPersonLogsAClientIn(t *testing.T) {
 	machines.machines = true
 	at = machines.guarded(t)
 	_, err = loginFor(t, at, LoginOptions{Credentials: storeIn(t), Show: agree}).Begin(t.Context(), nil)
-	if e := interact.AsError(err); err == nil || !strings.Contains(e.Error(), "lets in nobody by hand") || !strings.Contains(e.Hint, `"username": …`) {
+	if e := interact.AsError(err); err == nil || !strings.Contains(e.Error(), "does not support the authorization code flow") || !strings.Contains(e.Hint, `"username": …`) {
 		t.Errorf("where nobody is let in by hand: %v", err)
 	}
 }
@@ -234,7 +234,7 @@ func TestWhoIsAsked(t *testing.T) {
 	defer site.Close()
 	store := keyed(t, site.URL+"/mcp", own.URL, `"username":"me","password":"pw"`, nil)
 	b := dialled(t, Options{URL: site.URL + "/mcp", Login: loginFor(t, site.URL+"/mcp", LoginOptions{Credentials: store})})
-	if got := says(t, b); !strings.Contains(got, "gives no token: 307") {
+	if got := says(t, b); !strings.Contains(got, "issued no token: 307") {
 		t.Error(got)
 	}
 }

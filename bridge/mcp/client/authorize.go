@@ -23,11 +23,11 @@ import (
 	"github.com/lmosd/lmosd/interact/oauth"
 )
 
-// maxConsent is how long a person has.
+// loginTimeout bounds the time that the user has to log in.
 const maxConsent = 10 * time.Minute
 
-// Begin has a person log this host in at the server, whether it lets others in or not, and keeps what is granted: those scopes that the
-// server asks for, and the given ones. It is for `lmosd login`. The error is an [*interact.Error], or that of ctx.
+// Authorize lets the user log in at the authorization server and stores the grant. It requests the scopes that the server requires and
+// the given ones. `lmosd login` calls it. The error is an [*interact.Error] or the error of ctx.
 func (l *Login) Begin(ctx context.Context, scopes []string) (oauth.Grant, error) {
 	if !l.enter(ctx) {
 		return oauth.Grant{}, ctx.Err()
@@ -47,12 +47,12 @@ func (l *Login) Begin(ctx context.Context, scopes []string) (oauth.Grant, error)
 		if ctx.Err() != nil {
 			return g, ctx.Err()
 		}
-		return g, l.wants(w, "the authorization server "+interact.Clip(w.as.Issuer, 200)+" lets nobody in", nil, safe(err))
+		return g, l.wants(w, "authorization failed at "+interact.Clip(w.as.Issuer, 200)+"-", nil, safe(err))
 	}
 	return g, oauth.GrantsOf(l.o.Credentials).Keep(ctx, l.o.Server, g)
 }
 
-// knock asks the server for something without a token, and returns what it says to that.
+// challenge sends a request without a token and returns the challenge of the response.
 func (l *Login) knock(ctx context.Context) (challenge, error) {
 	m := protocol.Request("1", protocol.Discover, map[string]any{
 		"_meta": map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}})
@@ -64,14 +64,14 @@ func (l *Login) knock(ctx context.Context) (challenge, error) {
 		"Mcp-Protocol-Version": {protocol.Modern}, "Mcp-Method": {protocol.Discover}}
 	resp, err := l.http.Do(req)
 	if err != nil {
-		return challenge{}, &interact.Error{Code: interact.Unreachable, Title: "the MCP server cannot be reached", Err: safe(err),
+		return challenge{}, &interact.Error{Code: interact.Unreachable, Title: "MCP server unreachable", Err: safe(err),
 			Hint: "see that it runs, and that the address is right"}
 	}
 	drain(resp)
 	return challengeOf(resp.Header), nil
 }
 
-// consent has a person let this host in, in a browser (RFC 6749 §4.1, RFC 7636, RFC 8252).
+// consent obtains a grant with the authorization code flow in a browser (RFC 6749 §4.1, RFC 7636, RFC 8252).
 func (l *Login) consent(ctx context.Context, w *way, own credentials.Credential, scopes []string) (oauth.Grant, error) {
 	if err := w.byHand(); err != nil {
 		return oauth.Grant{}, err
@@ -82,7 +82,7 @@ func (l *Login) consent(ctx context.Context, w *way, own credentials.Credential,
 	ctx, cancel := context.WithTimeout(ctx, maxConsent)
 	defer cancel()
 	if slices.Contains(w.as.ScopesSupported, "offline_access") {
-		scopes = union(scopes, []string{"offline_access"}) // for a refresh token (OpenID Connect Core §11)
+		scopes = union(scopes, []string{"offline_access"}) // needed for a refresh token (OpenID Connect Core §11)
 	}
 	d, err := newDoor(l.o.Port)
 	if err != nil {
@@ -112,37 +112,38 @@ func (l *Login) consent(ctx context.Context, w *way, own credentials.Credential,
 		"code_verifier": {verifier}})
 }
 
-// byHand says why nobody can be let in by hand on a way, or not safely (MCP 2026-07-28, "Authorization code protection").
+// checkCodeFlow returns an error if the authorization server does not support the authorization code flow, or not with PKCE (MCP
+// 2026-07-28, "Authorization code protection").
 func (w *way) byHand() error {
 	switch {
 	case !w.offers("authorization_code") || w.as.AuthorizationEndpoint == "":
-		return errors.New("it lets in nobody by hand, only clients that it knows")
+		return errors.New("the authorization server does not support the authorization code flow")
 	case !slices.Contains(w.as.CodeChallengeMethodsSupported, "S256"):
-		return errors.New("the authorization server has no PKCE with S256")
+		return errors.New("the authorization server does not support PKCE with S256")
 	}
 	return nil
 }
 
-// checkAnswer checks what an authorization server says through a browser. Who says it is compared to the letter (RFC 9207 §2.4).
+// checkRedirect validates the parameters of the redirect of an authorization server. The issuer is compared exactly (RFC 9207 §2.4).
 func checkAnswer(said url.Values, as *oauthex.AuthServerMeta) error {
 	iss := said.Get("iss")
 	switch {
 	case len(said["iss"]) > 1 || len(said["code"]) > 1:
-		return errors.New("it says two things at once")
+		return errors.New("duplicate parameter in the redirect")
 	case iss == "" && as.AuthorizationResponseIssParameterSupported:
-		return errors.New("the answer does not say whose it is")
+		return errors.New("missing issuer in the redirect")
 	case iss != "" && iss != as.Issuer:
-		return fmt.Errorf("the answer is that of %s", interact.Readable(interact.Clip(iss, 200)))
+		return fmt.Errorf("unexpected issuer in the redirect: %s", interact.Readable(interact.Clip(iss, 200)))
 	case said.Get("error") != "":
-		return fmt.Errorf("it says %s", interact.Readable(interact.Clip(said.Get("error"), 64)))
+		return fmt.Errorf("authorization server error %s", interact.Readable(interact.Clip(said.Get("error"), 64)))
 	case said.Get("code") == "":
-		return errors.New("the answer has no code")
+		return errors.New("missing code in the redirect")
 	}
 	return nil
 }
 
-// register returns a grant with the client that this host is at an authorization server: the one that was given out before, the one that
-// a document describes, or one that is registered now (MCP 2026-07-28, "Client registration").
+// register returns a grant without a token, for the client of this host at an authorization server: the preregistered client, the client
+// of a metadata document, or a newly registered one (MCP 2026-07-28, "Client registration").
 func (l *Login) register(ctx context.Context, w *way, own credentials.Credential, redirect string) (oauth.Grant, error) {
 	document := strings.HasPrefix(l.o.ClientID, "https://")
 	switch {
@@ -151,12 +152,12 @@ func (l *Login) register(ctx context.Context, w *way, own credentials.Credential
 	case l.o.ClientID != "" && (!document || w.as.ClientIDMetadataDocumentSupported):
 		return w.grant(oauth.Client{ID: l.o.ClientID, Method: oauth.Public}), nil
 	case w.as.RegistrationEndpoint == "":
-		return oauth.Grant{}, errors.New("it registers no clients by itself: have one registered, and give its id with --client-id")
+		return oauth.Grant{}, errors.New("the authorization server does not register clients: register one there, and give its id with --client-id")
 	}
 	if err := l.mayAsk(w.as.RegistrationEndpoint); err != nil {
 		return oauth.Grant{}, err
 	}
-	method := oauth.Public // a program on somebody's machine keeps no secret from them (RFC 8252 §8.5)
+	method := oauth.Public // a native application cannot keep a secret (RFC 8252 §8.5)
 	if !slices.Contains(w.as.TokenEndpointAuthMethodsSupported, oauth.Public) {
 		method = w.server().Method("some")
 	}
@@ -167,7 +168,7 @@ func (l *Login) register(ctx context.Context, w *way, own credentials.Credential
 		if _, said := errors.AsType[*oauthex.ClientRegistrationError](err); said {
 			return oauth.Grant{}, safe(err)
 		}
-		return oauth.Grant{}, errors.New("it registers nobody: " + interact.Readable(interact.Clip(safe(err).Error(), 200)))
+		return oauth.Grant{}, errors.New("client registration failed: " + interact.Readable(interact.Clip(safe(err).Error(), 200)))
 	}
 	c := oauth.Client{ID: r.ClientID, Secret: r.ClientSecret, Method: w.server().Method(r.ClientSecret)}
 	if m := r.TokenEndpointAuthMethod; m == oauth.SecretBasic || m == oauth.SecretPost || m == oauth.Public {
@@ -176,7 +177,7 @@ func (l *Login) register(ctx context.Context, w *way, own credentials.Credential
 	return w.grant(c), nil
 }
 
-// A door is where the browser comes back to: a server on loopback that takes one answer (RFC 8252 §7.3).
+// A redirectListener is the loopback server that receives the redirect of the browser (RFC 8252 §7.3).
 type door struct {
 	url, state string
 	answer     chan url.Values
@@ -187,7 +188,7 @@ type door struct {
 func newDoor(port int) (*door, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
-		return nil, &interact.Error{Code: interact.Usage, Title: "the browser has nowhere to come back to", Err: err,
+		return nil, &interact.Error{Code: interact.Usage, Title: "no port for the redirect of the browser", Err: err,
 			Hint: "another port: --port"}
 	}
 	d := &door{url: "http://" + l.Addr().String() + "/callback", state: rand.Text(),
@@ -200,19 +201,19 @@ func newDoor(port int) (*door, error) {
 	return d, nil
 }
 
-// ServeHTTP takes the answer that has the state of this login. Whoever else comes is sent away, and changes nothing.
+// ServeHTTP accepts one redirect with the state of this login and rejects all other requests.
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	said := r.URL.Query()
 	if r.Method != http.MethodGet || r.URL.Path != "/callback" || said.Get("state") != d.state {
-		http.Error(w, "This is not the login that lmosd waits for.", http.StatusBadRequest)
+		http.Error(w, "Unknown login state.", http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = io.WriteString(w, "lmosd has the answer. You can close this window.\n")
+	_, _ = io.WriteString(w, "Login complete. You can close this window.\n")
 	select {
 	case d.answer <- said:
-	default: // it has one
+	default: // duplicate
 	}
 }
 
@@ -221,11 +222,11 @@ func (d *door) wait(ctx context.Context) (url.Values, error) {
 	case said := <-d.answer:
 		return said, nil
 	case <-ctx.Done():
-		return nil, interact.Errorf(interact.Timeout, "begin again, and open the address that is shown", "nobody has logged in")
+		return nil, interact.Errorf(interact.Timeout, "begin again, and open the address that is shown", "login timed out")
 	}
 }
 
-// close ends the server once it has said what it has to say.
+// close shuts the server down after the response to the browser.
 func (d *door) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
 	defer cancel()

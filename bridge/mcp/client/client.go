@@ -1,9 +1,9 @@
-// Package client implements the client side of the MCP HTTP transports and of MCP authorization (OAuth 2.1). Messages pass as they
-// are. What HTTP says in place of an answer is an error of JSON-RPC with lmosd's own code in its data,
-// {"code":"LMOS-1401","hint":"…"}.
+// Package client implements the client side of the MCP HTTP transports and of MCP authorization (OAuth 2.1). It passes messages on
+// unchanged. An HTTP error becomes a JSON-RPC error with the code of lmosd in its data, {"code":"LMOS-1401","hint":"…"}.
 //
-// A [Login] gets what a server wants before it lets anybody in (login.go): it finds the authorization server (discover.go), asks a person
-// (consent.go) or says who this host is, and gives back what was granted (logout.go).
+// A [Login] obtains and renews tokens (login.go): it finds the authorization server (discover.go), lets the user log in (authorize.go) or
+// authenticates as a confidential client, and revokes grants (revoke.go). The metadata types and the dynamic registration of OAuth are
+// those of go-sdk; docs/decisions/0036 has the reason for the rest.
 //
 // Sources: MCP 2026-07-28 and 2025-11-25, "Transports", "Streamable HTTP", "Authorization"; MCP 2024-11-05, "HTTP with SSE".
 package client
@@ -29,30 +29,30 @@ import (
 )
 
 const (
-	maxPosts   = 1024             // requests that wait at once
-	noteWait   = 30 * time.Second // for a notification to be taken
-	goodbye    = 2 * time.Second  // for the end of a session to be taken
-	maxResumes = 5                // of a stream that breaks without a new event
-	resumeWait = time.Second      // before, unless the server says how long
+	maxPosts   = 1024             // pending requests
+	noteWait   = 30 * time.Second // bounds the sending of a notification
+	goodbye    = 2 * time.Second  // bounds the end of a session
+	maxResumes = 5                // retries of a broken stream without a new event
+	resumeWait = time.Second      // before a retry, unless the server sets it
 	maxWait    = 30 * time.Second
-	listenWait = 2 * time.Second // until a server has begun to speak by itself; some say so with the first word only
-	maxLogins  = 3               // for one request: to be let in at all, and for more than that was
+	listenWait = 2 * time.Second // until the server opens its stream; some do so with the first event only
+	maxLogins  = 3               // per request: one login, and up to two for more scopes
 )
 
-// Options say where a server is. URL is needed.
+// Options configure a connection. URL is required.
 type Options struct {
 	URL string
-	// Params returns the arguments of a tool that headers repeat; nil knows of none.
+	// Params returns the arguments of a tool that headers repeat; may be nil.
 	Params func(tool string) []protocol.Param
-	// Login adds to requests what they need to be let in; nil adds nothing.
+	// Login authenticates the requests; may be nil.
 	Login *Login
-	// Transport makes the requests; nil means that of net/http.
+	// Transport sends the requests; nil means [http.DefaultTransport].
 	Transport http.RoundTripper
-	// Log is told what is left out; nil is not.
+	// Log receives warnings about omitted tools; may be nil.
 	Log *slog.Logger
 }
 
-// Dial returns a connection, which ends with ctx or with Close. Nothing is asked before something is written.
+// Dial returns a connection, which ends with ctx or Close. It sends nothing before the first Write.
 func Dial(ctx context.Context, o Options) protocol.Conn {
 	c := &conn{o: o, in: make(chan *protocol.Message, 64), room: make(chan struct{}, maxPosts), posts: map[protocol.ID]context.CancelFunc{}}
 	c.ctx, c.cancel = context.WithCancel(ctx)
@@ -60,7 +60,7 @@ func Dial(ctx context.Context, o Options) protocol.Conn {
 	return c
 }
 
-// stay follows no redirect to another origin: it would take the secrets along, or lead to where nobody meant to ask.
+// checkRedirects rejects redirects to another origin, which would receive the secrets or bypass the address checks.
 func stay(req *http.Request, via []*http.Request) error {
 	if first := via[0].URL; len(via) > 3 || req.URL.Scheme != first.Scheme || req.URL.Host != first.Host {
 		return http.ErrUseLastResponse
@@ -77,20 +77,19 @@ type conn struct {
 	room   chan struct{}
 	work   sync.WaitGroup
 
-	renewing sync.Mutex // held while a session is begun again
+	renewing sync.Mutex // serializes the renewal of a session
 
-	// The rest is owned by mu.
+	// mu guards the following fields.
 	mu      sync.Mutex
-	posts   map[protocol.ID]context.CancelFunc // modern requests that wait
-	first   *protocol.Message                  // initialize, of a session
+	posts   map[protocol.ID]context.CancelFunc // pending stateless requests
+	first   *protocol.Message                  // the initialize request of the session
 	session string
 	version string
-	pair    *pair // to a server of 2024-11-05
-	heard   bool  // the server is listened to beside its answers
+	pair    *pair // the connection to a server of 2024-11-05
+	heard   bool  // the stream of the server is open, or is being opened
 	closed  bool
 }
 
-// Read implements [protocol.Conn].
 func (c *conn) Read(ctx context.Context) (*protocol.Message, error) {
 	select {
 	case m := <-c.in:
@@ -102,11 +101,11 @@ func (c *conn) Read(ctx context.Context) (*protocol.Message, error) {
 	}
 }
 
-// Write implements [protocol.Conn]. It returns before a request is answered, and after a notification was taken: what comes after it may
-// depend on it.
+// Write implements [protocol.Conn]. It returns before the response to a request, but after the server has accepted a notification: later
+// messages may depend on it.
 func (c *conn) Write(ctx context.Context, m *protocol.Message) error {
 	if m.Method() == protocol.Cancelled && c.drop(m) {
-		return nil // who closes a request cancels it (2026-07-28, "Cancellation")
+		return nil // closing the HTTP request cancels it (2026-07-28, "Cancellation")
 	}
 	if !m.IsRequest() {
 		ctx, cancel := context.WithTimeout(ctx, noteWait)
@@ -123,7 +122,7 @@ func (c *conn) Write(ctx context.Context, m *protocol.Message) error {
 	select {
 	case c.room <- struct{}{}:
 	default:
-		return interact.Errorf(interact.Overloaded, "try again later", "%d requests wait already", maxPosts)
+		return interact.Errorf(interact.Overloaded, "try again later", "%d requests are pending", maxPosts)
 	}
 	post, cancel := context.WithCancel(c.ctx)
 	if !c.start(m, cancel, func() {
@@ -138,7 +137,7 @@ func (c *conn) Write(ctx context.Context, m *protocol.Message) error {
 	return nil
 }
 
-// start runs f in a goroutine that Close waits for.
+// start runs f in a goroutine that Close waits for. It reports false if the connection is closed.
 func (c *conn) start(m *protocol.Message, cancel context.CancelFunc, f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +154,7 @@ func (c *conn) start(m *protocol.Message, cancel context.CancelFunc, f func()) b
 	return true
 }
 
-// drop ends the modern request that a notification cancels; false if there is none.
+// drop ends the stateless request that a notification cancels, and reports whether there is one.
 func (c *conn) drop(m *protocol.Message) bool {
 	raw, _ := m.Param("requestId")
 	c.mu.Lock()
@@ -167,12 +166,12 @@ func (c *conn) drop(m *protocol.Message) bool {
 	return cancel != nil
 }
 
-// request posts a request and passes on what comes of it: a response always, unless the request was cancelled.
+// request posts a request and passes on its messages. It always passes on a response, unless the request was cancelled.
 func (c *conn) request(ctx context.Context, m *protocol.Message) {
 	answered := false
 	e := c.exchange(ctx, m, func(r *protocol.Message) {
 		if r.IsResponse() && r.ID() == "" {
-			r = protocol.Refuse(m.ID(), r.Error()) // the server could not read the id, and answers all the same
+			r = protocol.Refuse(m.ID(), r.Error()) // the server could not read the id
 		}
 		answered = answered || r.IsResponse() && r.ID() == m.ID()
 		if m.Method() == "tools/list" && m.IsModern() {
@@ -184,7 +183,7 @@ func (c *conn) request(ctx context.Context, m *protocol.Message) {
 	delete(c.posts, m.ID())
 	c.mu.Unlock()
 	if e == nil && !answered {
-		e = refused(interact.Unreachable, "ask again; it may have been done", "the server ended the connection before it answered")
+		e = refused(interact.Unreachable, "ask again; it may have been done", "the server closed the connection before the response")
 	}
 	switch {
 	case answered:
@@ -195,15 +194,15 @@ func (c *conn) request(ctx context.Context, m *protocol.Message) {
 	}
 }
 
-// abandon tells the server of a session that nobody waits any more for a request: that the connection ends, or even the session, is no
-// reason for it to stop (2025-11-25, "Cancellation").
+// abandon notifies the server of a session that a request is cancelled: the end of the connection does not cancel it (2025-11-25,
+// "Cancellation").
 func (c *conn) abandon(m *protocol.Message) {
 	if m.Method() == protocol.Initialize {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
 	defer cancel()
-	n := protocol.Request("", protocol.Cancelled, map[string]any{"requestId": json.RawMessage(m.ID()), "reason": "the connection is closed"})
+	n := protocol.Request("", protocol.Cancelled, map[string]any{"requestId": json.RawMessage(m.ID()), "reason": "connection closed"})
 	c.mu.Lock()
 	pair := c.pair
 	c.mu.Unlock()
@@ -223,8 +222,8 @@ func (c *conn) pass(m *protocol.Message) {
 	}
 }
 
-// exchange posts m, and gives what comes back to take. A server that wants to be logged in at, and one that has forgotten the session,
-// are asked once more.
+// exchange posts m and passes the messages of the response to receive. It logs in and repeats m if the server requires it, and restarts a
+// session that the server no longer has.
 func (c *conn) exchange(ctx context.Context, m *protocol.Message, take func(*protocol.Message)) *protocol.Error {
 	c.mu.Lock()
 	pair := c.pair
@@ -252,7 +251,7 @@ func (c *conn) exchange(ctx context.Context, m *protocol.Message, take func(*pro
 	}
 }
 
-// admitted is the answer to a request, which is made again after a login if it was denied.
+// authorized sends a request, logs in if it is denied, and sends it again.
 func (c *conn) admitted(ctx context.Context, ask func() (*http.Response, *protocol.Error)) (*http.Response, *protocol.Error) {
 	for logins := 0; ; logins++ {
 		resp, e := ask()
@@ -275,13 +274,13 @@ func (c *conn) admitted(ctx context.Context, ask func() (*http.Response, *protoc
 	}
 }
 
-// drain lets a connection be used again.
+// drain discards the body so that the connection can be reused.
 func drain(resp *http.Response) {
 	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
 	resp.Body.Close()
 }
 
-// post sends m, with the headers of its era.
+// post sends m with the headers of its revision. It returns the session id that it sent.
 func (c *conn) post(ctx context.Context, m *protocol.Message) (_ *http.Response, session string, _ *protocol.Error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.o.URL, bytes.NewReader(m.Bytes()))
 	if err != nil {
@@ -298,20 +297,20 @@ func (c *conn) post(ctx context.Context, m *protocol.Message) (_ *http.Response,
 	return resp, session, e
 }
 
-// do asks the server, logged in.
+// do sends an authenticated request.
 func (c *conn) do(req *http.Request) (*http.Response, *protocol.Error) {
 	if c.o.Login != nil {
 		c.o.Login.Add(req.Context(), req)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		why := oauth.Plain(err) // without the address, which may have a secret in it
-		return nil, refused(interact.Unreachable, "see that it runs, and that the address is right", "the MCP server cannot be reached: %v", why)
+		why := oauth.Plain(err) // without the URL, which may contain a secret
+		return nil, refused(interact.Unreachable, "see that it runs, and that the address is right", "MCP server unreachable: %v", why)
 	}
 	return resp, nil
 }
 
-// answer reads what the server answers to m.
+// answer reads the response to m.
 func (c *conn) answer(ctx context.Context, m *protocol.Message, resp *http.Response, take func(*protocol.Message)) *protocol.Error {
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
 	switch media := interact.MediaType(resp.Header.Get("Content-Type")); {
@@ -323,7 +322,7 @@ func (c *conn) answer(ctx context.Context, m *protocol.Message, resp *http.Respo
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, protocol.MaxMessage+1))
 	if err != nil {
-		return refused(interact.Unreachable, "ask again", "the connection broke in the answer")
+		return refused(interact.Unreachable, "ask again", "connection broken during the response")
 	}
 	r, bad := protocol.Parse(bytes.TrimSpace(body))
 	switch {
@@ -332,21 +331,21 @@ func (c *conn) answer(ctx context.Context, m *protocol.Message, resp *http.Respo
 		take(r)
 		return nil
 	case ok && len(body) > protocol.MaxMessage:
-		return refused(interact.TooLarge, "ask for less", "the answer of the server is too large")
+		return refused(interact.TooLarge, "ask for less", "the response of the server is too large")
 	case ok:
-		return refused(interact.AgentFailed, "is this the address of an MCP server?", "the server answers with what is no message of MCP")
+		return refused(interact.AgentFailed, "is this the address of an MCP server?", "the response of the server is not an MCP message")
 	}
 	if m.Method() == protocol.Initialize && notPosted(resp.StatusCode) {
 		return c.older(ctx, m, resp, take)
 	}
 	if refusesMethods[resp.StatusCode] && !m.IsModern() && !methods[m.Method()] {
 		name := interact.Readable(interact.Clip(m.Method(), 128))
-		return protocol.Errorf(protocol.UnknownMethod, "the MCP server answers %d to %s, which is no method of MCP", resp.StatusCode, name)
+		return protocol.Errorf(protocol.UnknownMethod, "MCP server responded %d to %s, which is not an MCP method", resp.StatusCode, name)
 	}
 	return status(resp)
 }
 
-// methods are those of the old era. Some servers refuse all others in the words of HTTP, which say nothing of why.
+// legacyMethods are the methods of sessions. Some servers respond to unknown methods with a bare HTTP status.
 var (
 	methods = map[string]bool{protocol.Initialize: true, protocol.Initialized: true, "ping": true, "logging/setLevel": true,
 		"completion/complete": true, "tools/list": true, "tools/call": true, "prompts/list": true, "prompts/get": true,
@@ -355,12 +354,12 @@ var (
 	refusesMethods = map[int]bool{http.StatusBadRequest: true, http.StatusNotFound: true, http.StatusNotImplemented: true}
 )
 
-// notPosted tells whether an answer is one of a server of 2024-11-05 to a post.
+// isLegacyStatus reports whether a server of 2024-11-05 responds to POST with the status.
 func notPosted(code int) bool {
 	return code == http.StatusBadRequest || code == http.StatusNotFound || code == http.StatusMethodNotAllowed
 }
 
-// older asks a server that does not take m as a post in the way of 2024-11-05. If it does not speak that either, its first answer stands.
+// older connects to a server of 2024-11-05, which does not accept m as POST. If that fails, it returns the error of the first response.
 func (c *conn) older(ctx context.Context, m *protocol.Message, resp *http.Response, take func(*protocol.Message)) *protocol.Error {
 	p, e := c.begin(ctx)
 	if e != nil {
@@ -376,7 +375,7 @@ func (c *conn) older(ctx context.Context, m *protocol.Message, resp *http.Respon
 	return p.ask(ctx, c, m, take)
 }
 
-// note remembers the session that the answer to initialize begins.
+// noteSession stores the session id and the revision in the response to initialize.
 func (c *conn) note(m *protocol.Message, h http.Header, r *protocol.Message) {
 	if m.Method() != protocol.Initialize {
 		return
@@ -393,8 +392,8 @@ func (c *conn) note(m *protocol.Message, h http.Header, r *protocol.Message) {
 	}
 }
 
-// stream passes on the messages of an event stream until it has the response to m. One that breaks is resumed, where the server lets it
-// be (2025-11-25, "Resumability").
+// stream passes on the messages of an event stream until the response to m. It resumes a broken stream if the events have ids
+// (2025-11-25, "Resumability").
 func (c *conn) stream(ctx context.Context, m *protocol.Message, resp *http.Response, take func(*protocol.Message)) *protocol.Error {
 	s := &events{wait: resumeWait}
 	done := false
@@ -428,11 +427,11 @@ func (c *conn) stream(ctx context.Context, m *protocol.Message, resp *http.Respo
 	}
 }
 
-// get asks for the events after the last of s.
+// get requests the events after the last event of s.
 func (c *conn) get(ctx context.Context, s *events) (*http.Response, *protocol.Error) {
 	if s.id != "" {
 		if backoff.Sleep(ctx, min(s.wait, maxWait)) != nil {
-			return nil, refused(interact.Cancelled, "", "the connection was closed")
+			return nil, refused(interact.Cancelled, "", "connection closed")
 		}
 	}
 	resp, e := c.admitted(ctx, func() (*http.Response, *protocol.Error) {
@@ -454,7 +453,8 @@ func (c *conn) get(ctx context.Context, s *events) (*http.Response, *protocol.Er
 	return resp, e
 }
 
-// listen passes on what an old server says beside its answers, if it does (2025-11-25, "Listening for messages").
+// listen passes on the messages of the server that belong to no request, if the server has such a stream (2025-11-25, "Listening for
+// messages").
 func (c *conn) listen() {
 	c.mu.Lock()
 	again := c.heard || c.pair != nil
@@ -471,13 +471,13 @@ func (c *conn) listen() {
 		for c.ctx.Err() == nil {
 			resp, e := c.get(c.ctx, s)
 			if e != nil {
-				break // it does not offer it, or is gone: the next request will tell
+				break // not supported, or the server is down, which the next request reports
 			}
 			opened()
 			_ = s.read(resp.Body, c.pass)
 			resp.Body.Close()
 			if s.id == "" {
-				_ = backoff.Sleep(c.ctx, min(s.wait, maxWait)) // the loop ends with it
+				_ = backoff.Sleep(c.ctx, min(s.wait, maxWait)) // the loop checks the context
 			}
 		}
 		c.mu.Lock()
@@ -487,16 +487,16 @@ func (c *conn) listen() {
 	if !started {
 		return
 	}
-	select { // many servers lose what they want to say before anybody listens
+	select { // many servers drop messages that they send before the stream is open
 	case <-open:
 	case <-time.After(listenWait):
 	}
 }
 
-// againID is the id of what begins a session again.
+// renewID is the id of the initialize request that restarts a session.
 const againID protocol.ID = `"lmosd-again"`
 
-// renew begins the session again that the server has forgotten, unless somebody has.
+// renew restarts a session that the server no longer has, unless another request did so.
 func (c *conn) renew(ctx context.Context, forgotten string) *protocol.Error {
 	c.renewing.Lock()
 	defer c.renewing.Unlock()
@@ -520,7 +520,7 @@ func (c *conn) renew(ctx context.Context, forgotten string) *protocol.Error {
 	return e
 }
 
-// Close implements [protocol.Conn]. A session is ended at the server, too.
+// Close implements [protocol.Conn]. It also ends the session at the server.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	again, session := c.closed, c.session
@@ -544,7 +544,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// statuses are what HTTP says in place of an answer. All others are AgentFailed.
+// statuses maps HTTP errors to codes. All others are AgentFailed.
 var statuses = map[int]interact.Code{
 	http.StatusUnauthorized: interact.Unauthenticated, http.StatusForbidden: interact.Forbidden, http.StatusRequestEntityTooLarge: interact.TooLarge,
 	http.StatusTooManyRequests: interact.RateLimited, http.StatusBadGateway: interact.Unreachable, http.StatusServiceUnavailable: interact.Unreachable,
@@ -560,15 +560,15 @@ func status(resp *http.Response) *protocol.Error {
 	if code == interact.Unauthenticated || code == interact.Forbidden {
 		hint = "the operator of the host adds what it needs to its credentials file; see docs/agents.md"
 	}
-	return refused(code, hint, "the MCP server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	return refused(code, hint, "MCP server responded %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 }
 
-// refused is an error of lmosd's own.
+// newError returns an error of lmosd as a JSON-RPC error.
 func refused(code interact.Code, hint, format string, args ...any) *protocol.Error {
 	return protocol.Errorf(protocol.InternalError, "%s", fmt.Sprintf(format, args...)).With(map[string]any{"code": code.String(), "hint": hint})
 }
 
-// failure is a refusal as an error of Write.
+// writeError converts the error of a notification for Write.
 func failure(e *protocol.Error) error {
 	return interact.Errorf(interact.Unreachable, "try again later", "%s", strings.TrimSpace(e.Message))
 }

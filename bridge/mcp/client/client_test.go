@@ -272,7 +272,7 @@ func TestBadServers(t *testing.T) {
 		answer func(w http.ResponseWriter, id string)
 		says   string
 	}{
-		"a web page": {func(w http.ResponseWriter, _ string) { fmt.Fprint(w, "<html>") }, "no message of MCP"},
+		"a web page": {func(w http.ResponseWriter, _ string) { fmt.Fprint(w, "<html>") }, "not an MCP message"},
 		"not found":  {func(w http.ResponseWriter, _ string) { http.Error(w, "no", 404) }, "404"},
 		"no entry":   {func(w http.ResponseWriter, _ string) { http.Error(w, "no", http.StatusUnauthorized) }, "401"},
 		"too many":   {func(w http.ResponseWriter, _ string) { http.Error(w, "no", http.StatusTooManyRequests) }, "429"},
@@ -280,12 +280,12 @@ func TestBadServers(t *testing.T) {
 			w.Header().Set("Location", "http://127.0.0.1:1/")
 			w.WriteHeader(307)
 		}, "307"},
-		"accepted":        {func(w http.ResponseWriter, _ string) { w.WriteHeader(202) }, "before it answered"},
-		"an empty stream": {func(w http.ResponseWriter, _ string) { w.Header().Set("Content-Type", "text/event-stream") }, "before it answered"},
+		"accepted":        {func(w http.ResponseWriter, _ string) { w.WriteHeader(202) }, "before the response"},
+		"an empty stream": {func(w http.ResponseWriter, _ string) { w.Header().Set("Content-Type", "text/event-stream") }, "before the response"},
 		"rubbish in a stream": {func(w http.ResponseWriter, _ string) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			fmt.Fprint(w, ": hi\ndata: rubbish\n\nretry: x\ndata\n\ndata: {\"jsonrpc\"")
-		}, "before it answered"},
+		}, "before the response"},
 		"an error without id": {func(w http.ResponseWriter, _ string) {
 			w.WriteHeader(400)
 			fmt.Fprint(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"bad header"}}`)
@@ -318,7 +318,7 @@ func TestBadServers(t *testing.T) {
 		site.Close()
 	}
 	b := dialled(t, Options{URL: "http://127.0.0.1:1/?key=secret"})
-	if _, _, err := call(t, b, "x"); err == nil || !strings.Contains(err.Error(), "cannot be reached") || strings.Contains(err.Error(), "secret") {
+	if _, _, err := call(t, b, "x"); err == nil || !strings.Contains(err.Error(), "unreachable") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("nobody there: %v", err)
 	}
 }
@@ -407,7 +407,7 @@ func TestLogin(t *testing.T) {
 		"client credentials": {`"oauth":{"origin":"` + as.URL + `","username":"me","password":"pw"}`, "Bearer t-me-pw", ""},
 		"a refresh token":    {`"oauth":{"origin":"` + as.URL + `","username":"me","password":"pw","token":"rt"}`, "Bearer t-me-pwrt", ""},
 		"another's origin":   {`"oauth":{"origin":"https://login.example","username":"me","password":"pw"}`, "never", "another origin"},
-		"a stranger's token": {`"bearer":{"origin":"https://other.example","token":"b"}`, "never", "wants a login"},
+		"a stranger's token": {`"bearer":{"origin":"https://other.example","token":"b"}`, "never", "requires a login"},
 	} {
 		store := written(t, filepath.Join(t.TempDir(), "credentials.json"), `{"`+at+`":{`+test.file+`}}`)
 		mu.Lock()

@@ -23,19 +23,19 @@ import (
 )
 
 const (
-	maxDocument = 256 << 10 // bytes of metadata
+	maxDocument = 256 << 10 // bytes of a metadata document
 	maxScopes   = 64
 	maxIssuers  = 16
 )
 
-// A challenge is what a server says when it lets nobody in (RFC 6750 §3, RFC 9728 §5.1).
+// A challenge is the content of WWW-Authenticate (RFC 6750 §3, RFC 9728 §5.1).
 type challenge struct {
-	code     string // "insufficient_scope"
+	code     string // for example "insufficient_scope"
 	scopes   []string
-	metadata string // where the server says more
+	metadata string // URL of the resource metadata
 }
 
-// challengeOf reads the challenges of an answer. What cannot be read says nothing.
+// challengeOf parses the Bearer challenges of a response. Malformed ones are ignored.
 func challengeOf(h http.Header) (ch challenge) {
 	all, _ := oauthex.ParseWWWAuthenticate(h.Values("WWW-Authenticate"))
 	for _, c := range all {
@@ -54,14 +54,14 @@ func challengeOf(h http.Header) (ch challenge) {
 	return ch
 }
 
-// A way is where tokens for a server are to be had, and for what.
+// An authTarget is an authorization server, and the resource and scopes to request from it.
 type way struct {
 	as       *oauthex.AuthServerMeta
-	resource string   // what the server calls itself
-	scopes   []string // that it wants
+	resource string   // identifier of the MCP server
+	scopes   []string // required scopes
 }
 
-// offers tells whether a grant type is to be had (RFC 8414 §2).
+// offers reports whether the server supports a grant type (RFC 8414 §2).
 func (w *way) offers(grant string) bool {
 	if w.as.GrantTypesSupported == nil {
 		return grant == "authorization_code"
@@ -69,19 +69,19 @@ func (w *way) offers(grant string) bool {
 	return slices.Contains(w.as.GrantTypesSupported, grant)
 }
 
-// server is the authorization server, to be asked for tokens.
+// server returns the token endpoint and its authentication methods.
 func (w *way) server() oauth.Server {
 	return oauth.Server{Issuer: w.as.Issuer, TokenEndpoint: w.as.TokenEndpoint, Methods: w.as.TokenEndpointAuthMethodsSupported,
 		Algorithms: w.as.TokenEndpointAuthSigningAlgValuesSupported}
 }
 
-// grant is one without a token, of a client.
+// grant returns a grant without a token, for a client.
 func (w *way) grant(c oauth.Client) oauth.Grant {
 	return oauth.Grant{Issuer: w.as.Issuer, TokenEndpoint: w.as.TokenEndpoint, Resource: w.resource,
 		ClientID: c.ID, ClientSecret: c.Secret, Method: c.Method, Algorithm: c.Algorithm()}
 }
 
-// known is a grant without a token, of the client that this host is by the operator's credential.
+// known returns a grant without a token, for the client in the credentials file.
 func (w *way) known(own credentials.Credential) (oauth.Grant, error) {
 	c, err := w.server().Client(own)
 	return w.grant(c), err
@@ -89,9 +89,9 @@ func (w *way) known(own credentials.Credential) (oauth.Grant, error) {
 
 const wellKnown = "/.well-known/oauth-protected-resource"
 
-// discover finds the authorization server of the server: by the place that a challenge names, else by that of the server's path, else by
-// that of its host (RFC 9728 §3; MCP 2026-07-28, "Protected resource metadata discovery"). A server that has none of them is one of
-// 2025-03-26, and its host is the authorization server.
+// discover finds the authorization server of the MCP server. It tries the metadata URL of the challenge, the well-known URL for the path
+// of the server, and that for its host (RFC 9728 §3; MCP 2026-07-28, "Protected resource metadata discovery"). Without metadata, the host
+// itself is the authorization server, as in 2025-03-26.
 func (l *Login) discover(ctx context.Context, ch challenge) (*way, error) {
 	at, err := url.Parse(l.o.Server)
 	if err != nil {
@@ -131,7 +131,7 @@ func (l *Login) discover(ctx context.Context, ch challenge) (*way, error) {
 	return w, err
 }
 
-// choose returns the first issuer for which the operator has put credentials, else the first of all (RFC 9728 §7.6).
+// choose returns the first issuer with credentials in the file, else the first issuer (RFC 9728 §7.6).
 func (l *Login) choose(issuers []string) string {
 	for _, issuer := range issuers[:min(len(issuers), maxIssuers)] {
 		if _, err := l.o.Credentials.Lookup(l.o.Server, client, issuer); err == nil {
@@ -141,7 +141,7 @@ func (l *Login) choose(issuers []string) string {
 	return issuers[0]
 }
 
-// metadata reads what a server says of itself at a place: nil if it says nothing there.
+// metadata returns the resource metadata at a URL; nil if there is none.
 func (l *Login) metadata(ctx context.Context, at, resource string) (*oauthex.ProtectedResourceMetadata, error) {
 	if err := l.mayAsk(at); err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (l *Login) metadata(ctx context.Context, at, resource string) (*oauthex.Pro
 	return readResource(raw, resource)
 }
 
-// document gets metadata at a place: nil if there are none.
+// document returns the metadata document at a URL; nil if there is none.
 func (l *Login) document(ctx context.Context, at string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
@@ -170,28 +170,27 @@ func (l *Login) document(ctx context.Context, at string) ([]byte, error) {
 		return nil, nil
 	case resp.StatusCode != http.StatusOK:
 		host := interact.Readable(interact.Clip(req.URL.Host, 200))
-		return nil, fmt.Errorf("%s answers %d when it is asked for its metadata", host, resp.StatusCode)
+		return nil, fmt.Errorf("%s responded %d to a metadata request", host, resp.StatusCode)
 	}
 	return io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
 }
 
-// readResource reads metadata of a resource, which has to be the one that was asked for (RFC 9728 §3.3).
+// readResource parses the metadata of a resource and checks its identifier (RFC 9728 §3.3).
 func readResource(raw []byte, resource string) (*oauthex.ProtectedResourceMetadata, error) {
 	var meta oauthex.ProtectedResourceMetadata
 	if len(raw) > maxDocument || json.Unmarshal(raw, &meta) != nil {
-		return nil, errors.New("what the server says of itself is no JSON document of OAuth")
+		return nil, errors.New("invalid resource metadata")
 	}
 	switch {
 	case strings.TrimSuffix(meta.Resource, "/") != strings.TrimSuffix(resource, "/"):
-		return nil, fmt.Errorf("the server says that it is %s", interact.Readable(interact.Clip(meta.Resource, 200)))
+		return nil, fmt.Errorf("unexpected resource in the metadata: %s", interact.Readable(interact.Clip(meta.Resource, 200)))
 	case len(meta.AuthorizationServers) == 0:
-		return nil, errors.New("the server names no authorization server")
+		return nil, errors.New("no authorization server in the resource metadata")
 	}
 	return &meta, nil
 }
 
-// authority reads the metadata of an authorization server: of OAuth or OpenID Connect, in the places that there are (RFC 8414 §3;
-// OpenID Connect Discovery §4).
+// authority returns the metadata of an authorization server of OAuth or OpenID Connect (RFC 8414 §3; OpenID Connect Discovery §4).
 func (l *Login) authority(ctx context.Context, issuer string) (*oauthex.AuthServerMeta, error) {
 	if err := l.mayAsk(issuer); err != nil {
 		return nil, err
@@ -210,10 +209,10 @@ func (l *Login) authority(ctx context.Context, issuer string) (*oauthex.AuthServ
 		}
 		return as, l.mayAsk(as.TokenEndpoint)
 	}
-	return nil, errors.New("the authorization server does not describe itself")
+	return nil, errors.New("the authorization server has no metadata")
 }
 
-// places are where an issuer describes itself, the first that does counts.
+// metadataURLs returns the URLs of the metadata of an issuer, in the order of preference.
 func places(issuer string) []string {
 	u, err := url.Parse(issuer)
 	if err != nil {
@@ -227,31 +226,31 @@ func places(issuer string) []string {
 	return []string{root + plain + path, root + openID + path, root + path + openID}
 }
 
-// readAuthority reads metadata of an authorization server. They have to be those of the issuer, to the letter (RFC 8414 §3.3).
+// readAuthority parses the metadata of an authorization server and compares its issuer exactly (RFC 8414 §3.3).
 func readAuthority(raw []byte, issuer string) (*oauthex.AuthServerMeta, error) {
 	var as oauthex.AuthServerMeta
 	switch {
 	case len(raw) > maxDocument || json.Unmarshal(raw, &as) != nil:
-		return nil, errors.New("what the authorization server says of itself is no JSON document of OAuth")
+		return nil, errors.New("invalid authorization server metadata")
 	case as.Issuer != issuer:
-		return nil, fmt.Errorf("the authorization server calls itself %s", interact.Readable(interact.Clip(as.Issuer, 200)))
+		return nil, fmt.Errorf("unexpected issuer in the authorization server metadata: %s", interact.Readable(interact.Clip(as.Issuer, 200)))
 	case as.TokenEndpoint == "":
-		return nil, errors.New("the authorization server has no token endpoint")
+		return nil, errors.New("no token endpoint in the authorization server metadata")
 	}
 	return &as, nil
 }
 
-// mayAsk refuses addresses at which secrets could be overheard: only the server's own host, and this one, are asked without TLS.
+// checkURL rejects URLs that would expose secrets: without TLS, only the host of the server and loopback addresses are allowed.
 func (l *Login) mayAsk(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil {
-		return errors.New("the server names what is no address")
+		return errors.New("invalid URL in the metadata")
 	}
 	own, _ := url.Parse(l.o.Server)
 	if u.Scheme == "https" || u.Scheme == "http" && (loopback(u.Hostname()) || own != nil && own.Host == u.Host) {
 		return nil
 	}
-	return fmt.Errorf("%s is not asked without TLS", interact.Readable(interact.Clip(u.Host, 200)))
+	return fmt.Errorf("TLS required for %s", interact.Readable(interact.Clip(u.Host, 200)))
 }
 
 func loopback(host string) bool {
@@ -259,10 +258,10 @@ func loopback(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback() || strings.EqualFold(host, "localhost")
 }
 
-// A fence keeps requests to addresses that a server named away from where strangers have no business: from this machine and its
-// network. The server itself may be anywhere, for the operator named it; and so may what the operator's credentials name, and who has
-// granted something. Where a person is asked, private networks are open, too, but not this machine, and not what is link-local: there
-// clouds hand out keys. A server on this machine could look around by itself.
+// An ssrfFilter blocks requests to URLs that a server named, if they lead to this machine or its network. The MCP server itself, the
+// issuers in the credentials file and those of stored grants are exempt: the operator chose them. With an interactive user private
+// networks are allowed, but not this machine and not link-local addresses, where cloud providers serve credentials. An MCP server on this
+// machine is trusted, since it could send such requests itself.
 type fence struct {
 	l            *Login
 	plain, other *http.Transport
@@ -281,20 +280,19 @@ func newFence(l *Login) *fence {
 	return &fence{l, plain, other}
 }
 
-// RoundTrip implements [http.RoundTripper].
 func (f *fence) RoundTrip(req *http.Request) (*http.Response, error) {
 	if f.trusts(req.URL) {
 		return f.plain.RoundTrip(req)
 	}
 	if f.plain.Proxy != nil {
 		if proxy, err := f.plain.Proxy(req); err == nil && proxy != nil {
-			return f.plain.RoundTrip(req) // the proxy connects, by its own rules
+			return f.plain.RoundTrip(req) // the proxy applies its own rules
 		}
 	}
 	return f.other.RoundTrip(req)
 }
 
-// CloseIdleConnections is for [http.Client.CloseIdleConnections].
+// CloseIdleConnections implements the method that [http.Client.CloseIdleConnections] calls.
 func (f *fence) CloseIdleConnections() {
 	f.plain.CloseIdleConnections()
 	f.other.CloseIdleConnections()
@@ -321,11 +319,11 @@ func (f *fence) trusts(u *url.URL) bool {
 	})
 }
 
-// notHere refuses a connection to this machine, or to what is link-local, when it is about to be made (RFC 3927, RFC 4291 §2.5).
+// rejectLocal blocks connections to this machine and to link-local addresses (RFC 3927, RFC 4291 §2.5). It runs after name resolution.
 func notHere(_, addr string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(addr)
 	if at := to.Addr().Unmap(); err != nil || at.IsLoopback() || at.IsLinkLocalUnicast() || at.IsMulticast() || at.IsUnspecified() {
-		return &netguard.Error{Host: addr, Why: "no authorization server is there"}
+		return &netguard.Error{Host: addr, Why: "local address"}
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/internal/sse"
 )
 
-// maxEvent bounds a line of a stream, in bytes: a message, and space for what is around it.
+// maxEvent bounds a line of a stream, in bytes: a message, and the framing around it.
 const maxEvent = protocol.MaxMessage + 64<<10
 
 // events reads event streams, one after the other.

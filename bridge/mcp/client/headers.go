@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// mark adds the headers of a session, and returns which it is.
+// mark adds the headers of a session and returns its id.
 func (c *conn) mark(h http.Header) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -24,7 +24,7 @@ func (c *conn) mark(h http.Header) string {
 	return c.session
 }
 
-// repeat adds the headers that say again what the body does, for proxies to see (2026-07-28, "Standard headers").
+// mirror adds the headers that repeat members of the body, for proxies (2026-07-28, "Standard headers").
 func (c *conn) repeat(h http.Header, m *protocol.Message) {
 	h.Set("MCP-Protocol-Version", m.Version())
 	h.Set("Mcp-Method", m.Method())
@@ -48,8 +48,8 @@ func (c *conn) repeat(h http.Header, m *protocol.Message) {
 	}
 }
 
-// encode makes a header's value of a text: as it is, or in base64 if a header cannot hold it, or it looks like that (MCP 2026-07-28,
-// "Value encoding").
+// encodeHeader returns text as a header value: unchanged, or in base64 if it contains characters that a header cannot, or looks like
+// base64 (MCP 2026-07-28, "Value encoding").
 func encode(text string) string {
 	plain := len(text) == 0 || text[0] != ' ' && text[len(text)-1] != ' '
 	for i := range len(text) {
@@ -61,7 +61,7 @@ func encode(text string) string {
 	return "=?base64?" + base64.StdEncoding.EncodeToString([]byte(text)) + "?="
 }
 
-// usable leaves those tools out of a list whose headers nobody could send, as clients over HTTP have to (2026-07-28, "Custom headers from
+// dropInvalidTools removes the tools with invalid header annotations from a list, as HTTP clients must (2026-07-28, "Custom headers from
 // tool parameters").
 func (c *conn) usable(r *protocol.Message) *protocol.Message {
 	raw, _ := r.InResult("tools")
@@ -75,11 +75,11 @@ func (c *conn) usable(r *protocol.Message) *protocol.Message {
 			Name   string          `json:"name"`
 			Schema json.RawMessage `json:"inputSchema"`
 		}
-		_ = json.Unmarshal(raw, &tool) // others say what is wrong with it
+		_ = json.Unmarshal(raw, &tool) // other code reports invalid tools
 		if _, err := protocol.Params(tool.Schema); tool.Schema == nil || err == nil {
 			rest = append(rest, raw)
 		} else if c.o.Log != nil {
-			c.o.Log.Warn("a tool is left out: what its headers are to repeat is said wrongly",
+			c.o.Log.Warn("tool omitted: invalid x-mcp-header",
 				"tool", interact.Clip(tool.Name, 128), "err", err)
 		}
 	}

@@ -14,20 +14,20 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// greetWait is how long a server may take to say where it is to be asked.
+// endpointTimeout bounds the wait for the endpoint event.
 const greetWait = 10 * time.Second
 
-// A pair is a connection to a server of 2024-11-05: what is posted to an endpoint is answered in a stream that stays open, and that
-// begins with where the endpoint is (2024-11-05, "HTTP with SSE"). When the stream ends, so does the connection.
+// An httpSSE is a connection to a server of 2024-11-05: requests are posted to an endpoint, and the responses arrive on one event stream.
+// The first event of the stream names the endpoint (2024-11-05, "HTTP with SSE"). The connection ends with the stream.
 type pair struct {
 	endpoint string
-	over     bool // its stream has ended; owned by conn.mu
+	over     bool // the stream has ended; guarded by conn.mu
 
 	mu      sync.Mutex
 	waiting map[protocol.ID]chan *protocol.Message
 }
 
-// begin opens the stream of a server that takes no posts at its address.
+// openSSE opens the event stream and waits for the endpoint.
 func (c *conn) begin(ctx context.Context) (_ *pair, e *protocol.Error) {
 	life, stop := context.WithCancel(c.ctx)
 	defer func() {
@@ -59,25 +59,25 @@ func (c *conn) begin(ctx context.Context) (_ *pair, e *protocol.Error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if p.over = true; c.pair == p {
-			c.cancel() // who is connected to it connects again
+			c.cancel() // the owner of the connection dials again
 		}
 	}) {
 		resp.Body.Close()
-		return nil, refused(interact.Cancelled, "", "the connection was closed")
+		return nil, refused(interact.Cancelled, "", "connection closed")
 	}
 	select {
 	case at := <-greeting:
 		if p.endpoint = c.beside(at); p.endpoint == "" {
-			return nil, refused(interact.AgentFailed, "", "the server wants to be asked elsewhere: %s", interact.Readable(interact.Clip(at, 200)))
+			return nil, refused(interact.AgentFailed, "", "the endpoint has another origin than the server: %s", interact.Readable(interact.Clip(at, 200)))
 		}
 		return p, nil
 	case <-time.After(greetWait):
 	case <-ctx.Done():
 	}
-	return nil, refused(interact.AgentFailed, "is this the address of an MCP server?", "the server does not say where it is to be asked")
+	return nil, refused(interact.AgentFailed, "is this the address of an MCP server?", "no endpoint event from the server")
 }
 
-// listen reads the stream to its end.
+// listen reads the stream until it ends.
 func (p *pair) listen(c *conn, stream io.Reader, greeting chan<- string) {
 	s := &events{named: func(name string, data []byte) {
 		if name != "endpoint" {
@@ -85,7 +85,7 @@ func (p *pair) listen(c *conn, stream io.Reader, greeting chan<- string) {
 		}
 		select {
 		case greeting <- string(data):
-		default: // it has said so
+		default: // duplicate
 		}
 	}}
 	_ = s.read(stream, func(m *protocol.Message) {
@@ -96,7 +96,7 @@ func (p *pair) listen(c *conn, stream io.Reader, greeting chan<- string) {
 	close(greeting)
 }
 
-// beside is an address that the server names, if it is of its own origin: secrets go there.
+// resolve returns the URL of an endpoint; empty if its origin is not that of the server, since the requests contain secrets.
 func (c *conn) beside(at string) string {
 	base, err := url.Parse(c.o.URL)
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *conn) beside(at string) string {
 	return u.String()
 }
 
-// answered gives a response to who waits for it; false if nobody does.
+// deliver passes a response to its pending request, and reports whether there is one.
 func (p *pair) answered(m *protocol.Message) bool {
 	if !m.IsResponse() {
 		return false
@@ -124,7 +124,7 @@ func (p *pair) answered(m *protocol.Message) bool {
 	return to != nil
 }
 
-// ask posts m, and gives what is answered to take.
+// send posts m and passes the response to receive.
 func (p *pair) ask(ctx context.Context, c *conn, m *protocol.Message, take func(*protocol.Message)) *protocol.Error {
 	answer := make(chan *protocol.Message, 1)
 	if take != nil {
@@ -161,6 +161,6 @@ func (p *pair) ask(ctx context.Context, c *conn, m *protocol.Message, take func(
 		take(r)
 		return nil
 	case <-ctx.Done():
-		return refused(interact.Cancelled, "", "the connection was closed")
+		return refused(interact.Cancelled, "", "connection closed")
 	}
 }

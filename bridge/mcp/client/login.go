@@ -30,8 +30,8 @@ import (
 //	  "oauth":  {"origin": "https://login.example", "username": "client id", "token": "refresh token"}
 //	}}
 //
-// The first two go with each request. The third is used when the server refuses one (RFC 9728, RFC 8414), and goes to its origin,
-// that of the token endpoint, and nowhere else: no answer of a server can send it to another.
+// Each request contains the first two. The third is used after a denied request (RFC 9728, RFC 8414). It is sent only to its origin, the
+// origin of the token endpoint, whatever the metadata of the server name.
 const (
 	bearer = "bearer"
 	header = "header"
@@ -39,54 +39,54 @@ const (
 )
 
 const (
-	// again is how long nobody asks a second time for what was granted and did not help, nor where nothing was to be had.
+	// retryInterval is the minimum time between two logins with the same result.
 	again = 10 * time.Second
-	// lookEach is how long what was granted may be used after it was forgotten ([credentials.Store.Forget]), by another process
-	// say.
+	// reloadInterval bounds the use of a grant after it was revoked ([credentials.Store.Forget]), for example by another process.
 	lookEach = 2 * time.Second
-	// asTimeout bounds one request to an authorization server.
+	// authTimeout bounds one request to an authorization server.
 	asTimeout = 30 * time.Second
 )
 
-// LoginOptions say how a server is logged in at. Server is needed.
+// LoginOptions configure a login. Server is required.
 type LoginOptions struct {
-	// Server is the address that was exposed: by it secrets are found and kept.
+	// Server is the exposed address, the key of the secrets.
 	Server string
-	// Credentials has the secrets, and keeps what is granted.
+	// Credentials holds the secrets and stores the grants.
 	Credentials credentials.Store
-	// Transport makes the requests; nil means that of net/http. Addresses that a server names are asked through a fence, see below.
+	// Transport sends the requests; nil means [http.DefaultTransport]. Requests to addresses that a server named pass a filter, see
+	// ssrfFilter.
 	Transport *http.Transport
-	// Show has somebody open an address in a browser, and returns at once. Nil: there is nobody, and what needs a person is refused
-	// with the command that asks one.
+	// Show opens an address in the browser of the user and returns at once. Nil means that there is no interactive user: the error of a
+	// login that needs one names the command.
 	Show func(ctx context.Context, address string) error
-	// ClientID is what this host calls itself where a person is asked: an id that the authorization server gave out, or the https
-	// address of a Client ID Metadata Document. Empty: that of the credentials, or one that is registered for the purpose.
+	// ClientID identifies this host for interactive logins: an id registered at the authorization server, or the https URL of a Client ID
+	// Metadata Document. Empty means the client in the credentials, or dynamic registration.
 	ClientID string
-	// Port is where the browser comes back to, on loopback; 0 means a free one.
+	// Port is the loopback port of the redirect listener; 0 means any free port.
 	Port int
 	Log  *slog.Logger
 }
 
-// A Login adds to the requests to one server what it needs to be let in, and gets it from the server's authorization server: it renews
-// what was granted, asks for what a client may ask by itself, or has a person asked (OAuth 2.1; MCP 2026-07-28 and 2025-11-25,
-// "Authorization"; its extension "OAuth Client Credentials", SEP-1046). It is safe for concurrent use.
+// A Login authenticates the requests to one server. It obtains tokens from the authorization server of the MCP server: by refresh, with
+// client credentials, or with an interactive login (OAuth 2.1; MCP 2026-07-28 and 2025-11-25, "Authorization"; its extension "OAuth
+// Client Credentials", SEP-1046). It is safe for concurrent use.
 type Login struct {
 	o    LoginOptions
-	http *http.Client // for authorization servers, and what says where they are
+	http *http.Client // for authorization servers and metadata
 
-	turn chan struct{} // holds a token while somebody gets a grant
+	turn chan struct{} // holds a token while a grant is being obtained
 
-	// The rest is owned by mu.
+	// mu guards the following fields.
 	mu     sync.Mutex
-	looked time.Time            // into the file of grants
-	now    *held                // what goes with requests
-	ended  []oauth.Grant        // that were forgotten, by this login
-	asked  map[string]time.Time // when what was asked for last, by issuer and scopes
-	failed error                // of the last try, and when
+	looked time.Time            // last read of the file of grants
+	now    *held                // authenticates the requests
+	ended  []oauth.Grant        // grants that this login revoked
+	asked  map[string]time.Time // last requests for a grant, by issuer and scopes
+	failed error                // last failure, and its time
 	when   time.Time
 }
 
-// NewLogin returns the login of a server.
+// NewLogin returns a login.
 func NewLogin(o LoginOptions) *Login {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	l := &Login{o: o, turn: make(chan struct{}, 1), asked: map[string]time.Time{}}
@@ -94,10 +94,10 @@ func NewLogin(o LoginOptions) *Login {
 	return l
 }
 
-// Close closes the connections that nobody uses: to the server, too.
+// Close closes idle connections, including those to the server.
 func (l *Login) Close() { l.http.CloseIdleConnections() }
 
-// Add adds to req what there is for the server. What is about to expire is renewed first.
+// Add adds the authentication to req. A token that is about to expire is renewed first.
 func (l *Login) Add(ctx context.Context, req *http.Request) {
 	if c, err := l.o.Credentials.Lookup(l.o.Server, header, l.o.Server); err == nil && c.Key != "" {
 		req.Header.Set(c.Username, c.Key)
@@ -113,18 +113,18 @@ func (l *Login) Add(ctx context.Context, req *http.Request) {
 	}
 }
 
-// A held is a grant, and the way on which this host got it by itself; nil if a person let it in. It is read-only once it is now.
+// An activeGrant is a grant with its state. It is immutable once it is Login.active.
 type held struct {
 	oauth.Grant
 	by    *way
-	filed bool // it, or the one whose place it takes, is in the file, or was when it was looked into
-	anew  bool // it is not in the file yet
+	filed bool // the grant, or the one that it replaces, is in the file or was at the last read
+	anew  bool // not yet in the file
 }
 
 func stale(g oauth.Grant) bool { return oauth.Due(g.Granted, g.Expires, time.Now()) }
 
-// current is what goes with requests: at first what was kept last, then what another process has kept in its place, and nothing
-// when that was forgotten. It was looked for in the file so long ago at most.
+// current returns the active grant: at first the last stored one, later the one with which another process replaced it; nil if it was
+// revoked. The file is read again if the last read is longer ago than maxAge.
 func (l *Login) current(ago time.Duration) *held {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +134,7 @@ func (l *Login) current(ago time.Duration) *held {
 	}
 	l.looked = time.Now()
 	all, err := oauth.GrantsOf(l.o.Credentials).All()
-	if err != nil { // it says nothing of what is kept
+	if err != nil { // the file is unreadable: no change
 		return l.now
 	}
 	kept := all[l.o.Server]
@@ -143,21 +143,21 @@ func (l *Login) current(ago time.Duration) *held {
 	case i < 0:
 		l.now = nil
 	case first || kept[i].Access != l.now.Access && !kept[i].Granted.Before(l.now.Granted.Truncate(time.Second)):
-		// Of a refresh token that another process has used the issuer takes nothing more, and may take back all (RFC 9700 §4.14.2).
+		// A refresh token that another process has used is invalid, and its use may revoke the whole grant (RFC 9700 §4.14.2).
 		l.now = &held{Grant: kept[i], filed: true}
 	}
 	return l.now
 }
 
-// renewed is h after a try to renew it; nil if it was forgotten. What cannot be renewed goes as it is: the server says what it thinks
-// of it.
+// renewed returns h after an attempt to renew it; nil if it was revoked. After a failed attempt it returns h unchanged: the server
+// decides whether the token is valid.
 func (l *Login) renewed(ctx context.Context, h *held) *held {
 	if !l.enter(ctx) {
 		return h
 	}
 	defer l.leave()
 	if now := l.current(0); now != h || l.recent(h.Access) != nil {
-		return now // somebody was faster, or it was forgotten, or it has just failed
+		return now // renewed by another request, revoked, or just failed
 	}
 	fresh, err := *h, error(nil)
 	if h.by != nil {
@@ -166,7 +166,7 @@ func (l *Login) renewed(ctx context.Context, h *held) *held {
 		fresh.Grant, err = l.refresh(ctx, h.Grant)
 	}
 	if err != nil {
-		l.fail(l.wants(h.by, "the login at the MCP server cannot be renewed", nil, err))
+		l.fail(l.wants(h.by, "token renewal failed for the MCP server", nil, err))
 		return h
 	}
 	fresh.anew = true
@@ -185,8 +185,8 @@ func (l *Login) enter(ctx context.Context) bool {
 
 func (l *Login) leave() { <-l.turn }
 
-// Anew gets what lets a request in that was denied, and reports whether to try again. The error is an [*interact.Error] of code
-// Unauthenticated or Forbidden; false without one means that the answer stands: no login would change it.
+// Reauthorize obtains a grant after a denied request and reports whether to repeat the request. The error is an [*interact.Error] with
+// the code Unauthenticated or Forbidden. False without an error means that no login would change the response.
 func (l *Login) Anew(ctx context.Context, denied *http.Response) (bool, error) {
 	ch := challengeOf(denied.Header)
 	if denied.StatusCode == http.StatusForbidden && ch.code != "insufficient_scope" {
@@ -198,7 +198,7 @@ func (l *Login) Anew(ctx context.Context, denied *http.Response) (bool, error) {
 	defer l.leave()
 	used := strings.TrimPrefix(denied.Request.Header.Get("Authorization"), "Bearer ")
 	if now := l.current(0); now != nil && now.Access != used {
-		return true, nil // somebody was faster
+		return true, nil // another request was faster
 	}
 	if err := l.recent(used); err != nil {
 		return false, err
@@ -212,8 +212,8 @@ func (l *Login) Anew(ctx context.Context, denied *http.Response) (bool, error) {
 	return true, nil
 }
 
-// recent is the error of the last try, if it was a moment ago and nothing was granted since: a server that denies everything does not keep
-// its authorization server busy.
+// recent returns the error of the last attempt, if it failed within retryInterval and no grant was stored since. It limits the load on
+// the authorization server if the MCP server denies every request.
 func (l *Login) recent(used string) error {
 	l.mu.Lock()
 	failed, when := l.failed, l.when
@@ -232,14 +232,14 @@ func (l *Login) fail(err error) {
 	l.failed, l.when = err, time.Now()
 }
 
-// adopt has h go with requests, and keeps what a person granted, or what cannot be had again. What takes the place of a grant that was
-// forgotten meanwhile is forgotten, too.
+// adopt activates h. It stores a grant of an interactive login, and one that cannot be obtained again. If the grant that h replaces was
+// revoked in between, h is dropped.
 func (l *Login) adopt(ctx context.Context, h held) {
 	l.mu.Lock()
 	l.now, l.failed = &h, nil
 	l.mu.Unlock()
 	if !h.anew || oauth.GrantsOf(l.o.Credentials).Path() == "" || h.by != nil || h.Refresh == "" && l.o.Show == nil {
-		return // what a client gets by itself it gets again
+		return // a client credentials grant can be requested again
 	}
 	ctx, kept, err := context.WithoutCancel(ctx), true, error(nil)
 	if h.filed {
@@ -248,7 +248,7 @@ func (l *Login) adopt(ctx context.Context, h held) {
 		err = oauth.GrantsOf(l.o.Credentials).Keep(ctx, l.o.Server, h.Grant)
 	}
 	if err != nil {
-		l.o.Log.Warn("a login cannot be kept, and is lost when lmosd ends", "issuer", h.Issuer, "err", err)
+		l.o.Log.Warn("grant not stored, lost at shutdown", "issuer", h.Issuer, "err", err)
 		return
 	}
 	l.mu.Lock()
@@ -258,7 +258,7 @@ func (l *Login) adopt(ctx context.Context, h held) {
 	}
 }
 
-// find gets a grant that is not the one that was used: the one that another process has kept, the renewed one, or a new one.
+// find returns another grant than the used one: one that another process stored, a refreshed one, or a new one.
 func (l *Login) find(ctx context.Context, status int, ch challenge, used string) (held, error) {
 	w, err := l.discover(ctx, ch)
 	if err != nil {
@@ -282,14 +282,14 @@ func (l *Login) find(ctx context.Context, status int, ch challenge, used string)
 		}
 		missing = err
 	}
-	// What is not enough is asked for together with what is more (2026-07-28, "Step-up").
+	// The request for more scopes includes the granted ones (2026-07-28, "Step-up").
 	scopes := union(kept.Scopes, w.scopes)
 	person := l.o.Show != nil && (w.byHand() == nil || !own.Confidential())
 	if !person && !own.Confidential() {
 		if own == (credentials.Credential{}) && kept.Refresh == "" {
 			missing = fmt.Errorf("%s: %w", l.o.Credentials.Name(), missing)
 		}
-		return held{}, l.wants(w, "the MCP server wants a login at "+interact.Clip(w.as.Issuer, 200), ch.scopes, missing)
+		return held{}, l.wants(w, "the MCP server requires a login at "+interact.Clip(w.as.Issuer, 200), ch.scopes, missing)
 	}
 	if err := l.once(w.as.Issuer, scopes); err != nil {
 		return held{}, err
@@ -301,26 +301,26 @@ func (l *Login) find(ctx context.Context, status int, ch challenge, used string)
 		h, err = l.alone(ctx, w, scopes)
 	}
 	if err != nil {
-		return h, l.wants(w, "the authorization server gives no token", ch.scopes, safe(err))
+		return h, l.wants(w, "the authorization server issued no token", ch.scopes, safe(err))
 	}
 	return h, nil
 }
 
-// once refuses to ask for what was asked for a moment ago.
+// once returns an error if the same grant was just requested.
 func (l *Login) once(issuer string, scopes []string) error {
 	key := issuer + " " + strings.Join(scopes, " ")
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if time.Since(l.asked[key]) < again {
-		return &interact.Error{Code: interact.Forbidden, Title: "the MCP server does not take what its authorization server grants",
+		return &interact.Error{Code: interact.Forbidden, Title: "the MCP server rejects the token of its authorization server",
 			Hint: "ask those who run it what it needs"}
 	}
-	clear(l.asked) // the one before is enough to see a loop
+	clear(l.asked) // one entry suffices to detect a loop
 	l.asked[key] = time.Now()
 	return nil
 }
 
-// kept is what there is of an issuer, if anything.
+// kept returns the grant of an issuer, if there is one.
 func (l *Login) kept(w *way) held {
 	for _, g := range oauth.GrantsOf(l.o.Credentials).Of(l.o.Server) {
 		if g.Issuer == w.as.Issuer {
@@ -333,8 +333,8 @@ func (l *Login) kept(w *way) held {
 	return held{}
 }
 
-// alone gets a grant for this host as such, with the secret or the key that the operator has given it (RFC 6749 §4.4; SEP-1046).
-// It is held in memory only.
+// alone obtains a grant for this host with the client secret or key in the credentials file (RFC 6749 §4.4; SEP-1046). It is kept in
+// memory only.
 func (l *Login) alone(ctx context.Context, w *way, scopes []string) (held, error) {
 	own, err := l.o.Credentials.Lookup(l.o.Server, client, w.as.TokenEndpoint)
 	if err != nil {
@@ -342,9 +342,9 @@ func (l *Login) alone(ctx context.Context, w *way, scopes []string) (held, error
 	}
 	g, err := w.known(own)
 	if err != nil {
-		// Where the file is, is nobody's business elsewhere.
-		l.o.Log.Warn("a client cannot say who it is", "server", shown(l.o.Server), "private_key_file", own.PrivateKeyFile, "err", err)
-		return held{}, l.wants(w, "the host of the MCP server cannot say who it is", nil, err)
+		// The path of the key file goes to the log only.
+		l.o.Log.Warn("client key unusable", "server", shown(l.o.Server), "private_key_file", own.PrivateKeyFile, "err", err)
+		return held{}, l.wants(w, "invalid client credentials for the MCP server", nil, err)
 	}
 	g.Scopes = scopes
 	params := url.Values{}
@@ -352,7 +352,7 @@ func (l *Login) alone(ctx context.Context, w *way, scopes []string) (held, error
 		params.Set("scope", strings.Join(scopes, " "))
 	}
 	g, err = l.request(ctx, g, params)
-	g.Refresh = "" // there is none to be had (RFC 6749 §4.4.3), and it would outlive the secret
+	g.Refresh = "" // not allowed (RFC 6749 §4.4.3), and it would outlive the secret
 	return held{Grant: g, by: w}, err
 }
 
@@ -361,7 +361,7 @@ func (l *Login) refresh(ctx context.Context, g oauth.Grant) (oauth.Grant, error)
 	return l.request(ctx, g, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {g.Refresh}})
 }
 
-// client is what this host is to the issuer of g. Its key, if it has one, is the operator's.
+// client returns the client of a grant. A private key comes from the credentials file.
 func (l *Login) client(g oauth.Grant) (oauth.Server, oauth.Client, error) {
 	s := oauth.Server{Issuer: g.Issuer, TokenEndpoint: g.TokenEndpoint, Methods: []string{g.Method}}
 	c := oauth.Client{ID: g.ClientID, Secret: g.ClientSecret, Method: g.Method}
@@ -372,13 +372,13 @@ func (l *Login) client(g oauth.Grant) (oauth.Server, oauth.Client, error) {
 			c, err = s.Client(own)
 		}
 		if err != nil {
-			return s, c, fmt.Errorf("the key of the client %s: %w", interact.Readable(interact.Clip(g.ClientID, 200)), err)
+			return s, c, fmt.Errorf("key of client %s: %w", interact.Readable(interact.Clip(g.ClientID, 200)), err)
 		}
 	}
 	return s, c, nil
 }
 
-// request asks the token endpoint of g for a token, and returns g with it.
+// request requests a token at the token endpoint of g and returns g with it.
 func (l *Login) request(ctx context.Context, g oauth.Grant, params url.Values) (oauth.Grant, error) {
 	s, c, err := l.client(g)
 	if err != nil {
@@ -392,17 +392,17 @@ func (l *Login) request(ctx context.Context, g oauth.Grant, params url.Values) (
 		return g, err
 	}
 	g.Access, g.Expires, g.Granted = t.Access, t.Expires, time.Now().UTC()
-	g.Refresh = cmp.Or(t.Refresh, g.Refresh) // it may be another each time
+	g.Refresh = cmp.Or(t.Refresh, g.Refresh) // the server may rotate it
 	if t.Scopes != nil {
 		g.Scopes = t.Scopes
 	}
 	return g, nil
 }
 
-// safe is an error without what a server wrote into it.
+// safe returns an error without text from the server.
 func safe(err error) error {
 	if e, ok := errors.AsType[*oauthex.ClientRegistrationError](err); ok {
-		return fmt.Errorf("it registers nobody: %s", interact.Readable(interact.Clip(e.ErrorCode, 64)))
+		return fmt.Errorf("client registration failed: %s", interact.Readable(interact.Clip(e.ErrorCode, 64)))
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return oauth.Plain(e)
@@ -410,7 +410,7 @@ func safe(err error) error {
 	return err
 }
 
-// wants says that this host has to be let in, and how.
+// loginError returns the error of a missing login, with a hint.
 func (l *Login) wants(w *way, title string, scopes []string, err error) error {
 	if already, ok := errors.AsType[*interact.Error](err); ok {
 		return already
@@ -419,8 +419,7 @@ func (l *Login) wants(w *way, title string, scopes []string, err error) error {
 		Hint: interact.Readable(interact.Clip(l.hint(w, scopes), 500))}
 }
 
-// hint says who can let this host in: a person, or the operator, who gives it a secret or a key. The way is nil for what a person
-// granted.
+// hint describes how the host can be authenticated: by a user, or with a client secret or key. The target is nil for a grant of a user.
 func (l *Login) hint(w *way, scopes []string) string {
 	file := l.o.Credentials.Name() + " of its host: docs/agents.md"
 	login := "on the host of the server: lmosd login " + interact.Quote("mcp:"+shown(l.o.Server))
@@ -445,13 +444,13 @@ func (l *Login) hint(w *way, scopes []string) string {
 	return login
 }
 
-// nowhere says that nobody can log in.
+// discoveryError returns the error of a server without usable metadata.
 func nowhere(err error) error {
-	return &interact.Error{Code: interact.Unauthenticated, Title: "the MCP server lets nobody in, and does not say where to log in", Err: err,
+	return &interact.Error{Code: interact.Unauthenticated, Title: "the MCP server requires a login but names no authorization server", Err: err,
 		Hint: "if it wants a token, put it into the credentials file of its host: docs/agents.md"}
 }
 
-// shown is an address without what may be a secret in it.
+// redacted returns an address without the parts that may contain secrets.
 func shown(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -469,7 +468,7 @@ func covers(have, want []string) bool {
 	return !slices.ContainsFunc(want, func(s string) bool { return !slices.Contains(have, s) })
 }
 
-// union is what is in either, in order, each once.
+// union returns the elements of a and b without duplicates, in order.
 func union(a, b []string) []string {
 	all := slices.Clone(a)
 	for _, s := range b {

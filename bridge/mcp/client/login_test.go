@@ -355,14 +355,14 @@ func TestAnswersOfBrowsers(t *testing.T) {
 	}{
 		"a code":                    {as, "code=1", ""},
 		"and whose it is":           {strict, "code=1&iss=https://as.example", ""},
-		"it should say whose it is": {strict, "code=1", "whose"},
+		"it should say whose it is": {strict, "code=1", "missing issuer"},
 		"another's":                 {as, "code=1&iss=https://evil.example", "evil"},
-		"almost the same":           {strict, "code=1&iss=https://as.example/", "that of"},
-		"two of them":               {as, "code=1&iss=https://as.example&iss=https://evil.example", "two things"},
-		"two codes":                 {as, "code=1&code=2", "two things"},
+		"almost the same":           {strict, "code=1&iss=https://as.example/", "unexpected issuer"},
+		"two of them":               {as, "code=1&iss=https://as.example&iss=https://evil.example", "duplicate parameter"},
+		"two codes":                 {as, "code=1&code=2", "duplicate parameter"},
 		"a refusal":                 {as, "error=access_denied", "access_denied"},
 		"another's refusal":         {as, "error=access_denied&iss=https://evil.example", "evil"},
-		"nothing":                   {as, "", "no code"},
+		"nothing":                   {as, "", "missing code"},
 	} {
 		said, err := url.ParseQuery(test.said)
 		if err != nil {
@@ -415,14 +415,14 @@ func TestTheFence(t *testing.T) {
 		says       string
 	}{
 		"a server here":                {"http://127.0.0.1:1/mcp", i.URL, false, ""},
-		"elsewhere, without TLS":       {"https://mcp.example/mcp", "http://as.example", false, "without TLS"},
+		"elsewhere, without TLS":       {"https://mcp.example/mcp", "http://as.example", false, "TLS required"},
 		"elsewhere, to this machine":   {"https://mcp.example/mcp", inside.URL, false, "loopback"},
-		"and where a person is":        {"https://mcp.example/mcp", inside.URL, true, "no authorization server is there"},
+		"and where a person is":        {"https://mcp.example/mcp", inside.URL, true, "local address"},
 		"by plain HTTP":                {"https://mcp.example/mcp", i.URL, false, "loopback"},
 		"a private network":            {"https://mcp.example/mcp", "https://10.1.2.3", false, "private"},
-		"the keys of a cloud":          {"https://mcp.example/mcp", "https://169.254.169.254", true, "no authorization server is there"},
-		"the keys of a cloud, by IPv6": {"https://mcp.example/mcp", "https://[fe80::1]", true, "no authorization server is there"},
-		"no address":                   {"https://mcp.example/mcp", "https://user@as.example", false, "no address"},
+		"the keys of a cloud":          {"https://mcp.example/mcp", "https://169.254.169.254", true, "local address"},
+		"the keys of a cloud, by IPv6": {"https://mcp.example/mcp", "https://[fe80::1]", true, "local address"},
+		"no address":                   {"https://mcp.example/mcp", "https://user@as.example", false, "invalid URL"},
 	} {
 		o := LoginOptions{}
 		if test.show {
@@ -458,15 +458,15 @@ func TestWays(t *testing.T) {
 		"at the path":              {map[string]string{wellKnown + "/mcp": "/mcp", wellKnown: ""}, map[string]string{as: ""}, "", "/mcp at "},
 		"at the root":              {map[string]string{wellKnown: ""}, map[string]string{as: ""}, "", " at "},
 		"the challenge lies":       {map[string]string{"/x.json": "/other", wellKnown + "/mcp": "/mcp"}, map[string]string{as: ""}, "/x.json", "/mcp at "},
-		"all of them lie":          {map[string]string{wellKnown + "/mcp": "/other", wellKnown: "/third"}, map[string]string{as: ""}, "", "that it is"},
+		"all of them lie":          {map[string]string{wellKnown + "/mcp": "/other", wellKnown: "/third"}, map[string]string{as: ""}, "", "unexpected resource"},
 		"of 2025-03-26":            {nil, map[string]string{as: ""}, "", "/mcp at "},
-		"none":                     {nil, nil, "", "does not describe itself"},
+		"none":                     {nil, nil, "", "has no metadata"},
 		"a tenant":                 {map[string]string{wellKnown: ""}, map[string]string{as + "/t": "/t"}, "", " at /t"},
 		"a tenant of OpenID":       {map[string]string{wellKnown: ""}, map[string]string{oidc + "/t": "/t"}, "", " at /t"},
 		"that of a path":           {map[string]string{wellKnown: ""}, map[string]string{"/t" + oidc: "/t"}, "", " at /t"},
-		"another tenant":           {map[string]string{wellKnown: ""}, map[string]string{as + "/t": "/u"}, "", "calls itself"},
-		"almost the tenant":        {map[string]string{wellKnown: ""}, map[string]string{as + "/t": "/t/"}, "", "calls itself"},
-		"without PKCE":             {map[string]string{wellKnown: ""}, map[string]string{as + "/t": "/t plain"}, "", "no PKCE"},
+		"another tenant":           {map[string]string{wellKnown: ""}, map[string]string{as + "/t": "/u"}, "", "unexpected issuer"},
+		"almost the tenant":        {map[string]string{wellKnown: ""}, map[string]string{as + "/t": "/t/"}, "", "unexpected issuer"},
+		"without PKCE":             {map[string]string{wellKnown: ""}, map[string]string{as + "/t": "/t plain"}, "", "does not support PKCE"},
 	} {
 		var site *httptest.Server
 		site = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -524,12 +524,12 @@ func TestResources(t *testing.T) {
 		"itself":              {`{"resource":"https://a.example/mcp","authorization_servers":["https://as.example"]}`, ""},
 		"with a slash":        {`{"resource":"https://a.example/mcp/","authorization_servers":["https://as.example"]}`, ""},
 		"another":             {`{"resource":"https://evil.example/mcp","authorization_servers":["https://as.example"]}`, "evil.example"},
-		"the host":            {`{"resource":"https://a.example","authorization_servers":["https://as.example"]}`, "that it is"},
+		"the host":            {`{"resource":"https://a.example","authorization_servers":["https://as.example"]}`, "unexpected resource"},
 		"without a server":    {`{"resource":"https://a.example/mcp"}`, "no authorization server"},
-		"no document":         {`<html>`, "no JSON"},
-		"too much of it":      {`{"resource":"` + strings.Repeat("x", maxDocument) + `"}`, "no JSON"},
-		"another kind of it":  {`{"resource":7}`, "no JSON"},
-		"a name in two lines": {`{"resource":"https://evil.example/\n\u001b[31m"}`, "that it is"},
+		"no document":         {`<html>`, "invalid resource metadata"},
+		"too much of it":      {`{"resource":"` + strings.Repeat("x", maxDocument) + `"}`, "invalid resource metadata"},
+		"another kind of it":  {`{"resource":7}`, "invalid resource metadata"},
+		"a name in two lines": {`{"resource":"https://evil.example/\n\u001b[31m"}`, "unexpected resource"},
 	} {
 		meta, err := readResource([]byte(test.said), "https://a.example/mcp")
 		if (err == nil) != (test.says == "") || err != nil && (!strings.Contains(err.Error(), test.says) || strings.ContainsAny(err.Error(), "\n\x1b")) {

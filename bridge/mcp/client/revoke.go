@@ -8,15 +8,15 @@ import (
 	"github.com/lmosd/lmosd/interact/oauth"
 )
 
-// An Ending is what became of a grant that was forgotten.
+// A RevokedGrant is a grant that was removed, and the result of its revocation.
 type Ending struct {
 	oauth.Grant
-	// Err is why its tokens may be good for whoever has them still; nil if the issuer has revoked them.
+	// Err is nil if the issuer has revoked the tokens; otherwise they may still be valid.
 	Err error
 }
 
-// End forgets what was granted for the server, and has each issuer revoke its tokens, as far as it does (RFC 7009). Nothing that
-// was granted is no ending. The error is one of [credentials.Store.Forget]: then nothing is forgotten.
+// Logout removes the grants of the server and has each issuer revoke its tokens, as far as it supports it (RFC 7009). No grants is no
+// error. The error is one of [credentials.Store.Forget]: then nothing was removed.
 func (l *Login) End(ctx context.Context) ([]Ending, error) {
 	forgotten, err := oauth.GrantsOf(l.o.Credentials).Forget(ctx, l.o.Server)
 	if err != nil {
@@ -32,7 +32,7 @@ func (l *Login) End(ctx context.Context) ([]Ending, error) {
 	return all, nil
 }
 
-// revoke has the issuer of g revoke its tokens.
+// revoke requests the revocation of the tokens of g from its issuer.
 func (l *Login) revoke(ctx context.Context, g oauth.Grant) error {
 	as, err := l.authority(ctx, g.Issuer)
 	if err != nil {
@@ -41,9 +41,9 @@ func (l *Login) revoke(ctx context.Context, g oauth.Grant) error {
 	at := as.RevocationEndpoint
 	switch origin := credentials.OriginOf(at); {
 	case at == "":
-		return errors.New("the authorization server does not revoke tokens")
+		return errors.New("the authorization server does not support revocation")
 	case origin != credentials.OriginOf(g.Issuer) && origin != credentials.OriginOf(g.TokenEndpoint):
-		return errors.New("the authorization server has tokens revoked somewhere else, where they have not been before")
+		return errors.New("the revocation endpoint has another origin than the authorization server")
 	}
 	if err := l.mayAsk(at); err != nil {
 		return err
@@ -52,14 +52,14 @@ func (l *Login) revoke(ctx context.Context, g oauth.Grant) error {
 	if err != nil {
 		return err
 	}
-	if g.Refresh != "" { // most take the access tokens with it (RFC 7009 §2.1)
+	if g.Refresh != "" { // most servers revoke the access tokens with it (RFC 7009 §2.1)
 		if err := s.Revoke(ctx, l.http, c, at, g.Refresh, oauth.RefreshToken); err != nil {
 			return err
 		}
 	}
 	err = s.Revoke(ctx, l.http, c, at, g.Access, oauth.AccessToken)
 	if errors.Is(err, oauth.ErrTokenType) && g.Refresh != "" {
-		return nil // it cannot do more
+		return nil // the server does not revoke access tokens
 	}
 	return err
 }

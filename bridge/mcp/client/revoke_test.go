@@ -46,7 +46,7 @@ func TestLogout(t *testing.T) {
 		running.looked = running.looked.Add(-lookEach)
 		running.mu.Unlock()
 		refreshed := i.seen("refresh_token")
-		if got, _, err := call(t, node, "x"); !strings.Contains(got+fmt.Sprint(err), "wants a login") {
+		if got, _, err := call(t, node, "x"); !strings.Contains(got+fmt.Sprint(err), "requires a login") {
 			t.Errorf("%s: after it %s, %v", name, got, err)
 		}
 		if i.seen("refresh_token") != refreshed || len(oauth.GrantsOf(store).Of(at)) != 0 {
@@ -108,7 +108,7 @@ func TestLogoutWhileItIsFound(t *testing.T) {
 		}
 	}
 	_, _, err = call(t, dialled(t, Options{URL: at, Login: running}), "x")
-	if i.seen("refresh_token") != 1 || len(oauth.GrantsOf(store).Of(at)) != 0 || !strings.Contains(fmt.Sprint(err), "wants a login") {
+	if i.seen("refresh_token") != 1 || len(oauth.GrantsOf(store).Of(at)) != 0 || !strings.Contains(fmt.Sprint(err), "requires a login") {
 		t.Errorf("%v is kept, %v", oauth.GrantsOf(store).Of(at), err)
 	}
 }
@@ -158,8 +158,8 @@ func TestRevocation(t *testing.T) {
 		"it is away for a while":      {"/revoke", oauth.Public, 200, "", "503", "503", 1, "id="},
 		"it refuses, with words":      {"/revoke", oauth.Public, 400, `{"error":"invalid_client","error_description":"secret"}`, "", "invalid_client", 2, "id="},
 		"it answers with no document": {"/revoke", oauth.Public, 500, "<html>", "", "500", 2, "id="},
-		"none":                        {"", oauth.Public, 200, "", "", "does not revoke", 0, ""},
-		"somewhere else":              {"https://other.example/revoke", oauth.Public, 200, "", "", "somewhere else", 0, ""},
+		"none":                        {"", oauth.Public, 200, "", "", "does not support revocation", 0, ""},
+		"has another origin":              {"https://other.example/revoke", oauth.Public, 200, "", "", "has another origin", 0, ""},
 		"no address":                  {":", oauth.Public, 200, "", "", "revo", 0, ""},
 	} {
 		var said []string

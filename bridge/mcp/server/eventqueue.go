@@ -11,28 +11,28 @@ import (
 )
 
 const (
-	// maxKept is how many bytes of messages a session keeps for a client that takes them up again, and how many wait for one that
-	// never asked for the stream that belongs to no request.
+	// maxReplayBytes bounds the messages that a session keeps for a client that resumes a stream, and the messages for a client that
+	// never opened the stream of no request.
 	maxKept = 1 << 20
-	// maxWaiting is how many bytes may wait for a client that does not read. Then its session ends.
+	// maxUnreadBytes bounds the messages that wait for a client that does not read. Beyond it the session ends.
 	maxWaiting = 32 << 20
 )
 
-// An outlet holds what goes to the client on one stream.
+// An eventQueue holds the messages of one stream to the client.
 type outlet struct {
 	number int
-	of     protocol.ID     // the request; empty: none
-	token  json.RawMessage // of progress
+	of     protocol.ID     // of the request that owns the stream; empty if none
+	token  json.RawMessage // progress token of the request
 
 	mu     sync.Mutex
 	events []event
 	size   int           // bytes of events
-	taken  int           // the latest that was sent to somebody; -1 none
-	last   int           // the latest that there is; -1 none
-	reader chan struct{} // who takes them; closed when another does; nil: nobody
-	ending bool          // what comes next is the last
+	taken  int           // latest event that was sent; -1 if none
+	last   int           // latest event; -1 if none
+	reader chan struct{} // the current reader, closed when another takes over; nil if none
+	ending bool          // the next event is the last
 	over   bool
-	news   chan struct{} // closed and replaced when something is added
+	news   chan struct{} // closed and replaced when the queue changes
 }
 
 type event struct {
@@ -40,20 +40,20 @@ type event struct {
 	m *protocol.Message
 }
 
-// id is what the client says to go on after e.
+// id returns the event id, with which a client resumes the stream after e.
 func (e event) id(o *outlet) string { return fmt.Sprintf("%d-%d", o.number, e.n) }
 
 func newOutlet(number int) *outlet {
 	return &outlet{number: number, taken: -1, last: -1, news: make(chan struct{})}
 }
 
-// add adds a message. Messages that were sent are let go when they are too many; and so are those that nobody asks for: clients need
-// not open the stream that belongs to no request.
+// add adds a message. Beyond maxReplayBytes it drops messages that were sent, and those of the stream of no request while it has no
+// reader: clients need not open that stream.
 func (o *outlet) add(m *protocol.Message) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.over {
-		return // nobody waits for it
+		return // the request has ended
 	}
 	o.last++
 	o.events = append(o.events, event{o.last, m})
@@ -77,14 +77,14 @@ func (o *outlet) tellLocked() {
 	o.news = make(chan struct{})
 }
 
-// finish says that what is added next is the last.
+// finish marks the next message as the last.
 func (o *outlet) finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ending = true
 }
 
-// end says that nothing comes any more.
+// end closes the queue.
 func (o *outlet) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -100,7 +100,7 @@ func (o *outlet) ended() bool {
 	return o.over
 }
 
-// attach makes the caller the reader, instead of whoever was: what it returns is closed when another comes.
+// attach makes the caller the reader of the queue. The returned channel is closed when another reader takes over.
 func (o *outlet) attach() chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -119,22 +119,22 @@ func (o *outlet) detach(reader chan struct{}) {
 	}
 }
 
-// read reports whether somebody reads it.
+// hasReader reports whether the queue has a reader.
 func (o *outlet) read() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.reader != nil
 }
 
-// seen is the latest event that was sent.
+// lastSent returns the number of the latest event that was sent.
 func (o *outlet) seen() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.taken
 }
 
-// after returns the events after n, which count as sent, whether there will be no more, and what closes when there are. For one that
-// is not the reader any more there are none.
+// after returns the events after n, marks them as sent, and reports whether the queue is complete. The channel is closed when the queue
+// changes. A replaced reader gets no events.
 func (o *outlet) after(reader chan struct{}, n int) (events []event, done bool, news <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -150,7 +150,7 @@ func (o *outlet) after(reader chan struct{}, n int) (events []event, done bool, 
 	return events, o.over, o.news
 }
 
-// resume returns the outlet and event that an id names; nil if it is not kept.
+// resume returns the queue and the event number of an event id; nil if the session no longer has the queue.
 func (s *session) resume(id string) (*outlet, int) {
 	number, event, _ := strings.Cut(id, "-")
 	stream, err := strconv.Atoi(number)

@@ -6,8 +6,8 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// check compares the headers of a request with its body, which they repeat for proxies (MCP 2026-07-28, "Standard headers"). What
-// the body lacks is said first.
+// check compares the headers of a request with the members of the body that they repeat for proxies (MCP 2026-07-28, "Standard headers").
+// It checks the body first.
 func (h *Handler) check(r *http.Request, m *protocol.Message) *protocol.Error {
 	if e := m.CheckMeta(); e != nil {
 		return e
@@ -32,21 +32,21 @@ func (h *Handler) check(r *http.Request, m *protocol.Message) *protocol.Error {
 	return checkArguments(r, m, h.o.Params(m.Text("name")))
 }
 
-// same compares the header name with what the body says.
+// compare checks that the header name has the value want, which is in the body.
 func same(r *http.Request, name, want string) *protocol.Error {
 	got, ok, e := header(r, name)
 	switch {
 	case e != nil:
 		return e
 	case !ok:
-		return protocol.Errorf(protocol.HeaderMismatch, "the header %s is missing; it repeats %q of the body", name, want)
+		return protocol.Errorf(protocol.HeaderMismatch, "missing header %s: expected %q, as in the body", name, want)
 	case got != want:
-		return protocol.Errorf(protocol.HeaderMismatch, "the header %s is %q, and the body says %q", name, got, want)
+		return protocol.Errorf(protocol.HeaderMismatch, "header %s: expected %q, as in the body, got %q", name, got, want)
 	}
 	return nil
 }
 
-// header returns the value of a header, decoded; ok tells whether it is there.
+// header returns the decoded value of a header, and whether it exists.
 func header(r *http.Request, name string) (value string, ok bool, e *protocol.Error) {
 	switch all := r.Header.Values(name); len(all) {
 	case 0:
@@ -55,7 +55,7 @@ func header(r *http.Request, name string) (value string, ok bool, e *protocol.Er
 		value, e = protocol.DecodeHeader(all[0])
 		return value, true, e
 	default:
-		return "", true, protocol.Errorf(protocol.HeaderMismatch, "the header %s is there twice", name)
+		return "", true, protocol.Errorf(protocol.HeaderMismatch, "duplicate header %s", name)
 	}
 }
 
@@ -73,12 +73,12 @@ func checkArguments(r *http.Request, m *protocol.Message, params []protocol.Para
 			return e
 		case raw == nil || string(raw) == "null":
 			if ok {
-				return protocol.Errorf(protocol.HeaderMismatch, "the header %s has no argument that it repeats", name)
+				return protocol.Errorf(protocol.HeaderMismatch, "unexpected header %s: the argument is missing", name)
 			}
 		case !ok:
-			return protocol.Errorf(protocol.HeaderMismatch, "the header %s is missing; it repeats an argument", name)
+			return protocol.Errorf(protocol.HeaderMismatch, "missing header %s, which repeats an argument", name)
 		case !protocol.Repeats(got, raw):
-			return protocol.Errorf(protocol.HeaderMismatch, "the header %s is %q, and the argument is %s", name, got, raw)
+			return protocol.Errorf(protocol.HeaderMismatch, "header %s: got %q, but the argument is %s", name, got, raw)
 		}
 	}
 	return nil

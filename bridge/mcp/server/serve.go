@@ -1,5 +1,5 @@
-// Package server serves MCP over Streamable HTTP: stateless requests (2026-07-28) and sessions (earlier revisions) at one URL. What
-// a server says is passed on as it is; the package knows the transport and nothing of tools.
+// Package server serves MCP over Streamable HTTP: stateless requests (2026-07-28) and sessions (earlier revisions) at one URL. It
+// implements the transport only and passes the messages of the server on unchanged.
 //
 // Sources: MCP 2026-07-28 and 2025-11-25, "Transports", "Streamable HTTP".
 package server
@@ -19,24 +19,24 @@ import (
 
 // Options are the settings of a [Handler].
 type Options struct {
-	// Server is what is served. It is needed.
+	// Server receives the messages. It is required.
 	Server protocol.Server
-	// Params returns the arguments of a tool that headers must repeat ([protocol.Params]); nil checks none.
+	// Params returns the arguments of a tool that headers must repeat ([protocol.Params]); nil disables the check.
 	Params func(tool string) []protocol.Param
-	// MaxBody bounds a request, in bytes; 0 means 16 MiB.
+	// MaxBody bounds the body of a request, in bytes; 0 means 16 MiB.
 	MaxBody int64
-	// MaxSessions bounds the sessions at once; 0 means 64. One more takes the place of the one that has been idle for the longest
-	// time, of whoever has most, whose client begins another when it comes back; where none is idle it gets 503.
+	// MaxSessions bounds the concurrent sessions; 0 means 64. At the limit a new session replaces the longest idle session of the caller
+	// with most sessions, whose client starts another when it returns. If no session is idle, the request fails with 503.
 	MaxSessions int
-	// Idle is how long a session may do nothing, without an open stream, before it ends; 0 means 30 min.
+	// Idle is the time after which a session without open requests ends; 0 means 30 min.
 	Idle time.Duration
-	// Caller names who sends a request, so that nobody uses the session of another; nil names nobody. The server learns it, too
-	// ([protocol.CallerOf]).
+	// Caller returns the name of the caller of a request. A session belongs to its caller, and the server gets the name
+	// ([protocol.CallerOf]). If Caller is nil, all requests have the empty name.
 	Caller func(*http.Request) string
 	Log    *slog.Logger
 }
 
-// A Handler serves one MCP server. Close ends its sessions.
+// A Handler serves one MCP server over HTTP. Close ends its sessions.
 type Handler struct {
 	o Options
 
@@ -51,11 +51,11 @@ const (
 	jsonType    = "application/json"
 	sessionID   = "Mcp-Session-Id"
 	versionName = "Mcp-Protocol-Version"
-	// keepAlive is how often a silent stream shows that it lives.
+	// keepAlive is the interval of comments on a silent stream.
 	keepAlive = 15 * time.Second
 )
 
-// New returns a handler, which the caller closes.
+// New returns a handler, which the caller must close.
 func New(o Options) *Handler {
 	if o.MaxBody <= 0 {
 		o.MaxBody = protocol.MaxMessage
@@ -75,7 +75,6 @@ func New(o Options) *Handler {
 	return &Handler{o: o, sessions: map[string]*session{}}
 }
 
-// ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodPost:
@@ -86,31 +85,31 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.delete(w, r)
 	default:
 		w.Header().Set("Allow", "GET, POST, DELETE")
-		http.Error(w, "MCP is spoken with POST, and sessions with GET and DELETE, too", http.StatusMethodNotAllowed)
+		http.Error(w, "expected POST, or for sessions also GET or DELETE", http.StatusMethodNotAllowed)
 	}
 }
 
-// trusted is how much memory a body gets that only says how long it is.
+// maxDeclared bounds the memory that is allocated for a declared Content-Length before the body arrives.
 const trusted = 64 << 10
 
-// post takes one message.
+// post handles one message.
 func (h *Handler) post(w http.ResponseWriter, r *http.Request) {
 	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media != jsonType {
-		http.Error(w, "the Content-Type must be "+jsonType, http.StatusUnsupportedMediaType)
+		http.Error(w, "expected Content-Type "+jsonType, http.StatusUnsupportedMediaType)
 		return
 	}
 	if !accepts(r, jsonType) || !accepts(r, eventStream) {
-		http.Error(w, "Accept must list "+jsonType+" and "+eventStream, http.StatusNotAcceptable)
+		http.Error(w, "expected Accept with "+jsonType+" and "+eventStream, http.StatusNotAcceptable)
 		return
 	}
 	var body bytes.Buffer
-	body.Grow(int(min(max(r.ContentLength, 0), trusted)) + bytes.MinRead) // where that does not fit behind, it would grow again
+	body.Grow(int(min(max(r.ContentLength, 0), trusted)) + bytes.MinRead) // ReadFrom grows a buffer with less free space
 	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, h.o.MaxBody))
 	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
-		http.Error(w, "the message is too large", http.StatusRequestEntityTooLarge)
+		http.Error(w, "message too large", http.StatusRequestEntityTooLarge)
 		return
 	} else if err != nil {
-		return // the client is gone
+		return // the client has disconnected
 	}
 	r = r.WithContext(protocol.WithCaller(r.Context(), h.o.Caller(r)))
 	m, err := protocol.Parse(body.Bytes())
@@ -129,10 +128,10 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) {
 	h.inSession(w, r, m)
 }
 
-// modern reports whether the header of a request says that it is of the new era.
+// modern reports whether the header of a request names revision 2026-07-28 or later.
 func modern(r *http.Request) bool { return r.Header.Get(versionName) >= protocol.Modern }
 
-// accepts reports whether a client takes a media type.
+// accepts reports whether the Accept header matches a media type.
 func accepts(r *http.Request, media string) bool {
 	kind, _, _ := strings.Cut(media, "/")
 	for _, value := range r.Header.Values("Accept") {
@@ -147,7 +146,7 @@ func accepts(r *http.Request, media string) bool {
 	return false
 }
 
-// refuse answers with an error in JSON.
+// respondError responds with an error as JSON.
 func refuse(w http.ResponseWriter, status int, id protocol.ID, e *protocol.Error) {
 	answer(w, status, protocol.Refuse(id, e))
 }
@@ -163,7 +162,7 @@ func (h *Handler) Close() {
 	h.mu.Lock()
 	h.closed = true
 	for _, s := range h.sessions {
-		s.cancel() // pump ends it
+		s.cancel() // ends pump
 	}
 	h.mu.Unlock()
 	h.work.Wait()

@@ -14,29 +14,29 @@ import (
 	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
-// A session is one of the old era: a connection to the server, and the streams on which its messages go to the client.
+// A session is a session of 2025-11-25 or earlier: a connection to the server, and the queues of messages to the client.
 //
-// Only the goroutine of pump reads the connection. It gives each message to an outlet, from which requests of the client take it,
-// so that a client that loses its HTTP connection can take up where it was.
+// Only the goroutine of pump reads the connection. It adds each message to an event queue, from which the HTTP requests of the client are
+// served, so that a client that loses its connection can resume.
 type session struct {
 	h          *Handler
 	id, caller string
 	conn       protocol.Conn
-	cancel     context.CancelFunc // makes pump end
+	cancel     context.CancelFunc // ends pump
 	over       chan struct{}      // closed when pump has ended
 
 	mu      sync.Mutex
-	outlets []*outlet               // the first is for what belongs to no request
-	open    map[protocol.ID]*outlet // by the id of the request that waits
+	outlets []*outlet               // the first is the stream of no request
+	open    map[protocol.ID]*outlet // by the id of the pending request
 	idle    *time.Timer
-	busy    int       // HTTP requests that are being answered
-	since   time.Time // it is not busy
+	busy    int       // HTTP requests in progress
+	since   time.Time // when busy became 0
 }
 
-// inSession takes a message of the old era.
+// serveSession handles a message of a session.
 func (h *Handler) inSession(w http.ResponseWriter, r *http.Request, m *protocol.Message) {
 	if v := r.Header.Get(versionName); v != "" && !slices.Contains(protocol.LegacyRevisions, v) {
-		http.Error(w, "the revision "+v+" of MCP is not served", http.StatusBadRequest)
+		http.Error(w, "unsupported MCP revision "+v+"-", http.StatusBadRequest)
 		return
 	}
 	id := r.Header.Get(sessionID)
@@ -46,7 +46,7 @@ func (h *Handler) inSession(w http.ResponseWriter, r *http.Request, m *protocol.
 		return
 	case id == "":
 		refuse(w, http.StatusBadRequest, m.ID(), protocol.Errorf(protocol.InvalidRequest,
-			"there is no %s: begin a session with initialize, or name a revision of %s or later in params._meta", sessionID, protocol.Modern))
+			"missing %s: start a session with initialize, or name revision %s or later in params._meta", sessionID, protocol.Modern))
 		return
 	}
 	s := h.session(w, r)
@@ -57,25 +57,26 @@ func (h *Handler) inSession(w http.ResponseWriter, r *http.Request, m *protocol.
 	s.take(w, r, m)
 }
 
-// session returns the one that a request names, which the caller leaves; or has answered.
+// session returns the session of a request and marks it as busy; the caller must leave it. If there is none, session sends the error and
+// returns nil.
 func (h *Handler) session(w http.ResponseWriter, r *http.Request) *session {
 	id := r.Header.Get(sessionID)
 	if id == "" {
-		http.Error(w, "there is no "+sessionID, http.StatusBadRequest)
+		http.Error(w, "missing header "+sessionID, http.StatusBadRequest)
 		return nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.sessions[id]
-	if s == nil || s.conn == nil || s.caller != h.o.Caller(r) { // to another a session is as if it were not there
-		http.Error(w, "the session is over: begin another", http.StatusNotFound)
+	if s == nil || s.conn == nil || s.caller != h.o.Caller(r) { // a session is invisible to other callers
+		http.Error(w, "session not found: start another", http.StatusNotFound)
 		return nil
 	}
 	s.enter()
 	return s
 }
 
-// begin begins a session with its first message.
+// begin starts a session with its first message.
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request, m *protocol.Message) {
 	s := &session{h: h, id: rand.Text(), caller: h.o.Caller(r), over: make(chan struct{}), open: map[protocol.ID]*outlet{},
 		outlets: []*outlet{newOutlet(0)}, busy: 1}
@@ -84,7 +85,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, m *protocol.Mess
 	if !h.admit(s) {
 		s.cancel()
 		w.Header().Set("Retry-After", "10")
-		http.Error(w, "there are too many sessions", http.StatusServiceUnavailable)
+		http.Error(w, "too many sessions", http.StatusServiceUnavailable)
 		return
 	}
 	conn, err := h.o.Server.Session(ctx)
@@ -104,7 +105,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, m *protocol.Mess
 	s.take(w, r, m)
 }
 
-// admit takes a session up, if there is room. An idle one makes room.
+// admit registers a session if there is room, or if an idle session can be ended.
 func (h *Handler) admit(s *session) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,8 +117,8 @@ func (h *Handler) admit(s *session) bool {
 	return true
 }
 
-// evictLocked ends the session that has been idle for the longest time, of the caller that has most sessions of those that have an idle
-// one; and reports whether there is one.
+// evictLocked ends the longest idle session, of the caller with most sessions among those with an idle one. It reports whether it ended
+// one.
 func (h *Handler) evictLocked() bool {
 	many := map[string]int{}
 	for _, s := range h.sessions {
@@ -149,7 +150,7 @@ func (h *Handler) forget(s *session) {
 	h.work.Done()
 }
 
-// pump reads what the server says, to the end of the session.
+// pump reads the messages of the server until the session ends.
 func (s *session) pump(ctx context.Context) {
 	defer s.h.forget(s)
 	defer close(s.over)
@@ -163,23 +164,23 @@ func (s *session) pump(ctx context.Context) {
 			if m == nil {
 				continue
 			}
-			m, err = protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "the server's response cannot be read: %s", bad.Message)), nil
+			m, err = protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "malformed response of the server: %s", bad.Message)), nil
 		}
 		if err != nil {
-			s.h.o.Log.Debug("a session of an MCP server has ended", "err", err)
+			s.h.o.Log.Debug("MCP session ended", "err", err)
 			return
 		}
 		if m.Chats() && !rate.Take(protocol.ProgressLimit, 1, time.Now()) {
 			continue
 		}
 		if !s.put(m) && ctx.Err() == nil {
-			s.h.o.Log.Warn("a session of MCP is ended: its client does not read")
-			s.cancel() // and then what it still waits for is refused
+			s.h.o.Log.Warn("MCP session ended: client does not read")
+			s.cancel() // the pending requests then get an error
 		}
 	}
 }
 
-// end ends the streams.
+// end closes the queues.
 func (s *session) end() {
 	s.cancel()
 	s.mu.Lock()
@@ -217,11 +218,11 @@ func (s *session) idleSince() (time.Time, bool) {
 	return s.since, s.busy == 0
 }
 
-// take sends a message to the server, and answers the client.
+// forward sends a message to the server and responds to the client.
 func (s *session) take(w http.ResponseWriter, r *http.Request, m *protocol.Message) {
 	if !m.IsRequest() {
 		if s.conn.Write(r.Context(), m) != nil {
-			http.Error(w, "the session is over: begin another", http.StatusNotFound)
+			http.Error(w, "session not found: start another", http.StatusNotFound)
 			return
 		}
 		if m.Method() == protocol.Cancelled {
@@ -241,18 +242,18 @@ func (s *session) take(w http.ResponseWriter, r *http.Request, m *protocol.Messa
 	s.answer(w, r, m, o)
 }
 
-// maxOutlets bounds the streams that a session remembers; of those that have ended, the oldest is forgotten.
+// maxQueues bounds the streams of a session. Beyond it the oldest ended stream is removed.
 const maxOutlets = 128
 
-// newOutlet is where what belongs to a request goes.
+// newQueue adds the queue of a request.
 func (s *session) newOutlet(m *protocol.Message) (*outlet, *protocol.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[m.ID()] != nil {
-		return nil, protocol.Errorf(protocol.InvalidRequest, "a request with the id %s is being answered", m.ID())
+		return nil, protocol.Errorf(protocol.InvalidRequest, "request id %s is already in use", m.ID())
 	}
 	if len(s.outlets) >= maxOutlets && !s.forgetLocked() {
-		return nil, protocol.Errorf(protocol.InvalidRequest, "the session has %d requests that wait", maxOutlets)
+		return nil, protocol.Errorf(protocol.InvalidRequest, "the session already has %d pending requests", maxOutlets)
 	}
 	o := newOutlet(s.outlets[len(s.outlets)-1].number + 1)
 	o.of, o.token = m.ID(), m.ProgressToken()
@@ -261,7 +262,7 @@ func (s *session) newOutlet(m *protocol.Message) (*outlet, *protocol.Error) {
 	return o, nil
 }
 
-// forgetLocked forgets the oldest stream of a request that has ended, and reports whether there is one.
+// dropLocked removes the queue of the oldest ended request, and reports whether there was one.
 func (s *session) forgetLocked() bool {
 	i := slices.IndexFunc(s.outlets[1:], (*outlet).ended)
 	if i >= 0 {
@@ -270,7 +271,7 @@ func (s *session) forgetLocked() bool {
 	return i >= 0
 }
 
-// cancelled ends the stream of a request that the client does not wait for any more.
+// cancelled closes the stream of a cancelled request.
 func (s *session) cancelled(m *protocol.Message) {
 	raw, _ := m.Param("requestId")
 	id := protocol.IDOf(raw)
@@ -282,10 +283,11 @@ func (s *session) cancelled(m *protocol.Message) {
 	}
 }
 
-// errEnding is why a request has no other answer when its HTTP exchange is ended here.
-var errEnding = interact.Errorf(interact.ShuttingDown, "try again later", "the node was ended before there was an answer")
+// errShutdown is the error of a request whose HTTP exchange the node ends before a response.
+var errEnding = interact.Errorf(interact.ShuttingDown, "try again later", "the node shut down before the response")
 
-// put gives a message to the stream that it is for, and reports whether the session still has room. Streams that ended make some.
+// enqueue adds a message to its stream, and reports whether the session is within its bounds. Beyond maxReplayBytes it removes ended
+// streams.
 func (s *session) put(m *protocol.Message) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,9 +308,9 @@ func (s *session) put(m *protocol.Message) bool {
 	}
 }
 
-// outletLocked returns where a message of the server goes; nil for nowhere. A response goes to its request. All else does not say
-// which request it belongs to, but for progress: it goes to the only request that waits; or, if there are more, to the stream for
-// what belongs to none, if the client reads that; or to the latest request, best to one whose client reads.
+// queueLocked returns the stream of a message; nil if there is none. A response belongs to its request, and progress to the request with
+// its token. Other messages do not name a request: they belong to the only pending request; with several, to the stream of no request if
+// the client reads it, else to the latest request, preferably one with a reader.
 func (s *session) outletLocked(m *protocol.Message) *outlet {
 	common := s.outlets[0]
 	if m.IsResponse() {
@@ -331,26 +333,26 @@ func (s *session) outletLocked(m *protocol.Message) *outlet {
 	}
 	switch {
 	case m.Method() == protocol.Progress:
-		return nil // of a request that was answered
+		return nil // its request has ended
 	case latest == nil, aboutAll[m.Method()] && common.read(), len(s.open) > 1 && common.read():
 		return common
 	}
 	return latest
 }
 
-// aboutAll are notifications that belong to no request.
+// unrelated are the notifications that belong to no request.
 var aboutAll = map[string]bool{protocol.ToolsChanged: true, protocol.PromptsChanged: true, protocol.ResourcesChanged: true, protocol.ResourceUpdated: true}
 
-// answer gives the client what comes for its request: the response alone as JSON, or a stream.
+// respond sends the messages of a request to the client: a response alone as JSON, otherwise a stream.
 func (s *session) answer(w http.ResponseWriter, r *http.Request, m *protocol.Message, o *outlet) {
 	out := &stream{w: w, r: r}
 	if !s.follow(out, o, o.attach(), -1) && !out.begun {
-		refuse(w, http.StatusOK, m.ID(), protocol.Errorf(protocol.InternalError, "there is no response: the request was cancelled, or its session is over"))
+		refuse(w, http.StatusOK, m.ID(), protocol.Errorf(protocol.InternalError, "no response: the request was cancelled, or its session ended"))
 	}
 }
 
-// follow sends the events of o after the event n, until o or the request ends, or another request takes it over. It reports whether
-// anything was sent. reader is that of o.
+// follow sends the events of q after event n, until q or the HTTP request ends, or another reader takes over. It reports whether anything
+// was sent.
 func (s *session) follow(out *stream, o *outlet, reader chan struct{}, n int) (sent bool) {
 	defer o.detach(reader)
 	alive := time.NewTicker(keepAlive)
@@ -375,7 +377,7 @@ func (s *session) follow(out *stream, o *outlet, reader chan struct{}, n int) (s
 		case <-alive.C:
 			out.comment()
 		case <-out.r.Context().Done():
-			if o.of != "" { // either the client has left, and this goes nowhere, or we are being ended
+			if o.of != "" { // the client has disconnected, and this write has no effect, or the node shuts down
 				out.last(protocol.Refuse(o.of, protocol.Fault(errEnding)))
 				sent = true
 			}
@@ -384,16 +386,16 @@ func (s *session) follow(out *stream, o *outlet, reader chan struct{}, n int) (s
 	}
 }
 
-// get opens the stream for what belongs to no request, or takes up one that broke. Who opens it again takes it over: the server
-// may learn late that a connection is gone.
+// get opens the stream of no request, or resumes a stream. A second request for a stream takes it over, because the server may not have
+// noticed that the connection of the first is broken.
 func (h *Handler) get(w http.ResponseWriter, r *http.Request) {
 	if !accepts(r, eventStream) {
-		http.Error(w, "Accept must list "+eventStream, http.StatusNotAcceptable)
+		http.Error(w, "expected Accept with "+eventStream, http.StatusNotAcceptable)
 		return
 	}
 	if modern(r) {
 		w.Header().Set("Allow", "POST")
-		http.Error(w, "there is no stream to get in "+protocol.Modern+": ask "+protocol.Listen, http.StatusMethodNotAllowed)
+		http.Error(w, "revision "+protocol.Modern+" has no GET: use "+protocol.Listen, http.StatusMethodNotAllowed)
 		return
 	}
 	s := h.session(w, r)
@@ -407,11 +409,11 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) {
 	n := o.seen()
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		if o, n = s.resume(last); o == nil {
-			http.Error(w, "the events after "+interact.Clip(last, 64)+" are not kept any more", http.StatusNotFound)
+			http.Error(w, "no events after "+interact.Clip(last, 64)+": the session no longer has them", http.StatusNotFound)
 			return
 		}
 	}
-	out, reader := &stream{w: w, r: r}, o.attach() // before the client learns that its stream is open: what comes then goes there
+	out, reader := &stream{w: w, r: r}, o.attach() // attached before the header is sent: later messages go to this stream
 	out.begin()
 	out.write(nil)
 	s.follow(out, o, reader, n)

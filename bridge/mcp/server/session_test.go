@@ -80,7 +80,7 @@ func TestStreamsOfASession(t *testing.T) {
 	if e := next(t, common); e.m.Method() != protocol.ToolsChanged {
 		t.Errorf("got %s", e.m.Bytes())
 	}
-	if status, body, _ := r.ask("POST", req("2", "slow"), post(id)); status != 400 || !strings.Contains(body, "is being answered") {
+	if status, body, _ := r.ask("POST", req("2", "slow"), post(id)); status != 400 || !strings.Contains(body, "is already in use") {
 		t.Errorf("an id twice: got %d %s", status, body)
 	}
 	conn.say <- protocol.Respond("2", struct{}{})

@@ -10,21 +10,22 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// removed are methods that 2026-07-28 took away.
+// removed are the methods that 2026-07-28 removed.
 var removed = map[string]bool{protocol.Initialize: true, protocol.Initialized: true, "ping": true, "logging/setLevel": true,
 	"resources/subscribe": true, "resources/unsubscribe": true, "tasks/result": true, "tasks/list": true}
 
-// single answers one request of the new era: with JSON if the server says nothing before its response, else with a stream.
+// serveStateless handles one request of 2026-07-28: the response is JSON if it is the first message of the server, otherwise an event
+// stream.
 func (h *Handler) single(w http.ResponseWriter, r *http.Request, m *protocol.Message) {
 	switch {
 	case m.IsResponse():
-		refuse(w, http.StatusBadRequest, m.ID(), protocol.Errorf(protocol.InvalidRequest, "clients send no responses"))
+		refuse(w, http.StatusBadRequest, m.ID(), protocol.Errorf(protocol.InvalidRequest, "unexpected response: clients send only requests and notifications"))
 		return
 	case m.IsNotification():
-		w.WriteHeader(http.StatusAccepted) // none means anything over HTTP: who closes the response has cancelled
+		w.WriteHeader(http.StatusAccepted) // no notification has an effect over HTTP: closing the response cancels the request
 		return
 	case removed[m.Method()]:
-		refuse(w, http.StatusNotFound, m.ID(), protocol.Errorf(protocol.UnknownMethod, "%s is no method of %s", m.Method(), protocol.Modern))
+		refuse(w, http.StatusNotFound, m.ID(), protocol.Errorf(protocol.UnknownMethod, "method %s does not exist in %s", m.Method(), protocol.Modern))
 		return
 	}
 	if e := h.check(r, m); e != nil {
@@ -35,7 +36,7 @@ func (h *Handler) single(w http.ResponseWriter, r *http.Request, m *protocol.Mes
 	out.start()
 	ended := false
 	response, err := h.o.Server.Call(r.Context(), m, func(n *protocol.Message) error {
-		if n.Method() == protocol.Cancelled { // the server has ended it, and says no more
+		if n.Method() == protocol.Cancelled { // the server has ended the request
 			ended = true
 			return errEnded
 		}
@@ -46,24 +47,24 @@ func (h *Handler) single(w http.ResponseWriter, r *http.Request, m *protocol.Mes
 	switch {
 	case ended:
 		response = over(m)
-	case err != nil && r.Context().Err() != nil: // the client has left, and this goes nowhere, or we are being ended
+	case err != nil && r.Context().Err() != nil: // the client has disconnected, and this write has no effect, or the node shuts down
 		response = protocol.Refuse(m.ID(), protocol.Fault(errEnding))
 	case err != nil:
-		h.o.Log.Debug("an MCP server gave no response", "err", err)
+		h.o.Log.Debug("no response from MCP server", "err", err)
 		response = protocol.Refuse(m.ID(), protocol.Fault(err))
 	}
 	out.last(response)
 }
 
-var errEnded = errors.New("the server has ended the request")
+var errEnded = errors.New("request ended by the server")
 
-// An answering is the answer to one request, which shows that it lives while nothing is said.
+// A liveStream is the response to one request, with comments as keep-alive while the server is silent.
 type answering struct {
 	stream
 
-	mu    sync.Mutex // held while something is written, and owns what follows
+	mu    sync.Mutex // guards the stream and the fields below
 	alive *time.Timer
-	done  bool // nothing more is written but the response
+	done  bool // only the response may still be written
 }
 
 func (a *answering) start() {
@@ -87,7 +88,7 @@ func (a *answering) beat() {
 	}
 }
 
-// stop waits until nobody else writes.
+// stop ends the keep-alive and waits for writes in progress.
 func (a *answering) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -95,17 +96,17 @@ func (a *answering) stop() {
 	a.done = true
 }
 
-// over is the response to a request that the server cancelled: the graceful end of a listen (2026-07-28, "Subscriptions"), else an
-// error.
+// cancelledBy is the response to a request that the server cancelled: the result that ends a listen request (2026-07-28,
+// "Subscriptions"), otherwise an error.
 func over(m *protocol.Message) *protocol.Message {
 	if m.Method() != protocol.Listen {
-		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "the server cancelled the request"))
+		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "request cancelled by the server"))
 	}
 	return protocol.Respond(m.ID(), map[string]any{"resultType": "complete",
 		"_meta": map[string]any{protocol.MetaSubscription: json.RawMessage(m.ID())}})
 }
 
-// A stream is the answer to a request: JSON, or events once something comes before the response.
+// A stream is the HTTP response to a request: JSON, or an event stream if a message precedes the response.
 type stream struct {
 	w     http.ResponseWriter
 	r     *http.Request
@@ -124,7 +125,7 @@ func (s *stream) begin() {
 	s.w.WriteHeader(http.StatusOK)
 }
 
-// send sends one message as an event. An empty id is left out.
+// send sends one message as an event. An empty id is omitted.
 func (s *stream) send(id string, m *protocol.Message) {
 	s.begin()
 	event := make([]byte, 0, len(m.Bytes())+64)
@@ -141,11 +142,11 @@ func (s *stream) comment() {
 }
 
 func (s *stream) write(b []byte) {
-	_, _ = s.w.Write(b) // who is gone has ended the request's context
+	_, _ = s.w.Write(b) // a failed write has ended the context of the request
 	_ = http.NewResponseController(s.w).Flush()
 }
 
-// last sends the response, and is the end.
+// last sends the response.
 func (s *stream) last(m *protocol.Message) {
 	if s.begun {
 		s.send("", m)
