@@ -21,7 +21,7 @@ func turncoat(t *testing.T, era string, is *atomic.Pointer[string]) func(context
 		switch text := ""; m.Method() {
 		case protocol.Discover:
 			if text = `{"supportedVersions":["2026-07-28"],` + caps + `}`; era == "old" {
-				say(protocol.Refuse(m.ID(), protocol.Errorf(protocol.UnknownMethod, "unknown")))
+				say(protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "unknown")))
 				return
 			}
 			say(protocol.Respond(m.ID(), json.RawMessage(text)))

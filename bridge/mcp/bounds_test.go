@@ -53,7 +53,7 @@ func TestListsWithoutEnd(t *testing.T) {
 			case "prompts/list":
 				say(protocol.Respond(m.ID(), json.RawMessage(`{"prompts":[{"name":"fine"}]}`)))
 			default:
-				say(protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "broken")))
+				say(protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "broken")))
 			}
 		}), bridge.Import{})
 		thing := described(t, a.TD)

@@ -120,7 +120,7 @@ func (g *gate) relay(ctx context.Context, m *interact.Message, client, server pr
 				if r == nil {
 					continue
 				}
-				r, err = protocol.Refuse(r.ID(), protocol.Errorf(protocol.InternalError, "the server's response cannot be read: %s", bad.Message)), nil
+				r, err = protocol.RespondError(r.ID(), protocol.Errorf(protocol.InternalError, "the server's response cannot be read: %s", bad.Message)), nil
 			}
 			if err != nil || client.Write(ctx, r) != nil {
 				return
@@ -132,9 +132,9 @@ func (g *gate) relay(ctx context.Context, m *interact.Message, client, server pr
 		bad := (*protocol.Error)(nil)
 		switch {
 		case errors.As(err, &bad) && q != nil:
-			err = client.Write(ctx, protocol.Refuse(q.ID(), bad))
+			err = client.Write(ctx, protocol.RespondError(q.ID(), bad))
 		case errors.As(err, &bad):
-			err = client.Write(ctx, protocol.Refuse("", bad))
+			err = client.Write(ctx, protocol.RespondError("", bad))
 		case err == nil:
 			err = g.pass(ctx, m, q, client, server)
 		}
@@ -148,12 +148,12 @@ func (g *gate) relay(ctx context.Context, m *interact.Message, client, server pr
 func (g *gate) pass(ctx context.Context, m *interact.Message, q *protocol.Message, client, server protocol.Conn) error {
 	asks, bad := g.asks(q)
 	if bad != nil {
-		return client.Write(ctx, protocol.Refuse(q.ID(), bad))
+		return client.Write(ctx, protocol.RespondError(q.ID(), bad))
 	}
 	for _, one := range asks {
 		one.Thing, one.From, one.ID, one.TraceParent, one.TraceState = m.Thing, userOf(m, q), m.ID, m.TraceParent, m.TraceState
 		if err := g.judge(ctx, one); err != nil {
-			return client.Write(ctx, protocol.Refuse(q.ID(), protocol.Fault(err)))
+			return client.Write(ctx, protocol.RespondError(q.ID(), protocol.FromError(err)))
 		}
 	}
 	return server.Write(ctx, q)
@@ -176,7 +176,7 @@ func (g *gate) asks(q *protocol.Message) ([]*interact.Message, *protocol.Error) 
 	if !q.IsRequest() {
 		return nil, nil
 	}
-	if subject, named := q.Subject(); subject == "" && (named || q.Method() == subscribe && q.Text("uri") == "") {
+	if subject, named := q.TargetName(); subject == "" && (named || q.Method() == subscribe && q.Text("uri") == "") {
 		return nil, protocol.Errorf(protocol.InvalidParams, "%s names nothing", q.Method())
 	}
 	switch q.Method() {

@@ -31,7 +31,7 @@ func lists(t *testing.T, of map[string]string) func(context.Context) (protocol.C
 		case m.Method() == protocol.CallTool:
 			say(protocol.Respond(m.ID(), json.RawMessage(`{"content":[{"type":"text","text":"done"}]}`)))
 		default:
-			say(protocol.Refuse(m.ID(), protocol.Errorf(protocol.UnknownMethod, "unknown")))
+			say(protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "unknown")))
 		}
 	})
 }

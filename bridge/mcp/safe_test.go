@@ -28,7 +28,7 @@ func sayer(t *testing.T, era string, is *atomic.Pointer[said]) func(context.Cont
 		switch m.Method() {
 		case protocol.Discover:
 			if era == "old" {
-				say(protocol.Refuse(m.ID(), protocol.Errorf(protocol.UnknownMethod, "unknown")))
+				say(protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "unknown")))
 				return
 			}
 			say(protocol.Respond(m.ID(), json.RawMessage(`{"supportedVersions":["2026-07-28"],`+head+`}`)))

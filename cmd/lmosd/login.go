@@ -113,7 +113,7 @@ func (a *app) login(ctx context.Context, target string, f loginFlags) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, f.wait,
 		interact.Errorf(interact.Timeout, "--timeout gives more time", "nobody has agreed within %v", f.wait))
 	defer cancel()
-	g, err := l.Begin(ctx, f.scopes)
+	g, err := l.Authorize(ctx, f.scopes)
 	if err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -85,7 +85,7 @@ func (a *app) logout(ctx context.Context, target string) error {
 	l := client.NewLogin(client.LoginOptions{Server: server, Credentials: secrets, Log: a.ownLogger(),
 		Transport: http.DefaultTransport.(*http.Transport).Clone()})
 	defer l.Close()
-	all, err := l.End(ctx)
+	all, err := l.Logout(ctx)
 	if err != nil {
 		return err
 	}

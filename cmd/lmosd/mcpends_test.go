@@ -70,7 +70,7 @@ func endlessReplies(m *protocol.Message) []*protocol.Message {
 	case m.Method() == protocol.CallTool && token != nil:
 		return []*protocol.Message{protocol.Request("", protocol.Progress, map[string]any{"progressToken": token, "progress": 1})}
 	case m.IsRequest() && m.Method() != protocol.CallTool:
-		return []*protocol.Message{protocol.Refuse(m.ID(), protocol.Errorf(protocol.UnknownMethod, "no"))}
+		return []*protocol.Message{protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "no"))}
 	}
 	return nil
 }

@@ -333,7 +333,7 @@ func post(t *testing.T, url, auth, method, params, caps string) *protocol.Messag
 	}
 	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
 		"Mcp-Protocol-Version": {protocol.Modern}, "Mcp-Method": {method}}
-	if name, named := m.Subject(); named {
+	if name, named := m.TargetName(); named {
 		r.Header.Set("Mcp-Name", name)
 	}
 	if auth != "" {

@@ -111,11 +111,11 @@ var errListens = interact.Errorf(interact.Overloaded, "end a subscription", "you
 func (t *thing) listen(ctx context.Context, o *features.Offer, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	want, e := filterOf(m)
 	if e != nil {
-		return protocol.Refuse(m.ID(), e), nil
+		return protocol.RespondError(m.ID(), e), nil
 	}
 	caller := protocol.CallerOf(ctx)
 	if t.h.listens.Enter(caller) != ratelimit.Entered {
-		return protocol.Refuse(m.ID(), features.Fault(errListens)), nil
+		return protocol.RespondError(m.ID(), features.Fault(errListens)), nil
 	}
 	defer t.h.listens.Leave(caller)
 	l := listening(ctx, m)

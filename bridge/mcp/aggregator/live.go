@@ -70,7 +70,7 @@ func list(ctx context.Context, s protocol.Server) (all []json.RawMessage, err er
 			return nil, e
 		}
 		if raw, _ := r.InResult("_meta", metaStale); raw != nil {
-			why := protocol.Said(&protocol.Error{Data: raw})
+			why := protocol.InteractError(&protocol.Error{Data: raw})
 			if why == nil {
 				why = interact.Errorf(interact.Unreachable, "try again later", "its host is away")
 			}

@@ -92,7 +92,7 @@ func (s *mesh) Call(ctx context.Context, m *protocol.Message, notify func(*proto
 	case protocol.GetPrompt:
 		p, ok := s.pinned.view(ctx).byPrompt[m.Text("name")]
 		if !ok {
-			return protocol.Refuse(m.ID(), none("prompt", m.Text("name"))), nil
+			return protocol.RespondError(m.ID(), none("prompt", m.Text("name"))), nil
 		}
 		return s.passed(ctx, p.ref, m.WithParam(written(p.name), "name"), notify)
 	case protocol.ReadRes:
@@ -104,7 +104,7 @@ func (s *mesh) Call(ctx context.Context, m *protocol.Message, notify func(*proto
 	case "tasks/get", "tasks/update", "tasks/cancel":
 		return s.task(ctx, m, notify)
 	}
-	return protocol.Refuse(m.ID(), protocol.Errorf(protocol.UnknownMethod, "%s is no method of this server", m.Method())), nil
+	return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "%s is no method of this server", m.Method())), nil
 }
 
 // forward sends a request to a thing.
@@ -129,7 +129,7 @@ func (s *mesh) forward(ctx context.Context, ref string, m *protocol.Message, not
 func (s *mesh) passed(ctx context.Context, ref string, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	r, err := s.forward(ctx, ref, m, notify)
 	if err != nil && ctx.Err() == nil {
-		return protocol.Refuse(m.ID(), unknown(err)), nil
+		return protocol.RespondError(m.ID(), unknown(err)), nil
 	}
 	return r, err
 }
@@ -150,7 +150,7 @@ func (s *mesh) callTool(ctx context.Context, m *protocol.Message, notify func(*p
 	default:
 		t, ok := s.pinned.view(ctx).byTool[name]
 		if !ok {
-			return protocol.Refuse(m.ID(), none("tool", name)), nil
+			return protocol.RespondError(m.ID(), none("tool", name)), nil
 		}
 		r, err = s.forward(ctx, t.ref, m.WithParam(written(t.name), "name"), notify)
 	}
@@ -207,7 +207,7 @@ func (s *mesh) callOther(ctx context.Context, m *protocol.Message, notify func(*
 // failed is why a thing did what it was asked not: as lmosd says it, whether it is away, has crashed or is not allowed; else the server says
 // so itself, and what it takes may help.
 func failed(e *protocol.Error, hint string) error {
-	if said := protocol.Said(e); said != nil {
+	if said := protocol.InteractError(e); said != nil {
 		return said
 	}
 	return interact.Errorf(interact.AgentFailed, hint, "%s", e.Message)
@@ -265,7 +265,7 @@ func (s *mesh) readResource(ctx context.Context, m *protocol.Message, notify fun
 	uri := m.Text("uri")
 	ref, inner, ok := s.pinned.view(ctx).thingOf(uri)
 	if !ok {
-		return protocol.Refuse(m.ID(), noResource(uri)), nil
+		return protocol.RespondError(m.ID(), noResource(uri)), nil
 	}
 	r, err := s.passed(ctx, ref, m.WithParam(written(inner), "uri"), notify)
 	if err != nil || inner == uri {
@@ -299,7 +299,7 @@ func (s *mesh) complete(ctx context.Context, m *protocol.Message, notify func(*p
 	if ref, inner, ok := v.thingOf(m.Text("ref", "uri")); ok {
 		return s.passed(ctx, ref, m.WithParam(written(inner), "ref", "uri"), notify)
 	}
-	return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InvalidParams, "there is nothing like that to complete")), nil
+	return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "there is nothing like that to complete")), nil
 }
 
 // metaPartly is the member of _meta that names the pinned things of which not all tools are listed.
@@ -318,11 +318,11 @@ type foreignTask struct {
 // task passes on a request about a task.
 func (s *mesh) task(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	if e := features.NeedTasks(m); e != nil {
-		return protocol.Refuse(m.ID(), e), nil
+		return protocol.RespondError(m.ID(), e), nil
 	}
 	var id foreignTask
 	if s.h.sealer.Open(meshTaskOf(ctx), m.Text("taskId"), &id) != nil {
-		return protocol.Refuse(m.ID(), noTask()), nil
+		return protocol.RespondError(m.ID(), noTask()), nil
 	}
 	word, _ := m.Param("taskId")
 	r, err := s.passed(ctx, id.Ref, m.WithParam(written(id.ID), "taskId"), notify)

@@ -29,11 +29,11 @@ type share struct {
 func (s *mesh) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	want, e := filterOf(m)
 	if e != nil {
-		return protocol.Refuse(m.ID(), e), nil
+		return protocol.RespondError(m.ID(), e), nil
 	}
 	caller := protocol.CallerOf(ctx)
 	if s.h.listens.Enter(caller) != ratelimit.Entered {
-		return protocol.Refuse(m.ID(), features.Fault(errListens)), nil
+		return protocol.RespondError(m.ID(), features.Fault(errListens)), nil
 	}
 	defer s.h.listens.Leave(caller)
 	l := listening(ctx, m)

@@ -33,7 +33,7 @@ func unknown(err error) *protocol.Error {
 type refusing struct{ why *protocol.Error }
 
 func (s refusing) Call(_ context.Context, m *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
-	return protocol.Refuse(m.ID(), s.why), nil
+	return protocol.RespondError(m.ID(), s.why), nil
 }
 
 func (s refusing) Session(ctx context.Context) (protocol.Conn, error) {
@@ -63,7 +63,7 @@ func (c *refusal) Write(ctx context.Context, m *protocol.Message) error {
 		return nil
 	}
 	select {
-	case c.said <- protocol.Refuse(m.ID(), c.why):
+	case c.said <- protocol.RespondError(m.ID(), c.why):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -76,7 +76,7 @@ func (s standIn) Call(ctx context.Context, m *protocol.Message, notify func(*pro
 func away(r *protocol.Message, err error) *interact.Error {
 	if err == nil {
 		if e := r.Error(); e != nil {
-			return retryable(protocol.Said(e))
+			return retryable(protocol.InteractError(e))
 		}
 		return nil
 	}
@@ -110,7 +110,7 @@ func (p *passed) described(ctx context.Context, o *features.Offer, m *protocol.M
 	default:
 		r = paged(ctx, p.h.sealer, m, "tools", o.Tools, func(t *features.Tool) string { return t.Name })
 	}
-	return r.WithResult(written(protocol.About(why)), "_meta", metaStale)
+	return r.WithResult(written(protocol.ErrorData(why)), "_meta", metaStale)
 }
 
 const (
@@ -180,7 +180,7 @@ func about(m *protocol.Message, method string, params map[string]any) *protocol.
 func (p *passed) Session(ctx context.Context) (protocol.Conn, error) {
 	s := &starting{p: p, first: make(chan *protocol.Message, 1), ready: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(ctx)
-	return protocol.Answered(s, func(error) error {
+	return protocol.EnsureResponses(s, func(error) error {
 		return interact.Errorf(interact.Cancelled, "begin another session", "the session was ended before there was an answer")
 	}), nil
 }
@@ -293,7 +293,7 @@ func answer(ctx context.Context, conn protocol.Conn, m *protocol.Message) (said 
 			if r == nil {
 				continue
 			}
-			r, err = protocol.Refuse(r.ID(), bad), nil
+			r, err = protocol.RespondError(r.ID(), bad), nil
 		}
 		if err != nil {
 			return nil, err

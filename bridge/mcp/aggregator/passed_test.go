@@ -79,7 +79,7 @@ func TestReasonsOfMeshCall(t *testing.T) {
 		"held": {fails(interact.Errorf(interact.Forbidden, "the operator of its host approves it: lmosd expose … --approve", "it was changed by its server")),
 			"LMOS-1403", "only an operator can change that"},
 		"wrong": {back(func(q *protocol.Message) (*protocol.Message, error) {
-			return protocol.Refuse(q.ID(), protocol.Errorf(protocol.InvalidParams, "unknown tool")), nil
+			return protocol.RespondError(q.ID(), protocol.Errorf(protocol.InvalidParams, "unknown tool")), nil
 		}), "LMOS-1502", "mesh_describe shows its tools"},
 	}
 	for name, c := range says {

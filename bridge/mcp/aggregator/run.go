@@ -171,11 +171,11 @@ func (one *run) abandon() {
 func (t *thing) callTool(ctx context.Context, o *features.Offer, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	one, e := t.tool(ctx, o, m)
 	if e != nil {
-		return protocol.Refuse(m.ID(), e), nil
+		return protocol.RespondError(m.ID(), e), nil
 	}
 	return one.follow(ctx, m, notify, func(err error) *protocol.Message {
 		if interact.AsError(err).Code == interact.NoAffordance {
-			return protocol.Refuse(m.ID(), features.Fault(err))
+			return protocol.RespondError(m.ID(), features.Fault(err))
 		}
 		return protocol.Respond(m.ID(), features.Failed(err))
 	})
@@ -231,11 +231,11 @@ func (t *thing) claimed(r features.Result, caller string) features.Result {
 func (t *thing) resume(ctx context.Context, m *protocol.Message, state string) (*run, *protocol.Error) {
 	var id string
 	if err := t.h.sealer.Open(t.whose(ctx, m), state, &id); err != nil {
-		return nil, protocol.RefuseState(err)
+		return nil, protocol.StateError(err)
 	}
 	one := t.runs.take(id)
 	if one == nil {
-		return nil, protocol.UsedState()
+		return nil, protocol.UsedStateError()
 	}
 	answers, open, e := features.Answers(one.open, m)
 	if e == nil && len(answers) > 0 {
@@ -389,13 +389,13 @@ func (one *run) ask(ctx context.Context, m *protocol.Message) *protocol.Message 
 	requests, e := features.Requests(one.open, m)
 	if e != nil {
 		one.abandon()
-		return protocol.Refuse(m.ID(), e)
+		return protocol.RespondError(m.ID(), e)
 	}
 	one.whose = one.t.whose(ctx, m)
 	state, err := one.t.runs.park(one)
 	if err != nil {
 		one.abandon()
-		return protocol.Refuse(m.ID(), features.Fault(err))
+		return protocol.RespondError(m.ID(), features.Fault(err))
 	}
 	return protocol.Respond(m.ID(), map[string]any{"resultType": "input_required", "inputRequests": requests, "requestState": state})
 }
@@ -404,19 +404,19 @@ func (one *run) ask(ctx context.Context, m *protocol.Message) *protocol.Message 
 func (t *thing) getPrompt(ctx context.Context, o *features.Offer, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	p := o.Prompt(m.Text("name"))
 	if p == nil {
-		return protocol.Refuse(m.ID(), none("prompt", m.Text("name"))), nil
+		return protocol.RespondError(m.ID(), none("prompt", m.Text("name"))), nil
 	}
-	refused := func(err error) *protocol.Message { return protocol.Refuse(m.ID(), features.Fault(err)) }
+	refused := func(err error) *protocol.Message { return protocol.RespondError(m.ID(), features.Fault(err)) }
 	if state := m.Text("requestState"); state != "" {
 		one, e := t.resume(ctx, m, state)
 		if e != nil {
-			return protocol.Refuse(m.ID(), e), nil
+			return protocol.RespondError(m.ID(), e), nil
 		}
 		return one.follow(ctx, m, notify, refused)
 	}
 	msg, e := p.Message(m)
 	if e != nil {
-		return protocol.Refuse(m.ID(), e), nil
+		return protocol.RespondError(m.ID(), e), nil
 	}
 	t.address(msg, m, callFor)
 	one := t.runs.begin(ctx, m, msg, func(parts []interact.Part) any { return p.Result(parts) })

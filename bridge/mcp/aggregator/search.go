@@ -192,7 +192,7 @@ func (s *mesh) describe(ctx context.Context, m *protocol.Message) (*protocol.Mes
 		}
 		if away != nil {
 			doc["incomplete"] = fmt.Sprintf("%d more tools, prompts or resources are not in its description, and it cannot be asked now: %s",
-				o.Omitted, protocol.Fault(away).Message)
+				o.Omitted, protocol.FromError(away).Message)
 		}
 	}
 	return protocol.Respond(m.ID(), features.Document(doc)), nil

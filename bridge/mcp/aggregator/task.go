@@ -39,12 +39,12 @@ func (t *thing) begun(ctx context.Context, m *protocol.Message, one *run) *proto
 // task answers tasks/get, tasks/update and tasks/cancel.
 func (t *thing) task(ctx context.Context, m *protocol.Message) *protocol.Message {
 	if e := features.NeedTasks(m); e != nil {
-		return protocol.Refuse(m.ID(), e)
+		return protocol.RespondError(m.ID(), e)
 	}
 	var id taskID
 	word := m.Text("taskId")
 	if t.h.sealer.Open(tasksOf(ctx), word, &id) != nil || id.Ref != t.ref {
-		return protocol.Refuse(m.ID(), noTask())
+		return protocol.RespondError(m.ID(), noTask())
 	}
 	state, in, e := t.state(ctx, m, word, id)
 	if e == nil {
@@ -59,7 +59,7 @@ func (t *thing) task(ctx context.Context, m *protocol.Message) *protocol.Message
 		}
 	}
 	if e != nil {
-		return protocol.Refuse(m.ID(), e)
+		return protocol.RespondError(m.ID(), e)
 	}
 	return protocol.Respond(m.ID(), map[string]string{"resultType": "complete"})
 }

@@ -67,7 +67,7 @@ func (t *thing) offer(ctx context.Context) (*features.Offer, error) {
 func (t *thing) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	o, err := t.offer(ctx)
 	if err != nil {
-		return protocol.Refuse(m.ID(), unknown(err)), nil
+		return protocol.RespondError(m.ID(), unknown(err)), nil
 	}
 	switch m.Method() {
 	case protocol.Discover:
@@ -93,7 +93,7 @@ func (t *thing) Call(ctx context.Context, m *protocol.Message, notify func(*prot
 	case "tasks/get", "tasks/update", "tasks/cancel":
 		return t.task(ctx, m), nil
 	}
-	return protocol.Refuse(m.ID(), protocol.Errorf(protocol.UnknownMethod, "%s is no method of this server", m.Method())), nil
+	return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "%s is no method of this server", m.Method())), nil
 }
 
 // selfOf is what a thing calls itself as a server. One that has no version has that of lmosd.
@@ -124,7 +124,7 @@ func paged[T any](ctx context.Context, s *opaque.Sealer, m *protocol.Message, me
 	of := opaque.For{Purpose: "cursor " + m.Method(), Caller: protocol.CallerOf(ctx)}
 	rest, e := after(s, of, m, all, name)
 	if e != nil {
-		return protocol.Refuse(m.ID(), e)
+		return protocol.RespondError(m.ID(), e)
 	}
 	page := rest[:min(len(rest), pageSize)]
 	out := map[string]any{"resultType": "complete", member: append([]T{}, page...), "ttlMs": 0, "cacheScope": "private"}
@@ -168,7 +168,7 @@ func (t *thing) readResource(ctx context.Context, o *features.Offer, m *protocol
 	r := o.Resource(uri)
 	switch {
 	case r == nil:
-		return protocol.Refuse(m.ID(), noResource(uri))
+		return protocol.RespondError(m.ID(), noResource(uri))
 	case r.Event:
 		return protocol.Respond(m.ID(), features.Contents(t.feeds.latest(r.Key), interact.JSON, uri))
 	}
@@ -177,7 +177,7 @@ func (t *thing) readResource(ctx context.Context, o *features.Offer, m *protocol
 	msg.From = did.PrincipalOf(ctx)
 	reading, err := interact.Ask(ctx, t.h.o.Mesh, msg)
 	if err != nil {
-		return protocol.Refuse(m.ID(), features.FaultAt(err, uri))
+		return protocol.RespondError(m.ID(), features.FaultAt(err, uri))
 	}
 	return protocol.Respond(m.ID(), features.Contents(reading.Data, reading.Media(), uri))
 }

@@ -234,7 +234,7 @@ func (b *Backend) tunnel(logs bool) (*lane, error) {
 func (b *Backend) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	m, bad := b.whose.check(ctx, m)
 	if bad != nil {
-		return protocol.Refuse(m.ID(), bad), nil
+		return protocol.RespondError(m.ID(), bad), nil
 	}
 	r, err := b.call(ctx, m, notify)
 	if err == nil {
@@ -340,7 +340,7 @@ func (b *Backend) Session(ctx context.Context) (protocol.Conn, error) {
 	if !b.o.Relay && !b.o.Own {
 		conn = telling{conn}
 	}
-	return protocol.Answered(conn, func(err error) error {
+	return protocol.EnsureResponses(conn, func(err error) error {
 		if b.ctx.Err() != nil {
 			return interact.Errorf(interact.ShuttingDown, "try again later", "%s is being ended", b.o.Name)
 		}
@@ -367,7 +367,7 @@ func (b *Backend) session(ctx context.Context) (protocol.Conn, error) {
 
 // A lane is a connection that calls share, one after the other or at once. Its fields are owned by Backend.mu.
 type lane struct {
-	*protocol.Shared
+	*protocol.Multiplexer
 	hub   *hub
 	calls int
 	idle  *time.Timer
@@ -378,7 +378,7 @@ type lane struct {
 
 // run reads a connection in a goroutine of its own, until it ends.
 func (b *Backend) run(conn protocol.Conn, asked func(*protocol.Message), ended func(*lane)) (*lane, error) {
-	l := &lane{Shared: protocol.Share(conn, asked), ended: ended}
+	l := &lane{Multiplexer: protocol.Multiplex(conn, asked), ended: ended}
 	l.hub = newHub(b, l)
 	l.idle = time.AfterFunc(b.o.Idle, func() { b.rest(l) })
 	err := b.start(func() {

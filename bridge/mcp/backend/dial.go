@@ -123,7 +123,7 @@ func Relayed(e *protocol.Error) *interact.Error {
 	if e.Code != protocol.InternalError {
 		return nil
 	}
-	ours := protocol.Said(e)
+	ours := protocol.InteractError(e)
 	if ours == nil || !slices.Contains(relayed, ours.Code) {
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 // for their caller already is it most likely.
 func (u *upstream) asks(m *protocol.Message) {
 	if !declared(u.caps, m) {
-		u.say(protocol.Refuse(m.ID(), protocol.Errorf(protocol.UnknownMethod, "nobody here can be asked for %s", m.Method())))
+		u.say(protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "nobody here can be asked for %s", m.Method())))
 		return
 	}
 	u.mu.Lock()
@@ -75,7 +75,7 @@ func (u *upstream) decline(m *protocol.Message) {
 	case "roots/list":
 		u.say(protocol.Respond(m.ID(), map[string]any{"roots": []any{}}))
 	default:
-		u.say(protocol.Refuse(m.ID(), protocol.Errorf(protocol.UnknownMethod, "nobody here can be asked for %s", m.Method())))
+		u.say(protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "nobody here can be asked for %s", m.Method())))
 	}
 }
 

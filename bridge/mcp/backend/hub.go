@@ -65,7 +65,7 @@ func (h *hub) listen(ctx context.Context, m *protocol.Message, want filter, noti
 	defer h.attach(e, false)
 	got, refused := honoured(ctx, topics, want)
 	if refused != nil {
-		return protocol.Refuse(m.ID(), refused), nil
+		return protocol.RespondError(m.ID(), refused), nil
 	}
 	e.narrow(got)
 	over, stop := anyOver(topics)
@@ -124,7 +124,7 @@ func (h *hub) beginLocked(key string) *topic {
 		h.ended(key, t, r, err)
 	})
 	if err != nil {
-		t.fail(protocol.Fault(err))
+		t.fail(protocol.FromError(err))
 		close(t.over)
 	}
 	return t
@@ -134,7 +134,7 @@ func (h *hub) beginLocked(key string) *topic {
 func (h *hub) ended(key string, t *topic, r *protocol.Message, err error) {
 	switch {
 	case err != nil:
-		t.fail(protocol.Fault(err))
+		t.fail(protocol.FromError(err))
 	case r.Error() != nil:
 		t.fail(r.Error())
 	default:

@@ -286,7 +286,7 @@ func (o *old) call(ctx context.Context, m *protocol.Message, notify func(*protoc
 		return o.listen(ctx, m, notify)
 	}
 	if strings.HasPrefix(m.Method(), "tasks/") {
-		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.UnknownMethod, "the server has no tasks")), nil
+		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "the server has no tasks")), nil
 	}
 	if state := m.Text("requestState"); state != "" && rounds[m.Method()] {
 		return o.resume(ctx, m, state, notify)
@@ -360,12 +360,12 @@ var cacheable = map[string]bool{"tools/list": true, "resources/list": true, "res
 func newer(m, r *protocol.Message) *protocol.Message {
 	if e := r.Error(); e != nil {
 		if e.Code == protocol.ResourceNotFound {
-			return protocol.Refuse(r.ID(), protocol.Errorf(protocol.InvalidParams, "%s", e.Message).With(map[string]string{"uri": m.Text("uri")}))
+			return protocol.RespondError(r.ID(), protocol.Errorf(protocol.InvalidParams, "%s", e.Message).With(map[string]string{"uri": m.Text("uri")}))
 		}
 		return r
 	}
 	if raw := r.Result(); len(raw) == 0 || raw[0] != '{' {
-		return protocol.Refuse(r.ID(), protocol.Errorf(protocol.InternalError, "the server's result is no object"))
+		return protocol.RespondError(r.ID(), protocol.Errorf(protocol.InternalError, "the server's result is no object"))
 	}
 	add := func(name, value string) {
 		if has, _ := r.InResult(name); has == nil {

@@ -117,7 +117,7 @@ func (y *young) Write(_ context.Context, m *protocol.Message) error {
 	ctx, cancel := context.WithCancel(y.ctx)
 	if e := y.enter(m, cancel); e != nil {
 		cancel()
-		return y.say(y.ctx, protocol.Refuse(m.ID(), e))
+		return y.say(y.ctx, protocol.RespondError(m.ID(), e))
 	}
 	answer := func() *protocol.Message { return y.answer(ctx, m) }
 	if m.Method() == protocol.Initialize { // before what follows is looked at: a client may not wait for its answer
@@ -189,18 +189,18 @@ func (y *young) answer(ctx context.Context, m *protocol.Message) *protocol.Messa
 		y.mu.Lock()
 		defer y.mu.Unlock()
 		if !slices.Contains(levels, m.Text("level")) {
-			return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InvalidParams, "there is no level %q", m.Text("level")))
+			return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "there is no level %q", m.Text("level")))
 		}
 		y.level = m.Text("level")
 		return protocol.Respond(m.ID(), struct{}{})
 	case "resources/subscribe", "resources/unsubscribe":
 		return y.subscribe(ctx, m)
 	case protocol.Discover, protocol.Listen:
-		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.UnknownMethod, "%s is no method of %s", m.Method(), protocol.Legacy))
+		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "%s is no method of %s", m.Method(), protocol.Legacy))
 	}
 	r, err := y.call(ctx, m)
 	if err != nil {
-		return protocol.Refuse(m.ID(), protocol.Fault(err))
+		return protocol.RespondError(m.ID(), protocol.FromError(err))
 	}
 	return r
 }
@@ -369,7 +369,7 @@ func (y *young) giveUp(id protocol.ID) {
 func aged(m, r *protocol.Message) *protocol.Message {
 	if e := r.Error(); e != nil {
 		if m.Method() == protocol.ReadRes && e.Code == protocol.InvalidParams && e.Data != nil {
-			return protocol.Refuse(r.ID(), &protocol.Error{Code: protocol.ResourceNotFound, Message: e.Message, Data: e.Data})
+			return protocol.RespondError(r.ID(), &protocol.Error{Code: protocol.ResourceNotFound, Message: e.Message, Data: e.Data})
 		}
 		return r
 	}
@@ -385,16 +385,16 @@ func (y *young) subscribe(ctx context.Context, m *protocol.Message) *protocol.Me
 	select {
 	case y.wishes <- w:
 	case <-ctx.Done():
-		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "cancelled"))
+		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "cancelled"))
 	}
 	select {
 	case ok := <-w.done:
 		if ok {
 			return protocol.Respond(m.ID(), struct{}{})
 		}
-		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InvalidParams, "the server sends no notifications for %s", w.uri))
+		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "the server sends no notifications for %s", w.uri))
 	case <-ctx.Done():
-		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "cancelled"))
+		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "cancelled"))
 	}
 }
 

@@ -91,7 +91,7 @@ func (o *old) listen(ctx context.Context, m *protocol.Message, notify func(*prot
 	raw, err := m.Param("notifications")
 	var want filter
 	if err != nil || raw == nil || json.Unmarshal(raw, &want) != nil || len(want.URIs) > maxURIs {
-		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InvalidParams, "notifications say what is listened to; at most %d resources", maxURIs)), nil
+		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "notifications say what is listened to; at most %d resources", maxURIs)), nil
 	}
 	u, err := o.shared(ctx, capabilities(m))
 	if err != nil {

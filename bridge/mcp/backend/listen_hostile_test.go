@@ -206,7 +206,7 @@ func TestAnOldClientThatAsksForTooMuch(t *testing.T) {
 	ask(`{"jsonrpc":"2.0","id":"nobody asked","result":{}}`)
 	ask(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[7]}}`)
 	reply(`{"jsonrpc":"2.0","id":7,"method":"asks"}`, `"method":"elicitation/create"`)
-	if err := c.Write(t.Context(), protocol.Request("7", "fine", nil)); err == nil || !strings.Contains(err.Error(), "is being answered") {
+	if err := c.Write(t.Context(), protocol.Request("7", "fine", nil)); err == nil || !strings.Contains(err.Error(), "is already in use") {
 		t.Errorf("an id twice: %v", err)
 	}
 	for i := range 127 {

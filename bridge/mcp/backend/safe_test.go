@@ -37,7 +37,7 @@ func TestStatesOfAnotherProcess(t *testing.T) {
 		{"through another node", "ada", c, "not of this request"},
 		{"of another caller of the node", "eve", b, "not of this request"},
 		{"through the node that asked", "ada", b, `"result"`}, // or it asks for what came later
-		{"again", "ada", b, "used already"},
+		{"again", "ada", b, "already used"},
 	} {
 		r, err := one.at.Call(protocol.WithCaller(t.Context(), one.caller), retry, silent)
 		if err != nil || !strings.Contains(string(r.Bytes()), one.want) {

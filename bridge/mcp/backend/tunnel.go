@@ -32,7 +32,7 @@ func Serve(ctx context.Context, s protocol.Server, conn protocol.Conn, judge Jud
 	for {
 		m, err := conn.Read(ctx)
 		if bad, ok := err.(*protocol.Error); ok {
-			if err := conn.Write(ctx, protocol.Refuse(idOf(m), bad)); err != nil {
+			if err := conn.Write(ctx, protocol.RespondError(idOf(m), bad)); err != nil {
 				return err
 			}
 			continue
@@ -80,7 +80,7 @@ func (t *tunnel) take(ctx context.Context, m *protocol.Message) {
 	select {
 	case t.room <- struct{}{}:
 	default:
-		_ = t.conn.Write(ctx, protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "%d requests wait already", maxCalls)))
+		_ = t.conn.Write(ctx, protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "%d requests wait already", maxCalls)))
 		return
 	}
 	all := ctx
@@ -94,7 +94,7 @@ func (t *tunnel) take(ctx context.Context, m *protocol.Message) {
 	if twice {
 		<-t.room
 		cancel()
-		_ = t.conn.Write(all, protocol.Refuse(m.ID(), protocol.Errorf(protocol.InvalidRequest, "a request with the id %s is being answered", m.ID())))
+		_ = t.conn.Write(all, protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidRequest, "a request with the id %s is being answered", m.ID())))
 		return
 	}
 	t.work.Go(func() {
@@ -121,10 +121,10 @@ func (t *tunnel) cancel(m *protocol.Message) {
 
 func (t *tunnel) call(ctx context.Context, m *protocol.Message) *protocol.Message {
 	if bad := m.CheckMeta(); bad != nil {
-		return protocol.Refuse(m.ID(), bad)
+		return protocol.RespondError(m.ID(), bad)
 	}
 	if err := t.judged(ctx, m); err != nil {
-		return protocol.Refuse(m.ID(), protocol.Fault(err))
+		return protocol.RespondError(m.ID(), protocol.FromError(err))
 	}
 	ctx = asked(ctx, m)
 	if raw, _ := m.Param("_meta", protocol.MetaUser); raw != nil {
@@ -134,7 +134,7 @@ func (t *tunnel) call(ctx context.Context, m *protocol.Message) *protocol.Messag
 	}
 	r, err := t.server.Call(ctx, m, func(n *protocol.Message) error { return t.conn.Write(ctx, n) })
 	if err != nil {
-		return protocol.Refuse(m.ID(), protocol.Fault(err))
+		return protocol.RespondError(m.ID(), protocol.FromError(err))
 	}
 	return worded(r)
 }
@@ -153,7 +153,7 @@ func worded(m *protocol.Message) *protocol.Message {
 	}
 	if e := m.Error(); e != nil {
 		if ours := Relayed(e); ours != nil {
-			return protocol.Refuse(m.ID(), protocol.Fault(ours))
+			return protocol.RespondError(m.ID(), protocol.FromError(ours))
 		}
 	}
 	return m
@@ -163,17 +163,17 @@ func worded(m *protocol.Message) *protocol.Message {
 func (t *tunnel) session(ctx context.Context, first *protocol.Message) error {
 	up, err := t.server.Session(ctx)
 	if err != nil {
-		return errors.Join(err, t.conn.Write(ctx, protocol.Refuse(first.ID(), protocol.Fault(err))))
+		return errors.Join(err, t.conn.Write(ctx, protocol.RespondError(first.ID(), protocol.FromError(err))))
 	}
 	defer up.Close()
 	if err := up.Write(ctx, first); err != nil {
-		return errors.Join(err, t.conn.Write(ctx, protocol.Refuse(first.ID(), protocol.Fault(err))))
+		return errors.Join(err, t.conn.Write(ctx, protocol.RespondError(first.ID(), protocol.FromError(err))))
 	}
 	ended := make(chan error, 1)
 	t.work.Go(func() {
 		var rate ratelimit.Bucket
 		ended <- copyAll(ctx, t.conn, up, t.spoilt(ctx), func(m *protocol.Message) (*protocol.Message, error) {
-			if m.Chats() && !rate.Take(protocol.ProgressLimit, 1, time.Now()) {
+			if m.Droppable() && !rate.Take(protocol.ProgressLimit, 1, time.Now()) {
 				return nil, nil
 			}
 			return worded(m), nil
@@ -182,7 +182,7 @@ func (t *tunnel) session(ctx context.Context, first *protocol.Message) error {
 	})
 	err = copyAll(ctx, up, t.conn,
 		func(m *protocol.Message, bad *protocol.Error) error {
-			return t.conn.Write(ctx, protocol.Refuse(idOf(m), bad))
+			return t.conn.Write(ctx, protocol.RespondError(idOf(m), bad))
 		},
 		func(m *protocol.Message) (*protocol.Message, error) {
 			err := t.judged(ctx, m)
@@ -193,7 +193,7 @@ func (t *tunnel) session(ctx context.Context, first *protocol.Message) error {
 				err = up.Write(ctx, m)
 			}
 			if err != nil { // it was not begun
-				err = t.conn.Write(ctx, protocol.Refuse(m.ID(), protocol.Fault(err)))
+				err = t.conn.Write(ctx, protocol.RespondError(m.ID(), protocol.FromError(err)))
 			}
 			return nil, err
 		})
@@ -214,7 +214,7 @@ func (t *tunnel) spoilt(ctx context.Context) func(*protocol.Message, *protocol.E
 		if m == nil {
 			return nil
 		}
-		return t.conn.Write(ctx, protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "the server's response cannot be read: %s", bad.Message)))
+		return t.conn.Write(ctx, protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "the server's response cannot be read: %s", bad.Message)))
 	}
 }
 

@@ -296,18 +296,18 @@ func (o *old) forget() {
 func (o *old) resume(ctx context.Context, m *protocol.Message, state string, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	var id string
 	if err := o.sealer.Open(goodFor(protocol.CallerOf(ctx), m), state, &id); err != nil {
-		return protocol.Refuse(m.ID(), protocol.RefuseState(err)), nil
+		return protocol.RespondError(m.ID(), protocol.StateError(err)), nil
 	}
 	r := o.unpark(id)
 	if r == nil {
-		return protocol.Refuse(m.ID(), protocol.UsedState()), nil
+		return protocol.RespondError(m.ID(), protocol.UsedStateError()), nil
 	}
 	answers, bad := inputs(m)
 	if bad != nil {
 		if !o.keep(id, r) {
 			r.abandon()
 		}
-		return protocol.Refuse(m.ID(), bad), nil
+		return protocol.RespondError(m.ID(), bad), nil
 	}
 	r.up.pause(r, false)
 	missing, err := r.answer(ctx, answers)

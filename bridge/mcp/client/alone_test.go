@@ -152,9 +152,9 @@ func TestAHostStaysIn(t *testing.T) {
 	soon := func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		h := *l.now
+		h := *l.active
 		h.Granted, h.Expires = time.Now().Add(-time.Hour), time.Now().Add(20*time.Second)
-		l.now = &h
+		l.active = &h
 	}
 	denied := i.seen("401")
 	soon()
@@ -192,7 +192,7 @@ func TestAPersonLogsAClientIn(t *testing.T) {
 	i.key, i.methods = curve.Public(), []string{"private_key_jwt"}
 	at := i.guarded(t)
 	store := keyed(t, at, i.URL, `"username":"me","private_key_file":"me.pem"`, curve)
-	g, err := loginFor(t, at, LoginOptions{Credentials: store, Show: agree}).Begin(t.Context(), nil)
+	g, err := loginFor(t, at, LoginOptions{Credentials: store, Show: agree}).Authorize(t.Context(), nil)
 	if err != nil || g.Method != "private_key_jwt" || g.Algorithm != "ES256" || g.ClientSecret != "" || len(oauth.GrantsOf(store).Of(at)) != 1 {
 		t.Fatalf("%v, %v", g, err)
 	}
@@ -204,7 +204,7 @@ func TestAPersonLogsAClientIn(t *testing.T) {
 	machines := newIssuer(t)
 	machines.machines = true
 	at = machines.guarded(t)
-	_, err = loginFor(t, at, LoginOptions{Credentials: storeIn(t), Show: agree}).Begin(t.Context(), nil)
+	_, err = loginFor(t, at, LoginOptions{Credentials: storeIn(t), Show: agree}).Authorize(t.Context(), nil)
 	if e := interact.AsError(err); err == nil || !strings.Contains(e.Error(), "does not support the authorization code flow") || !strings.Contains(e.Hint, `"username": …`) {
 		t.Errorf("where nobody is let in by hand: %v", err)
 	}

@@ -24,22 +24,22 @@ import (
 )
 
 // loginTimeout bounds the time that the user has to log in.
-const maxConsent = 10 * time.Minute
+const loginTimeout = 10 * time.Minute
 
 // Authorize lets the user log in at the authorization server and stores the grant. It requests the scopes that the server requires and
 // the given ones. `lmosd login` calls it. The error is an [*interact.Error] or the error of ctx.
-func (l *Login) Begin(ctx context.Context, scopes []string) (oauth.Grant, error) {
+func (l *Login) Authorize(ctx context.Context, scopes []string) (oauth.Grant, error) {
 	if !l.enter(ctx) {
 		return oauth.Grant{}, ctx.Err()
 	}
 	defer l.leave()
-	ch, err := l.knock(ctx)
+	ch, err := l.challenge(ctx)
 	if err != nil {
 		return oauth.Grant{}, err
 	}
 	w, err := l.discover(ctx, ch)
 	if err != nil {
-		return oauth.Grant{}, nowhere(err)
+		return oauth.Grant{}, discoveryError(err)
 	}
 	own, _ := l.o.Credentials.Lookup(l.o.Server, client, w.as.TokenEndpoint)
 	g, err := l.consent(ctx, w, own, union(w.scopes, scopes))
@@ -47,13 +47,13 @@ func (l *Login) Begin(ctx context.Context, scopes []string) (oauth.Grant, error)
 		if ctx.Err() != nil {
 			return g, ctx.Err()
 		}
-		return g, l.wants(w, "authorization failed at "+interact.Clip(w.as.Issuer, 200)+"-", nil, safe(err))
+		return g, l.loginError(w, "authorization failed at "+interact.Clip(w.as.Issuer, 200)+"-", nil, safe(err))
 	}
 	return g, oauth.GrantsOf(l.o.Credentials).Keep(ctx, l.o.Server, g)
 }
 
 // challenge sends a request without a token and returns the challenge of the response.
-func (l *Login) knock(ctx context.Context) (challenge, error) {
+func (l *Login) challenge(ctx context.Context) (challenge, error) {
 	m := protocol.Request("1", protocol.Discover, map[string]any{
 		"_meta": map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.o.Server, strings.NewReader(string(m.Bytes())))
@@ -72,19 +72,19 @@ func (l *Login) knock(ctx context.Context) (challenge, error) {
 }
 
 // consent obtains a grant with the authorization code flow in a browser (RFC 6749 §4.1, RFC 7636, RFC 8252).
-func (l *Login) consent(ctx context.Context, w *way, own credentials.Credential, scopes []string) (oauth.Grant, error) {
-	if err := w.byHand(); err != nil {
+func (l *Login) consent(ctx context.Context, w *authTarget, own credentials.Credential, scopes []string) (oauth.Grant, error) {
+	if err := w.checkCodeFlow(); err != nil {
 		return oauth.Grant{}, err
 	}
-	if err := l.mayAsk(w.as.AuthorizationEndpoint); err != nil {
+	if err := l.checkURL(w.as.AuthorizationEndpoint); err != nil {
 		return oauth.Grant{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, maxConsent)
+	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
 	defer cancel()
 	if slices.Contains(w.as.ScopesSupported, "offline_access") {
 		scopes = union(scopes, []string{"offline_access"}) // needed for a refresh token (OpenID Connect Core §11)
 	}
-	d, err := newDoor(l.o.Port)
+	d, err := newRedirectListener(l.o.Port)
 	if err != nil {
 		return oauth.Grant{}, err
 	}
@@ -101,20 +101,20 @@ func (l *Login) consent(ctx context.Context, w *way, own credentials.Credential,
 	if err := l.o.Show(ctx, at); err != nil {
 		return g, err
 	}
-	said, err := d.wait(ctx)
+	params, err := d.wait(ctx)
 	if err != nil {
 		return g, err
 	}
-	if err := checkAnswer(said, w.as); err != nil {
+	if err := checkRedirect(params, w.as); err != nil {
 		return g, err
 	}
-	return l.request(ctx, g, url.Values{"grant_type": {"authorization_code"}, "code": {said.Get("code")}, "redirect_uri": {d.url},
+	return l.request(ctx, g, url.Values{"grant_type": {"authorization_code"}, "code": {params.Get("code")}, "redirect_uri": {d.url},
 		"code_verifier": {verifier}})
 }
 
 // checkCodeFlow returns an error if the authorization server does not support the authorization code flow, or not with PKCE (MCP
 // 2026-07-28, "Authorization code protection").
-func (w *way) byHand() error {
+func (w *authTarget) checkCodeFlow() error {
 	switch {
 	case !w.offers("authorization_code") || w.as.AuthorizationEndpoint == "":
 		return errors.New("the authorization server does not support the authorization code flow")
@@ -125,18 +125,18 @@ func (w *way) byHand() error {
 }
 
 // checkRedirect validates the parameters of the redirect of an authorization server. The issuer is compared exactly (RFC 9207 §2.4).
-func checkAnswer(said url.Values, as *oauthex.AuthServerMeta) error {
-	iss := said.Get("iss")
+func checkRedirect(params url.Values, as *oauthex.AuthServerMeta) error {
+	iss := params.Get("iss")
 	switch {
-	case len(said["iss"]) > 1 || len(said["code"]) > 1:
+	case len(params["iss"]) > 1 || len(params["code"]) > 1:
 		return errors.New("duplicate parameter in the redirect")
 	case iss == "" && as.AuthorizationResponseIssParameterSupported:
 		return errors.New("missing issuer in the redirect")
 	case iss != "" && iss != as.Issuer:
 		return fmt.Errorf("unexpected issuer in the redirect: %s", interact.Readable(interact.Clip(iss, 200)))
-	case said.Get("error") != "":
-		return fmt.Errorf("authorization server error %s", interact.Readable(interact.Clip(said.Get("error"), 64)))
-	case said.Get("code") == "":
+	case params.Get("error") != "":
+		return fmt.Errorf("authorization server error %s", interact.Readable(interact.Clip(params.Get("error"), 64)))
+	case params.Get("code") == "":
 		return errors.New("missing code in the redirect")
 	}
 	return nil
@@ -144,7 +144,7 @@ func checkAnswer(said url.Values, as *oauthex.AuthServerMeta) error {
 
 // register returns a grant without a token, for the client of this host at an authorization server: the preregistered client, the client
 // of a metadata document, or a newly registered one (MCP 2026-07-28, "Client registration").
-func (l *Login) register(ctx context.Context, w *way, own credentials.Credential, redirect string) (oauth.Grant, error) {
+func (l *Login) register(ctx context.Context, w *authTarget, own credentials.Credential, redirect string) (oauth.Grant, error) {
 	document := strings.HasPrefix(l.o.ClientID, "https://")
 	switch {
 	case own.Username != "":
@@ -154,7 +154,7 @@ func (l *Login) register(ctx context.Context, w *way, own credentials.Credential
 	case w.as.RegistrationEndpoint == "":
 		return oauth.Grant{}, errors.New("the authorization server does not register clients: register one there, and give its id with --client-id")
 	}
-	if err := l.mayAsk(w.as.RegistrationEndpoint); err != nil {
+	if err := l.checkURL(w.as.RegistrationEndpoint); err != nil {
 		return oauth.Grant{}, err
 	}
 	method := oauth.Public // a native application cannot keep a secret (RFC 8252 §8.5)
@@ -165,7 +165,7 @@ func (l *Login) register(ctx context.Context, w *way, own credentials.Credential
 		RedirectURIs: []string{redirect}, TokenEndpointAuthMethod: method, GrantTypes: []string{"authorization_code", "refresh_token"},
 		ResponseTypes: []string{"code"}, ClientName: "lmosd", SoftwareID: "lmosd", ApplicationType: "native"}, l.http)
 	if err != nil {
-		if _, said := errors.AsType[*oauthex.ClientRegistrationError](err); said {
+		if _, rejected := errors.AsType[*oauthex.ClientRegistrationError](err); rejected {
 			return oauth.Grant{}, safe(err)
 		}
 		return oauth.Grant{}, errors.New("client registration failed: " + interact.Readable(interact.Clip(safe(err).Error(), 200)))
@@ -178,21 +178,21 @@ func (l *Login) register(ctx context.Context, w *way, own credentials.Credential
 }
 
 // A redirectListener is the loopback server that receives the redirect of the browser (RFC 8252 §7.3).
-type door struct {
+type redirectListener struct {
 	url, state string
-	answer     chan url.Values
+	redirect   chan url.Values
 	server     *http.Server
 	done       chan struct{}
 }
 
-func newDoor(port int) (*door, error) {
+func newRedirectListener(port int) (*redirectListener, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return nil, &interact.Error{Code: interact.Usage, Title: "no port for the redirect of the browser", Err: err,
 			Hint: "another port: --port"}
 	}
-	d := &door{url: "http://" + l.Addr().String() + "/callback", state: rand.Text(),
-		answer: make(chan url.Values, 1), done: make(chan struct{})}
+	d := &redirectListener{url: "http://" + l.Addr().String() + "/callback", state: rand.Text(),
+		redirect: make(chan url.Values, 1), done: make(chan struct{})}
 	d.server = &http.Server{Handler: d, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
 	go func() {
 		defer close(d.done)
@@ -202,9 +202,9 @@ func newDoor(port int) (*door, error) {
 }
 
 // ServeHTTP accepts one redirect with the state of this login and rejects all other requests.
-func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	said := r.URL.Query()
-	if r.Method != http.MethodGet || r.URL.Path != "/callback" || said.Get("state") != d.state {
+func (d *redirectListener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	params := r.URL.Query()
+	if r.Method != http.MethodGet || r.URL.Path != "/callback" || params.Get("state") != d.state {
 		http.Error(w, "Unknown login state.", http.StatusBadRequest)
 		return
 	}
@@ -212,23 +212,23 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	_, _ = io.WriteString(w, "Login complete. You can close this window.\n")
 	select {
-	case d.answer <- said:
+	case d.redirect <- params:
 	default: // duplicate
 	}
 }
 
-func (d *door) wait(ctx context.Context) (url.Values, error) {
+func (d *redirectListener) wait(ctx context.Context) (url.Values, error) {
 	select {
-	case said := <-d.answer:
-		return said, nil
+	case params := <-d.redirect:
+		return params, nil
 	case <-ctx.Done():
 		return nil, interact.Errorf(interact.Timeout, "begin again, and open the address that is shown", "login timed out")
 	}
 }
 
 // close shuts the server down after the response to the browser.
-func (d *door) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
+func (d *redirectListener) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if d.server.Shutdown(ctx) != nil {
 		_ = d.server.Close()

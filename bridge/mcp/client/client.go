@@ -29,14 +29,14 @@ import (
 )
 
 const (
-	maxPosts   = 1024             // pending requests
-	noteWait   = 30 * time.Second // bounds the sending of a notification
-	goodbye    = 2 * time.Second  // bounds the end of a session
-	maxResumes = 5                // retries of a broken stream without a new event
-	resumeWait = time.Second      // before a retry, unless the server sets it
-	maxWait    = 30 * time.Second
-	listenWait = 2 * time.Second // until the server opens its stream; some do so with the first event only
-	maxLogins  = 3               // per request: one login, and up to two for more scopes
+	maxPosts       = 1024             // pending requests
+	notifyTimeout  = 30 * time.Second // bounds the sending of a notification
+	closeTimeout   = 2 * time.Second  // bounds the end of a session
+	maxResumes     = 5                // retries of a broken stream without a new event
+	resumeDelay    = time.Second      // before a retry, unless the server sets it
+	maxResumeDelay = 30 * time.Second
+	listenTimeout  = 2 * time.Second // until the server opens its stream; some do so with the first event only
+	maxLogins      = 3               // per request: one login, and up to two for more scopes
 )
 
 // Options configure a connection. URL is required.
@@ -56,12 +56,12 @@ type Options struct {
 func Dial(ctx context.Context, o Options) protocol.Conn {
 	c := &conn{o: o, in: make(chan *protocol.Message, 64), room: make(chan struct{}, maxPosts), posts: map[protocol.ID]context.CancelFunc{}}
 	c.ctx, c.cancel = context.WithCancel(ctx)
-	c.http = &http.Client{Transport: cmp.Or(o.Transport, http.DefaultTransport), CheckRedirect: stay}
+	c.http = &http.Client{Transport: cmp.Or(o.Transport, http.DefaultTransport), CheckRedirect: checkRedirects}
 	return c
 }
 
 // checkRedirects rejects redirects to another origin, which would receive the secrets or bypass the address checks.
-func stay(req *http.Request, via []*http.Request) error {
+func checkRedirects(req *http.Request, via []*http.Request) error {
 	if first := via[0].URL; len(via) > 3 || req.URL.Scheme != first.Scheme || req.URL.Host != first.Host {
 		return http.ErrUseLastResponse
 	}
@@ -80,14 +80,14 @@ type conn struct {
 	renewing sync.Mutex // serializes the renewal of a session
 
 	// mu guards the following fields.
-	mu      sync.Mutex
-	posts   map[protocol.ID]context.CancelFunc // pending stateless requests
-	first   *protocol.Message                  // the initialize request of the session
-	session string
-	version string
-	pair    *pair // the connection to a server of 2024-11-05
-	heard   bool  // the stream of the server is open, or is being opened
-	closed  bool
+	mu        sync.Mutex
+	posts     map[protocol.ID]context.CancelFunc // pending stateless requests
+	first     *protocol.Message                  // the initialize request of the session
+	session   string
+	version   string
+	sse       *httpSSE // the connection to a server of 2024-11-05
+	listening bool     // the stream of the server is open, or is being opened
+	closed    bool
 }
 
 func (c *conn) Read(ctx context.Context) (*protocol.Message, error) {
@@ -108,11 +108,11 @@ func (c *conn) Write(ctx context.Context, m *protocol.Message) error {
 		return nil // closing the HTTP request cancels it (2026-07-28, "Cancellation")
 	}
 	if !m.IsRequest() {
-		ctx, cancel := context.WithTimeout(ctx, noteWait)
+		ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
 		defer cancel()
 		defer context.AfterFunc(c.ctx, cancel)()
 		if e := c.exchange(ctx, m, nil); e != nil {
-			return failure(e)
+			return writeError(e)
 		}
 		if m.Method() == protocol.Initialized {
 			c.listen()
@@ -171,11 +171,11 @@ func (c *conn) request(ctx context.Context, m *protocol.Message) {
 	answered := false
 	e := c.exchange(ctx, m, func(r *protocol.Message) {
 		if r.IsResponse() && r.ID() == "" {
-			r = protocol.Refuse(m.ID(), r.Error()) // the server could not read the id
+			r = protocol.RespondError(m.ID(), r.Error()) // the server could not read the id
 		}
 		answered = answered || r.IsResponse() && r.ID() == m.ID()
 		if m.Method() == "tools/list" && m.IsModern() {
-			r = c.usable(r)
+			r = c.dropInvalidTools(r)
 		}
 		c.pass(r)
 	})
@@ -183,14 +183,14 @@ func (c *conn) request(ctx context.Context, m *protocol.Message) {
 	delete(c.posts, m.ID())
 	c.mu.Unlock()
 	if e == nil && !answered {
-		e = refused(interact.Unreachable, "ask again; it may have been done", "the server closed the connection before the response")
+		e = newError(interact.Unreachable, "ask again; it may have been done", "the server closed the connection before the response")
 	}
 	switch {
 	case answered:
 	case ctx.Err() != nil && !m.IsModern():
 		c.abandon(m)
 	case e != nil && ctx.Err() == nil:
-		c.pass(protocol.Refuse(m.ID(), e))
+		c.pass(protocol.RespondError(m.ID(), e))
 	}
 }
 
@@ -200,14 +200,14 @@ func (c *conn) abandon(m *protocol.Message) {
 	if m.Method() == protocol.Initialize {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	n := protocol.Request("", protocol.Cancelled, map[string]any{"requestId": json.RawMessage(m.ID()), "reason": "connection closed"})
 	c.mu.Lock()
-	pair := c.pair
+	pair := c.sse
 	c.mu.Unlock()
 	if pair != nil {
-		_ = pair.ask(ctx, c, n, nil)
+		_ = pair.send(ctx, c, n, nil)
 		return
 	}
 	if resp, _, e := c.post(ctx, n); e == nil {
@@ -224,16 +224,16 @@ func (c *conn) pass(m *protocol.Message) {
 
 // exchange posts m and passes the messages of the response to receive. It logs in and repeats m if the server requires it, and restarts a
 // session that the server no longer has.
-func (c *conn) exchange(ctx context.Context, m *protocol.Message, take func(*protocol.Message)) *protocol.Error {
+func (c *conn) exchange(ctx context.Context, m *protocol.Message, receive func(*protocol.Message)) *protocol.Error {
 	c.mu.Lock()
-	pair := c.pair
+	pair := c.sse
 	c.mu.Unlock()
 	if pair != nil {
-		return pair.ask(ctx, c, m, take)
+		return pair.send(ctx, c, m, receive)
 	}
 	for renewed := false; ; renewed = true {
 		session := ""
-		resp, e := c.admitted(ctx, func() (resp *http.Response, e *protocol.Error) {
+		resp, e := c.authorized(ctx, func() (resp *http.Response, e *protocol.Error) {
 			resp, session, e = c.post(ctx, m)
 			return resp, e
 		})
@@ -242,7 +242,7 @@ func (c *conn) exchange(ctx context.Context, m *protocol.Message, take func(*pro
 		}
 		if resp.StatusCode != http.StatusNotFound || session == "" || renewed || m.Method() == protocol.Initialize {
 			defer resp.Body.Close()
-			return c.answer(ctx, m, resp, take)
+			return c.answer(ctx, m, resp, receive)
 		}
 		drain(resp)
 		if e := c.renew(ctx, session); e != nil {
@@ -252,20 +252,20 @@ func (c *conn) exchange(ctx context.Context, m *protocol.Message, take func(*pro
 }
 
 // authorized sends a request, logs in if it is denied, and sends it again.
-func (c *conn) admitted(ctx context.Context, ask func() (*http.Response, *protocol.Error)) (*http.Response, *protocol.Error) {
+func (c *conn) authorized(ctx context.Context, send func() (*http.Response, *protocol.Error)) (*http.Response, *protocol.Error) {
 	for logins := 0; ; logins++ {
-		resp, e := ask()
+		resp, e := send()
 		if e != nil || c.o.Login == nil || logins == maxLogins {
 			return resp, e
 		}
 		if resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden {
 			return resp, nil
 		}
-		again, err := c.o.Login.Anew(ctx, resp)
+		again, err := c.o.Login.Reauthorize(ctx, resp)
 		if err != nil {
 			drain(resp)
 			e := interact.AsError(err)
-			return nil, refused(e.Code, e.Hint, "%s", e.Error())
+			return nil, newError(e.Code, e.Hint, "%s", e.Error())
 		}
 		if !again {
 			return resp, nil
@@ -284,14 +284,14 @@ func drain(resp *http.Response) {
 func (c *conn) post(ctx context.Context, m *protocol.Message) (_ *http.Response, session string, _ *protocol.Error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.o.URL, bytes.NewReader(m.Bytes()))
 	if err != nil {
-		return nil, "", refused(interact.Usage, "", "%v", err)
+		return nil, "", newError(interact.Usage, "", "%v", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
 	if m.IsModern() {
-		c.repeat(req.Header, m)
+		c.mirror(req.Header, m)
 	} else {
-		session = c.mark(req.Header)
+		session = c.addSession(req.Header)
 	}
 	resp, e := c.do(req)
 	return resp, session, e
@@ -305,40 +305,40 @@ func (c *conn) do(req *http.Request) (*http.Response, *protocol.Error) {
 	resp, err := c.http.Do(req)
 	if err != nil {
 		why := oauth.Plain(err) // without the URL, which may contain a secret
-		return nil, refused(interact.Unreachable, "see that it runs, and that the address is right", "MCP server unreachable: %v", why)
+		return nil, newError(interact.Unreachable, "see that it runs, and that the address is right", "MCP server unreachable: %v", why)
 	}
 	return resp, nil
 }
 
-// answer reads the response to m.
-func (c *conn) answer(ctx context.Context, m *protocol.Message, resp *http.Response, take func(*protocol.Message)) *protocol.Error {
+// redirect reads the response to m.
+func (c *conn) answer(ctx context.Context, m *protocol.Message, resp *http.Response, receive func(*protocol.Message)) *protocol.Error {
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
 	switch media := interact.MediaType(resp.Header.Get("Content-Type")); {
-	case ok && (take == nil || resp.StatusCode == http.StatusAccepted):
+	case ok && (receive == nil || resp.StatusCode == http.StatusAccepted):
 		return nil
 	case ok && media == "text/event-stream":
-		c.note(m, resp.Header, nil)
-		return c.stream(ctx, m, resp, take)
+		c.noteSession(m, resp.Header, nil)
+		return c.stream(ctx, m, resp, receive)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, protocol.MaxMessage+1))
 	if err != nil {
-		return refused(interact.Unreachable, "ask again", "connection broken during the response")
+		return newError(interact.Unreachable, "ask again", "connection broken during the response")
 	}
 	r, bad := protocol.Parse(bytes.TrimSpace(body))
 	switch {
-	case r != nil && bad == nil && r.IsResponse() && take != nil:
-		c.note(m, resp.Header, r)
-		take(r)
+	case r != nil && bad == nil && r.IsResponse() && receive != nil:
+		c.noteSession(m, resp.Header, r)
+		receive(r)
 		return nil
 	case ok && len(body) > protocol.MaxMessage:
-		return refused(interact.TooLarge, "ask for less", "the response of the server is too large")
+		return newError(interact.TooLarge, "ask for less", "the response of the server is too large")
 	case ok:
-		return refused(interact.AgentFailed, "is this the address of an MCP server?", "the response of the server is not an MCP message")
+		return newError(interact.AgentFailed, "is this the address of an MCP server?", "the response of the server is not an MCP message")
 	}
-	if m.Method() == protocol.Initialize && notPosted(resp.StatusCode) {
-		return c.older(ctx, m, resp, take)
+	if m.Method() == protocol.Initialize && isLegacyStatus(resp.StatusCode) {
+		return c.older(ctx, m, resp, receive)
 	}
-	if refusesMethods[resp.StatusCode] && !m.IsModern() && !methods[m.Method()] {
+	if unknownMethodStatus[resp.StatusCode] && !m.IsModern() && !legacyMethods[m.Method()] {
 		name := interact.Readable(interact.Clip(m.Method(), 128))
 		return protocol.Errorf(protocol.UnknownMethod, "MCP server responded %d to %s, which is not an MCP method", resp.StatusCode, name)
 	}
@@ -347,36 +347,36 @@ func (c *conn) answer(ctx context.Context, m *protocol.Message, resp *http.Respo
 
 // legacyMethods are the methods of sessions. Some servers respond to unknown methods with a bare HTTP status.
 var (
-	methods = map[string]bool{protocol.Initialize: true, protocol.Initialized: true, "ping": true, "logging/setLevel": true,
+	legacyMethods = map[string]bool{protocol.Initialize: true, protocol.Initialized: true, "ping": true, "logging/setLevel": true,
 		"completion/complete": true, "tools/list": true, "tools/call": true, "prompts/list": true, "prompts/get": true,
 		"resources/list": true, "resources/templates/list": true, "resources/read": true, "resources/subscribe": true,
 		"resources/unsubscribe": true}
-	refusesMethods = map[int]bool{http.StatusBadRequest: true, http.StatusNotFound: true, http.StatusNotImplemented: true}
+	unknownMethodStatus = map[int]bool{http.StatusBadRequest: true, http.StatusNotFound: true, http.StatusNotImplemented: true}
 )
 
 // isLegacyStatus reports whether a server of 2024-11-05 responds to POST with the status.
-func notPosted(code int) bool {
+func isLegacyStatus(code int) bool {
 	return code == http.StatusBadRequest || code == http.StatusNotFound || code == http.StatusMethodNotAllowed
 }
 
 // older connects to a server of 2024-11-05, which does not accept m as POST. If that fails, it returns the error of the first response.
-func (c *conn) older(ctx context.Context, m *protocol.Message, resp *http.Response, take func(*protocol.Message)) *protocol.Error {
-	p, e := c.begin(ctx)
+func (c *conn) older(ctx context.Context, m *protocol.Message, resp *http.Response, receive func(*protocol.Message)) *protocol.Error {
+	p, e := c.openSSE(ctx)
 	if e != nil {
 		return status(resp)
 	}
 	c.mu.Lock()
-	c.pair = p
-	over := p.over
+	c.sse = p
+	over := p.ended
 	c.mu.Unlock()
 	if over {
 		c.cancel()
 	}
-	return p.ask(ctx, c, m, take)
+	return p.send(ctx, c, m, receive)
 }
 
 // noteSession stores the session id and the revision in the response to initialize.
-func (c *conn) note(m *protocol.Message, h http.Header, r *protocol.Message) {
+func (c *conn) noteSession(m *protocol.Message, h http.Header, r *protocol.Message) {
 	if m.Method() != protocol.Initialize {
 		return
 	}
@@ -394,15 +394,15 @@ func (c *conn) note(m *protocol.Message, h http.Header, r *protocol.Message) {
 
 // stream passes on the messages of an event stream until the response to m. It resumes a broken stream if the events have ids
 // (2025-11-25, "Resumability").
-func (c *conn) stream(ctx context.Context, m *protocol.Message, resp *http.Response, take func(*protocol.Message)) *protocol.Error {
-	s := &events{wait: resumeWait}
+func (c *conn) stream(ctx context.Context, m *protocol.Message, resp *http.Response, receive func(*protocol.Message)) *protocol.Error {
+	s := &events{wait: resumeDelay}
 	done := false
 	got := func(r *protocol.Message) {
 		if r.IsResponse() && r.ID() == m.ID() {
-			c.note(m, http.Header{}, r)
+			c.noteSession(m, http.Header{}, r)
 			done = true
 		}
-		take(r)
+		receive(r)
 	}
 	last := ""
 	for tries := 0; ; tries++ {
@@ -412,7 +412,7 @@ func (c *conn) stream(ctx context.Context, m *protocol.Message, resp *http.Respo
 		case done:
 			return nil
 		case errors.As(err, new(*protocol.Error)):
-			return refused(interact.TooLarge, "ask for less", "an event of the server is too large")
+			return newError(interact.TooLarge, "ask for less", "an event of the server is too large")
 		case s.id == "" || m.IsModern() || ctx.Err() != nil:
 			return nil
 		case s.id != last:
@@ -430,20 +430,20 @@ func (c *conn) stream(ctx context.Context, m *protocol.Message, resp *http.Respo
 // get requests the events after the last event of s.
 func (c *conn) get(ctx context.Context, s *events) (*http.Response, *protocol.Error) {
 	if s.id != "" {
-		if backoff.Sleep(ctx, min(s.wait, maxWait)) != nil {
-			return nil, refused(interact.Cancelled, "", "connection closed")
+		if backoff.Sleep(ctx, min(s.wait, maxResumeDelay)) != nil {
+			return nil, newError(interact.Cancelled, "", "connection closed")
 		}
 	}
-	resp, e := c.admitted(ctx, func() (*http.Response, *protocol.Error) {
+	resp, e := c.authorized(ctx, func() (*http.Response, *protocol.Error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.o.URL, nil)
 		if err != nil {
-			return nil, refused(interact.Usage, "", "%v", err)
+			return nil, newError(interact.Usage, "", "%v", err)
 		}
 		req.Header.Set("Accept", "text/event-stream")
 		if s.id != "" {
 			req.Header.Set("Last-Event-ID", s.id)
 		}
-		c.mark(req.Header)
+		c.addSession(req.Header)
 		return c.do(req)
 	})
 	if e == nil && (resp.StatusCode != http.StatusOK || interact.MediaType(resp.Header.Get("Content-Type")) != "text/event-stream") {
@@ -457,8 +457,8 @@ func (c *conn) get(ctx context.Context, s *events) (*http.Response, *protocol.Er
 // messages").
 func (c *conn) listen() {
 	c.mu.Lock()
-	again := c.heard || c.pair != nil
-	c.heard = true
+	again := c.listening || c.sse != nil
+	c.listening = true
 	c.mu.Unlock()
 	if again {
 		return
@@ -467,7 +467,7 @@ func (c *conn) listen() {
 	opened := sync.OnceFunc(func() { close(open) })
 	started := c.start(nil, nil, func() {
 		defer opened()
-		s := &events{wait: resumeWait}
+		s := &events{wait: resumeDelay}
 		for c.ctx.Err() == nil {
 			resp, e := c.get(c.ctx, s)
 			if e != nil {
@@ -477,11 +477,11 @@ func (c *conn) listen() {
 			_ = s.read(resp.Body, c.pass)
 			resp.Body.Close()
 			if s.id == "" {
-				_ = backoff.Sleep(c.ctx, min(s.wait, maxWait)) // the loop checks the context
+				_ = backoff.Sleep(c.ctx, min(s.wait, maxResumeDelay)) // the loop checks the context
 			}
 		}
 		c.mu.Lock()
-		c.heard = false
+		c.listening = false
 		c.mu.Unlock()
 	})
 	if !started {
@@ -489,12 +489,12 @@ func (c *conn) listen() {
 	}
 	select { // many servers drop messages that they send before the stream is open
 	case <-open:
-	case <-time.After(listenWait):
+	case <-time.After(listenTimeout):
 	}
 }
 
 // renewID is the id of the initialize request that restarts a session.
-const againID protocol.ID = `"lmosd-again"`
+const renewID protocol.ID = `"lmosd-again"`
 
 // renew restarts a session that the server no longer has, unless another request did so.
 func (c *conn) renew(ctx context.Context, forgotten string) *protocol.Error {
@@ -510,7 +510,7 @@ func (c *conn) renew(ctx context.Context, forgotten string) *protocol.Error {
 		return nil
 	}
 	var refusal *protocol.Error
-	if e := c.exchange(ctx, first.WithID(againID), func(r *protocol.Message) { refusal = r.Error() }); e != nil || refusal != nil {
+	if e := c.exchange(ctx, first.WithID(renewID), func(r *protocol.Message) { refusal = r.Error() }); e != nil || refusal != nil {
 		return cmp.Or(e, refusal)
 	}
 	e := c.exchange(ctx, protocol.Request("", protocol.Initialized, nil), nil)
@@ -531,13 +531,13 @@ func (c *conn) Close() error {
 	if again || session == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, c.o.URL, nil)
 	if err != nil {
 		return err
 	}
-	c.mark(req.Header)
+	c.addSession(req.Header)
 	if resp, e := c.do(req); e == nil {
 		drain(resp)
 	}
@@ -560,15 +560,15 @@ func status(resp *http.Response) *protocol.Error {
 	if code == interact.Unauthenticated || code == interact.Forbidden {
 		hint = "the operator of the host adds what it needs to its credentials file; see docs/agents.md"
 	}
-	return refused(code, hint, "MCP server responded %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	return newError(code, hint, "MCP server responded %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 }
 
 // newError returns an error of lmosd as a JSON-RPC error.
-func refused(code interact.Code, hint, format string, args ...any) *protocol.Error {
+func newError(code interact.Code, hint, format string, args ...any) *protocol.Error {
 	return protocol.Errorf(protocol.InternalError, "%s", fmt.Sprintf(format, args...)).With(map[string]any{"code": code.String(), "hint": hint})
 }
 
 // writeError converts the error of a notification for Write.
-func failure(e *protocol.Error) error {
+func writeError(e *protocol.Error) error {
 	return interact.Errorf(interact.Unreachable, "try again later", "%s", strings.TrimSpace(e.Message))
 }

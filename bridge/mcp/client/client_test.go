@@ -173,7 +173,7 @@ func TestToolsWithBadHeaders(t *testing.T) {
 		}
 		var log strings.Builder
 		c := &conn{o: Options{Log: slog.New(slog.NewTextHandler(&log, nil))}}
-		got := string(c.usable(m).Bytes())
+		got := string(c.dropInvalidTools(m).Bytes())
 		if !strings.Contains(strings.ReplaceAll(got, ", ", ","), test.want+`,"ttlMs":0`) || strings.Contains(test.tools, "bad") != strings.Contains(log.String(), "bad") {
 			t.Errorf("%s: %s; %s", name, got, log.String())
 		}
@@ -454,7 +454,7 @@ func FuzzEvents(f *testing.F) {
 				t.Fatalf("%s: %v", m.Bytes(), err)
 			}
 		})
-		value := encode(string(stream))
+		value := encodeHeader(string(stream))
 		if back, err := protocol.DecodeHeader(value); err != nil || back != string(stream) {
 			t.Fatalf("%q is %q and then %q, %v", stream, value, back, err)
 		}

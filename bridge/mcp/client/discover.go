@@ -55,14 +55,14 @@ func challengeOf(h http.Header) (ch challenge) {
 }
 
 // An authTarget is an authorization server, and the resource and scopes to request from it.
-type way struct {
+type authTarget struct {
 	as       *oauthex.AuthServerMeta
 	resource string   // identifier of the MCP server
 	scopes   []string // required scopes
 }
 
 // offers reports whether the server supports a grant type (RFC 8414 §2).
-func (w *way) offers(grant string) bool {
+func (w *authTarget) offers(grant string) bool {
 	if w.as.GrantTypesSupported == nil {
 		return grant == "authorization_code"
 	}
@@ -70,19 +70,19 @@ func (w *way) offers(grant string) bool {
 }
 
 // server returns the token endpoint and its authentication methods.
-func (w *way) server() oauth.Server {
+func (w *authTarget) server() oauth.Server {
 	return oauth.Server{Issuer: w.as.Issuer, TokenEndpoint: w.as.TokenEndpoint, Methods: w.as.TokenEndpointAuthMethodsSupported,
 		Algorithms: w.as.TokenEndpointAuthSigningAlgValuesSupported}
 }
 
 // grant returns a grant without a token, for a client.
-func (w *way) grant(c oauth.Client) oauth.Grant {
+func (w *authTarget) grant(c oauth.Client) oauth.Grant {
 	return oauth.Grant{Issuer: w.as.Issuer, TokenEndpoint: w.as.TokenEndpoint, Resource: w.resource,
 		ClientID: c.ID, ClientSecret: c.Secret, Method: c.Method, Algorithm: c.Algorithm()}
 }
 
 // known returns a grant without a token, for the client in the credentials file.
-func (w *way) known(own credentials.Credential) (oauth.Grant, error) {
+func (w *authTarget) known(own credentials.Credential) (oauth.Grant, error) {
 	c, err := w.server().Client(own)
 	return w.grant(c), err
 }
@@ -92,14 +92,14 @@ const wellKnown = "/.well-known/oauth-protected-resource"
 // discover finds the authorization server of the MCP server. It tries the metadata URL of the challenge, the well-known URL for the path
 // of the server, and that for its host (RFC 9728 §3; MCP 2026-07-28, "Protected resource metadata discovery"). Without metadata, the host
 // itself is the authorization server, as in 2025-03-26.
-func (l *Login) discover(ctx context.Context, ch challenge) (*way, error) {
+func (l *Login) discover(ctx context.Context, ch challenge) (*authTarget, error) {
 	at, err := url.Parse(l.o.Server)
 	if err != nil {
 		return nil, err
 	}
 	root := at.Scheme + "://" + at.Host
 	self := &url.URL{Scheme: at.Scheme, Host: at.Host, Path: at.Path, RawPath: at.RawPath}
-	w := &way{scopes: ch.scopes}
+	w := &authTarget{scopes: ch.scopes}
 	var first error
 	for _, place := range []struct{ at, resource string }{
 		{ch.metadata, l.o.Server},
@@ -143,7 +143,7 @@ func (l *Login) choose(issuers []string) string {
 
 // metadata returns the resource metadata at a URL; nil if there is none.
 func (l *Login) metadata(ctx context.Context, at, resource string) (*oauthex.ProtectedResourceMetadata, error) {
-	if err := l.mayAsk(at); err != nil {
+	if err := l.checkURL(at); err != nil {
 		return nil, err
 	}
 	raw, err := l.document(ctx, at)
@@ -192,10 +192,10 @@ func readResource(raw []byte, resource string) (*oauthex.ProtectedResourceMetada
 
 // authority returns the metadata of an authorization server of OAuth or OpenID Connect (RFC 8414 §3; OpenID Connect Discovery §4).
 func (l *Login) authority(ctx context.Context, issuer string) (*oauthex.AuthServerMeta, error) {
-	if err := l.mayAsk(issuer); err != nil {
+	if err := l.checkURL(issuer); err != nil {
 		return nil, err
 	}
-	for _, at := range places(issuer) {
+	for _, at := range metadataURLs(issuer) {
 		raw, err := l.document(ctx, at)
 		if err != nil {
 			return nil, err
@@ -207,13 +207,13 @@ func (l *Login) authority(ctx context.Context, issuer string) (*oauthex.AuthServ
 		if err != nil {
 			return nil, err
 		}
-		return as, l.mayAsk(as.TokenEndpoint)
+		return as, l.checkURL(as.TokenEndpoint)
 	}
 	return nil, errors.New("the authorization server has no metadata")
 }
 
 // metadataURLs returns the URLs of the metadata of an issuer, in the order of preference.
-func places(issuer string) []string {
+func metadataURLs(issuer string) []string {
 	u, err := url.Parse(issuer)
 	if err != nil {
 		return nil
@@ -241,7 +241,7 @@ func readAuthority(raw []byte, issuer string) (*oauthex.AuthServerMeta, error) {
 }
 
 // checkURL rejects URLs that would expose secrets: without TLS, only the host of the server and loopback addresses are allowed.
-func (l *Login) mayAsk(address string) error {
+func (l *Login) checkURL(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil {
 		return errors.New("invalid URL in the metadata")
@@ -262,12 +262,12 @@ func loopback(host string) bool {
 // issuers in the credentials file and those of stored grants are exempt: the operator chose them. With an interactive user private
 // networks are allowed, but not this machine and not link-local addresses, where cloud providers serve credentials. An MCP server on this
 // machine is trusted, since it could send such requests itself.
-type fence struct {
+type ssrfFilter struct {
 	l            *Login
 	plain, other *http.Transport
 }
 
-func newFence(l *Login) *fence {
+func newSSRFFilter(l *Login) *ssrfFilter {
 	plain := l.o.Transport
 	if plain == nil {
 		plain = http.DefaultTransport.(*http.Transport)
@@ -275,12 +275,12 @@ func newFence(l *Login) *fence {
 	other := plain.Clone()
 	other.DialContext = netguard.Public().DialContext
 	if l.o.Show != nil {
-		other.DialContext = (&net.Dialer{Timeout: asTimeout, Control: notHere}).DialContext
+		other.DialContext = (&net.Dialer{Timeout: authTimeout, Control: rejectLocal}).DialContext
 	}
-	return &fence{l, plain, other}
+	return &ssrfFilter{l, plain, other}
 }
 
-func (f *fence) RoundTrip(req *http.Request) (*http.Response, error) {
+func (f *ssrfFilter) RoundTrip(req *http.Request) (*http.Response, error) {
 	if f.trusts(req.URL) {
 		return f.plain.RoundTrip(req)
 	}
@@ -293,12 +293,12 @@ func (f *fence) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // CloseIdleConnections implements the method that [http.Client.CloseIdleConnections] calls.
-func (f *fence) CloseIdleConnections() {
+func (f *ssrfFilter) CloseIdleConnections() {
 	f.plain.CloseIdleConnections()
 	f.other.CloseIdleConnections()
 }
 
-func (f *fence) trusts(u *url.URL) bool {
+func (f *ssrfFilter) trusts(u *url.URL) bool {
 	o := f.l.o
 	own, err := url.Parse(o.Server)
 	if err != nil {
@@ -311,7 +311,7 @@ func (f *fence) trusts(u *url.URL) bool {
 		return true
 	}
 	f.l.mu.Lock()
-	known := f.l.ended
+	known := f.l.revoked
 	f.l.mu.Unlock()
 	return slices.ContainsFunc(append(oauth.GrantsOf(o.Credentials).Of(o.Server), known...), func(g oauth.Grant) bool {
 		origin := credentials.Origin(u)
@@ -320,7 +320,7 @@ func (f *fence) trusts(u *url.URL) bool {
 }
 
 // rejectLocal blocks connections to this machine and to link-local addresses (RFC 3927, RFC 4291 §2.5). It runs after name resolution.
-func notHere(_, addr string, _ syscall.RawConn) error {
+func rejectLocal(_, addr string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(addr)
 	if at := to.Addr().Unmap(); err != nil || at.IsLoopback() || at.IsLinkLocalUnicast() || at.IsMulticast() || at.IsUnspecified() {
 		return &netguard.Error{Host: addr, Why: "local address"}

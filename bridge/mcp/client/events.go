@@ -25,7 +25,7 @@ var errLarge = &protocol.Error{Code: protocol.InvalidRequest, Message: "an event
 
 // read passes each message of a stream to take, and returns the error that ended the stream: nil at its end. Events that are not
 // messages are skipped.
-func (s *events) read(r io.Reader, take func(*protocol.Message)) error {
+func (s *events) read(r io.Reader, receive func(*protocol.Message)) error {
 	in := sse.NewReader(r, maxEvent)
 	in.ID, in.Retry = s.id, s.wait
 	for {
@@ -44,7 +44,7 @@ func (s *events) read(r io.Reader, take func(*protocol.Message)) error {
 			}
 		default:
 			if m, bad := protocol.Parse(bytes.TrimSpace(e.Data)); len(e.Data) > 0 && bad == nil {
-				take(m)
+				receive(m)
 			}
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// mark adds the headers of a session and returns its id.
-func (c *conn) mark(h http.Header) string {
+// addSession adds the headers of a session and returns its id.
+func (c *conn) addSession(h http.Header) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.version != "" {
@@ -25,12 +25,12 @@ func (c *conn) mark(h http.Header) string {
 }
 
 // mirror adds the headers that repeat members of the body, for proxies (2026-07-28, "Standard headers").
-func (c *conn) repeat(h http.Header, m *protocol.Message) {
+func (c *conn) mirror(h http.Header, m *protocol.Message) {
 	h.Set("MCP-Protocol-Version", m.Version())
 	h.Set("Mcp-Method", m.Method())
-	name, about := m.Subject()
+	name, about := m.TargetName()
 	if about {
-		h.Set("Mcp-Name", encode(name))
+		h.Set("Mcp-Name", encodeHeader(name))
 	}
 	if m.Method() != protocol.CallTool || c.o.Params == nil {
 		return
@@ -44,13 +44,13 @@ func (c *conn) repeat(h http.Header, m *protocol.Message) {
 		if json.Unmarshal(raw, &text) != nil {
 			text = string(raw)
 		}
-		h.Set("Mcp-Param-"+p.Header, encode(text))
+		h.Set("Mcp-Param-"+p.Header, encodeHeader(text))
 	}
 }
 
 // encodeHeader returns text as a header value: unchanged, or in base64 if it contains characters that a header cannot, or looks like
 // base64 (MCP 2026-07-28, "Value encoding").
-func encode(text string) string {
+func encodeHeader(text string) string {
 	plain := len(text) == 0 || text[0] != ' ' && text[len(text)-1] != ' '
 	for i := range len(text) {
 		plain = plain && text[i] >= ' ' && text[i] < 0x7f
@@ -63,7 +63,7 @@ func encode(text string) string {
 
 // dropInvalidTools removes the tools with invalid header annotations from a list, as HTTP clients must (2026-07-28, "Custom headers from
 // tool parameters").
-func (c *conn) usable(r *protocol.Message) *protocol.Message {
+func (c *conn) dropInvalidTools(r *protocol.Message) *protocol.Message {
 	raw, _ := r.InResult("tools")
 	var tools []json.RawMessage
 	if !bytes.Contains(raw, []byte("x-mcp-header")) || json.Unmarshal(raw, &tools) != nil {

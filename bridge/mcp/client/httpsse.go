@@ -15,30 +15,30 @@ import (
 )
 
 // endpointTimeout bounds the wait for the endpoint event.
-const greetWait = 10 * time.Second
+const endpointTimeout = 10 * time.Second
 
 // An httpSSE is a connection to a server of 2024-11-05: requests are posted to an endpoint, and the responses arrive on one event stream.
 // The first event of the stream names the endpoint (2024-11-05, "HTTP with SSE"). The connection ends with the stream.
-type pair struct {
+type httpSSE struct {
 	endpoint string
-	over     bool // the stream has ended; guarded by conn.mu
+	ended    bool // the stream has ended; guarded by conn.mu
 
 	mu      sync.Mutex
 	waiting map[protocol.ID]chan *protocol.Message
 }
 
 // openSSE opens the event stream and waits for the endpoint.
-func (c *conn) begin(ctx context.Context) (_ *pair, e *protocol.Error) {
+func (c *conn) openSSE(ctx context.Context) (_ *httpSSE, e *protocol.Error) {
 	life, stop := context.WithCancel(c.ctx)
 	defer func() {
 		if e != nil {
 			stop()
 		}
 	}()
-	resp, e := c.admitted(ctx, func() (*http.Response, *protocol.Error) {
+	resp, e := c.authorized(ctx, func() (*http.Response, *protocol.Error) {
 		req, err := http.NewRequestWithContext(life, http.MethodGet, c.o.URL, nil)
 		if err != nil {
-			return nil, refused(interact.Usage, "", "%v", err)
+			return nil, newError(interact.Usage, "", "%v", err)
 		}
 		req.Header.Set("Accept", "text/event-stream")
 		return c.do(req)
@@ -50,54 +50,54 @@ func (c *conn) begin(ctx context.Context) (_ *pair, e *protocol.Error) {
 		drain(resp)
 		return nil, status(resp)
 	}
-	p := &pair{waiting: map[protocol.ID]chan *protocol.Message{}}
-	greeting := make(chan string, 1)
+	p := &httpSSE{waiting: map[protocol.ID]chan *protocol.Message{}}
+	endpoint := make(chan string, 1)
 	if !c.start(nil, nil, func() {
 		defer stop()
 		defer resp.Body.Close()
-		p.listen(c, resp.Body, greeting)
+		p.listen(c, resp.Body, endpoint)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if p.over = true; c.pair == p {
+		if p.ended = true; c.sse == p {
 			c.cancel() // the owner of the connection dials again
 		}
 	}) {
 		resp.Body.Close()
-		return nil, refused(interact.Cancelled, "", "connection closed")
+		return nil, newError(interact.Cancelled, "", "connection closed")
 	}
 	select {
-	case at := <-greeting:
-		if p.endpoint = c.beside(at); p.endpoint == "" {
-			return nil, refused(interact.AgentFailed, "", "the endpoint has another origin than the server: %s", interact.Readable(interact.Clip(at, 200)))
+	case at := <-endpoint:
+		if p.endpoint = c.resolve(at); p.endpoint == "" {
+			return nil, newError(interact.AgentFailed, "", "the endpoint has another origin than the server: %s", interact.Readable(interact.Clip(at, 200)))
 		}
 		return p, nil
-	case <-time.After(greetWait):
+	case <-time.After(endpointTimeout):
 	case <-ctx.Done():
 	}
-	return nil, refused(interact.AgentFailed, "is this the address of an MCP server?", "no endpoint event from the server")
+	return nil, newError(interact.AgentFailed, "is this the address of an MCP server?", "no endpoint event from the server")
 }
 
 // listen reads the stream until it ends.
-func (p *pair) listen(c *conn, stream io.Reader, greeting chan<- string) {
+func (p *httpSSE) listen(c *conn, stream io.Reader, endpoint chan<- string) {
 	s := &events{named: func(name string, data []byte) {
 		if name != "endpoint" {
 			return
 		}
 		select {
-		case greeting <- string(data):
+		case endpoint <- string(data):
 		default: // duplicate
 		}
 	}}
 	_ = s.read(stream, func(m *protocol.Message) {
-		if !p.answered(m) {
+		if !p.deliver(m) {
 			c.pass(m)
 		}
 	})
-	close(greeting)
+	close(endpoint)
 }
 
 // resolve returns the URL of an endpoint; empty if its origin is not that of the server, since the requests contain secrets.
-func (c *conn) beside(at string) string {
+func (c *conn) resolve(at string) string {
 	base, err := url.Parse(c.o.URL)
 	if err != nil {
 		return ""
@@ -110,7 +110,7 @@ func (c *conn) beside(at string) string {
 }
 
 // deliver passes a response to its pending request, and reports whether there is one.
-func (p *pair) answered(m *protocol.Message) bool {
+func (p *httpSSE) deliver(m *protocol.Message) bool {
 	if !m.IsResponse() {
 		return false
 	}
@@ -125,9 +125,9 @@ func (p *pair) answered(m *protocol.Message) bool {
 }
 
 // send posts m and passes the response to receive.
-func (p *pair) ask(ctx context.Context, c *conn, m *protocol.Message, take func(*protocol.Message)) *protocol.Error {
+func (p *httpSSE) send(ctx context.Context, c *conn, m *protocol.Message, receive func(*protocol.Message)) *protocol.Error {
 	answer := make(chan *protocol.Message, 1)
-	if take != nil {
+	if receive != nil {
 		p.mu.Lock()
 		p.waiting[m.ID()] = answer
 		p.mu.Unlock()
@@ -137,10 +137,10 @@ func (p *pair) ask(ctx context.Context, c *conn, m *protocol.Message, take func(
 			p.mu.Unlock()
 		}()
 	}
-	resp, e := c.admitted(ctx, func() (*http.Response, *protocol.Error) {
+	resp, e := c.authorized(ctx, func() (*http.Response, *protocol.Error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.endpoint, bytes.NewReader(m.Bytes()))
 		if err != nil {
-			return nil, refused(interact.Usage, "", "%v", err)
+			return nil, newError(interact.Usage, "", "%v", err)
 		}
 		req.Header.Set("Content-Type", "application/json")
 		return c.do(req)
@@ -153,14 +153,14 @@ func (p *pair) ask(ctx context.Context, c *conn, m *protocol.Message, take func(
 	if resp.StatusCode < 200 || resp.StatusCode >= 300 {
 		return status(resp)
 	}
-	if take == nil {
+	if receive == nil {
 		return nil
 	}
 	select {
 	case r := <-answer:
-		take(r)
+		receive(r)
 		return nil
 	case <-ctx.Done():
-		return refused(interact.Cancelled, "", "connection closed")
+		return newError(interact.Cancelled, "", "connection closed")
 	}
 }

@@ -40,11 +40,11 @@ const (
 
 const (
 	// retryInterval is the minimum time between two logins with the same result.
-	again = 10 * time.Second
+	retryInterval = 10 * time.Second
 	// reloadInterval bounds the use of a grant after it was revoked ([credentials.Store.Forget]), for example by another process.
-	lookEach = 2 * time.Second
+	reloadInterval = 2 * time.Second
 	// authTimeout bounds one request to an authorization server.
-	asTimeout = 30 * time.Second
+	authTimeout = 30 * time.Second
 )
 
 // LoginOptions configure a login. Server is required.
@@ -77,20 +77,20 @@ type Login struct {
 	turn chan struct{} // holds a token while a grant is being obtained
 
 	// mu guards the following fields.
-	mu     sync.Mutex
-	looked time.Time            // last read of the file of grants
-	now    *held                // authenticates the requests
-	ended  []oauth.Grant        // grants that this login revoked
-	asked  map[string]time.Time // last requests for a grant, by issuer and scopes
-	failed error                // last failure, and its time
-	when   time.Time
+	mu        sync.Mutex
+	lastRead  time.Time            // last read of the file of grants
+	active    *activeGrant         // authenticates the requests
+	revoked   []oauth.Grant        // grants that this login revoked
+	requested map[string]time.Time // last requests for a grant, by issuer and scopes
+	lastErr   error                // last failure, and its time
+	failedAt  time.Time
 }
 
 // NewLogin returns a login.
 func NewLogin(o LoginOptions) *Login {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	l := &Login{o: o, turn: make(chan struct{}, 1), asked: map[string]time.Time{}}
-	l.http = &http.Client{Transport: newFence(l), CheckRedirect: stay, Timeout: asTimeout}
+	l := &Login{o: o, turn: make(chan struct{}, 1), requested: map[string]time.Time{}}
+	l.http = &http.Client{Transport: newSSRFFilter(l), CheckRedirect: checkRedirects, Timeout: authTimeout}
 	return l
 }
 
@@ -102,8 +102,8 @@ func (l *Login) Add(ctx context.Context, req *http.Request) {
 	if c, err := l.o.Credentials.Lookup(l.o.Server, header, l.o.Server); err == nil && c.Key != "" {
 		req.Header.Set(c.Username, c.Key)
 	}
-	h := l.current(lookEach)
-	if h != nil && stale(h.Grant) && (h.Refresh != "" || h.by != nil) {
+	h := l.current(reloadInterval)
+	if h != nil && stale(h.Grant) && (h.Refresh != "" || h.target != nil) {
 		h = l.renewed(ctx, h)
 	}
 	if h != nil {
@@ -114,44 +114,44 @@ func (l *Login) Add(ctx context.Context, req *http.Request) {
 }
 
 // An activeGrant is a grant with its state. It is immutable once it is Login.active.
-type held struct {
+type activeGrant struct {
 	oauth.Grant
-	by    *way
-	filed bool // the grant, or the one that it replaces, is in the file or was at the last read
-	anew  bool // not yet in the file
+	target  *authTarget
+	stored  bool // the grant, or the one that it replaces, is in the file or was at the last read
+	unsaved bool // not yet in the file
 }
 
 func stale(g oauth.Grant) bool { return oauth.Due(g.Granted, g.Expires, time.Now()) }
 
 // current returns the active grant: at first the last stored one, later the one with which another process replaced it; nil if it was
 // revoked. The file is read again if the last read is longer ago than maxAge.
-func (l *Login) current(ago time.Duration) *held {
+func (l *Login) current(maxAge time.Duration) *activeGrant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	first := l.looked.IsZero()
-	if !first && (l.now == nil || !l.now.filed || time.Since(l.looked) < ago) {
-		return l.now
+	first := l.lastRead.IsZero()
+	if !first && (l.active == nil || !l.active.stored || time.Since(l.lastRead) < maxAge) {
+		return l.active
 	}
-	l.looked = time.Now()
+	l.lastRead = time.Now()
 	all, err := oauth.GrantsOf(l.o.Credentials).All()
 	if err != nil { // the file is unreadable: no change
-		return l.now
+		return l.active
 	}
 	kept := all[l.o.Server]
-	i := slices.IndexFunc(kept, func(g oauth.Grant) bool { return first || g.Issuer == l.now.Issuer })
+	i := slices.IndexFunc(kept, func(g oauth.Grant) bool { return first || g.Issuer == l.active.Issuer })
 	switch {
 	case i < 0:
-		l.now = nil
-	case first || kept[i].Access != l.now.Access && !kept[i].Granted.Before(l.now.Granted.Truncate(time.Second)):
+		l.active = nil
+	case first || kept[i].Access != l.active.Access && !kept[i].Granted.Before(l.active.Granted.Truncate(time.Second)):
 		// A refresh token that another process has used is invalid, and its use may revoke the whole grant (RFC 9700 §4.14.2).
-		l.now = &held{Grant: kept[i], filed: true}
+		l.active = &activeGrant{Grant: kept[i], stored: true}
 	}
-	return l.now
+	return l.active
 }
 
 // renewed returns h after an attempt to renew it; nil if it was revoked. After a failed attempt it returns h unchanged: the server
 // decides whether the token is valid.
-func (l *Login) renewed(ctx context.Context, h *held) *held {
+func (l *Login) renewed(ctx context.Context, h *activeGrant) *activeGrant {
 	if !l.enter(ctx) {
 		return h
 	}
@@ -160,18 +160,18 @@ func (l *Login) renewed(ctx context.Context, h *held) *held {
 		return now // renewed by another request, revoked, or just failed
 	}
 	fresh, err := *h, error(nil)
-	if h.by != nil {
-		fresh, err = l.alone(ctx, h.by, h.Scopes)
+	if h.target != nil {
+		fresh, err = l.alone(ctx, h.target, h.Scopes)
 	} else {
 		fresh.Grant, err = l.refresh(ctx, h.Grant)
 	}
 	if err != nil {
-		l.fail(l.wants(h.by, "token renewal failed for the MCP server", nil, err))
+		l.fail(l.loginError(h.target, "token renewal failed for the MCP server", nil, err))
 		return h
 	}
-	fresh.anew = true
+	fresh.unsaved = true
 	l.adopt(ctx, fresh)
-	return l.current(lookEach)
+	return l.current(reloadInterval)
 }
 
 func (l *Login) enter(ctx context.Context) bool {
@@ -187,7 +187,7 @@ func (l *Login) leave() { <-l.turn }
 
 // Reauthorize obtains a grant after a denied request and reports whether to repeat the request. The error is an [*interact.Error] with
 // the code Unauthenticated or Forbidden. False without an error means that no login would change the response.
-func (l *Login) Anew(ctx context.Context, denied *http.Response) (bool, error) {
+func (l *Login) Reauthorize(ctx context.Context, denied *http.Response) (bool, error) {
 	ch := challengeOf(denied.Header)
 	if denied.StatusCode == http.StatusForbidden && ch.code != "insufficient_scope" {
 		return false, nil
@@ -216,9 +216,9 @@ func (l *Login) Anew(ctx context.Context, denied *http.Response) (bool, error) {
 // the authorization server if the MCP server denies every request.
 func (l *Login) recent(used string) error {
 	l.mu.Lock()
-	failed, when := l.failed, l.when
+	failed, when := l.lastErr, l.failedAt
 	l.mu.Unlock()
-	if failed == nil || time.Since(when) >= again || slices.ContainsFunc(oauth.GrantsOf(l.o.Credentials).Of(l.o.Server), func(g oauth.Grant) bool {
+	if failed == nil || time.Since(when) >= retryInterval || slices.ContainsFunc(oauth.GrantsOf(l.o.Credentials).Of(l.o.Server), func(g oauth.Grant) bool {
 		return g.Access != used && g.Granted.Add(time.Second).After(when)
 	}) {
 		return nil
@@ -229,20 +229,20 @@ func (l *Login) recent(used string) error {
 func (l *Login) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.failed, l.when = err, time.Now()
+	l.lastErr, l.failedAt = err, time.Now()
 }
 
 // adopt activates h. It stores a grant of an interactive login, and one that cannot be obtained again. If the grant that h replaces was
 // revoked in between, h is dropped.
-func (l *Login) adopt(ctx context.Context, h held) {
+func (l *Login) adopt(ctx context.Context, h activeGrant) {
 	l.mu.Lock()
-	l.now, l.failed = &h, nil
+	l.active, l.lastErr = &h, nil
 	l.mu.Unlock()
-	if !h.anew || oauth.GrantsOf(l.o.Credentials).Path() == "" || h.by != nil || h.Refresh == "" && l.o.Show == nil {
+	if !h.unsaved || oauth.GrantsOf(l.o.Credentials).Path() == "" || h.target != nil || h.Refresh == "" && l.o.Show == nil {
 		return // a client credentials grant can be requested again
 	}
 	ctx, kept, err := context.WithoutCancel(ctx), true, error(nil)
-	if h.filed {
+	if h.stored {
 		kept, err = oauth.GrantsOf(l.o.Credentials).Renew(ctx, l.o.Server, h.Grant)
 	} else {
 		err = oauth.GrantsOf(l.o.Credentials).Keep(ctx, l.o.Server, h.Grant)
@@ -253,16 +253,16 @@ func (l *Login) adopt(ctx context.Context, h held) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.now = nil; kept {
-		l.now = &held{Grant: h.Grant, filed: true}
+	if l.active = nil; kept {
+		l.active = &activeGrant{Grant: h.Grant, stored: true}
 	}
 }
 
 // find returns another grant than the used one: one that another process stored, a refreshed one, or a new one.
-func (l *Login) find(ctx context.Context, status int, ch challenge, used string) (held, error) {
+func (l *Login) find(ctx context.Context, status int, ch challenge, used string) (activeGrant, error) {
 	w, err := l.discover(ctx, ch)
 	if err != nil {
-		return held{}, nowhere(err)
+		return activeGrant{}, discoveryError(err)
 	}
 	kept := l.kept(w)
 	helps := status == http.StatusUnauthorized || covers(kept.Scopes, ch.scopes)
@@ -278,30 +278,30 @@ func (l *Login) find(ctx context.Context, status int, ch challenge, used string)
 	if kept.Refresh != "" && status == http.StatusUnauthorized {
 		g, err := l.refresh(ctx, kept.Grant)
 		if err == nil {
-			return held{Grant: g, filed: kept.filed, anew: true}, nil
+			return activeGrant{Grant: g, stored: kept.stored, unsaved: true}, nil
 		}
 		missing = err
 	}
 	// The request for more scopes includes the granted ones (2026-07-28, "Step-up").
 	scopes := union(kept.Scopes, w.scopes)
-	person := l.o.Show != nil && (w.byHand() == nil || !own.Confidential())
+	person := l.o.Show != nil && (w.checkCodeFlow() == nil || !own.Confidential())
 	if !person && !own.Confidential() {
 		if own == (credentials.Credential{}) && kept.Refresh == "" {
 			missing = fmt.Errorf("%s: %w", l.o.Credentials.Name(), missing)
 		}
-		return held{}, l.wants(w, "the MCP server requires a login at "+interact.Clip(w.as.Issuer, 200), ch.scopes, missing)
+		return activeGrant{}, l.loginError(w, "the MCP server requires a login at "+interact.Clip(w.as.Issuer, 200), ch.scopes, missing)
 	}
 	if err := l.once(w.as.Issuer, scopes); err != nil {
-		return held{}, err
+		return activeGrant{}, err
 	}
-	h := held{anew: true}
+	h := activeGrant{unsaved: true}
 	if person {
 		h.Grant, err = l.consent(ctx, w, own, scopes)
 	} else {
 		h, err = l.alone(ctx, w, scopes)
 	}
 	if err != nil {
-		return h, l.wants(w, "the authorization server issued no token", ch.scopes, safe(err))
+		return h, l.loginError(w, "the authorization server issued no token", ch.scopes, safe(err))
 	}
 	return h, nil
 }
@@ -311,40 +311,40 @@ func (l *Login) once(issuer string, scopes []string) error {
 	key := issuer + " " + strings.Join(scopes, " ")
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if time.Since(l.asked[key]) < again {
+	if time.Since(l.requested[key]) < retryInterval {
 		return &interact.Error{Code: interact.Forbidden, Title: "the MCP server rejects the token of its authorization server",
 			Hint: "ask those who run it what it needs"}
 	}
-	clear(l.asked) // one entry suffices to detect a loop
-	l.asked[key] = time.Now()
+	clear(l.requested) // one entry suffices to detect a loop
+	l.requested[key] = time.Now()
 	return nil
 }
 
 // kept returns the grant of an issuer, if there is one.
-func (l *Login) kept(w *way) held {
+func (l *Login) kept(w *authTarget) activeGrant {
 	for _, g := range oauth.GrantsOf(l.o.Credentials).Of(l.o.Server) {
 		if g.Issuer == w.as.Issuer {
-			return held{Grant: g, filed: true}
+			return activeGrant{Grant: g, stored: true}
 		}
 	}
 	if now := l.current(0); now != nil && now.Issuer == w.as.Issuer {
 		return *now
 	}
-	return held{}
+	return activeGrant{}
 }
 
 // alone obtains a grant for this host with the client secret or key in the credentials file (RFC 6749 §4.4; SEP-1046). It is kept in
 // memory only.
-func (l *Login) alone(ctx context.Context, w *way, scopes []string) (held, error) {
+func (l *Login) alone(ctx context.Context, w *authTarget, scopes []string) (activeGrant, error) {
 	own, err := l.o.Credentials.Lookup(l.o.Server, client, w.as.TokenEndpoint)
 	if err != nil {
-		return held{}, fmt.Errorf("%s: %w", l.o.Credentials.Name(), err)
+		return activeGrant{}, fmt.Errorf("%s: %w", l.o.Credentials.Name(), err)
 	}
 	g, err := w.known(own)
 	if err != nil {
 		// The path of the key file goes to the log only.
-		l.o.Log.Warn("client key unusable", "server", shown(l.o.Server), "private_key_file", own.PrivateKeyFile, "err", err)
-		return held{}, l.wants(w, "invalid client credentials for the MCP server", nil, err)
+		l.o.Log.Warn("client key unusable", "server", redacted(l.o.Server), "private_key_file", own.PrivateKeyFile, "err", err)
+		return activeGrant{}, l.loginError(w, "invalid client credentials for the MCP server", nil, err)
 	}
 	g.Scopes = scopes
 	params := url.Values{}
@@ -353,7 +353,7 @@ func (l *Login) alone(ctx context.Context, w *way, scopes []string) (held, error
 	}
 	g, err = l.request(ctx, g, params)
 	g.Refresh = "" // not allowed (RFC 6749 §4.4.3), and it would outlive the secret
-	return held{Grant: g, by: w}, err
+	return activeGrant{Grant: g, target: w}, err
 }
 
 // refresh renews a grant (RFC 6749 §6).
@@ -411,7 +411,7 @@ func safe(err error) error {
 }
 
 // loginError returns the error of a missing login, with a hint.
-func (l *Login) wants(w *way, title string, scopes []string, err error) error {
+func (l *Login) loginError(w *authTarget, title string, scopes []string, err error) error {
 	if already, ok := errors.AsType[*interact.Error](err); ok {
 		return already
 	}
@@ -420,9 +420,9 @@ func (l *Login) wants(w *way, title string, scopes []string, err error) error {
 }
 
 // hint describes how the host can be authenticated: by a user, or with a client secret or key. The target is nil for a grant of a user.
-func (l *Login) hint(w *way, scopes []string) string {
+func (l *Login) hint(w *authTarget, scopes []string) string {
 	file := l.o.Credentials.Name() + " of its host: docs/agents.md"
-	login := "on the host of the server: lmosd login " + interact.Quote("mcp:"+shown(l.o.Server))
+	login := "on the host of the server: lmosd login " + interact.Quote("mcp:"+redacted(l.o.Server))
 	for _, s := range scopes {
 		login += " --scope " + interact.Quote(s)
 	}
@@ -433,9 +433,9 @@ func (l *Login) hint(w *way, scopes []string) string {
 	switch {
 	case err == nil && own.Confidential():
 		return `see "oauth" of this server in ` + file
-	case w.byHand() != nil:
+	case w.checkCodeFlow() != nil:
 		return fmt.Sprintf(`add {%q: {"oauth": {"origin": %q, "username": …, "password": …}}}, or with a "private_key_file", to %s`,
-			shown(l.o.Server), credentials.OriginOf(w.as.TokenEndpoint), file)
+			redacted(l.o.Server), credentials.OriginOf(w.as.TokenEndpoint), file)
 	case l.o.Show != nil:
 		return `see "oauth" of this server in ` + file
 	case w.offers("client_credentials"):
@@ -445,13 +445,13 @@ func (l *Login) hint(w *way, scopes []string) string {
 }
 
 // discoveryError returns the error of a server without usable metadata.
-func nowhere(err error) error {
+func discoveryError(err error) error {
 	return &interact.Error{Code: interact.Unauthenticated, Title: "the MCP server requires a login but names no authorization server", Err: err,
 		Hint: "if it wants a token, put it into the credentials file of its host: docs/agents.md"}
 }
 
 // redacted returns an address without the parts that may contain secrets.
-func shown(address string) string {
+func redacted(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
 		return "…"

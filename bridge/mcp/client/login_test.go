@@ -290,7 +290,7 @@ func TestAPersonLogsIn(t *testing.T) {
 		}
 	}
 	refusedOnce()
-	g, err := loginFor(t, at, LoginOptions{Credentials: store, Show: agree}).Begin(t.Context(), []string{"write"})
+	g, err := loginFor(t, at, LoginOptions{Credentials: store, Show: agree}).Authorize(t.Context(), []string{"write"})
 	if err != nil || !slices.Equal(g.Scopes, []string{"read", "write", "offline_access"}) || g.Issuer != i.URL || g.Refresh == "" {
 		t.Fatalf("%+v, %v", g, err)
 	}
@@ -334,10 +334,10 @@ func TestOneLoginForAll(t *testing.T) {
 	}
 	work.Wait()
 	l.mu.Lock()
-	soon := *l.now
+	soon := *l.active
 	soon.Expires = time.Now().Add(15 * time.Second)
 	soon.Granted = soon.Expires.Add(-time.Hour)
-	l.now = &soon
+	l.active = &soon
 	l.mu.Unlock()
 	if _, _, err := call(t, b, "x"); err != nil || i.seen("refresh_token") != 1 || i.seen("authorize") != 1 || i.seen("register") != 1 {
 		t.Errorf("%v; asked %v", err, maps.Collect(maps.All(i.asked)))
@@ -368,7 +368,7 @@ func TestAnswersOfBrowsers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := checkAnswer(said, test.as); (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+		if err := checkRedirect(said, test.as); (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -377,7 +377,7 @@ func TestAnswersOfBrowsers(t *testing.T) {
 // Who comes to the door without the state of the login changes nothing.
 func TestTheDoor(t *testing.T) {
 	t.Parallel()
-	d, err := newDoor(0)
+	d, err := newRedirectListener(0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -438,7 +438,7 @@ func TestTheFence(t *testing.T) {
 	}
 	for at, want := range map[string]bool{"169.254.169.254:443": false, "[fe80::1]:443": false, "127.0.0.1:443": false, "[::ffff:127.0.0.1]:443": false,
 		"0.0.0.0:443": false, "10.1.2.3:443": true, "192.0.2.1:443": true} {
-		if err := notHere("tcp", at, nil); (err == nil) != want || err != nil && !errors.As(err, new(*netguard.Error)) {
+		if err := rejectLocal("tcp", at, nil); (err == nil) != want || err != nil && !errors.As(err, new(*netguard.Error)) {
 			t.Errorf("where a person logs in, %s: %v", at, err)
 		}
 	}
@@ -449,7 +449,7 @@ func TestWays(t *testing.T) {
 	t.Parallel()
 	const as, oidc = "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"
 	for name, test := range map[string]struct {
-		resources map[string]string // by place: what it is
+		resources map[string]string // target place: what it is
 		servers   map[string]string // by place: the path of the issuer
 		challenge string
 		want      string // the path of the resource, and of the issuer; or what is wrong
@@ -499,7 +499,7 @@ func TestWays(t *testing.T) {
 		got := ""
 		w, err := l.discover(t.Context(), ch)
 		if err == nil {
-			err = w.byHand()
+			err = w.checkCodeFlow()
 		}
 		if err != nil {
 			got = err.Error()
@@ -546,11 +546,11 @@ func FuzzAuthorities(f *testing.F) {
 	l := NewLogin(LoginOptions{Server: "https://mcp.example/mcp"})
 	f.Cleanup(l.Close)
 	f.Fuzz(func(t *testing.T, issuer, document string) {
-		if l.mayAsk(issuer) != nil {
+		if l.checkURL(issuer) != nil {
 			return
 		}
 		u, _ := url.Parse(issuer)
-		for _, place := range places(issuer) {
+		for _, place := range metadataURLs(issuer) {
 			at, bad := url.Parse(place)
 			if bad != nil || at.Host != u.Host || at.RawQuery != "" || !strings.Contains(at.Path, "/.well-known/") {
 				t.Errorf("%q is looked for at %q, %v", issuer, place, bad)

@@ -9,7 +9,7 @@ import (
 )
 
 // A RevokedGrant is a grant that was removed, and the result of its revocation.
-type Ending struct {
+type RevokedGrant struct {
 	oauth.Grant
 	// Err is nil if the issuer has revoked the tokens; otherwise they may still be valid.
 	Err error
@@ -17,17 +17,17 @@ type Ending struct {
 
 // Logout removes the grants of the server and has each issuer revoke its tokens, as far as it supports it (RFC 7009). No grants is no
 // error. The error is one of [credentials.Store.Forget]: then nothing was removed.
-func (l *Login) End(ctx context.Context) ([]Ending, error) {
+func (l *Login) Logout(ctx context.Context) ([]RevokedGrant, error) {
 	forgotten, err := oauth.GrantsOf(l.o.Credentials).Forget(ctx, l.o.Server)
 	if err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
-	l.ended, l.now = forgotten, nil
+	l.revoked, l.active = forgotten, nil
 	l.mu.Unlock()
-	var all []Ending
+	var all []RevokedGrant
 	for _, g := range forgotten {
-		all = append(all, Ending{g, l.revoke(ctx, g)})
+		all = append(all, RevokedGrant{g, l.revoke(ctx, g)})
 	}
 	return all, nil
 }
@@ -45,7 +45,7 @@ func (l *Login) revoke(ctx context.Context, g oauth.Grant) error {
 	case origin != credentials.OriginOf(g.Issuer) && origin != credentials.OriginOf(g.TokenEndpoint):
 		return errors.New("the revocation endpoint has another origin than the authorization server")
 	}
-	if err := l.mayAsk(at); err != nil {
+	if err := l.checkURL(at); err != nil {
 		return err
 	}
 	s, c, err := l.client(g)

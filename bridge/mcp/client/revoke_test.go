@@ -23,7 +23,7 @@ func TestLogout(t *testing.T) {
 			i.more = map[string]any{"revocation_endpoint": i.URL + "/revoke"}
 		}
 		at, store := i.guarded(t), storeIn(t)
-		if _, err := loginFor(t, at, LoginOptions{Credentials: store, Show: agree}).Begin(t.Context(), nil); err != nil {
+		if _, err := loginFor(t, at, LoginOptions{Credentials: store, Show: agree}).Authorize(t.Context(), nil); err != nil {
 			t.Fatal(name, err)
 		}
 		running := loginFor(t, at, LoginOptions{Credentials: store})
@@ -32,7 +32,7 @@ func TestLogout(t *testing.T) {
 			t.Fatalf("%s: before %s, %v", name, got, err)
 		}
 		had := oauth.GrantsOf(store).Of(at)[0]
-		all, err := loginFor(t, at, LoginOptions{Credentials: store}).End(t.Context())
+		all, err := loginFor(t, at, LoginOptions{Credentials: store}).Logout(t.Context())
 		if err != nil || len(all) != 1 || all[0].Issuer != i.URL || (all[0].Err == nil) != revokes {
 			t.Errorf("%s: the end is %v, %v", name, all, err)
 		}
@@ -43,7 +43,7 @@ func TestLogout(t *testing.T) {
 			t.Errorf("%s: asked %v", name, maps.Collect(maps.All(i.asked)))
 		}
 		running.mu.Lock()
-		running.looked = running.looked.Add(-lookEach)
+		running.lastRead = running.lastRead.Add(-reloadInterval)
 		running.mu.Unlock()
 		refreshed := i.seen("refresh_token")
 		if got, _, err := call(t, node, "x"); !strings.Contains(got+fmt.Sprint(err), "requires a login") {
@@ -52,7 +52,7 @@ func TestLogout(t *testing.T) {
 		if i.seen("refresh_token") != refreshed || len(oauth.GrantsOf(store).Of(at)) != 0 {
 			t.Errorf("%s: asked %v, kept %v", name, maps.Collect(maps.All(i.asked)), oauth.GrantsOf(store).Of(at))
 		}
-		if all, err := loginFor(t, at, LoginOptions{Credentials: store}).End(t.Context()); len(all) != 0 || err != nil {
+		if all, err := loginFor(t, at, LoginOptions{Credentials: store}).Logout(t.Context()); len(all) != 0 || err != nil {
 			t.Errorf("%s: the second end is %v, %v", name, all, err)
 		}
 	}
@@ -69,7 +69,7 @@ func TestLogoutWhileItIsRenewed(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := loginFor(t, at, LoginOptions{Credentials: store})
-		now := l.current(lookEach)
+		now := l.current(reloadInterval)
 		if now == nil || now.Access != "a" {
 			t.Fatalf("%s: it has %v", name, now)
 		}
@@ -77,7 +77,7 @@ func TestLogoutWhileItIsRenewed(t *testing.T) {
 			t.Fatal(err)
 		}
 		next := *now
-		next.Access, next.anew = "b", anew
+		next.Access, next.unsaved = "b", anew
 		l.adopt(t.Context(), next)
 		if now := l.current(0); now != nil || len(oauth.GrantsOf(store).Of(at)) != 0 {
 			t.Errorf("%s: it has %v, and %v is kept", name, now, oauth.GrantsOf(store).Of(at))
@@ -94,7 +94,7 @@ func TestLogoutWhileItIsFound(t *testing.T) {
 	if running.current(0) != nil {
 		t.Fatal("it has something already")
 	}
-	g, err := loginFor(t, at, LoginOptions{Credentials: store, Show: agree}).Begin(t.Context(), nil)
+	g, err := loginFor(t, at, LoginOptions{Credentials: store, Show: agree}).Authorize(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestTwoRenew(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	at, store := i.guarded(t), storeIn(t)
-	if _, err := loginFor(t, at, LoginOptions{Credentials: store, Show: agree}).Begin(t.Context(), nil); err != nil {
+	if _, err := loginFor(t, at, LoginOptions{Credentials: store, Show: agree}).Authorize(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	refused, both := i.seen("401"), [2]*Login{}
@@ -126,7 +126,7 @@ func TestTwoRenew(t *testing.T) {
 		both[n] = loginFor(t, at, LoginOptions{Credentials: store})
 		aged := *both[n].current(0)
 		aged.Expires, aged.Granted = time.Now(), time.Now().Add(-time.Hour)
-		both[n].now = &aged
+		both[n].active = &aged
 	}
 	for n, l := range both {
 		if got, _, err := call(t, dialled(t, Options{URL: at, Login: l}), "x"); err != nil || !strings.Contains(got, `"result"`) {
@@ -159,7 +159,7 @@ func TestRevocation(t *testing.T) {
 		"it refuses, with words":      {"/revoke", oauth.Public, 400, `{"error":"invalid_client","error_description":"secret"}`, "", "invalid_client", 2, "id="},
 		"it answers with no document": {"/revoke", oauth.Public, 500, "<html>", "", "500", 2, "id="},
 		"none":                        {"", oauth.Public, 200, "", "", "does not support revocation", 0, ""},
-		"has another origin":              {"https://other.example/revoke", oauth.Public, 200, "", "", "has another origin", 0, ""},
+		"has another origin":          {"https://other.example/revoke", oauth.Public, 200, "", "", "has another origin", 0, ""},
 		"no address":                  {":", oauth.Public, 200, "", "", "revo", 0, ""},
 	} {
 		var said []string
@@ -204,7 +204,7 @@ func TestRevocation(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := loginFor(t, site.URL, LoginOptions{Credentials: store})
-		all, err := l.End(t.Context())
+		all, err := l.Logout(t.Context())
 		if err != nil || len(all) != 1 || len(oauth.GrantsOf(store).Of(site.URL)) != 0 {
 			t.Fatalf("%s: %v, %v", name, all, err)
 		}
@@ -222,7 +222,7 @@ func TestRevocation(t *testing.T) {
 		site.CloseClientConnections()
 		site.Close()
 	}
-	if _, err := loginFor(t, "https://mcp.example", LoginOptions{}).End(t.Context()); interact.AsError(err).Code != interact.ConfigFile {
+	if _, err := loginFor(t, "https://mcp.example", LoginOptions{}).Logout(t.Context()); interact.AsError(err).Code != interact.ConfigFile {
 		t.Errorf("without a file: %v", err)
 	}
 }

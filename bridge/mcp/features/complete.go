@@ -20,17 +20,17 @@ func (o *Offer) Complete(m *protocol.Message) *protocol.Message {
 	case "ref/prompt":
 		p := o.byPrompt[m.Text("ref", "name")]
 		if p == nil {
-			return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InvalidParams, "there is no such prompt"))
+			return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "there is no such prompt"))
 		}
 		schema = o.Desc.Thing.Actions[p.Key].Input.Property(name)
 	case "ref/resource":
 		r := o.template(m.Text("ref", "uri"))
 		if r == nil {
-			return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InvalidParams, "there is no such template"))
+			return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "there is no such template"))
 		}
 		schema = r.vars[name]
 	default:
-		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InvalidParams, "a prompt or a resource is completed"))
+		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "a prompt or a resource is completed"))
 	}
 	values := begin(valuesOf(schema), m.Text("argument", "value"))
 	shown := values[:min(len(values), maxCompleted)]

@@ -13,7 +13,7 @@ const metaError = "dev.lmosd/error"
 // Failed is the result of a tool that failed, in words that a model can act on.
 func Failed(err error) Result {
 	e := interact.AsError(err)
-	return Result{Type: "complete", IsError: true, Content: []block{textBlock(inWords(e))}, Meta: map[string]any{metaError: protocol.About(e)}}
+	return Result{Type: "complete", IsError: true, Content: []block{textBlock(inWords(e))}, Meta: map[string]any{metaError: protocol.ErrorData(e)}}
 }
 
 // inWords says what happened, which parts of an input are wrong, and what to do. The cause stays here.
@@ -46,12 +46,12 @@ func Fault(err error) *protocol.Error {
 	case interact.Invalid, interact.NoAffordance, interact.NoTask, interact.NotAllowed:
 		code = protocol.InvalidParams
 	}
-	return protocol.Errorf(code, "%s", interact.Clip(titleOf(e), MaxWords)).With(protocol.About(e))
+	return protocol.Errorf(code, "%s", interact.Clip(titleOf(e), MaxWords)).With(protocol.ErrorData(e))
 }
 
 // FaultAt is the error of reading what is at uri.
 func FaultAt(err error, uri string) *protocol.Error {
-	data := protocol.About(interact.AsError(err))
+	data := protocol.ErrorData(interact.AsError(err))
 	data["uri"] = uri
 	return Fault(err).With(data)
 }

@@ -43,8 +43,8 @@ func (t *Task) Fail(problem []byte) {
 	}
 	t.Message = interact.Clip(text, MaxWords)
 	t.Error = protocol.Errorf(protocol.InternalError, "%s", t.Message)
-	if ours := protocol.Said(&protocol.Error{Data: problem}); ours != nil {
-		t.Error = t.Error.With(protocol.About(ours))
+	if ours := protocol.InteractError(&protocol.Error{Data: problem}); ours != nil {
+		t.Error = t.Error.With(protocol.ErrorData(ours))
 	}
 }
 

@@ -135,7 +135,7 @@ func (a *annotations) add(header, kind any, path []string, plain bool) error {
 }
 
 // HeaderMatches reports whether the value of a header equals the argument that it repeats. Numbers are compared as numbers.
-func Repeats(header string, argument json.RawMessage) bool {
+func HeaderMatches(header string, argument json.RawMessage) bool {
 	var text string
 	if json.Unmarshal(argument, &text) == nil {
 		return header == text

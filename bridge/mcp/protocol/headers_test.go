@@ -75,7 +75,7 @@ func TestRepeats(t *testing.T) {
 		{"42", `"42"`, true}, {"42.0", `"42"`, false}, {"true", `true`, true}, {"True", `true`, false},
 		{"84/2", `42`, false}, {"4.2e1", `42`, false}, {"0x2a", `42`, false}, {strings.Repeat("9", 100), strings.Repeat("9", 99), false},
 	} {
-		if got := Repeats(c.header, json.RawMessage(c.argument)); got != c.want {
+		if got := HeaderMatches(c.header, json.RawMessage(c.argument)); got != c.want {
 			t.Errorf("%s and %s: got %t", c.header, c.argument, got)
 		}
 	}

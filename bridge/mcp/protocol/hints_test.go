@@ -78,7 +78,7 @@ func TestNoHintIsACommand(t *testing.T) {
 		}
 		for _, code := range interact.Codes() {
 			e := interact.Errorf(code, text, "it failed")
-			if said := string(Refuse("1", Fault(e)).Bytes()); strings.Contains(said, "lmosd ") {
+			if said := string(RespondError("1", FromError(e)).Bytes()); strings.Contains(said, "lmosd ") {
 				t.Errorf("%s: %s", place, said)
 			}
 		}

@@ -26,11 +26,11 @@ const maxLine = MaxMessage + 64<<10
 // Lines returns a connection that carries one message per line over a byte stream (MCP, "stdio", which the specification allows on other
 // byte streams too). Closing the stream must unblock its Read and Write.
 func Lines(stream io.ReadWriteCloser) Conn {
-	l := &lines{stream: stream, in: bufio.NewReaderSize(stream, 32<<10), writes: make(chan writing), closed: make(chan struct{})}
+	l := &lines{stream: stream, in: bufio.NewReaderSize(stream, 32<<10), writes: make(chan pendingWrite), closed: make(chan struct{})}
 	l.close = sync.OnceValue(func() error {
 		close(l.closed)
 		err := stream.Close()
-		l.begin.Do(func() {}) // no writer starts after this
+		l.startWriter.Do(func() {}) // no writer starts after this
 		l.writer.Wait()
 		return err
 	})
@@ -38,17 +38,17 @@ func Lines(stream io.ReadWriteCloser) Conn {
 }
 
 type lines struct {
-	stream io.ReadWriteCloser
-	in     *bufio.Reader
-	begin  sync.Once      // starts the writer at the first Write
-	writer sync.WaitGroup // the writer goroutine
-	writes chan writing
-	closed chan struct{}
-	close  func() error
+	stream      io.ReadWriteCloser
+	in          *bufio.Reader
+	startWriter sync.Once      // starts the writer at the first Write
+	writer      sync.WaitGroup // the writer goroutine
+	writes      chan pendingWrite
+	closed      chan struct{}
+	close       func() error
 }
 
 // A pendingWrite is a line to be written, and the channel for the result.
-type writing struct {
+type pendingWrite struct {
 	line []byte
 	done chan error
 }
@@ -76,10 +76,10 @@ func readLine(in *bufio.Reader) (line []byte, id ID, err error) {
 		switch {
 		case head != nil:
 			tail = append(tail, part...)
-			tail = append(tail[:0], tail[max(0, len(tail)-seen):]...)
+			tail = append(tail[:0], tail[max(0, len(tail)-scanned):]...)
 		case len(line)+len(part) > maxLine:
 			line = append(line, part...)
-			head, tail, line = append([]byte(nil), line[:seen]...), append([]byte(nil), line[len(line)-seen:]...), nil
+			head, tail, line = append([]byte(nil), line[:scanned]...), append([]byte(nil), line[len(line)-scanned:]...), nil
 		default:
 			line = append(line, part...)
 		}
@@ -102,7 +102,7 @@ func readLine(in *bufio.Reader) (line []byte, id ID, err error) {
 }
 
 // scanned is the number of bytes at the start and at the end of an overlong line that are searched for an id.
-const seen = 512
+const scanned = 512
 
 // Common encoders write the id first or last. An object at the start or the end of the line is the message itself, so these patterns do
 // not match the id of a nested object.
@@ -124,9 +124,9 @@ func idOf(head, tail []byte) ID {
 }
 
 func (l *lines) Write(ctx context.Context, m *Message) error {
-	l.begin.Do(func() { l.writer.Go(l.write) })
+	l.startWriter.Do(func() { l.writer.Go(l.write) })
 	line := append(make([]byte, 0, len(m.text)+1), m.text...)
-	w := writing{append(line, '\n'), make(chan error, 1)}
+	w := pendingWrite{append(line, '\n'), make(chan error, 1)}
 	select {
 	case l.writes <- w:
 	case <-l.closed:
@@ -143,7 +143,7 @@ func (l *lines) Write(ctx context.Context, m *Message) error {
 }
 
 // A batchEntry is one line of a batch.
-type written struct {
+type batchEntry struct {
 	done chan error
 	end  int // offset of its end in the batch
 }
@@ -154,13 +154,13 @@ const maxBatch = 16 << 10
 // write writes the queued lines in batches. It runs in its own goroutine, so that the context of a caller limits its wait for a peer that
 // does not read.
 func (l *lines) write() {
-	var all []written
+	var all []batchEntry
 	for {
 		var batch []byte
 		select {
 		case w := <-l.writes:
 			batch = w.line
-			all = append(all[:0], written{w.done, len(batch)})
+			all = append(all[:0], batchEntry{w.done, len(batch)})
 		case <-l.closed:
 			return
 		}
@@ -168,7 +168,7 @@ func (l *lines) write() {
 			select {
 			case w := <-l.writes:
 				batch = append(batch, w.line...)
-				all = append(all, written{w.done, len(batch)})
+				all = append(all, batchEntry{w.done, len(batch)})
 			default:
 				more = false
 			}

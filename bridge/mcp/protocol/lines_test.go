@@ -197,7 +197,7 @@ func FuzzIDOf(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if id := idOf(line[:min(len(line), seen)], line[max(0, len(line)-seen):]); id != "" && id != m.ID() {
+		if id := idOf(line[:min(len(line), scanned)], line[max(0, len(line)-scanned):]); id != "" && id != m.ID() {
 			t.Errorf("%s has the id %s, not %s", line, m.ID(), id)
 		}
 	})

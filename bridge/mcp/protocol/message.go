@@ -51,15 +51,15 @@ func IDOf(raw json.RawMessage) ID {
 
 // A Message is a request, a notification or a response. It is immutable.
 type Message struct {
-	text   []byte // compact JSON
-	id     ID
-	method string        // empty for a response
-	params jsonedit.Span // zero if absent
-	result jsonedit.Span
-	fault  jsonedit.Span
-	idAt   jsonedit.Span
+	text      []byte // compact JSON
+	id        ID
+	method    string        // empty for a response
+	params    jsonedit.Span // zero if absent
+	result    jsonedit.Span
+	errorSpan jsonedit.Span
+	idSpan    jsonedit.Span
 	// The members of the params or the result, if that is an object, and of its _meta. Spans are relative to the containing object.
-	inside, meta jsonedit.Object
+	members, meta jsonedit.Object
 }
 
 // Parse parses one message and keeps line. The error is an [*Error] with the code [ParseError] or [InvalidRequest]. With InvalidRequest,
@@ -109,13 +109,13 @@ func needsCompacting(line []byte) bool {
 
 func (m *Message) read(all jsonedit.Object) error {
 	invalid := func(what string) error { return Errorf(InvalidRequest, "%s", what) }
-	if err := looksAlike(all, topNames); err != nil {
+	if err := checkCase(all, topNames); err != nil {
 		return invalid(err.Error())
 	}
 	if at := all.Of("id"); at != (jsonedit.Span{}) {
 		switch id := m.at(at); {
 		case validID(id):
-			m.id, m.idAt = IDOf(id), at
+			m.id, m.idSpan = IDOf(id), at
 		case string(id) != "null" || all.Of("error") == (jsonedit.Span{}): // null is allowed in an error response to an unreadable request
 			return invalid(fmt.Sprintf("expected an id that is an integer, or a string of at most %d bytes", maxID))
 		}
@@ -128,22 +128,22 @@ func (m *Message) read(all jsonedit.Object) error {
 			return invalid("expected a method that is a non-empty string")
 		}
 	}
-	m.params, m.result, m.fault = all.Of("params"), all.Of("result"), all.Of("error")
+	m.params, m.result, m.errorSpan = all.Of("params"), all.Of("result"), all.Of("error")
 	if m.params != (jsonedit.Span{}) && m.text[m.params.From] != '{' {
 		return invalid("expected params that are an object")
 	}
-	answers := m.result != (jsonedit.Span{}) || m.fault != (jsonedit.Span{})
+	answers := m.result != (jsonedit.Span{}) || m.errorSpan != (jsonedit.Span{})
 	switch {
 	case m.method == "" && !answers:
 		return invalid("expected a method, a result or an error")
 	case m.method != "" && answers:
 		return invalid("unexpected result or error in a message with a method")
-	case m.result != (jsonedit.Span{}) && m.fault != (jsonedit.Span{}):
+	case m.result != (jsonedit.Span{}) && m.errorSpan != (jsonedit.Span{}):
 		return invalid("expected either a result or an error, got both")
-	case m.method == "" && m.id == "" && m.fault == (jsonedit.Span{}):
+	case m.method == "" && m.id == "" && m.errorSpan == (jsonedit.Span{}):
 		return invalid("expected an id in a response")
 	}
-	if err := m.lookInside(); err != nil {
+	if err := m.indexMembers(); err != nil {
 		return invalid(err.Error())
 	}
 	return nil
@@ -157,7 +157,7 @@ var (
 
 // checkCase returns an error for a member that differs from one of names only in case. Case-insensitive servers, for example those with
 // encoding/json, would read a value that lmosd did not check.
-func looksAlike(all jsonedit.Object, names []string) error {
+func checkCase(all jsonedit.Object, names []string) error {
 	for _, m := range all {
 		for _, one := range names {
 			n := len(m.Name)
@@ -170,7 +170,7 @@ func looksAlike(all jsonedit.Object, names []string) error {
 }
 
 // indexMembers indexes the members of the params or the result, and of its _meta, for repeated access.
-func (m *Message) lookInside() error {
+func (m *Message) indexMembers() error {
 	at := m.params
 	if at == (jsonedit.Span{}) {
 		at = m.result
@@ -181,7 +181,7 @@ func (m *Message) lookInside() error {
 	text := m.at(at)
 	all, err := jsonedit.Members(make(jsonedit.Object, 0, 12), text)
 	if err == nil && at == m.params {
-		err = looksAlike(all, paramNames)
+		err = checkCase(all, paramNames)
 	}
 	n := len(all)
 	if meta := all.Of(metaMember); err == nil && meta != (jsonedit.Span{}) && text[meta.From] == '{' {
@@ -190,7 +190,7 @@ func (m *Message) lookInside() error {
 	if err != nil {
 		return err
 	}
-	m.inside, m.meta = all[:n:n], all[n:]
+	m.members, m.meta = all[:n:n], all[n:]
 	return nil
 }
 
@@ -239,11 +239,11 @@ func (m *Message) Result() json.RawMessage {
 
 // Error returns the error of a response; nil if it has a result.
 func (m *Message) Error() *Error {
-	if m.fault == (jsonedit.Span{}) {
+	if m.errorSpan == (jsonedit.Span{}) {
 		return nil
 	}
 	e := new(Error)
-	if json.Unmarshal(m.at(m.fault), e) != nil {
+	if json.Unmarshal(m.at(m.errorSpan), e) != nil {
 		return &Error{Code: InternalError, Message: "malformed error object in the response"}
 	}
 	return e
@@ -278,7 +278,7 @@ func (m *Message) InResult(path ...string) (json.RawMessage, error) {
 func (m *Message) value(text []byte, path []string) (json.RawMessage, error) {
 	if len(path) > 0 {
 		var ok bool
-		if text, ok = of(m.inside, text, path[0]); ok && path[0] == metaMember && len(path) > 1 {
+		if text, ok = of(m.members, text, path[0]); ok && path[0] == metaMember && len(path) > 1 {
 			path = path[1:]
 			text, ok = of(m.meta, text, path[0])
 		}
@@ -312,15 +312,15 @@ func (m *Message) Text(path ...string) string {
 
 // WithID returns a copy of m with another id.
 func (m *Message) WithID(id ID) *Message {
-	if m.idAt == (jsonedit.Span{}) || !validID([]byte(id)) {
+	if m.idSpan == (jsonedit.Span{}) || !validID([]byte(id)) {
 		return m.with([]byte(id), "id")
 	}
 	c := *m // only the offsets change
-	c.text, c.id = jsonedit.Splice(m.text, m.idAt, []byte(id)), id
+	c.text, c.id = jsonedit.Splice(m.text, m.idSpan, []byte(id)), id
 	longer := len(c.text) - len(m.text)
-	c.idAt.To += longer
-	for _, at := range []*jsonedit.Span{&c.params, &c.result, &c.fault} {
-		if at.From > m.idAt.From {
+	c.idSpan.To += longer
+	for _, at := range []*jsonedit.Span{&c.params, &c.result, &c.errorSpan} {
+		if at.From > m.idSpan.From {
 			at.From, at.To = at.From+longer, at.To+longer
 		}
 	}
@@ -346,11 +346,11 @@ func (m *Message) with(value json.RawMessage, path ...string) *Message {
 	if err != nil {
 		panic(err)
 	}
-	return reread(text)
+	return mustParse(text)
 }
 
 // mustParse parses a text that this package generated.
-func reread(text []byte) *Message {
+func mustParse(text []byte) *Message {
 	m := &Message{text: text}
 	var room [8]jsonedit.Member
 	all, err := jsonedit.Members(room[:0], text)
@@ -372,12 +372,12 @@ func Request(id ID, method string, params any) *Message {
 		Params  any             `json:"params,omitempty"`
 	}
 	m.Version, m.ID, m.Method, m.Params = "2.0", json.RawMessage(id), method, params
-	return made(m)
+	return encode(m)
 }
 
 // Respond returns a response with a result.
 func Respond(id ID, result any) *Message {
-	return made(struct {
+	return encode(struct {
 		Version string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
 		Result  any             `json:"result"`
@@ -385,21 +385,21 @@ func Respond(id ID, result any) *Message {
 }
 
 // RespondError returns a response with an error. An empty id becomes null.
-func Refuse(id ID, e *Error) *Message {
+func RespondError(id ID, e *Error) *Message {
 	if id == "" {
 		id = "null"
 	}
-	return made(struct {
+	return encode(struct {
 		Version string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
 		Error   *Error          `json:"error"`
 	}{"2.0", json.RawMessage(id), e})
 }
 
-func made(v any) *Message {
+func encode(v any) *Message {
 	text, err := json.Marshal(v)
 	if err != nil {
 		panic(err)
 	}
-	return reread(text)
+	return mustParse(text)
 }

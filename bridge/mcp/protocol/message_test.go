@@ -197,7 +197,7 @@ func TestSubject(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, named := m.Subject()
+		got, named := m.TargetName()
 		if !named {
 			got = "none"
 		}
@@ -211,13 +211,13 @@ func TestErrors(t *testing.T) {
 	t.Parallel()
 	for code, status := range map[int]int{ParseError: 400, InvalidRequest: 400, HeaderMismatch: 400, MissingCapability: 400,
 		UnsupportedVersion: 400, UnknownMethod: 404, InvalidParams: 200, InternalError: 200, 7: 200} {
-		m := Refuse(`"a"`, Errorf(code, "no %d", code).With(map[string]int{"n": code}))
+		m := RespondError(`"a"`, Errorf(code, "no %d", code).With(map[string]int{"n": code}))
 		e := m.Error()
 		if e == nil || e.Code != code || e.Status() != status || m.ID() != `"a"` || !m.IsResponse() || m.Result() != nil {
 			t.Errorf("got %s with status %d, want %d", m.Bytes(), e.Status(), status)
 		}
 	}
-	if m := Refuse("", Errorf(ParseError, "no")); !strings.Contains(string(m.Bytes()), `"id":null`) || m.ID() != "" {
+	if m := RespondError("", Errorf(ParseError, "no")); !strings.Contains(string(m.Bytes()), `"id":null`) || m.ID() != "" {
 		t.Errorf("got %s", m.Bytes())
 	}
 	m, err := Parse([]byte(`{"jsonrpc":"2.0","id":1,"error":7}`))
@@ -317,8 +317,8 @@ func FuzzMessages(f *testing.F) {
 		if kinds != 1 {
 			t.Errorf("%q is of %d kinds", line, kinds)
 		}
-		_, _ = m.Subject()
-		_, _, _, _, _ = m.CheckMeta(), m.CheckVersion(), m.ProgressToken(), m.Error(), m.Chats()
+		_, _ = m.TargetName()
+		_, _, _, _, _ = m.CheckMeta(), m.CheckVersion(), m.ProgressToken(), m.Error(), m.Droppable()
 		again, err := Parse(m.Bytes())
 		if err != nil || again.ID() != m.ID() || IDOf(json.RawMessage(m.ID())) != m.ID() {
 			t.Errorf("%q: again %v with the id %q, before %q", line, err, again.ID(), m.ID())

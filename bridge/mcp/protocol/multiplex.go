@@ -54,19 +54,19 @@ func UserOf(ctx context.Context) string {
 const (
 	// maxQueued and maxQueuedBytes bound the messages that wait for a caller. Beyond them progress and log messages are dropped, and any
 	// other notification cancels the call, because other callers share the connection.
-	maxBehind      = 1024
-	maxBehindBytes = 32 << 20
+	maxQueued      = 1024
+	maxQueuedBytes = 32 << 20
 	// maxInvalid bounds the invalid lines in a row.
-	maxRubbish = 1000
+	maxInvalid = 1000
 	// logTimeout bounds the wait of a request for the log messages of the connection.
-	logPatience = time.Second
+	logTimeout = time.Second
 	// cancelTimeout bounds the sending of a cancellation.
-	cancelPatience = time.Second
+	cancelTimeout = time.Second
 )
 
 var (
-	errSlow    = errors.New("the caller reads notifications too slowly")
-	errRubbish = errors.New("the server sends text that is not MCP")
+	errSlow   = errors.New("the caller reads notifications too slowly")
+	errNotMCP = errors.New("the server sends text that is not MCP")
 )
 
 // A Multiplexer shares one stateless connection (2026-07-28) among many callers. It gives each request its own id and progress token on
@@ -74,19 +74,19 @@ var (
 //
 // A log message does not name its request. Therefore only one request at a time receives log messages; a request that cannot acquire them
 // within a second runs without.
-type Shared struct {
-	conn  Conn
-	asked func(*Message) // receives messages of no call; may be nil
-	logs  chan struct{}  // holds a token while a request receives the log messages
+type Multiplexer struct {
+	conn        Conn
+	unsolicited func(*Message) // receives messages of no call; may be nil
+	logs        chan struct{}  // holds a token while a request receives the log messages
 
-	mu     sync.Mutex
-	last   int64           // latest id
-	calls  map[ID]*pending // by id on the connection
-	tokens map[string]*pending
-	logged *pending // receives the log messages
-	ended  error    // why the connection ended; nil while it is open
-	cut    bool     // a write failed
-	over   chan struct{}
+	mu          sync.Mutex
+	lastID      int64           // latest id
+	calls       map[ID]*pending // by id on the connection
+	tokens      map[string]*pending
+	logCall     *pending // receives the log messages
+	endErr      error    // why the connection ended; nil while it is open
+	writeFailed bool     // a write failed
+	done        chan struct{}
 }
 
 // A pending request waits for its response.
@@ -94,51 +94,51 @@ type pending struct {
 	id    ID              // of the caller
 	token json.RawMessage // of the caller; nil if none
 
-	mu   sync.Mutex
-	said []*Message
-	size int              // bytes of queue
-	end  error            // why no more messages follow the queue
-	rate ratelimit.Bucket // of progress and log messages
-	news chan struct{}
+	mu      sync.Mutex
+	queue   []*Message
+	size    int              // bytes of queue
+	end     error            // why no more messages follow the queue
+	rate    ratelimit.Bucket // of progress and log messages
+	changed chan struct{}
 }
 
 func newPending(id ID, token json.RawMessage) *pending {
-	return &pending{id: id, token: token, news: make(chan struct{}, 1)}
+	return &pending{id: id, token: token, changed: make(chan struct{}, 1)}
 }
 
 // Multiplex returns a multiplexer of conn. It passes notifications and requests of the server that belong to no call to unsolicited,
 // which must not block. If unsolicited is nil they are dropped.
-func Share(conn Conn, asked func(*Message)) *Shared {
-	return &Shared{conn: conn, asked: asked, logs: make(chan struct{}, 1), over: make(chan struct{}), calls: map[ID]*pending{},
+func Multiplex(conn Conn, unsolicited func(*Message)) *Multiplexer {
+	return &Multiplexer{conn: conn, unsolicited: unsolicited, logs: make(chan struct{}, 1), done: make(chan struct{}), calls: map[ID]*pending{},
 		tokens: map[string]*pending{}}
 }
 
 // Run reads the connection until it ends and returns the reason. Pending calls return the same error.
-func (s *Shared) Run(ctx context.Context) error {
-	rubbish := 0
+func (s *Multiplexer) Run(ctx context.Context) error {
+	invalid := 0
 	for {
 		m, err := s.conn.Read(ctx)
 		if bad, ok := err.(*Error); ok {
-			if rubbish++; rubbish > maxRubbish {
-				return s.end(errRubbish)
+			if invalid++; invalid > maxInvalid {
+				return s.end(errNotMCP)
 			}
-			s.spoilt(m, bad)
+			s.failCall(m, bad)
 			continue
 		}
 		if err != nil {
 			return s.end(err)
 		}
-		rubbish = 0
-		if p := s.whose(m); p != nil {
+		invalid = 0
+		if p := s.route(m); p != nil {
 			p.add(m)
-		} else if s.asked != nil && !m.IsResponse() {
-			s.asked(m)
+		} else if s.unsolicited != nil && !m.IsResponse() {
+			s.unsolicited(m)
 		}
 	}
 }
 
 // failCall ends the call whose response is invalid, if m has its id.
-func (s *Shared) spoilt(m *Message, bad *Error) {
+func (s *Multiplexer) failCall(m *Message, bad *Error) {
 	if m == nil {
 		return
 	}
@@ -146,27 +146,27 @@ func (s *Shared) spoilt(m *Message, bad *Error) {
 	p := s.calls[m.id]
 	s.mu.Unlock()
 	if p != nil {
-		p.add(Refuse(m.id, Errorf(InternalError, "malformed response of the server: %s", bad.Message)))
+		p.add(RespondError(m.id, Errorf(InternalError, "malformed response of the server: %s", bad.Message)))
 	}
 }
 
-func (s *Shared) end(err error) error {
+func (s *Multiplexer) end(err error) error {
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ended = err
-	close(s.over)
+	s.endErr = err
+	close(s.done)
 	for _, p := range s.calls {
 		p.stop(err)
 	}
-	s.calls, s.tokens, s.logged = nil, nil, nil
+	s.calls, s.tokens, s.logCall = nil, nil, nil
 	return err
 }
 
 // route returns the call that m belongs to; nil if there is none.
-func (s *Shared) whose(m *Message) *pending {
+func (s *Multiplexer) route(m *Message) *pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -179,8 +179,8 @@ func (s *Shared) whose(m *Message) *pending {
 	case m.method == Cancelled:
 		raw, _ := m.Param("requestId")
 		return s.calls[IDOf(raw)]
-	case m.method == LogMessage && s.logged != nil:
-		return s.logged
+	case m.method == LogMessage && s.logCall != nil:
+		return s.logCall
 	}
 	raw, _ := m.Param("_meta", MetaSubscription)
 	return s.calls[IDOf(raw)]
@@ -190,17 +190,17 @@ func (s *Shared) whose(m *Message) *pending {
 func (p *pending) add(m *Message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	full := len(p.said) >= maxBehind || p.size > maxBehindBytes
+	full := len(p.queue) >= maxQueued || p.size > maxQueuedBytes
 	switch {
-	case p.end != nil, m.Chats() && (full || !p.rate.Take(ProgressLimit, 1, time.Now())):
+	case p.end != nil, m.Droppable() && (full || !p.rate.Take(ProgressLimit, 1, time.Now())):
 		return
 	case full && !m.IsResponse():
 		p.end = errSlow
 	default:
-		p.said = append(p.said, m)
+		p.queue = append(p.queue, m)
 		p.size += len(m.text)
 	}
-	p.tellLocked()
+	p.signalLocked()
 }
 
 // stop ends the queue with an error.
@@ -209,13 +209,13 @@ func (p *pending) stop(err error) {
 	defer p.mu.Unlock()
 	if p.end == nil {
 		p.end = err
-		p.tellLocked()
+		p.signalLocked()
 	}
 }
 
-func (p *pending) tellLocked() {
+func (p *pending) signalLocked() {
 	select {
-	case p.news <- struct{}{}:
+	case p.changed <- struct{}{}:
 	default:
 	}
 }
@@ -224,9 +224,9 @@ func (p *pending) tellLocked() {
 func (p *pending) next(ctx context.Context) (*Message, error) {
 	for {
 		p.mu.Lock()
-		if len(p.said) > 0 {
-			m := p.said[0]
-			p.said[0], p.said = nil, p.said[1:]
+		if len(p.queue) > 0 {
+			m := p.queue[0]
+			p.queue[0], p.queue = nil, p.queue[1:]
 			p.size -= len(m.text)
 			p.mu.Unlock()
 			return m, nil
@@ -237,7 +237,7 @@ func (p *pending) next(ctx context.Context) (*Message, error) {
 			return nil, end
 		}
 		select {
-		case <-p.news:
+		case <-p.changed:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -245,14 +245,14 @@ func (p *pending) next(ctx context.Context) (*Message, error) {
 }
 
 // Logging reports whether a request currently receives the log messages, so that another must wait or use another connection.
-func (s *Shared) Logging() bool { return len(s.logs) > 0 }
+func (s *Multiplexer) Logging() bool { return len(s.logs) > 0 }
 
 // Call implements [Server] for one connection.
-func (s *Shared) Call(ctx context.Context, m *Message, notify func(*Message) error) (*Message, error) {
+func (s *Multiplexer) Call(ctx context.Context, m *Message, notify func(*Message) error) (*Message, error) {
 	p := newPending(m.id, m.ProgressToken())
 	logs := m.Text("_meta", MetaLogLevel) != ""
 	if logs {
-		if logs = m.method != Listen && s.turn(ctx); logs {
+		if logs = m.method != Listen && s.acquireLogs(ctx); logs {
 			defer func() { <-s.logs }()
 		} else {
 			m = m.WithParam(nil, "_meta", MetaLogLevel)
@@ -268,7 +268,7 @@ func (s *Shared) Call(ctx context.Context, m *Message, notify func(*Message) err
 			s.cancel(ctx, id)
 			return nil, err
 		}
-		return nil, s.broken(err)
+		return nil, s.failWrite(err)
 	}
 	for {
 		r, err := p.next(ctx)
@@ -286,42 +286,42 @@ func (s *Shared) Call(ctx context.Context, m *Message, notify func(*Message) err
 }
 
 // failWrite marks the connection as unusable and returns why the connection ended, or err if it has not ended.
-func (s *Shared) broken(err error) error {
+func (s *Multiplexer) failWrite(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cut = true
-	if s.ended != nil {
-		return s.ended
+	s.writeFailed = true
+	if s.endErr != nil {
+		return s.endErr
 	}
 	return err
 }
 
 // acquireLogs waits until no other request receives the log messages and reports whether it succeeded within the timeout.
-func (s *Shared) turn(ctx context.Context) bool {
-	soon := time.NewTimer(logPatience)
-	defer soon.Stop()
+func (s *Multiplexer) acquireLogs(ctx context.Context) bool {
+	timer := time.NewTimer(logTimeout)
+	defer timer.Stop()
 	select {
 	case s.logs <- struct{}{}:
 		return true
-	case <-soon.C:
-	case <-s.over:
+	case <-timer.C:
+	case <-s.done:
 	case <-ctx.Done():
 	}
 	return false
 }
 
 // enter registers a call and returns its id and its message on the connection.
-func (s *Shared) enter(p *pending, m *Message, logs bool) (ID, *Message, error) {
+func (s *Multiplexer) enter(p *pending, m *Message, logs bool) (ID, *Message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended != nil {
-		return "", nil, s.ended
+	if s.endErr != nil {
+		return "", nil, s.endErr
 	}
-	s.last++
-	id := ID(strconv.FormatInt(s.last, 10))
+	s.lastID++
+	id := ID(strconv.FormatInt(s.lastID, 10))
 	s.calls[id] = p
 	if logs {
-		s.logged = p
+		s.logCall = p
 	}
 	if p.token != nil {
 		m = m.WithParam(json.RawMessage(id), "_meta", "progressToken")
@@ -330,22 +330,22 @@ func (s *Shared) enter(p *pending, m *Message, logs bool) (ID, *Message, error) 
 	return id, m.WithID(id), nil
 }
 
-func (s *Shared) leave(id ID, p *pending) {
+func (s *Multiplexer) leave(id ID, p *pending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.calls, id)
 	delete(s.tokens, string(id))
-	if s.logged == p {
-		s.logged = nil
+	if s.logCall == p {
+		s.logCall = nil
 	}
 }
 
 // cancel notifies the server of the cancellation. Later messages of the request are dropped.
-func (s *Shared) cancel(ctx context.Context, id ID) {
+func (s *Multiplexer) cancel(ctx context.Context, id ID) {
 	if s.Ended() {
 		return
 	}
-	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), cancelPatience)
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer done()
 	_ = s.conn.Write(ctx, Request("", Cancelled, map[string]any{"requestId": json.RawMessage(id), "reason": "cancelled by the caller"}))
 }
@@ -370,16 +370,16 @@ func (p *pending) translate(m *Message) *Message {
 }
 
 // Done returns a channel that is closed when the connection ends.
-func (s *Shared) Done() <-chan struct{} { return s.over }
+func (s *Multiplexer) Done() <-chan struct{} { return s.done }
 
 // Ended reports whether the connection is unusable: it has ended, or a write failed. Pending calls may not have returned yet.
-func (s *Shared) Ended() bool {
+func (s *Multiplexer) Ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ended != nil || s.cut
+	return s.endErr != nil || s.writeFailed
 }
 
 // Write sends a message of no call: a notification, or a response to a request of the server.
-func (s *Shared) Write(ctx context.Context, m *Message) error { return s.conn.Write(ctx, m) }
+func (s *Multiplexer) Write(ctx context.Context, m *Message) error { return s.conn.Write(ctx, m) }
 
-func (s *Shared) Close() error { return s.conn.Close() }
+func (s *Multiplexer) Close() error { return s.conn.Close() }

@@ -14,10 +14,10 @@ import (
 )
 
 // share returns a shared connection and the server's end of it. Both end with the test.
-func share(t *testing.T, asked func(*Message)) (*Shared, Conn, <-chan error) {
+func share(t *testing.T, asked func(*Message)) (*Multiplexer, Conn, <-chan error) {
 	t.Helper()
 	here, there := net.Pipe()
-	s, server, ended := Share(Lines(here), asked), Lines(there), make(chan error, 1)
+	s, server, ended := Multiplex(Lines(here), asked), Lines(there), make(chan error, 1)
 	var run sync.WaitGroup
 	run.Go(func() { ended <- s.Run(context.Background()) })
 	t.Cleanup(func() {
@@ -153,7 +153,7 @@ func TestACallerFarBehind(t *testing.T) {
 	for range 100 {
 		p.add(progress)
 	}
-	if p.size > maxBehindBytes+2<<20 {
+	if p.size > maxQueuedBytes+2<<20 {
 		t.Errorf("%d bytes wait", p.size)
 	}
 	p.add(Respond("1", struct{}{}))
@@ -191,7 +191,7 @@ func TestTurnsOfLogs(t *testing.T) {
 		if m := read(t, server); m.Text("_meta", MetaLogLevel) != "info" || !s.Logging() {
 			t.Errorf("the server heard %s", m.Bytes())
 		}
-		for method, waits := range map[string]time.Duration{Listen: 0, "second": logPatience} {
+		for method, waits := range map[string]time.Duration{Listen: 0, "second": logTimeout} {
 			begun := time.Now()
 			go func() { _, _ = s.Call(ctx, logs("2", method), nil) }()
 			if m := read(t, server); m.Text("_meta", MetaLogLevel) != "" || time.Since(begun) != waits {
@@ -207,9 +207,9 @@ func TestRubbish(t *testing.T) {
 	for name, c := range map[string]struct {
 		between string
 		want    error
-	}{"only": {"", errRubbish}, "among messages": {`{"jsonrpc":"2.0","method":"x"}` + "\n", io.ErrUnexpectedEOF}} {
-		in := strings.Repeat(strings.Repeat("Hello\n", maxRubbish)+c.between, 3)
-		if err := Share(Lines(reader{strings.NewReader(in)}), nil).Run(t.Context()); err != c.want {
+	}{"only": {"", errNotMCP}, "among messages": {`{"jsonrpc":"2.0","method":"x"}` + "\n", io.ErrUnexpectedEOF}} {
+		in := strings.Repeat(strings.Repeat("Hello\n", maxInvalid)+c.between, 3)
+		if err := Multiplex(Lines(reader{strings.NewReader(in)}), nil).Run(t.Context()); err != c.want {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -248,7 +248,7 @@ func (broken) Close() error { return nil }
 func TestWhyNothingIsWritten(t *testing.T) {
 	t.Parallel()
 	b := broken{make(chan struct{}), make(chan struct{})}
-	s := Share(b, nil)
+	s := Multiplex(b, nil)
 	go func() {
 		_ = s.Run(context.Background())
 		close(b.ended)

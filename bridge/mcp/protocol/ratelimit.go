@@ -7,4 +7,4 @@ import "github.com/lmosd/lmosd/internal/ratelimit"
 var ProgressLimit = ratelimit.Limit{Rate: 100, Burst: 256}
 
 // Droppable reports whether m may be dropped: a progress or a log message.
-func (m *Message) Chats() bool { return m.method == Progress || m.method == LogMessage }
+func (m *Message) Droppable() bool { return m.method == Progress || m.method == LogMessage }

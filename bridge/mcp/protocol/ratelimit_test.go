@@ -15,7 +15,7 @@ func TestFloods(t *testing.T) {
 				p.add(Request("", method, nil))
 			}
 			p.add(Respond("1", struct{}{}))
-			if n := len(p.said); n != want+1 || !p.said[n-1].IsResponse() {
+			if n := len(p.queue); n != want+1 || !p.queue[n-1].IsResponse() {
 				t.Errorf("%s: %d came", method, n)
 			}
 		})

@@ -11,11 +11,11 @@ const (
 	Modern = "2026-07-28"
 	Legacy = "2025-11-25"
 	// DefaultRevision applies to an HTTP client that sends no revision (2025-11-25, "Protocol version header").
-	Unsaid = "2025-03-26"
+	DefaultRevision = "2025-03-26"
 )
 
 // LegacyRevisions are the revisions before [Modern], newest first.
-var LegacyRevisions = []string{Legacy, "2025-06-18", Unsaid, "2024-11-05"}
+var LegacyRevisions = []string{Legacy, "2025-06-18", DefaultRevision, "2024-11-05"}
 
 // Members of _meta (2026-07-28, "_meta").
 const (
@@ -117,7 +117,7 @@ func (m *Message) ProgressToken() json.RawMessage {
 
 // TargetName returns the value that the header Mcp-Name must repeat: the name of a tool or prompt, the URI of a resource, or the id of a
 // task. The second result is false for other methods.
-func (m *Message) Subject() (name string, named bool) {
+func (m *Message) TargetName() (name string, named bool) {
 	switch {
 	case m.method == CallTool, m.method == GetPrompt:
 		return m.Text("name"), true

@@ -8,7 +8,7 @@ import (
 
 // StateError returns the error for a request state that could not be opened, with the code [InvalidParams]. If another node issued the
 // state, the data name it: {"node":"did:…"}. Only that node can resume the suspended call.
-func RefuseState(err error) *Error {
+func StateError(err error) *Error {
 	elsewhere := new(opaque.ElsewhereError)
 	switch {
 	case errors.As(err, &elsewhere):
@@ -20,6 +20,6 @@ func RefuseState(err error) *Error {
 }
 
 // UsedStateError returns the error for a valid request state that was used before.
-func UsedState() *Error {
+func UsedStateError() *Error {
 	return Errorf(InvalidParams, "the requestState was already used, or its call has ended: repeat the request without it")
 }

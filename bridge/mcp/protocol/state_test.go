@@ -14,16 +14,16 @@ func TestRefusedStates(t *testing.T) {
 		e    *Error
 		want string
 	}{
-		"elsewhere": {RefuseState(&opaque.ElsewhereError{Node: "did:key:zA"}), "send it there"},
-		"expired":   {RefuseState(opaque.ErrExpired), "has expired"},
-		"forged":    {RefuseState(opaque.ErrForged), "does not belong to this request"},
-		"used":      {UsedState(), "already used"},
+		"elsewhere": {StateError(&opaque.ElsewhereError{Node: "did:key:zA"}), "send it there"},
+		"expired":   {StateError(opaque.ErrExpired), "has expired"},
+		"forged":    {StateError(opaque.ErrForged), "does not belong to this request"},
+		"used":      {UsedStateError(), "already used"},
 	} {
 		if c.e.Code != InvalidParams || !strings.Contains(c.e.Message, c.want) {
 			t.Errorf("%s: got %v", name, c.e)
 		}
 	}
-	if got := string(RefuseState(&opaque.ElsewhereError{Node: "did:key:zA"}).Data); got != `{"node":"did:key:zA"}` {
+	if got := string(StateError(&opaque.ElsewhereError{Node: "did:key:zA"}).Data); got != `{"node":"did:key:zA"}` {
 		t.Errorf("got %s", got)
 	}
 }

@@ -13,26 +13,26 @@ import (
 const (
 	// maxReplayBytes bounds the messages that a session keeps for a client that resumes a stream, and the messages for a client that
 	// never opened the stream of no request.
-	maxKept = 1 << 20
+	maxReplayBytes = 1 << 20
 	// maxUnreadBytes bounds the messages that wait for a client that does not read. Beyond it the session ends.
-	maxWaiting = 32 << 20
+	maxUnreadBytes = 32 << 20
 )
 
 // An eventQueue holds the messages of one stream to the client.
-type outlet struct {
-	number int
-	of     protocol.ID     // of the request that owns the stream; empty if none
-	token  json.RawMessage // progress token of the request
+type eventQueue struct {
+	number  int
+	request protocol.ID     // request the request that owns the stream; empty if none
+	token   json.RawMessage // progress token of the request
 
-	mu     sync.Mutex
-	events []event
-	size   int           // bytes of events
-	taken  int           // latest event that was sent; -1 if none
-	last   int           // latest event; -1 if none
-	reader chan struct{} // the current reader, closed when another takes over; nil if none
-	ending bool          // the next event is the last
-	over   bool
-	news   chan struct{} // closed and replaced when the queue changes
+	mu      sync.Mutex
+	events  []event
+	size    int           // bytes of events
+	sent    int           // latest event that was sent; -1 if none
+	last    int           // latest event; -1 if none
+	reader  chan struct{} // the current reader, closed when another takes over; nil if none
+	final   bool          // the next event is the last
+	closed  bool
+	changed chan struct{} // closed and replaced when the queue changes
 }
 
 type event struct {
@@ -41,67 +41,67 @@ type event struct {
 }
 
 // id returns the event id, with which a client resumes the stream after e.
-func (e event) id(o *outlet) string { return fmt.Sprintf("%d-%d", o.number, e.n) }
+func (e event) id(o *eventQueue) string { return fmt.Sprintf("%d-%d", o.number, e.n) }
 
-func newOutlet(number int) *outlet {
-	return &outlet{number: number, taken: -1, last: -1, news: make(chan struct{})}
+func newEventQueue(number int) *eventQueue {
+	return &eventQueue{number: number, sent: -1, last: -1, changed: make(chan struct{})}
 }
 
 // add adds a message. Beyond maxReplayBytes it drops messages that were sent, and those of the stream of no request while it has no
 // reader: clients need not open that stream.
-func (o *outlet) add(m *protocol.Message) {
+func (o *eventQueue) add(m *protocol.Message) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.over {
+	if o.closed {
 		return // the request has ended
 	}
 	o.last++
 	o.events = append(o.events, event{o.last, m})
 	o.size += len(m.Bytes())
-	for o.size > maxKept && len(o.events) > 1 && (o.events[0].n <= o.taken || o.number == 0 && o.reader == nil) {
+	for o.size > maxReplayBytes && len(o.events) > 1 && (o.events[0].n <= o.sent || o.number == 0 && o.reader == nil) {
 		o.size -= len(o.events[0].m.Bytes())
 		o.events[0], o.events = event{}, o.events[1:]
 	}
-	o.over = o.ending
-	o.tellLocked()
+	o.closed = o.final
+	o.signalLocked()
 }
 
-func (o *outlet) bytes() int {
+func (o *eventQueue) bytes() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.size
 }
 
-func (o *outlet) tellLocked() {
-	close(o.news)
-	o.news = make(chan struct{})
+func (o *eventQueue) signalLocked() {
+	close(o.changed)
+	o.changed = make(chan struct{})
 }
 
 // finish marks the next message as the last.
-func (o *outlet) finish() {
+func (o *eventQueue) finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ending = true
+	o.final = true
 }
 
 // end closes the queue.
-func (o *outlet) end() {
+func (o *eventQueue) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.over {
-		o.over = true
-		o.tellLocked()
+	if !o.closed {
+		o.closed = true
+		o.signalLocked()
 	}
 }
 
-func (o *outlet) ended() bool {
+func (o *eventQueue) ended() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.over
+	return o.closed
 }
 
 // attach makes the caller the reader of the queue. The returned channel is closed when another reader takes over.
-func (o *outlet) attach() chan struct{} {
+func (o *eventQueue) attach() chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.reader != nil {
@@ -111,7 +111,7 @@ func (o *outlet) attach() chan struct{} {
 	return o.reader
 }
 
-func (o *outlet) detach(reader chan struct{}) {
+func (o *eventQueue) detach(reader chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.reader == reader {
@@ -120,38 +120,38 @@ func (o *outlet) detach(reader chan struct{}) {
 }
 
 // hasReader reports whether the queue has a reader.
-func (o *outlet) read() bool {
+func (o *eventQueue) hasReader() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.reader != nil
 }
 
 // lastSent returns the number of the latest event that was sent.
-func (o *outlet) seen() int {
+func (o *eventQueue) lastSent() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.taken
+	return o.sent
 }
 
 // after returns the events after n, marks them as sent, and reports whether the queue is complete. The channel is closed when the queue
 // changes. A replaced reader gets no events.
-func (o *outlet) after(reader chan struct{}, n int) (events []event, done bool, news <-chan struct{}) {
+func (o *eventQueue) after(reader chan struct{}, n int) (events []event, done bool, changed <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.reader != reader {
-		return nil, false, o.news
+		return nil, false, o.changed
 	}
 	for _, e := range o.events {
 		if e.n > n {
 			events = append(events, e)
 		}
 	}
-	o.taken = max(o.taken, o.last)
-	return events, o.over, o.news
+	o.sent = max(o.sent, o.last)
+	return events, o.closed, o.changed
 }
 
 // resume returns the queue and the event number of an event id; nil if the session no longer has the queue.
-func (s *session) resume(id string) (*outlet, int) {
+func (s *session) resume(id string) (*eventQueue, int) {
 	number, event, _ := strings.Cut(id, "-")
 	stream, err := strconv.Atoi(number)
 	n, err2 := strconv.Atoi(event)
@@ -160,7 +160,7 @@ func (s *session) resume(id string) (*outlet, int) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, o := range s.outlets {
+	for _, o := range s.queues {
 		if o.number == stream {
 			return o, n
 		}

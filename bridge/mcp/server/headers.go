@@ -12,17 +12,17 @@ func (h *Handler) check(r *http.Request, m *protocol.Message) *protocol.Error {
 	if e := m.CheckMeta(); e != nil {
 		return e
 	}
-	if e := same(r, versionName, m.Version()); e != nil {
+	if e := compare(r, versionName, m.Version()); e != nil {
 		return e
 	}
 	if e := m.CheckVersion(); e != nil {
 		return e
 	}
-	if e := same(r, "Mcp-Method", m.Method()); e != nil {
+	if e := compare(r, "Mcp-Method", m.Method()); e != nil {
 		return e
 	}
-	if name, named := m.Subject(); named {
-		if e := same(r, "Mcp-Name", name); e != nil {
+	if name, named := m.TargetName(); named {
+		if e := compare(r, "Mcp-Name", name); e != nil {
 			return e
 		}
 	}
@@ -33,7 +33,7 @@ func (h *Handler) check(r *http.Request, m *protocol.Message) *protocol.Error {
 }
 
 // compare checks that the header name has the value want, which is in the body.
-func same(r *http.Request, name, want string) *protocol.Error {
+func compare(r *http.Request, name, want string) *protocol.Error {
 	got, ok, e := header(r, name)
 	switch {
 	case e != nil:
@@ -77,7 +77,7 @@ func checkArguments(r *http.Request, m *protocol.Message, params []protocol.Para
 			}
 		case !ok:
 			return protocol.Errorf(protocol.HeaderMismatch, "missing header %s, which repeats an argument", name)
-		case !protocol.Repeats(got, raw):
+		case !protocol.HeaderMatches(got, raw):
 			return protocol.Errorf(protocol.HeaderMismatch, "header %s: got %q, but the argument is %s", name, got, raw)
 		}
 	}

@@ -90,7 +90,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // maxDeclared bounds the memory that is allocated for a declared Content-Length before the body arrives.
-const trusted = 64 << 10
+const maxDeclared = 64 << 10
 
 // post handles one message.
 func (h *Handler) post(w http.ResponseWriter, r *http.Request) {
@@ -103,7 +103,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var body bytes.Buffer
-	body.Grow(int(min(max(r.ContentLength, 0), trusted)) + bytes.MinRead) // ReadFrom grows a buffer with less free space
+	body.Grow(int(min(max(r.ContentLength, 0), maxDeclared)) + bytes.MinRead) // ReadFrom grows a buffer with less free space
 	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, h.o.MaxBody))
 	if tooLarge := new(http.MaxBytesError); errors.As(err, &tooLarge) {
 		http.Error(w, "message too large", http.StatusRequestEntityTooLarge)
@@ -118,14 +118,14 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) {
 		if m != nil {
 			id = m.ID()
 		}
-		refuse(w, http.StatusBadRequest, id, bad)
+		respondError(w, http.StatusBadRequest, id, bad)
 		return
 	}
 	if m.IsModern() || modern(r) {
-		h.single(w, r, m)
+		h.serveStateless(w, r, m)
 		return
 	}
-	h.inSession(w, r, m)
+	h.serveSession(w, r, m)
 }
 
 // modern reports whether the header of a request names revision 2026-07-28 or later.
@@ -147,11 +147,11 @@ func accepts(r *http.Request, media string) bool {
 }
 
 // respondError responds with an error as JSON.
-func refuse(w http.ResponseWriter, status int, id protocol.ID, e *protocol.Error) {
-	answer(w, status, protocol.Refuse(id, e))
+func respondError(w http.ResponseWriter, status int, id protocol.ID, e *protocol.Error) {
+	writeJSON(w, status, protocol.RespondError(id, e))
 }
 
-func answer(w http.ResponseWriter, status int, m *protocol.Message) {
+func writeJSON(w http.ResponseWriter, status int, m *protocol.Message) {
 	w.Header().Set("Content-Type", jsonType)
 	w.WriteHeader(status)
 	_, _ = w.Write(m.Bytes())

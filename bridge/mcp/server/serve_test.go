@@ -115,7 +115,7 @@ func TestOneRequest(t *testing.T) {
 	f.call = func(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 		switch m.Method() {
 		case "unknown":
-			return protocol.Refuse(m.ID(), protocol.Errorf(protocol.UnknownMethod, "no")), nil
+			return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "no")), nil
 		case "lost":
 			return nil, errors.New("it exited with 3")
 		case "hang":

@@ -23,18 +23,18 @@ type session struct {
 	id, caller string
 	conn       protocol.Conn
 	cancel     context.CancelFunc // ends pump
-	over       chan struct{}      // closed when pump has ended
+	done       chan struct{}      // closed when pump has ended
 
-	mu      sync.Mutex
-	outlets []*outlet               // the first is the stream of no request
-	open    map[protocol.ID]*outlet // by the id of the pending request
-	idle    *time.Timer
-	busy    int       // HTTP requests in progress
-	since   time.Time // when busy became 0
+	mu       sync.Mutex
+	queues   []*eventQueue               // the first is the stream of no request
+	open     map[protocol.ID]*eventQueue // by the id of the pending request
+	idle     *time.Timer
+	busy     int       // HTTP requests in progress
+	idleFrom time.Time // when busy became 0
 }
 
 // serveSession handles a message of a session.
-func (h *Handler) inSession(w http.ResponseWriter, r *http.Request, m *protocol.Message) {
+func (h *Handler) serveSession(w http.ResponseWriter, r *http.Request, m *protocol.Message) {
 	if v := r.Header.Get(versionName); v != "" && !slices.Contains(protocol.LegacyRevisions, v) {
 		http.Error(w, "unsupported MCP revision "+v+"-", http.StatusBadRequest)
 		return
@@ -45,7 +45,7 @@ func (h *Handler) inSession(w http.ResponseWriter, r *http.Request, m *protocol.
 		h.begin(w, r, m)
 		return
 	case id == "":
-		refuse(w, http.StatusBadRequest, m.ID(), protocol.Errorf(protocol.InvalidRequest,
+		respondError(w, http.StatusBadRequest, m.ID(), protocol.Errorf(protocol.InvalidRequest,
 			"missing %s: start a session with initialize, or name revision %s or later in params._meta", sessionID, protocol.Modern))
 		return
 	}
@@ -54,7 +54,7 @@ func (h *Handler) inSession(w http.ResponseWriter, r *http.Request, m *protocol.
 		return
 	}
 	defer s.leave()
-	s.take(w, r, m)
+	s.forward(w, r, m)
 }
 
 // session returns the session of a request and marks it as busy; the caller must leave it. If there is none, session sends the error and
@@ -78,8 +78,8 @@ func (h *Handler) session(w http.ResponseWriter, r *http.Request) *session {
 
 // begin starts a session with its first message.
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request, m *protocol.Message) {
-	s := &session{h: h, id: rand.Text(), caller: h.o.Caller(r), over: make(chan struct{}), open: map[protocol.ID]*outlet{},
-		outlets: []*outlet{newOutlet(0)}, busy: 1}
+	s := &session{h: h, id: rand.Text(), caller: h.o.Caller(r), done: make(chan struct{}), open: map[protocol.ID]*eventQueue{},
+		queues: []*eventQueue{newEventQueue(0)}, busy: 1}
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.WithoutCancel(r.Context()))
 	if !h.admit(s) {
@@ -91,8 +91,8 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, m *protocol.Mess
 	conn, err := h.o.Server.Session(ctx)
 	if err != nil {
 		s.cancel()
-		h.forget(s)
-		refuse(w, http.StatusBadGateway, m.ID(), protocol.Fault(err))
+		h.remove(s)
+		respondError(w, http.StatusBadGateway, m.ID(), protocol.FromError(err))
 		return
 	}
 	h.mu.Lock()
@@ -102,7 +102,7 @@ func (h *Handler) begin(w http.ResponseWriter, r *http.Request, m *protocol.Mess
 	go s.pump(ctx)
 	defer s.leave()
 	w.Header().Set(sessionID, s.id)
-	s.take(w, r, m)
+	s.forward(w, r, m)
 }
 
 // admit registers a session if there is room, or if an idle session can be ended.
@@ -143,7 +143,7 @@ func (h *Handler) evictLocked() bool {
 	return true
 }
 
-func (h *Handler) forget(s *session) {
+func (h *Handler) remove(s *session) {
 	h.mu.Lock()
 	delete(h.sessions, s.id)
 	h.mu.Unlock()
@@ -152,8 +152,8 @@ func (h *Handler) forget(s *session) {
 
 // pump reads the messages of the server until the session ends.
 func (s *session) pump(ctx context.Context) {
-	defer s.h.forget(s)
-	defer close(s.over)
+	defer s.h.remove(s)
+	defer close(s.done)
 	defer s.conn.Close()
 	defer s.end()
 	defer context.AfterFunc(ctx, func() { s.conn.Close() })()
@@ -164,16 +164,16 @@ func (s *session) pump(ctx context.Context) {
 			if m == nil {
 				continue
 			}
-			m, err = protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "malformed response of the server: %s", bad.Message)), nil
+			m, err = protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "malformed response of the server: %s", bad.Message)), nil
 		}
 		if err != nil {
 			s.h.o.Log.Debug("MCP session ended", "err", err)
 			return
 		}
-		if m.Chats() && !rate.Take(protocol.ProgressLimit, 1, time.Now()) {
+		if m.Droppable() && !rate.Take(protocol.ProgressLimit, 1, time.Now()) {
 			continue
 		}
-		if !s.put(m) && ctx.Err() == nil {
+		if !s.enqueue(m) && ctx.Err() == nil {
 			s.h.o.Log.Warn("MCP session ended: client does not read")
 			s.cancel() // the pending requests then get an error
 		}
@@ -186,7 +186,7 @@ func (s *session) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.idle.Stop()
-	for _, o := range s.outlets {
+	for _, o := range s.queues {
 		o.end()
 	}
 }
@@ -204,9 +204,9 @@ func (s *session) leave() {
 	if s.busy--; s.busy > 0 {
 		return
 	}
-	s.since = time.Now()
+	s.idleFrom = time.Now()
 	select {
-	case <-s.over:
+	case <-s.done:
 	default:
 		s.idle.Reset(s.h.o.Idle)
 	}
@@ -215,11 +215,11 @@ func (s *session) leave() {
 func (s *session) idleSince() (time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.since, s.busy == 0
+	return s.idleFrom, s.busy == 0
 }
 
 // forward sends a message to the server and responds to the client.
-func (s *session) take(w http.ResponseWriter, r *http.Request, m *protocol.Message) {
+func (s *session) forward(w http.ResponseWriter, r *http.Request, m *protocol.Message) {
 	if !m.IsRequest() {
 		if s.conn.Write(r.Context(), m) != nil {
 			http.Error(w, "session not found: start another", http.StatusNotFound)
@@ -231,42 +231,42 @@ func (s *session) take(w http.ResponseWriter, r *http.Request, m *protocol.Messa
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
-	o, e := s.newOutlet(m)
+	o, e := s.newQueue(m)
 	if e != nil {
-		refuse(w, http.StatusBadRequest, m.ID(), e)
+		respondError(w, http.StatusBadRequest, m.ID(), e)
 		return
 	}
 	if err := s.conn.Write(r.Context(), m); err != nil {
-		s.put(protocol.Refuse(m.ID(), protocol.Fault(err)))
+		s.enqueue(protocol.RespondError(m.ID(), protocol.FromError(err)))
 	}
-	s.answer(w, r, m, o)
+	s.respond(w, r, m, o)
 }
 
 // maxQueues bounds the streams of a session. Beyond it the oldest ended stream is removed.
-const maxOutlets = 128
+const maxQueues = 128
 
 // newQueue adds the queue of a request.
-func (s *session) newOutlet(m *protocol.Message) (*outlet, *protocol.Error) {
+func (s *session) newQueue(m *protocol.Message) (*eventQueue, *protocol.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[m.ID()] != nil {
 		return nil, protocol.Errorf(protocol.InvalidRequest, "request id %s is already in use", m.ID())
 	}
-	if len(s.outlets) >= maxOutlets && !s.forgetLocked() {
-		return nil, protocol.Errorf(protocol.InvalidRequest, "the session already has %d pending requests", maxOutlets)
+	if len(s.queues) >= maxQueues && !s.dropLocked() {
+		return nil, protocol.Errorf(protocol.InvalidRequest, "the session already has %d pending requests", maxQueues)
 	}
-	o := newOutlet(s.outlets[len(s.outlets)-1].number + 1)
-	o.of, o.token = m.ID(), m.ProgressToken()
-	s.outlets = append(s.outlets, o)
+	o := newEventQueue(s.queues[len(s.queues)-1].number + 1)
+	o.request, o.token = m.ID(), m.ProgressToken()
+	s.queues = append(s.queues, o)
 	s.open[m.ID()] = o
 	return o, nil
 }
 
 // dropLocked removes the queue of the oldest ended request, and reports whether there was one.
-func (s *session) forgetLocked() bool {
-	i := slices.IndexFunc(s.outlets[1:], (*outlet).ended)
+func (s *session) dropLocked() bool {
+	i := slices.IndexFunc(s.queues[1:], (*eventQueue).ended)
 	if i >= 0 {
-		s.outlets = slices.Delete(s.outlets, i+1, i+2)
+		s.queues = slices.Delete(s.queues, i+1, i+2)
 	}
 	return i >= 0
 }
@@ -284,26 +284,26 @@ func (s *session) cancelled(m *protocol.Message) {
 }
 
 // errShutdown is the error of a request whose HTTP exchange the node ends before a response.
-var errEnding = interact.Errorf(interact.ShuttingDown, "try again later", "the node shut down before the response")
+var errShutdown = interact.Errorf(interact.ShuttingDown, "try again later", "the node shut down before the response")
 
 // enqueue adds a message to its stream, and reports whether the session is within its bounds. Beyond maxReplayBytes it removes ended
 // streams.
-func (s *session) put(m *protocol.Message) bool {
+func (s *session) enqueue(m *protocol.Message) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o := s.outletLocked(m); o != nil {
+	if o := s.queueLocked(m); o != nil {
 		o.add(m)
 	}
 	for {
 		size := 0
-		for _, o := range s.outlets {
+		for _, o := range s.queues {
 			size += o.bytes()
 		}
-		if size <= maxKept {
+		if size <= maxReplayBytes {
 			return true
 		}
-		if !s.forgetLocked() {
-			return size <= maxWaiting
+		if !s.dropLocked() {
+			return size <= maxUnreadBytes
 		}
 	}
 }
@@ -311,8 +311,8 @@ func (s *session) put(m *protocol.Message) bool {
 // queueLocked returns the stream of a message; nil if there is none. A response belongs to its request, and progress to the request with
 // its token. Other messages do not name a request: they belong to the only pending request; with several, to the stream of no request if
 // the client reads it, else to the latest request, preferably one with a reader.
-func (s *session) outletLocked(m *protocol.Message) *outlet {
-	common := s.outlets[0]
+func (s *session) queueLocked(m *protocol.Message) *eventQueue {
+	common := s.queues[0]
 	if m.IsResponse() {
 		o := s.open[m.ID()]
 		if o != nil {
@@ -321,46 +321,46 @@ func (s *session) outletLocked(m *protocol.Message) *outlet {
 		}
 		return o
 	}
-	var latest *outlet
+	var latest *eventQueue
 	token := m.ProgressToken()
 	for _, o := range s.open {
 		if token != nil && string(o.token) == string(token) {
 			return o
 		}
-		if latest == nil || o.read() && !latest.read() || o.read() == latest.read() && o.number > latest.number {
+		if latest == nil || o.hasReader() && !latest.hasReader() || o.hasReader() == latest.hasReader() && o.number > latest.number {
 			latest = o
 		}
 	}
 	switch {
 	case m.Method() == protocol.Progress:
 		return nil // its request has ended
-	case latest == nil, aboutAll[m.Method()] && common.read(), len(s.open) > 1 && common.read():
+	case latest == nil, unrelated[m.Method()] && common.hasReader(), len(s.open) > 1 && common.hasReader():
 		return common
 	}
 	return latest
 }
 
 // unrelated are the notifications that belong to no request.
-var aboutAll = map[string]bool{protocol.ToolsChanged: true, protocol.PromptsChanged: true, protocol.ResourcesChanged: true, protocol.ResourceUpdated: true}
+var unrelated = map[string]bool{protocol.ToolsChanged: true, protocol.PromptsChanged: true, protocol.ResourcesChanged: true, protocol.ResourceUpdated: true}
 
 // respond sends the messages of a request to the client: a response alone as JSON, otherwise a stream.
-func (s *session) answer(w http.ResponseWriter, r *http.Request, m *protocol.Message, o *outlet) {
+func (s *session) respond(w http.ResponseWriter, r *http.Request, m *protocol.Message, o *eventQueue) {
 	out := &stream{w: w, r: r}
 	if !s.follow(out, o, o.attach(), -1) && !out.begun {
-		refuse(w, http.StatusOK, m.ID(), protocol.Errorf(protocol.InternalError, "no response: the request was cancelled, or its session ended"))
+		respondError(w, http.StatusOK, m.ID(), protocol.Errorf(protocol.InternalError, "no response: the request was cancelled, or its session ended"))
 	}
 }
 
 // follow sends the events of q after event n, until q or the HTTP request ends, or another reader takes over. It reports whether anything
 // was sent.
-func (s *session) follow(out *stream, o *outlet, reader chan struct{}, n int) (sent bool) {
+func (s *session) follow(out *stream, o *eventQueue, reader chan struct{}, n int) (sent bool) {
 	defer o.detach(reader)
 	alive := time.NewTicker(keepAlive)
 	defer alive.Stop()
 	for {
-		events, done, news := o.after(reader, n)
+		events, done, changed := o.after(reader, n)
 		if !out.begun && n < 0 && done && len(events) == 1 && o.number > 0 {
-			answer(out.w, http.StatusOK, events[0].m)
+			writeJSON(out.w, http.StatusOK, events[0].m)
 			return true
 		}
 		for _, e := range events {
@@ -371,14 +371,14 @@ func (s *session) follow(out *stream, o *outlet, reader chan struct{}, n int) (s
 			return sent
 		}
 		select {
-		case <-news:
+		case <-changed:
 		case <-reader:
 			return true
 		case <-alive.C:
 			out.comment()
 		case <-out.r.Context().Done():
-			if o.of != "" { // the client has disconnected, and this write has no effect, or the node shuts down
-				out.last(protocol.Refuse(o.of, protocol.Fault(errEnding)))
+			if o.request != "" { // the client has disconnected, and this write has no effect, or the node shuts down
+				out.last(protocol.RespondError(o.request, protocol.FromError(errShutdown)))
 				sent = true
 			}
 			return sent
@@ -404,9 +404,9 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.leave()
 	s.mu.Lock()
-	o := s.outlets[0]
+	o := s.queues[0]
 	s.mu.Unlock()
-	n := o.seen()
+	n := o.lastSent()
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		if o, n = s.resume(last); o == nil {
 			http.Error(w, "no events after "+interact.Clip(last, 64)+": the session no longer has them", http.StatusNotFound)
@@ -424,7 +424,7 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request) {
 	if s := h.session(w, r); s != nil {
 		defer s.leave()
 		s.cancel()
-		<-s.over
+		<-s.done
 		w.WriteHeader(http.StatusNoContent)
 	}
 }

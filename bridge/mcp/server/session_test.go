@@ -193,7 +193,7 @@ func TestIdleSessions(t *testing.T) {
 		h := New(Options{Server: f, Idle: time.Minute})
 		conn, _ := f.Session(t.Context())
 		<-f.begun
-		s := &session{h: h, over: make(chan struct{}), conn: conn, open: map[protocol.ID]*outlet{}, outlets: []*outlet{newOutlet(0)}}
+		s := &session{h: h, done: make(chan struct{}), conn: conn, open: map[protocol.ID]*eventQueue{}, queues: []*eventQueue{newEventQueue(0)}}
 		ctx, cancel := context.WithCancel(t.Context())
 		s.cancel, s.idle = cancel, time.AfterFunc(h.o.Idle, cancel)
 		h.admit(s)
@@ -205,7 +205,7 @@ func TestIdleSessions(t *testing.T) {
 		}
 		s.leave()
 		time.Sleep(time.Minute + time.Second)
-		<-s.over
+		<-s.done
 		h.Close()
 	})
 }
@@ -213,20 +213,20 @@ func TestIdleSessions(t *testing.T) {
 // A client that does not read is not waited for, and one that never asked for the common stream loses nothing else.
 func TestAnOutletIsBounded(t *testing.T) {
 	t.Parallel()
-	s := &session{open: map[protocol.ID]*outlet{}, outlets: []*outlet{newOutlet(0)}}
+	s := &session{open: map[protocol.ID]*eventQueue{}, queues: []*eventQueue{newEventQueue(0)}}
 	big := protocol.Request("", protocol.ToolsChanged, map[string]string{"x": strings.Repeat("x", 1<<20)})
 	for range 100 {
-		if !s.put(big) {
+		if !s.enqueue(big) {
 			t.Fatal("a client that opens no stream is sent away")
 		}
 	}
-	if n := s.outlets[0].bytes(); n > 2*maxKept+1024 {
+	if n := s.queues[0].bytes(); n > 2*maxReplayBytes+1024 {
 		t.Errorf("%d bytes are kept", n)
 	}
-	o, _ := s.newOutlet(protocol.Request("1", "x", nil))
+	o, _ := s.newQueue(protocol.Request("1", "x", nil))
 	o.attach()
 	n := 0
-	for ; s.put(protocol.Request("", "notifications/message", map[string]json.RawMessage{"x": big.Params()})); n++ {
+	for ; s.enqueue(protocol.Request("", "notifications/message", map[string]json.RawMessage{"x": big.Params()})); n++ {
 		if n > 100 {
 			t.Fatal("a client that does not read is waited for")
 		}
@@ -239,16 +239,16 @@ func TestAnOutletIsBounded(t *testing.T) {
 // Streams of requests that have ended are forgotten, the oldest first.
 func TestOutletsAreBounded(t *testing.T) {
 	t.Parallel()
-	s := &session{open: map[protocol.ID]*outlet{}, outlets: []*outlet{newOutlet(0)}}
+	s := &session{open: map[protocol.ID]*eventQueue{}, queues: []*eventQueue{newEventQueue(0)}}
 	for i := range 1000 {
 		m := protocol.Request(protocol.ID(fmt.Sprint(i)), "x", nil)
-		if _, e := s.newOutlet(m); e != nil {
+		if _, e := s.newQueue(m); e != nil {
 			t.Fatal(e)
 		}
-		s.put(protocol.Respond(m.ID(), struct{}{}))
+		s.enqueue(protocol.Respond(m.ID(), struct{}{}))
 	}
-	for i := range maxOutlets {
-		if _, e := s.newOutlet(protocol.Request(protocol.ID(fmt.Sprint(i)), "x", nil)); (e != nil) != (i == maxOutlets-1) {
+	for i := range maxQueues {
+		if _, e := s.newQueue(protocol.Request(protocol.ID(fmt.Sprint(i)), "x", nil)); (e != nil) != (i == maxQueues-1) {
 			t.Fatalf("%d: got %v", i, e)
 		}
 	}
@@ -265,7 +265,7 @@ func TestClose(t *testing.T) {
 			s := &session{h: h, id: fmt.Sprint(time.Now().UnixNano()), busy: 1}
 			s.cancel = func() {}
 			if h.admit(s) {
-				h.forget(s)
+				h.remove(s)
 			}
 		})
 	}

@@ -16,23 +16,23 @@ var removed = map[string]bool{protocol.Initialize: true, protocol.Initialized: t
 
 // serveStateless handles one request of 2026-07-28: the response is JSON if it is the first message of the server, otherwise an event
 // stream.
-func (h *Handler) single(w http.ResponseWriter, r *http.Request, m *protocol.Message) {
+func (h *Handler) serveStateless(w http.ResponseWriter, r *http.Request, m *protocol.Message) {
 	switch {
 	case m.IsResponse():
-		refuse(w, http.StatusBadRequest, m.ID(), protocol.Errorf(protocol.InvalidRequest, "unexpected response: clients send only requests and notifications"))
+		respondError(w, http.StatusBadRequest, m.ID(), protocol.Errorf(protocol.InvalidRequest, "unexpected response: clients send only requests and notifications"))
 		return
 	case m.IsNotification():
 		w.WriteHeader(http.StatusAccepted) // no notification has an effect over HTTP: closing the response cancels the request
 		return
 	case removed[m.Method()]:
-		refuse(w, http.StatusNotFound, m.ID(), protocol.Errorf(protocol.UnknownMethod, "method %s does not exist in %s", m.Method(), protocol.Modern))
+		respondError(w, http.StatusNotFound, m.ID(), protocol.Errorf(protocol.UnknownMethod, "method %s does not exist in %s", m.Method(), protocol.Modern))
 		return
 	}
 	if e := h.check(r, m); e != nil {
-		refuse(w, http.StatusBadRequest, m.ID(), e)
+		respondError(w, http.StatusBadRequest, m.ID(), e)
 		return
 	}
-	out := &answering{stream: stream{w: w, r: r}}
+	out := &liveStream{stream: stream{w: w, r: r}}
 	out.start()
 	ended := false
 	response, err := h.o.Server.Call(r.Context(), m, func(n *protocol.Message) error {
@@ -40,18 +40,18 @@ func (h *Handler) single(w http.ResponseWriter, r *http.Request, m *protocol.Mes
 			ended = true
 			return errEnded
 		}
-		out.say(n)
+		out.notify(n)
 		return r.Context().Err()
 	})
 	out.stop()
 	switch {
 	case ended:
-		response = over(m)
+		response = cancelledBy(m)
 	case err != nil && r.Context().Err() != nil: // the client has disconnected, and this write has no effect, or the node shuts down
-		response = protocol.Refuse(m.ID(), protocol.Fault(errEnding))
+		response = protocol.RespondError(m.ID(), protocol.FromError(errShutdown))
 	case err != nil:
 		h.o.Log.Debug("no response from MCP server", "err", err)
-		response = protocol.Refuse(m.ID(), protocol.Fault(err))
+		response = protocol.RespondError(m.ID(), protocol.FromError(err))
 	}
 	out.last(response)
 }
@@ -59,7 +59,7 @@ func (h *Handler) single(w http.ResponseWriter, r *http.Request, m *protocol.Mes
 var errEnded = errors.New("request ended by the server")
 
 // A liveStream is the response to one request, with comments as keep-alive while the server is silent.
-type answering struct {
+type liveStream struct {
 	stream
 
 	mu    sync.Mutex // guards the stream and the fields below
@@ -67,19 +67,19 @@ type answering struct {
 	done  bool // only the response may still be written
 }
 
-func (a *answering) start() {
+func (a *liveStream) start() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.alive = time.AfterFunc(keepAlive, a.beat)
+	a.alive = time.AfterFunc(keepAlive, a.sendKeepAlive)
 }
 
-func (a *answering) say(n *protocol.Message) {
+func (a *liveStream) notify(n *protocol.Message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.send("", n)
 }
 
-func (a *answering) beat() {
+func (a *liveStream) sendKeepAlive() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.done {
@@ -89,7 +89,7 @@ func (a *answering) beat() {
 }
 
 // stop ends the keep-alive and waits for writes in progress.
-func (a *answering) stop() {
+func (a *liveStream) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.alive.Stop()
@@ -98,9 +98,9 @@ func (a *answering) stop() {
 
 // cancelledBy is the response to a request that the server cancelled: the result that ends a listen request (2026-07-28,
 // "Subscriptions"), otherwise an error.
-func over(m *protocol.Message) *protocol.Message {
+func cancelledBy(m *protocol.Message) *protocol.Message {
 	if m.Method() != protocol.Listen {
-		return protocol.Refuse(m.ID(), protocol.Errorf(protocol.InternalError, "request cancelled by the server"))
+		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "request cancelled by the server"))
 	}
 	return protocol.Respond(m.ID(), map[string]any{"resultType": "complete",
 		"_meta": map[string]any{protocol.MetaSubscription: json.RawMessage(m.ID())}})
@@ -156,5 +156,5 @@ func (s *stream) last(m *protocol.Message) {
 	if e := m.Error(); e != nil {
 		status = e.Status()
 	}
-	answer(s.w, status, m)
+	writeJSON(s.w, status, m)
 }

@@ -117,7 +117,7 @@ func (r *relay) read(said chan<- *protocol.Message) error {
 			if m != nil {
 				id = m.ID()
 			}
-			if err := r.client.Write(r.ctx, protocol.Refuse(id, bad)); err != nil {
+			if err := r.client.Write(r.ctx, protocol.RespondError(id, bad)); err != nil {
 				return err
 			}
 			continue
@@ -309,7 +309,7 @@ func refusal(a *protocol.Message) error {
 	if e == nil {
 		return nil
 	}
-	if why := protocol.Said(e); why != nil && (why.Code == interact.NotFound || why.Code.Retryable()) {
+	if why := protocol.InteractError(e); why != nil && (why.Code == interact.NotFound || why.Code.Retryable()) {
 		return why
 	}
 	return nil
@@ -479,7 +479,7 @@ func (r *relay) tell() {
 
 // refuse answers for a node that does not.
 func (r *relay) refuse(id protocol.ID, err error) {
-	r.answer(id, protocol.Refuse(id, protocol.Fault(err)))
+	r.answer(id, protocol.RespondError(id, protocol.FromError(err)))
 }
 
 // answer answers a request that still waits.

@@ -278,7 +278,7 @@ func TestAnAgentThatIsNotKnownYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, true)
 		defer d.end()
-		unknown := protocol.Refuse(`1`, protocol.Fault(interact.Errorf(interact.NotFound, "lmosd find", "no agent matches weather")))
+		unknown := protocol.RespondError(`1`, protocol.FromError(interact.Errorf(interact.NotFound, "lmosd find", "no agent matches weather")))
 		first := <-d.nodes
 		d.say(d.client, initialize)
 		d.hear(first, protocol.Initialize)

@@ -38,7 +38,7 @@ func (s *script) Close() error { return nil }
 func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	t.Parallel()
 	s := &script{says: make(chan *Message, 16)}
-	conn := Answered(s, func(err error) error {
+	conn := EnsureResponses(s, func(err error) error {
 		return interact.Errorf(interact.Unreachable, "lmosd status", "it ended: %v", err)
 	})
 	write := func(id ID, method string, want bool) {
@@ -61,7 +61,7 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	write("8", "broken", false) // not begun
 	write("", Cancelled, true)  // of 5
 	for _, m := range []*Message{Respond("3", "first"), Respond("3", "again"), Respond("5", "late"), Respond("8", "never asked"),
-		Request("", Progress, nil), Refuse("", Errorf(ParseError, "what?"))} {
+		Request("", Progress, nil), RespondError("", Errorf(ParseError, "what?"))} {
 		s.says <- m
 	}
 	close(s.says)

@@ -15,38 +15,38 @@ import (
 //
 // A request whose Write fails gets no response from Read: its writer reports the error. A cancelled request gets no error response, and a
 // response without a pending request is dropped.
-func Answered(conn Conn, why func(error) error) Conn {
-	return &answered{Conn: conn, why: why, waits: map[ID]int{}}
+func EnsureResponses(conn Conn, cause func(error) error) Conn {
+	return &responseTracker{Conn: conn, cause: cause, pending: map[ID]int{}}
 }
 
-type answered struct {
+type responseTracker struct {
 	Conn
-	why func(error) error
+	cause func(error) error
 
-	mu    sync.Mutex
-	last  int
-	waits map[ID]int // pending requests and their sequence numbers
-	left  []ID       // requests that still get an error response
-	end   error      // reason of the end; nil while the connection is open
+	mu         sync.Mutex
+	last       int
+	pending    map[ID]int // pending requests and their sequence numbers
+	unanswered []ID       // requests that still get an error response
+	endErr     error      // reason of the end; nil while the connection is open
 }
 
-func (a *answered) Read(ctx context.Context) (*Message, error) {
+func (a *responseTracker) Read(ctx context.Context) (*Message, error) {
 	for {
-		if m, err := a.refused(); m != nil || err != nil {
+		if m, err := a.nextFailure(); m != nil || err != nil {
 			return m, err
 		}
 		m, err := a.Conn.Read(ctx)
 		if bad, ok := err.(*Error); ok {
-			if m != nil && !a.done(m.ID()) {
+			if m != nil && !a.complete(m.ID()) {
 				continue
 			}
 			return m, bad
 		}
 		if err != nil {
-			a.ended(err)
+			a.fail(err)
 			continue
 		}
-		if m.IsResponse() && m.ID() != "" && !a.done(m.ID()) {
+		if m.IsResponse() && m.ID() != "" && !a.complete(m.ID()) {
 			continue
 		}
 		return m, nil
@@ -54,62 +54,62 @@ func (a *answered) Read(ctx context.Context) (*Message, error) {
 }
 
 // nextFailure returns the next error response after the end of the connection, and then the reason of the end.
-func (a *answered) refused() (*Message, error) {
+func (a *responseTracker) nextFailure() (*Message, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.end == nil || len(a.left) == 0 {
-		return nil, a.end
+	if a.endErr == nil || len(a.unanswered) == 0 {
+		return nil, a.endErr
 	}
-	id := a.left[0]
-	a.left = a.left[1:]
-	return Refuse(id, Fault(a.why(a.end))), nil
+	id := a.unanswered[0]
+	a.unanswered = a.unanswered[1:]
+	return RespondError(id, FromError(a.cause(a.endErr))), nil
 }
 
-func (a *answered) ended(err error) {
+func (a *responseTracker) fail(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.end = err
-	a.left = slices.SortedFunc(maps.Keys(a.waits), func(x, y ID) int { return cmp.Compare(a.waits[x], a.waits[y]) })
-	a.waits = nil
+	a.endErr = err
+	a.unanswered = slices.SortedFunc(maps.Keys(a.pending), func(x, y ID) int { return cmp.Compare(a.pending[x], a.pending[y]) })
+	a.pending = nil
 }
 
 // complete removes a request from the pending requests and reports whether it was pending.
-func (a *answered) done(id ID) bool {
+func (a *responseTracker) complete(id ID) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, waited := a.waits[id]
-	delete(a.waits, id)
+	_, waited := a.pending[id]
+	delete(a.pending, id)
 	return waited
 }
 
-func (a *answered) Write(ctx context.Context, m *Message) error {
+func (a *responseTracker) Write(ctx context.Context, m *Message) error {
 	if m.Method() == Cancelled {
 		raw, _ := m.Param("requestId")
-		a.done(IDOf(raw))
+		a.complete(IDOf(raw))
 	}
 	if !m.IsRequest() {
 		return a.Conn.Write(ctx, m)
 	}
-	if err := a.begin(m.ID()); err != nil {
+	if err := a.register(m.ID()); err != nil {
 		return err
 	}
 	err := a.Conn.Write(ctx, m)
-	if err != nil && !a.done(m.ID()) {
+	if err != nil && !a.complete(m.ID()) {
 		return nil // Read returns an error response for it
 	}
 	return err
 }
 
-func (a *answered) begin(id ID) error {
+func (a *responseTracker) register(id ID) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.end != nil {
+	if a.endErr != nil {
 		return io.ErrClosedPipe
 	}
-	if _, twice := a.waits[id]; twice {
+	if _, twice := a.pending[id]; twice {
 		return Errorf(InvalidRequest, "request id %s is already in use", id)
 	}
 	a.last++
-	a.waits[id] = a.last
+	a.pending[id] = a.last
 	return nil
 }

@@ -14,7 +14,7 @@ func TestFaultsNameNoCommands(t *testing.T) {
 	t.Parallel()
 	for _, code := range interact.Codes() {
 		for _, hint := range []string{"lmosd show x", "it may come back: lmosd find", "raise --timeout, or wait", "`lmosd status`", "call it: lmosd"} {
-			text := string(Refuse("1", Fault(interact.Errorf(code, hint, "it failed"))).Bytes())
+			text := string(RespondError("1", FromError(interact.Errorf(code, hint, "it failed"))).Bytes())
 			if strings.Contains(text, "lmosd show") || strings.Contains(text, "lmosd find") || strings.Contains(text, "--") || strings.Contains(text, "lmosd status") {
 				t.Errorf("%s: %s", code, text)
 			}
@@ -26,7 +26,7 @@ func TestFaultsNameNoCommands(t *testing.T) {
 		}
 	}
 	for _, err := range []error{io.EOF, io.ErrUnexpectedEOF, fmt.Errorf("read: %w", io.EOF)} {
-		if text := string(Refuse("1", Fault(err)).Bytes()); strings.Contains(text, "EOF") || !strings.Contains(text, "LMOS-1503") {
+		if text := string(RespondError("1", FromError(err)).Bytes()); strings.Contains(text, "EOF") || !strings.Contains(text, "LMOS-1503") {
 			t.Errorf("%v is said as %s", err, text)
 		}
 	}

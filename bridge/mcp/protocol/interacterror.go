@@ -40,24 +40,24 @@ func Hint(e *interact.Error) string { return e.HintFor(steps) }
 
 // FromError converts an error of lmosd to the error of a response; an [*Error] stays unchanged. If the error has a title, the cause is
 // left out: it may contain an address with a key.
-func Fault(err error) *Error {
-	if said := new(Error); errors.As(err, &said) {
-		return said
+func FromError(err error) *Error {
+	if already := new(Error); errors.As(err, &already) {
+		return already
 	}
 	e := interact.AsError(err)
 	if e.Code == interact.Internal && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe)) {
 		e = &interact.Error{Code: interact.Unreachable, Title: "connection closed before the response", Hint: "try again", Started: true}
 	}
-	return Errorf(InternalError, "%s", interact.Clip(cmp.Or(e.Title, e.Error()), maxTitle)).With(About(e))
+	return Errorf(InternalError, "%s", interact.Clip(cmp.Or(e.Title, e.Error()), maxTitle)).With(ErrorData(e))
 }
 
 // ErrorData returns the machine-readable part of an error: the data of an error response, or the _meta of a result.
-func About(e *interact.Error) map[string]any {
+func ErrorData(e *interact.Error) map[string]any {
 	return map[string]any{"code": e.Code.String(), "hint": Hint(e), "retryable": e.Code.Retryable()}
 }
 
 // InteractError returns the error of lmosd that the data of e describes; nil if the data describes none. The data is not authenticated.
-func Said(e *Error) *interact.Error {
+func InteractError(e *Error) *interact.Error {
 	var data struct{ Code, Hint string }
 	if e == nil || e.Data == nil || json.Unmarshal(e.Data, &data) != nil {
 		return nil
