@@ -45,7 +45,6 @@ var notRead = map[string]int{
 	"bridge/mcp/aggregator":       16,
 	"bridge/mcp/backend":          23,
 	"bridge/mcp/features":         5,
-	"bridge/mcp/server":           1,
 	"cmd/lmosd":                   5,
 	"cmd/lmosd/internal/localnet": 1,
 	"cmd/lmosd/internal/prompt":   2,

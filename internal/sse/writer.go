@@ -20,7 +20,7 @@ type Writer struct {
 	buf     []byte
 }
 
-// NewWriter responds with events. A write that takes longer than the timeout fails.
+// NewWriter responds with events. A write that takes longer than the timeout fails; 0 means no timeout.
 func NewWriter(w http.ResponseWriter, timeout time.Duration) *Writer {
 	return &Writer{w: w, control: http.NewResponseController(w), timeout: timeout}
 }
@@ -28,11 +28,16 @@ func NewWriter(w http.ResponseWriter, timeout time.Duration) *Writer {
 // Begun reports whether the header was sent; from then on an error can only be reported by an event.
 func (e *Writer) Begun() bool { return e.begun }
 
-// Begin sends the header once, so that the consumer knows that its request was accepted.
+// Begin sends the header once, with a comment, so that the consumer knows that its request was accepted. A [Writer.Send] or
+// [Writer.Comment] before it sends the header itself.
 func (e *Writer) Begin() error {
 	if e.begun {
 		return nil
 	}
+	return e.Comment("")
+}
+
+func (e *Writer) writeHeader() {
 	e.begun = true
 	h := e.w.Header()
 	h.Set("Content-Type", MediaType)
@@ -40,14 +45,10 @@ func (e *Writer) Begin() error {
 	h.Set("X-Accel-Buffering", "no") // proxies buffer slow responses by default
 	h.Set("X-Content-Type-Options", "nosniff")
 	e.w.WriteHeader(http.StatusOK)
-	return e.Comment("")
 }
 
 // Send sends one event. An empty name or id is left out. After an error the consumer is disconnected or too slow.
 func (e *Writer) Send(name, id string, data []byte) error {
-	if err := e.Begin(); err != nil {
-		return err
-	}
 	e.buf = appendEvent(e.buf[:0], name, id, data)
 	return e.flush()
 }
@@ -62,8 +63,13 @@ func (e *Writer) Comment(text string) error {
 }
 
 func (e *Writer) flush() error {
-	// A ResponseWriter without deadlines is in-process or a test: it has no slow readers.
-	_ = e.control.SetWriteDeadline(time.Now().Add(e.timeout))
+	if !e.begun {
+		e.writeHeader()
+	}
+	if e.timeout > 0 {
+		// A ResponseWriter without deadlines is in-process or a test: it has no slow readers.
+		_ = e.control.SetWriteDeadline(time.Now().Add(e.timeout))
+	}
 	if _, err := e.w.Write(e.buf); err != nil {
 		return err
 	}

@@ -332,10 +332,6 @@ func TestEvents(t *testing.T) {
 	if want := []string{" {\"a\":\n1}", "error {}", " last"}; !slices.Equal(got, want) {
 		t.Errorf("the events are %q", got)
 	}
-	var b strings.Builder
-	if err := WriteEvent(&b, "error", []byte("{\n\"a\":1}")); err != nil || b.String() != "event: error\ndata: { \"a\":1}\n\n" {
-		t.Errorf("an event is %q, %v", b.String(), err)
-	}
 	for _, err := range Events(strings.NewReader("data: " + strings.Repeat("x", MaxMessage+10))) {
 		if e := (*Error)(nil); !errors.As(err, &e) || e.Code != InvalidAgentResponse {
 			t.Errorf("too much gives %v", err)

@@ -1,9 +1,7 @@
 package protocol
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 
@@ -32,23 +30,4 @@ func Events(r io.Reader) iter.Seq2[sse.Event, error] {
 			}
 		}
 	}
-}
-
-// WriteEvent encodes one event. Data is JSON, so line terminators in it are replaced by spaces.
-func WriteEvent(w io.Writer, name string, data []byte) error {
-	if bytes.ContainsAny(data, "\r\n") {
-		data = bytes.Map(func(r rune) rune {
-			if r == '\n' || r == '\r' {
-				return ' '
-			}
-			return r
-		}, data)
-	}
-	var b bytes.Buffer
-	if name != "" {
-		fmt.Fprintf(&b, "event: %s\n", name)
-	}
-	fmt.Fprintf(&b, "data: %s\n\n", data)
-	_, err := w.Write(b.Bytes())
-	return err
 }

@@ -78,11 +78,11 @@ func (h *Handler) rest(w http.ResponseWriter, r *http.Request, p protocol.RESTMa
 	case first != nil && first.err != nil:
 		c.refuse(w, r, first.err)
 	default:
-		h.events(w, r, first, out, func(e result) error {
+		h.events(w, r, first, out, func(e result) (string, []byte) {
 			if e.err != nil { // the status is sent already: clients check the event name or the data
-				return protocol.WriteEvent(w, "error", c.failure(e.err))
+				return "error", c.failure(e.err)
 			}
-			return protocol.WriteEvent(w, "", c.result(op.Method, e.raw))
+			return "", c.result(op.Method, e.raw)
 		})
 	}
 }

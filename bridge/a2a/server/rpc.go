@@ -34,7 +34,7 @@ func (h *Handler) rpc(w http.ResponseWriter, r *http.Request, name string) {
 	if e == nil {
 		agent, e = h.agent(r, name, op)
 	}
-	write := func(e result) error { return protocol.WriteEvent(w, "", c.response(e)) }
+	encode := func(e result) (string, []byte) { return "", c.response(e) }
 	switch {
 	case e != nil && (op != nil && protocol.Streams(op.Method) || streams(in.Method)): // clients that request a stream decode nothing else
 		if op != nil {
@@ -42,7 +42,7 @@ func (h *Handler) rpc(w http.ResponseWriter, r *http.Request, name string) {
 		}
 		none := make(chan result)
 		close(none)
-		h.events(w, r, &result{err: e}, none, write)
+		h.events(w, r, &result{err: e}, none, encode)
 		return
 	case e != nil:
 		answer(w, http.StatusOK, jsonType, c.response(result{err: e}))
@@ -61,7 +61,7 @@ func (h *Handler) rpc(w http.ResponseWriter, r *http.Request, name string) {
 		answer(w, first.err.Status(), jsonType, c.response(*first))
 		return
 	}
-	h.events(w, r, first, out, write)
+	h.events(w, r, first, out, encode)
 }
 
 // streams reports whether a method of either version returns a stream.

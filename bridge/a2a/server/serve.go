@@ -13,6 +13,7 @@
 package server
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -20,7 +21,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"mime"
 	"net/http"
@@ -35,6 +35,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/sse"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -380,38 +381,45 @@ type result struct {
 // noResult is the result for an agent that returns none.
 var noResult = result{err: protocol.Errorf(protocol.InvalidAgentResponse, "the agent returned no result")}
 
-// events writes results as a stream of Server-Sent Events: first, if it is not nil, and then the others. The stream has at least one event
-// unless the client disconnects.
-func (h *Handler) events(w http.ResponseWriter, r *http.Request, first *result, from <-chan result, write func(result) error) {
-	control := http.NewResponseController(w)
-	header := w.Header()
-	header.Set("Content-Type", protocol.EventStream)
-	header.Set("Cache-Control", "no-cache")
-	header.Set("X-Accel-Buffering", "no")
-	w.WriteHeader(http.StatusOK)
-	if first != nil && write(*first) != nil {
+// events writes results as server-sent events: first, if it is not nil, and then the others. The stream has at least one event unless
+// the client disconnects. The function encode returns the name and the data of an event.
+func (h *Handler) events(w http.ResponseWriter, r *http.Request, first *result, from <-chan result, encode func(result) (name string, data []byte)) {
+	out := sse.NewWriter(w, 0)
+	send := func(e result) bool {
+		name, data := encode(e)
+		return out.Send(name, "", oneLine(data)) == nil
+	}
+	if first != nil && !send(*first) || out.Begin() != nil {
 		return
 	}
 	alive := time.NewTicker(h.o.KeepAlive)
 	defer alive.Stop()
-	for control.Flush() == nil {
+	for {
 		select {
 		case e, more := <-from:
 			if !more && first == nil {
-				_ = write(noResult) // fails only if the client has disconnected
+				send(noResult)
 			}
-			if !more || write(e) != nil {
+			if !more || !send(e) {
 				return
 			}
 			first = &e
 		case <-alive.C:
-			if _, err := io.WriteString(w, ": still here\n\n"); err != nil {
+			if out.Comment("still here") != nil {
 				return
 			}
 		case <-r.Context().Done():
 			return
 		}
 	}
+}
+
+// oneLine replaces the line ends between the tokens of a JSON text: some clients read only the first line of an event.
+func oneLine(text []byte) []byte {
+	if !bytes.ContainsAny(text, "\r\n") {
+		return text
+	}
+	return bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\r"), []byte(" ")), []byte("\n"), []byte(" "))
 }
 
 // first returns the first result within the keep-alive interval, so that an early error can have an HTTP status. waits reports that it is

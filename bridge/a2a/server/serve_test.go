@@ -266,9 +266,9 @@ func TestStreamsHaveAnEnd(t *testing.T) {
 	over := make(chan result)
 	close(over)
 	var told []result
-	h.events(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil), nil, over, func(r result) error {
+	h.events(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil), nil, over, func(r result) (string, []byte) {
 		told = append(told, r)
-		return nil
+		return "", nil
 	})
 	if len(told) != 1 || told[0].err == nil || told[0].err.Code != protocol.InvalidAgentResponse {
 		t.Errorf("an agent that is silent and leaves: %+v", told)

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/internal/sse"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -142,23 +143,23 @@ func (r *rig) begin(headers map[string]string) (id string, c *fakeConn) {
 	return id, <-r.server.begun
 }
 
-// An event is one of a stream.
-type sse struct {
+// A received event of a stream.
+type received struct {
 	id string
 	m  *protocol.Message
 }
 
 // events reads a stream, in a goroutine that ends with it.
-func events(t *testing.T, resp *http.Response) <-chan sse {
+func events(t *testing.T, resp *http.Response) <-chan received {
 	t.Helper()
-	if media := resp.Header.Get("Content-Type"); media != eventStream || resp.StatusCode != 200 {
+	if media := resp.Header.Get("Content-Type"); media != sse.MediaType || resp.StatusCode != 200 {
 		t.Fatalf("got %s of type %s", resp.Status, media)
 	}
-	out := make(chan sse, 1024)
+	out := make(chan received, 1024)
 	go func() {
 		defer close(out)
 		defer resp.Body.Close()
-		var e sse
+		var e received
 		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 			name, value, _ := strings.Cut(lines.Text(), ": ")
 			switch name {
@@ -167,7 +168,7 @@ func events(t *testing.T, resp *http.Response) <-chan sse {
 			case "data":
 				e.m, _ = protocol.Parse([]byte(value))
 				out <- e
-				e = sse{}
+				e = received{}
 			}
 		}
 	}()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/internal/sse"
 )
 
 // Options are the settings of a [Handler].
@@ -47,7 +48,6 @@ type Handler struct {
 }
 
 const (
-	eventStream = "text/event-stream"
 	jsonType    = "application/json"
 	sessionID   = "Mcp-Session-Id"
 	versionName = "Mcp-Protocol-Version"
@@ -98,8 +98,8 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "expected Content-Type "+jsonType, http.StatusUnsupportedMediaType)
 		return
 	}
-	if !accepts(r, jsonType) || !accepts(r, eventStream) {
-		http.Error(w, "expected Accept with "+jsonType+" and "+eventStream, http.StatusNotAcceptable)
+	if !accepts(r, jsonType) || !accepts(r, sse.MediaType) {
+		http.Error(w, "expected Accept with "+jsonType+" and "+sse.MediaType, http.StatusNotAcceptable)
 		return
 	}
 	var body bytes.Buffer

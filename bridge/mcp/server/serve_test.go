@@ -189,7 +189,7 @@ func TestKeepAlive(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, req)
-		if got := w.Body.String(); strings.Count(got, ":\n\n") != 2 || !strings.Contains(got, `"result":{}`) {
+		if got := w.Body.String(); strings.Count(got, ": \n\n") != 2 || !strings.Contains(got, `"result":{}`) {
 			t.Errorf("got %q", got)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/ratelimit"
+	"github.com/lmosd/lmosd/internal/sse"
 )
 
 // A session is a session of 2025-11-25 or earlier: a connection to the server, and the queues of messages to the client.
@@ -345,8 +346,8 @@ var unrelated = map[string]bool{protocol.ToolsChanged: true, protocol.PromptsCha
 
 // respond sends the messages of a request to the client: a response alone as JSON, otherwise a stream.
 func (s *session) respond(w http.ResponseWriter, r *http.Request, m *protocol.Message, o *eventQueue) {
-	out := &stream{w: w, r: r}
-	if !s.follow(out, o, o.attach(), -1) && !out.begun {
+	out := newStream(w, r)
+	if !s.follow(&out, o, o.attach(), -1) && !out.Begun() {
 		respondError(w, http.StatusOK, m.ID(), protocol.Errorf(protocol.InternalError, "no response: the request was cancelled, or its session ended"))
 	}
 }
@@ -359,7 +360,7 @@ func (s *session) follow(out *stream, o *eventQueue, reader chan struct{}, n int
 	defer alive.Stop()
 	for {
 		events, done, changed := o.after(reader, n)
-		if !out.begun && n < 0 && done && len(events) == 1 && o.number > 0 {
+		if !out.Begun() && n < 0 && done && len(events) == 1 && o.number > 0 {
 			writeJSON(out.w, http.StatusOK, events[0].m)
 			return true
 		}
@@ -375,7 +376,7 @@ func (s *session) follow(out *stream, o *eventQueue, reader chan struct{}, n int
 		case <-reader:
 			return true
 		case <-alive.C:
-			out.comment()
+			_ = out.Comment("") // a failed write has ended the context of the request
 		case <-out.r.Context().Done():
 			if o.request != "" { // the client has disconnected, and this write has no effect, or the node shuts down
 				out.last(protocol.RespondError(o.request, protocol.FromError(errShutdown)))
@@ -389,8 +390,8 @@ func (s *session) follow(out *stream, o *eventQueue, reader chan struct{}, n int
 // get opens the stream of no request, or resumes a stream. A second request for a stream takes it over, because the server may not have
 // noticed that the connection of the first is broken.
 func (h *Handler) get(w http.ResponseWriter, r *http.Request) {
-	if !accepts(r, eventStream) {
-		http.Error(w, "expected Accept with "+eventStream, http.StatusNotAcceptable)
+	if !accepts(r, sse.MediaType) {
+		http.Error(w, "expected Accept with "+sse.MediaType, http.StatusNotAcceptable)
 		return
 	}
 	if modern(r) {
@@ -413,10 +414,9 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	out, reader := &stream{w: w, r: r}, o.attach() // attached before the header is sent: later messages go to this stream
-	out.begin()
-	out.write(nil)
-	s.follow(out, o, reader, n)
+	out, reader := newStream(w, r), o.attach() // attached before the header is sent: later messages go to this stream
+	_ = out.Begin()                            // as in send
+	s.follow(&out, o, reader, n)
 }
 
 // delete ends a session.

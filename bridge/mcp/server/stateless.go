@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
+	"github.com/lmosd/lmosd/internal/sse"
 )
 
 // removed are the methods that 2026-07-28 removed.
@@ -32,7 +33,7 @@ func (h *Handler) serveStateless(w http.ResponseWriter, r *http.Request, m *prot
 		respondError(w, http.StatusBadRequest, m.ID(), e)
 		return
 	}
-	out := &liveStream{stream: stream{w: w, r: r}}
+	out := &liveStream{stream: newStream(w, r)}
 	out.start()
 	ended := false
 	response, err := h.o.Server.Call(r.Context(), m, func(n *protocol.Message) error {
@@ -83,7 +84,7 @@ func (a *liveStream) sendKeepAlive() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.done {
-		a.comment()
+		_ = a.Comment("") // a failed write has ended the context of the request
 		a.alive.Reset(keepAlive)
 	}
 }
@@ -108,47 +109,23 @@ func cancelledBy(m *protocol.Message) *protocol.Message {
 
 // A stream is the HTTP response to a request: JSON, or an event stream if a message precedes the response.
 type stream struct {
-	w     http.ResponseWriter
-	r     *http.Request
-	begun bool
+	*sse.Writer
+	w http.ResponseWriter
+	r *http.Request
 }
 
-func (s *stream) begin() {
-	if s.begun {
-		return
-	}
-	s.begun = true
-	h := s.w.Header()
-	h.Set("Content-Type", eventStream)
-	h.Set("Cache-Control", "no-cache, no-transform")
-	h.Set("X-Accel-Buffering", "no")
-	s.w.WriteHeader(http.StatusOK)
+func newStream(w http.ResponseWriter, r *http.Request) stream {
+	return stream{sse.NewWriter(w, 0), w, r}
 }
 
 // send sends one message as an event. An empty id is omitted.
 func (s *stream) send(id string, m *protocol.Message) {
-	s.begin()
-	event := make([]byte, 0, len(m.Bytes())+64)
-	if id != "" {
-		event = append(append(append(event, "id: "...), id...), '\n')
-	}
-	event = append(append(event, "event: message\ndata: "...), m.Bytes()...)
-	s.write(append(event, "\n\n"...))
-}
-
-func (s *stream) comment() {
-	s.begin()
-	s.write([]byte(":\n\n"))
-}
-
-func (s *stream) write(b []byte) {
-	_, _ = s.w.Write(b) // a failed write has ended the context of the request
-	_ = http.NewResponseController(s.w).Flush()
+	_ = s.Send("message", id, m.Bytes()) // a failed write has ended the context of the request
 }
 
 // last sends the response.
 func (s *stream) last(m *protocol.Message) {
-	if s.begun {
+	if s.Begun() {
 		s.send("", m)
 		return
 	}
