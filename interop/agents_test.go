@@ -48,7 +48,7 @@ type agentBinding struct {
 
 var agentBindings = []agentBinding{
 	{"in process", startInside},
-	{"dial-in (ws)", startDialIn},
+	{"attached (ws)", startDialIn},
 	{"http", startHTTP},
 	{"ws (kotlin)", startKotlin},
 	{"mqtt", startMQTT},

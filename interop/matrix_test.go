@@ -34,38 +34,38 @@ type lack struct {
 // ofConsumers is what consumers cannot ask.
 var ofConsumers = []lack{
 	{[]string{"HTTP"}, []string{"Events and changes"},
-		"An answer has an end. What goes on is for the three other ways of HTTP.", nil},
-	{[]string{"HTTP SSE"}, []string{"Properties", "cancelaction", allTasks}, "Asked in plain HTTP.", nil},
+		"A response ends. The three other mechanisms of HTTP have subscriptions.", nil},
+	{[]string{"HTTP SSE"}, []string{"Properties", "cancelaction", allTasks}, "Available in plain HTTP.", nil},
 	{[]string{"HTTP long poll", "HTTP webhook"}, []string{"Properties", "Actions and tasks", "Streams"},
-		"Asked in plain HTTP.", nil},
+		"Available in plain HTTP.", nil},
 	{[]string{"HTTP long poll"}, []string{observeAll},
-		"No path is that of the next change of any property; it is a 404.", refused("observable")},
+		"There is no path for the next change of any property; the status is 404.", refused("observable")},
 	{[]string{"ws kotlin"}, []string{"queryaction", "cancelaction", allTasks, detached, observeAll, subscribeAll, replay},
 		"The Kotlin SDK has no classes for these messages.", nil},
 	{[]string{"ws kotlin", "ws wtp", "CoAP"}, []string{inPieces},
-		"A request has one answer: it comes at the end, with all parts.", whole},
+		"A request has one response: at the end, with all parts.", whole},
 	{[]string{"ws kotlin", "ws wtp", "MQTT"}, []string{upload, bothWays},
-		"A message has one input, which the node has before it asks.", nil},
-	{[]string{"CoAP"}, []string{upload, bothWays}, "The blocks of an input are put together before the node asks.", nil},
-	{[]string{"MQTT", "CoAP"}, []string{writeAll}, "An object of values writes those that it has.", nil},
-	{[]string{"MQTT", "CoAP"}, []string{replay}, "A subscription cannot say what was seen last.", nil},
+		"A message has one input, which is complete before the node calls.", nil},
+	{[]string{"CoAP"}, []string{upload, bothWays}, "The node assembles the blocks of an input before it calls.", nil},
+	{[]string{"MQTT", "CoAP"}, []string{writeAll}, "An object of values writes its members only.", nil},
+	{[]string{"MQTT", "CoAP"}, []string{replay}, "A subscription has no last event id.", nil},
 }
 
 // ofAgents is what agents cannot answer.
 var ofAgents = []lack{
-	{[]string{"command"}, []string{"readallproperties"}, "It has no properties: all of them are {}.", empty},
-	{[]string{"command"}, []string{"properties", "events"}, "It has actions alone; what is not in its TD is refused.", refused("")},
-	{[]string{"ws (kotlin)", "coap"}, []string{inPieces}, "A request has one answer: it comes at the end, with all parts.", whole},
+	{[]string{"command"}, []string{"readallproperties"}, "It has no properties; the result is {}.", empty},
+	{[]string{"command"}, []string{"properties", "events"}, "It has actions only; other operations are refused.", refused("")},
+	{[]string{"ws (kotlin)", "coap"}, []string{inPieces}, "A request has one response: at the end, with all parts.", whole},
 	{[]string{"ws (kotlin)", "mqtt"}, []string{upload, bothWays}, "A message has one input; a stream is refused.",
 		refused("no request stream", "over MQTT")},
 	{[]string{"coap"}, []string{bothWays},
-		"The node puts the stream together and sends it in blocks; the answer comes after the last.", whole},
+		"The node assembles the stream and sends it in blocks; the response follows the last.", whole},
 }
 
 // ofPairs is what does not go between two that have it both.
 var ofPairs = []lack{
 	{[]string{"ws doc", "command"}, []string{bothWays},
-		"A command has one output for who accepts JSON, as frames do. It comes at the end.", whole},
+		"A command has one output for consumers that accept JSON, as frames do. It is sent at the end.", whole},
 }
 
 // of returns the lack that all of who share for an operation; nil if there is none.
@@ -191,16 +191,16 @@ func (n *tally) fill(t *testing.T, m *mesh, c consumerBinding, a agentBinding, l
 
 const head = `# Interactions
 
-What works between whom. A consumer asks its own node in one protocol, and an agent answers another node in one. An operation
-works where **both have it**: look at the consumer in the first tables and at the agent in the next.
+This page lists the operations supported between each pair of protocols. A consumer uses its own node over one protocol, and another node uses the agent over
+one. An operation works if **both support it**: see the consumer in the first tables and the agent in the next.
 
-- **✓** passed in a test, with each of the others that has it. **–** is not in that protocol; [why](#what-is-not-there).
-- **ws** is the WebSocket subprotocol as the LMOS documents (doc), the Kotlin SDK or the Web Thing Protocol (wtp) write it.
-- **dial-in** is an agent that connects to its node, **command** a command line.
+- **✓** passed in a test, with each counterpart that supports it. **–** does not exist in that protocol; [reasons](#unsupported-operations).
+- **ws** is the WebSocket subprotocol in the dialect of the LMOS documents (doc), of the Kotlin SDK or of the Web Thing Protocol (wtp).
+- **attached** is an agent that connects to its node, **command** a command line.
 
-Of %d cells (%d operations × %d consumers × %d agents) %d passed. %d were asked although they are not there: they were refused
-with an error, or answered as it is written below. The other %d cannot be said in their protocol. The test that writes this page,
-and fails if it is not so, is [interop](../interop):
+Of %d cells (%d operations × %d consumers × %d agents) %d passed. %d were requested although they are not supported: they were refused
+with an error, or answered as described below. The other %d operations do not exist in the protocol. A test in [interop](../interop)
+writes this page, and fails if it differs:
 
 ` + "```console\n$ go test ./interop -run TestMatrix -update\n```\n\n## Consumers\n"
 
@@ -225,7 +225,7 @@ func write(n *tally) []byte {
 		some := slices.DeleteFunc(slices.Clone(consumers), func(c string) bool { return slices.Contains(none, c) })
 		b.WriteString("\n### " + g.name + "\n\n" + g.patterns)
 		if len(none) > 0 {
-			b.WriteString(" Not in it, for they have none of these: " + strings.Join(none, ", ") + ".")
+			b.WriteString(" Not listed, because they support none of these: " + strings.Join(none, ", ") + ".")
 		}
 		b.WriteString("\n\n" + header("operation", some) + marks(&g, ofConsumers, some))
 	}
@@ -233,7 +233,7 @@ func write(n *tally) []byte {
 	for _, g := range groups {
 		b.WriteString(marks(&g, ofAgents, agents))
 	}
-	b.WriteString("\n## Pairs\n\nHow many operations passed between them.\n\n" + header("consumer", agents))
+	b.WriteString("\n## Pairs\n\nThe number of operations that passed.\n\n" + header("consumer", agents))
 	for _, c := range consumers {
 		b.WriteString("| " + c + " |")
 		for _, a := range agents {
@@ -241,8 +241,8 @@ func write(n *tally) []byte {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString("\n## What is not there\n" + reasons("consumers", ofConsumers) + reasons("agents", ofAgents) +
-		"\nAnd between two that have it both:\n" + reasons("pair", ofPairs))
+	b.WriteString("\n## Unsupported operations\n" + reasons("consumers", ofConsumers) + reasons("agents", ofAgents) +
+		"\nAnd between two that both support it:\n" + reasons("pair", ofPairs))
 	return b.Bytes()
 }
 
@@ -268,7 +268,7 @@ func marks(g *group, lacks []lack, who []string) string {
 }
 
 func reasons(who string, lacks []lack) string {
-	text := "\n" + header(who, []string{"operations", "why"})
+	text := "\n" + header(who, []string{"operations", "reason"})
 	for _, l := range lacks {
 		text += "| " + strings.Join(l.who, ", ") + " | " + strings.Join(l.ops, "; ") + " | " + l.why + " |\n"
 	}

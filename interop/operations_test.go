@@ -36,13 +36,13 @@ type operation struct {
 const (
 	writeAll     = "writeallproperties"
 	allTasks     = "queryallactions"
-	detached     = "invokeaction that outlives its consumer's connection"
-	inPieces     = "invokeaction, output in parts as they come"
+	detached     = "invokeaction that continues after its consumer disconnects"
+	inPieces     = "invokeaction, output in parts"
 	upload       = "invokeaction, input as a stream"
 	bothWays     = "invokeaction, both streams at once"
 	observeAll   = "observeallproperties, unobserveallproperties"
 	subscribeAll = "subscribeallevents, unsubscribeallevents"
-	replay       = "subscribeevent after the last seen id: what was missed comes"
+	replay       = "subscribeevent with the last event id: missed events are replayed"
 )
 
 // A group is operations that have a table of their own.
