@@ -1,6 +1,9 @@
 package interact
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -136,4 +139,24 @@ func Forms(d *td.Thing, m *Message) []td.Form {
 		}
 	}
 	return fit
+}
+
+// AllForms returns all forms of d: those of its actions, properties and events, each sorted by name, then its own.
+func AllForms(d *td.Thing) (all []*td.Form) {
+	add := func(forms []td.Form) {
+		for i := range forms {
+			all = append(all, &forms[i])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Actions)) {
+		add(d.Actions[name].Forms)
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Properties)) {
+		add(d.Properties[name].Forms)
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Events)) {
+		add(d.Events[name].Forms)
+	}
+	add(d.Forms)
+	return all
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/td"
 )
@@ -48,7 +49,7 @@ func newMesh(t *testing.T, change ...func(o *node.Options)) *mesh {
 	var stops []func()
 	start := func(name string, bootstrap []string) *node.Node {
 		o := node.Options{Name: name, Network: network, Profile: "test", Loopback: true, Dir: t.TempDir(), Engine: node.EngineMemory,
-			Listen: []string{"/ip4/127.0.0.1/tcp/0"}, ListenExplicit: true, Bootstrap: bootstrap, Direct: node.DirectOff,
+			Listen: []string{"/ip4/127.0.0.1/tcp/0"}, ListenExplicit: true, Bootstrap: bootstrap, Direct: servient.DirectOff,
 			HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true}, MQTT: "127.0.0.1:0", CoAP: "127.0.0.1:0", Log: logger()}
 		for _, f := range change {
 			f(&o)

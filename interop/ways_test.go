@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/td"
 )
@@ -14,7 +15,7 @@ import (
 // each scheme and by each address: who answers tells which way was taken. It is what lmosd call --via and the header Lmos-Via do.
 func TestEachWayCanBeForced(t *testing.T) {
 	t.Parallel()
-	m := newMesh(t, func(o *node.Options) { o.Direct = node.DirectAny })
+	m := newMesh(t, func(o *node.Options) { o.Direct = servient.DirectAny })
 	var all []json.RawMessage
 	hrefs := map[string]string{}
 	for scheme, start := range map[string]func(*testing.T, *mesh, string) func(){"http": startHTTP, "ws": startKotlin,

@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"log/slog"
-	"net"
 	"syscall"
 	"testing"
 	"time"
@@ -17,8 +16,6 @@ import (
 	"github.com/plgd-dev/go-coap/v3/udp"
 
 	"github.com/lmosd/lmosd/api"
-	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/td/scheme"
 )
 
 // brokerAt runs an MQTT broker of others at an address. It returns the broker's address and what stops it.
@@ -90,54 +87,5 @@ func TestAnAgentWhoseBrokerOrCoAPServerIsDeadIsNotReachable(t *testing.T) {
 			_, stop = serve(t, addr)
 			wants("after the server is back", api.StateReachable)
 		})
-	}
-}
-
-// A broker that is there says nothing of the agent behind it: what a call has found out stands.
-func TestABrokerIsNoAgent(t *testing.T) {
-	t.Parallel()
-	n := start(t, quiet())
-	addr, stop := brokerAt(t, "127.0.0.1:0")
-	defer stop()
-	ref := publish(t, n, toolAt("Echo", "urn:x:echo", "mqtt://"+addr))
-	for _, of := range n.offered.All() {
-		if h, ok := of.Agent.(*hosted); ok {
-			h.note(interact.Errorf(interact.Unreachable, "start the agent", "nobody listens to echo"))
-			h.heard.Store(time.Now().Add(-tryAgain).UnixNano()) // it is tried again
-		}
-	}
-	n.looks.mu.Lock()
-	clear(n.looks.asked)
-	n.looks.mu.Unlock()
-	if d, err := n.Client().Agent(t.Context(), ref); err != nil || d.Agent.State != api.StateUnreachable {
-		t.Errorf("shown as %+v, %v", d, err)
-	}
-}
-
-// An agent is there if one of its addresses answers, whatever the others do.
-func TestOneAddressIsEnough(t *testing.T) {
-	t.Parallel()
-	silent, err := net.ListenPacket("udp", "127.0.0.1:0") // takes datagrams and answers none
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	addr, stop := coapServerAt(t, "127.0.0.1:0")
-	defer stop()
-	by := func(name string) attempt { return attemptOf(scheme.Lookup(name)) }
-	mute, coap, dead := target{by("coap"), silent.LocalAddr().String()}, target{by("coap"), addr}, target{by("http"), "127.0.0.1:1"}
-	dtls := target{by("coaps"), "127.0.0.1:1"}
-	for name, c := range map[string]struct {
-		targets       []target
-		direct, vague bool
-	}{
-		"all":           {[]target{mute, dead, coap}, true, true},
-		"none":          {[]target{dead}, false, false},
-		"one not tried": {[]target{dead, dtls}, false, true},
-		"silence":       {[]target{mute}, false, false},
-	} {
-		if direct, vague := try(t.Context(), c.targets); direct != c.direct || vague != c.vague {
-			t.Errorf("%s: got %v, %v", name, direct, vague)
-		}
 	}
 }

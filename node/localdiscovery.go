@@ -13,6 +13,7 @@ import (
 	"github.com/lmosd/lmosd/discovery/dnssd"
 	"github.com/lmosd/lmosd/discovery/explore"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/internal/netguard"
 	"github.com/lmosd/lmosd/td"
 )
@@ -36,8 +37,10 @@ func (n *Node) openLocal() (err error) {
 				Hint: "for example did:web:things.example, or https://things.example/.well-known/wot"}
 		}
 	}
-	if n.opts.Direct != DirectOff {
-		o.Connect = n.nearbyWay
+	if n.opts.Direct != servient.DirectOff {
+		o.Connect = func(dial explore.Dialer, secure bool) explore.Connection {
+			return n.servient.Connect(servient.Dialer(dial), secure)
+		}
 	}
 	if n.local = n.openDNSSD(); n.local != nil {
 		o.Source = n.local
@@ -104,35 +107,6 @@ func (n *Node) tellDiscovered(kind directory.ChangeKind, thing, was *td.Descript
 		why = directory.Vanished
 	}
 	n.dir.Tell(kind, why, thing, was)
-}
-
-// nearbyWay asks discovered things without any secret of this node, where dial leads. Nothing on a local network has certificates, so
-// TLS is not asked for there.
-func (n *Node) nearbyWay(dial explore.Dialer, secure bool) explore.Connection {
-	ways := newBindings(bindingOptions{dial: dialer(dial), log: n.log}).silent()
-	if secure {
-		ways.permit = isSecure
-	}
-	return nearbyWay{n, ways}
-}
-
-type nearbyWay struct {
-	node *Node
-	ways *bindings
-}
-
-func (w nearbyWay) Close() error { return w.ways.close() }
-
-// Agent asks a discovered thing over its own forms.
-func (w nearbyWay) Agent(d *td.Description) interact.Thing {
-	paths := w.ways.paths(d.Thing, 0)
-	if len(paths) == 0 {
-		return nil
-	}
-	for i, p := range paths {
-		paths[i].Thing = interact.Chain(p.Thing, w.node.checked(d.Thing), interact.Composed(d.Thing))
-	}
-	return interact.Chain(interact.NewPaths(d.Thing, paths...), interact.Named(d.Ref()), w.node.hub.Middleware())
 }
 
 // A finder locates what this node's consumers ask for.

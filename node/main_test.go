@@ -116,7 +116,7 @@ func storeTombstone(t testing.TB, store ds.Batching, key *keystore.Key, thing st
 
 // quiet are the options of a node in memory that listens on a port of its own.
 func quiet() Options {
-	return Options{Network: "test", Profile: "test", Loopback: true, ListenExplicit: true, Listen: []string{"/ip4/127.0.0.1/tcp/0"}}
+	return Options{probePause: 1, Network: "test", Profile: "test", Loopback: true, ListenExplicit: true, Listen: []string{"/ip4/127.0.0.1/tcp/0"}}
 }
 
 // A running node. Its methods are the node's; stop may be called again.

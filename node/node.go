@@ -43,9 +43,9 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap"
 	"github.com/lmosd/lmosd/interact/credentials"
-	"github.com/lmosd/lmosd/interact/hub"
 	"github.com/lmosd/lmosd/interact/mqtt"
 	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/interact/stream"
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/interact/ws"
@@ -75,13 +75,10 @@ type Node struct {
 	policy      *policy.Policy
 	metrics     *gateway.Metrics
 	tracer      interact.Tracer // nil records nothing
-	own         *bindings       // ask the agents of this host
-	strangers   *bindings       // ask other nodes' agents over their own addresses; nil if that is off
-	callbacks   *rest.Callbacks // where agents of this host call back; nil without HTTP
-	streams     *stream.Binding // asks other nodes
-	tasks       *task.Runner    // long actions of this host's agents
-	ledger      *task.Ledger    // those that this node's consumers began
-	hub         *hub.Hub
+	callbacks   *rest.Callbacks // receives webhooks of the agents of this node
+	servient    *servient.Servient
+	streams     *stream.Binding // calls other nodes
+	ledger      *task.Ledger    // of the tasks that consumers of this node started
 	sockets     *ws.Server
 	broker      *mqtt.Broker // nil without Options.MQTT
 	coap        *coap.Server // nil without Options.CoAP
@@ -245,17 +242,11 @@ func (n *Node) openAgents() error {
 	if err != nil {
 		return err
 	}
-	n.own = newBindings(bindingOptions{credentials: creds, hook: callbacks{n}, conns: -1, log: n.log}) // who waits for an agent waits in its queue (policy)
-	n.onClose(n.own.close)
-	if n.strangers = guardedBindings(n.opts.Direct, n.log); n.strangers != nil {
-		n.onClose(n.strangers.close)
-	}
-	n.hub = hub.New(hub.Options{PerCaller: n.opts.Policy.Subscriptions, Log: n.log})
-	n.onClose(func() error { n.hub.Close(); return nil })
-	o := n.opts.Tasks
-	o.Log, o.Bound = n.log, n.policy.Bound
-	n.tasks = task.New(o)
-	n.onClose(func() error { n.tasks.Close(); return nil })
+	n.callbacks = rest.NewCallbacks("") // until the API listens
+	n.servient = servient.New(servient.Options{Credentials: creds, Webhook: n.callbacks, Direct: n.opts.Direct, NoValidation: n.opts.NoValidation,
+		Tasks: n.opts.Tasks, Subscriptions: n.opts.Policy.Subscriptions, Policy: n.policy, Bridges: n.opts.Bridges, Tracer: n.tracer,
+		Stage: n.metrics.Stage, Log: n.log})
+	n.onClose(func() error { n.servient.Close(); return nil })
 	if n.ledger, err = task.NewLedger(n.taskStore, task.LedgerOptions{Log: n.log}); err != nil {
 		return n.stores.Failed(err)
 	}
@@ -289,7 +280,8 @@ func (n *Node) openMesh() (err error) {
 		index = func(q td.Query) []*td.Signed { return n.offered.Listed(n.dir.Known(q)) }
 	}
 	n.dht, err = dht.New(n.host, dht.Options{Index: index, Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly, Store: n.stores.fast,
-		Seeds: n.bootstrap.Peers, Verifier: n.verifier, Local: n.offered, States: n.agentStates, Admits: n.policy.Admits,
+		Seeds: n.bootstrap.Peers, Verifier: n.verifier, Local: n.offered, Admits: n.policy.Admits,
+		States:   func(ctx context.Context, keys [][32]byte) []dht.AgentState { return n.publisher.States(ctx, keys) },
 		Evidence: func(s *td.Signed) { n.dir.Offer(s) },
 		Reached: func(p peer.ID, ok bool) {
 			if id, err := did.FromPeer([]byte(p)); err == nil {
@@ -341,7 +333,8 @@ func (n *Node) openMesh() (err error) {
 	n.onClose(n.dir.Close)
 
 	n.publisher = publication.New(publication.Options{Signer: n.key, Verifier: n.verifier, Index: n.offered, Store: n.offerStore, Disk: n.stores,
-		Lifetime: n.opts.Lifetime, Hosts: n.hosts, Bind: n.agent, Directory: n.dir, Gossip: n.gossip, DHT: n.dht, Go: n.later, Log: n.log})
+		Lifetime: n.opts.Lifetime, Hosts: n.hosts, Bind: n.servient.Expose, Directory: n.dir, Gossip: n.gossip, DHT: n.dht, Go: n.later,
+		Pings: servient.Pings, ProbePause: n.opts.probePause, Log: n.log})
 
 	n.sync, err = reconcile.New(n.host, reconcile.Options{Network: n.opts.Network, Set: items, Get: n.dir.Signed,
 		Offer: func(s *td.Signed) { n.dir.Learn(n.life, s) }, Verifier: n.verifier, Admits: n.policy.Admits, Room: n.dir.Room,
@@ -403,7 +396,9 @@ func (n *Node) openHTTP() error {
 	if n.opts.HTTP.inTheClear() {
 		n.log.Warn(clearText, "code", "LMOS-W071", "listen", n.opts.HTTP.Listen, "hint", clearHint)
 	}
-	n.openCallbacks()
+	if url := n.API(); url != "" { // agents of this node reach it there
+		n.callbacks.Listen(url + gateway.CallbacksPath)
+	}
 	n.self, err = n.describe()
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/discovery/dnssd"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
@@ -78,7 +79,7 @@ type Options struct {
 	// NoValidation lets requests to agents of this node, and their replies, pass without a look at their descriptions.
 	NoValidation bool
 	// Direct says whether agents of other nodes are asked over the addresses in their descriptions, where the mesh does not
-	// reach them: DirectOff, DirectSecure or DirectAny; empty means DirectSecure.
+	// reach them: servient.DirectOff, DirectSecure or DirectAny; empty means DirectSecure.
 	Direct string
 	// Search says how questions in words are understood.
 	Search Search
@@ -100,6 +101,7 @@ type Options struct {
 	Host host.Host
 	Log  *slog.Logger
 
+	probePause      time.Duration                           // publication.Options.ProbePause
 	introducer      func(dnssd.Options) (introducer, error) // nil is that of package mdns
 	now             func() time.Time                        // this node's clock, as it is compared with those of peers; nil is time.Now
 	introducerPause time.Duration                           // between explorations of one host; 0 is that of package introduce
@@ -135,7 +137,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Timeout = or(o.Timeout, 30*time.Second)
 	o.Lifetime = or(o.Lifetime, 24*time.Hour)
 	o.DHTMode = or(o.DHTMode, "server")
-	o.Direct = or(o.Direct, DirectSecure)
+	o.Direct = or(o.Direct, servient.DirectSecure)
 	o.Limits = o.Limits.WithDefaults()
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -154,7 +156,7 @@ func (o *Options) check() error {
 			"mesh.network %q is no network name", o.Network)
 	case !slices.Contains([]string{"server", "client", "auto"}, o.DHTMode):
 		return interact.Errorf(interact.ConfigInvalid, "it is server, client or auto", "mesh.dht.mode %q is unknown", o.DHTMode)
-	case !slices.Contains([]string{DirectOff, DirectSecure, DirectAny}, o.Direct):
+	case !slices.Contains([]string{servient.DirectOff, servient.DirectSecure, servient.DirectAny}, o.Direct):
 		return interact.Errorf(interact.ConfigInvalid, "it is off, secure or any", "interact.direct %q is unknown", o.Direct)
 	case o.Lifetime < time.Second || o.Lifetime > 24*time.Hour:
 		return interact.Errorf(interact.ConfigInvalid, "leave it out for 24h, which is the most",

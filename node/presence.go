@@ -30,15 +30,13 @@ const (
 
 // looks remembers which hosts were asked lately how their agents are.
 type looks struct {
-	trying chan struct{} // a place for each agent of this host that is tried
-
 	mu    sync.Mutex
 	asked map[did.DID]time.Time // these are owned by mu
 	soon  map[did.DID]bool      // will be asked because of a doubt
 }
 
 func newLooks() *looks {
-	return &looks{trying: make(chan struct{}, triesAtOnce), asked: map[did.DID]time.Time{}, soon: map[did.DID]bool{}}
+	return &looks{asked: map[did.DID]time.Time{}, soon: map[did.DID]bool{}}
 }
 
 // doubt returns how long to wait before a host is asked because of a doubt; it is not the first if that is so already.
@@ -126,7 +124,7 @@ func (n *Node) lookAt(ctx context.Context, things []*td.Description) {
 	at := map[did.DID][]*td.Description{}
 	for _, d := range things {
 		if of := n.offered.Of(d); of != nil {
-			g.Go(func() { n.answers(ctx, of) })
+			g.Go(func() { n.publisher.IsUp(ctx, of) })
 			continue
 		}
 		for _, h := range d.Record.Hosts {

@@ -32,11 +32,6 @@ func stale(n *running) {
 	n.looks.mu.Lock()
 	defer n.looks.mu.Unlock()
 	clear(n.looks.asked)
-	for _, of := range n.offered.All() {
-		if h, ok := of.Agent.(*hosted); ok {
-			h.heard.Store(0)
-		}
-	}
 }
 
 // Who comes when a host is gone already has its records, which are valid; it says reachable of none of them, and finds out.
@@ -183,17 +178,6 @@ func TestWhoeverNamesThisNodeAsHostIsNotReachableByThat(t *testing.T) {
 	}
 	if len(n.looks.asked) > maxLooked {
 		t.Errorf("%d hosts are remembered", len(n.looks.asked))
-	}
-}
-
-func TestOrigin(t *testing.T) {
-	t.Parallel()
-	for href, want := range map[string]string{
-		"http://127.0.0.1:80/a/{b}": "http://127.0.0.1:80", "https://x": "https://x", "ws://x/": "ws://x", "lmos:mesh": "lmos:mesh", "": "",
-	} {
-		if got := origin(href); got != want {
-			t.Errorf("%q: got %q, want %q", href, got, want)
-		}
 	}
 }
 

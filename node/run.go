@@ -18,7 +18,7 @@ func (n *Node) Run(ctx context.Context) error {
 	defer stop()
 	g, work := errgroup.WithContext(base)
 	for _, run := range []func(context.Context) error{
-		n.dht.Run, n.gossip.Run, n.sync.Run, n.suspicion.Run, n.dir.Run, n.streams.Run, n.hub.Run, n.tasks.Run, n.runDoors,
+		n.dht.Run, n.gossip.Run, n.sync.Run, n.suspicion.Run, n.dir.Run, n.streams.Run, n.servient.Run, n.runDoors,
 		n.publisher.Run, n.watchPeers, n.bootstrap.Run, n.runMDNS, n.runLocal,
 		n.awaitRoom,
 	} {
@@ -49,7 +49,7 @@ func (n *Node) serve(ctx, work context.Context) error {
 	idle := n.gate.Close()
 	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.drainFor)
 	defer cancel()
-	g.Go(func() error { n.tasks.Drain(patient); return nil })
+	g.Go(func() error { n.servient.Drain(patient); return nil })
 	n.streams.Drain(patient)
 	select { // Calls over HTTP have ended with the gateway; others come by WebSocket, MQTT and CoAP.
 	case <-idle:

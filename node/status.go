@@ -18,6 +18,7 @@ import (
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/pubsub"
@@ -164,7 +165,7 @@ func (n *Node) newGateway(h *HTTP) (*gateway.Gateway, error) {
 			n.onClose(func() error { served.Close(); return nil })
 			o.Bridges = append(o.Bridges, served)
 		}
-		o.WS, o.Callbacks, o.PrivateCallbacks = n.sockets, callbacks{n}, n.opts.Direct == DirectAny || onLoopback(h.Listen) // who asks is on this host
+		o.WS, o.Callbacks, o.PrivateCallbacks = n.sockets, n.callbacks, n.opts.Direct == servient.DirectAny || onLoopback(h.Listen) // who asks is on this host
 	}
 	return gateway.New(o)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/td"
 )
@@ -166,12 +167,12 @@ func (n *Node) Paths(ctx context.Context, ref string) ([]api.Path, error) {
 	if err != nil {
 		return nil, err
 	}
-	far, ok := t.(*elsewhere)
+	far, ok := t.(*servient.Consumed)
 	if !ok {
 		return []api.Path{{Name: "local"}}, nil
 	}
 	var all []api.Path
-	for _, s := range far.ways.States(time.Now()) {
+	for _, s := range far.Paths.States(time.Now()) {
 		all = append(all, api.Path{Name: s.Name, Down: s.Down, Took: ms(s.Took)})
 	}
 	return all, nil

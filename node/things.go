@@ -2,17 +2,12 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"math"
-	"runtime/debug"
-	"slices"
 	"strconv"
-	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/discovery/explore"
@@ -104,119 +99,13 @@ func (n *Node) Latest() uint64 { return n.dir.Latest() }
 // Hosted reports whether this node offers d.
 func (n *Node) Hosted(d *td.Description) bool { return n.offered.Has(d) }
 
-// bind makes the Thing of a description: the agent itself if this node offers it, else the ways to it. An agent is asked over
-// its forms without a guard only if its TD was published here: a stranger's record that names this node as host leads nowhere.
+// bind returns the Thing of a description: the agent if this node offers it, else the Thing at its hosts. Only a TD that was published here
+// leads to an agent of this node; a foreign record that names this node as a host does not.
 func (n *Node) bind(d *td.Description) interact.Thing {
 	if agent := n.offered.AgentOf(d); agent != nil {
 		return agent
 	}
-	far := &elsewhere{ways: n.ways(d)}
-	far.Thing = interact.Chain(far.ways, interact.Named(d.Ref()), n.hub.Middleware(), n.doubted(d))
-	return far
-}
-
-// elsewhere is a thing of another node, and the ways to it.
-type elsewhere struct {
-	interact.Thing
-	ways *interact.Paths
-}
-
-// ways are the mesh, at whose other end the host checks what it is asked, and what forms there are that may be asked directly.
-func (n *Node) ways(d *td.Description) *interact.Paths {
-	paths := []interact.Path{{Name: "mesh", Thing: n.streams.Thing(d.Record.Hosts)}}
-	if n.strangers != nil {
-		for _, p := range n.strangers.paths(d.Thing, 1) {
-			p.Thing = interact.Chain(p.Thing, n.checked(d.Thing), interact.Composed(d.Thing))
-			paths = append(paths, p)
-		}
-	}
-	return interact.NewPaths(d.Thing, paths...)
-}
-
-// agent puts around an agent of this host what every interaction with it passes, in this order: the checks of its description,
-// tasks, its limits, one subscription for all, operations on all made of single ones, the replies' checks and times, and last what
-// notes whether the agent answers.
-// Without an agent of this process it is asked over the forms of its TD.
-func (n *Node) agent(d *td.Description, agent interact.Thing) interact.Thing {
-	h := n.healthOf(d, agent)
-	if agent == nil {
-		paths := n.own.paths(d.Thing, 0)
-		for i, p := range paths {
-			paths[i].Thing = n.metrics.Stage("agent", p.Name)(p.Thing)
-		}
-		agent = interact.NewPaths(d.Thing, paths...)
-	} else {
-		agent = n.metrics.Stage("agent", "inside")(agent)
-	}
-	layers := []interact.Middleware{n.checked(d.Thing), n.tasks.Middleware(d.Thing), n.limits(d), n.hub.Middleware(), interact.Composed(d.Thing)}
-	if !n.opts.NoValidation {
-		layers = append(layers, interact.CheckedReplies(d.Thing))
-	}
-	layers = append(layers, n.guards(d)...)
-	return &hosted{health: h, Thing: interact.Chain(agent, append(layers, interact.Timed(func(t *interact.Timing, took time.Duration) { t.Agent = took }),
-		interact.Spans(n.tracer, "agent"), h.wrap)...)}
-}
-
-// limits are the places of an agent: as many as the policy gives one, or as its description says that it takes calls at once. A
-// session of MCP is open for long and mostly idle; an operation of A2A is a call like others.
-func (n *Node) limits(d *td.Description) interact.Middleware {
-	return n.policy.LimitThing(d.ID, d.Concurrency, func(name string) bool {
-		a := d.Actions[name]
-		return a != nil && slices.Contains(a.Types, bridge.MCPSession)
-	})
-}
-
-// guards are what looks into the tunnels of other protocols that d has, so that the policy holds in them.
-func (n *Node) guards(d *td.Description) (layers []interact.Middleware) {
-	for _, b := range n.opts.Bridges {
-		g, ok := b.(bridge.TunnelGuard)
-		if !ok {
-			continue
-		}
-		// The tunnel itself has a place of the node's and of the thing's.
-		if w := g.Guard(d.Thing, func(_ context.Context, m *interact.Message) error { return n.policy.Allows(m, d.ID, d.Concurrency) }); w != nil {
-			layers = append(layers, w)
-		}
-	}
-	if len(layers) > 0 {
-		layers = append(layers, n.steady)
-	}
-	return layers
-}
-
-// steady is an agent that may panic: that is an error to who asks. Who looks into a tunnel asks in a goroutine of its own, where nobody
-// else would catch it.
-func (n *Node) steady(agent interact.Thing) interact.Thing {
-	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-		return func(yield func(*interact.Message, error) bool) {
-			ours, more := false, true // what runs is the loop, whose panics are not the agent's; the loop goes on
-			defer func() {
-				if ours {
-					return
-				}
-				if p := recover(); p != nil {
-					n.log.Error("an agent panicked", "thing", m.Thing, "name", m.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-					if more {
-						yield(nil, interact.Errorf(interact.Internal, "see the log of the host", "the host failed while it asked %s", m.Name))
-					}
-				}
-			}()
-			agent.Do(ctx, m)(func(r *interact.Message, err error) bool {
-				ours = true
-				more = yield(r, err)
-				ours = false
-				return more
-			})
-		}
-	})
-}
-
-// checked is the check of requests, unless it is off.
-func (n *Node) checked(d *td.Thing) interact.Middleware {
-	if n.opts.NoValidation {
-		return func(t interact.Thing) interact.Thing { return t }
-	}
-	return interact.Checked(d)
+	return n.servient.Consume(d, n.streams.Thing(d.Record.Hosts), n.doubted(d))
 }
 
 // reached notes whether a node could be reached. One that refuses this node is there, and is no host that failed.

@@ -15,6 +15,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -47,7 +48,7 @@ func pairOf(t *testing.T, direct string) (host, consumer *running) {
 // allowed.
 func TestTheDirectWayWhenTheMeshIsCut(t *testing.T) {
 	t.Parallel()
-	for direct, want := range map[string]string{DirectAny: "http", DirectSecure: "", DirectOff: ""} {
+	for direct, want := range map[string]string{servient.DirectAny: "http", servient.DirectSecure: "", servient.DirectOff: ""} {
 		t.Run(direct, func(t *testing.T) {
 			t.Parallel()
 			host, consumer := pairOf(t, direct)
@@ -120,7 +121,7 @@ func TestWhatMayHaveBegunIsNotRepeated(t *testing.T) {
 				answer(w, body, err)
 			}))
 			t.Cleanup(agent.Close)
-			host, consumer := pairOf(t, DirectAny)
+			host, consumer := pairOf(t, servient.DirectAny)
 			raw := fmt.Appendf(nil, `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "Once",
 				"securityDefinitions": {"n": {"scheme": "nosec"}}, "security": "n",
 				"actions": {"act": {%s "synchronous": true, "forms": [{"href": "%s/act"}]}}}`, c.members, agent.URL)

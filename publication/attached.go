@@ -240,8 +240,8 @@ func (a *attachedAgent) disconnect(c *connection) bool {
 	return true
 }
 
-// IsConnected reports whether the agent is connected. Options.Bind finds it on the handlers of attached agents.
-func (a *attachedAgent) IsConnected() bool {
+// isConnected reports whether the agent is connected.
+func (a *attachedAgent) isConnected() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.current != nil

@@ -141,8 +141,10 @@ func fixtureOver(t testing.TB, key *keystore.Key, store ds.Batching) *fixture {
 	var work sync.WaitGroup
 	t.Cleanup(func() { end(); work.Wait() })
 	f.Publisher = New(Options{Signer: key, Verifier: td.NewVerifier(nil), Index: f.Index, Store: f.disk, Disk: fakeDisk{}, Lifetime: time.Hour,
-		Hosts:     func() []td.Host { return []td.Host{{Node: key.DID(), Addrs: []string{"/ip4/192.0.2.1/tcp/4667"}}} },
-		Bind:      func(_ *td.Description, handler interact.Thing) interact.Thing { return boundAgent{handler} },
+		Hosts: func() []td.Host { return []td.Host{{Node: key.DID(), Addrs: []string{"/ip4/192.0.2.1/tcp/4667"}}} },
+		Bind: func(_ *td.Description, handler interact.Thing, _ interact.Middleware) interact.Thing {
+			return boundAgent{handler}
+		},
 		Directory: f.dir, Gossip: f.sent, DHT: fakeDHT{},
 		Go:  func(run func(context.Context)) bool { work.Go(func() { run(life) }); return true },
 		Log: slog.New(slog.NewTextHandler(f.log, nil))})
@@ -253,6 +255,7 @@ func (f *fakeDirectory) Get(_ context.Context, ref string) (*td.Description, err
 func (f *fakeDirectory) Seq(_ did.DID, thing string) uint64  { return f.seq(thing) }
 func (f *fakeDirectory) Len() (local, known int)             { return 0, 0 }
 func (f *fakeDirectory) Away(*td.Description, did.DID, bool) {}
+func (f *fakeDirectory) Answers(*td.Description)             {}
 
 // A fakeGossip has one peer.
 type fakeGossip struct {

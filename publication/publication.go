@@ -41,6 +41,7 @@ type Publication struct {
 	Agent       interact.Thing  `json:"-"` // what Options.Bind returned; nil when withdrawn
 	Warnings    []td.Issue      `json:"-"` // for the author of the TD; empty after a restart
 
+	live    *liveness      // of Agent; nil when withdrawn
 	handler interact.Thing // the agent in this process, or an attached one; nil for an agent that is called over the forms of its TD
 }
 

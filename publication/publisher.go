@@ -31,8 +31,10 @@ type Directory interface {
 	Seq(owner did.DID, thing string) uint64
 	// Len returns how many Things are known in the mesh.
 	Len() (local, known int)
-	// Away notes whether the agent of d is disconnected, as node reports.
+	// Away records whether the agent of d does not answer its host, as node reports.
 	Away(d *td.Description, node did.DID, away bool)
+	// Answers records that the agent of d has answered. It is called for each reply.
+	Answers(d *td.Description)
 }
 
 // A Disk knows the state of the disk below Options.Store. Its errors are [*interact.Error]s.
@@ -43,22 +45,28 @@ type Disk interface {
 	Failed(err error) error
 }
 
-// Options configure a [Publisher]. All are needed.
+// Options configure a [Publisher]. All but ProbePause and Pings are required.
 type Options struct {
-	Signer    did.Signer
-	Verifier  *td.Verifier
-	Index     *Index      // of Signer's DID; the publisher fills it
-	Store     ds.Batching // whose writes are durable when they return
-	Disk      Disk
-	Lifetime  time.Duration                                                  // of a record
-	Hosts     func() []td.Host                                               // how the node is reached, for its records
-	Bind      func(d *td.Description, handler interact.Thing) interact.Thing // the agent of d; handler is nil if it is called over d's forms
+	Signer   did.Signer
+	Verifier *td.Verifier
+	Index    *Index      // of Signer's DID; the publisher fills it
+	Store    ds.Batching // whose writes are durable when they return
+	Disk     Disk
+	Lifetime time.Duration    // of a record
+	Hosts    func() []td.Host // how the node is reached, for its records
+	// Bind returns the agent of d. Handler is nil if the agent is called over the forms of d. Watch must be the innermost layer around the
+	// handler or the binding.
+	Bind      func(d *td.Description, handler interact.Thing, watch interact.Middleware) interact.Thing
 	Directory Directory
 	Gossip    Gossip
 	DHT       DHT
 	// Go runs f in the background with a context that ends when the node closes. It reports false, and runs nothing, once the node closes.
-	Go  func(f func(ctx context.Context)) bool
-	Log *slog.Logger
+	Go func(f func(ctx context.Context)) bool
+	// Pings probe a host and port, by scheme, where a TCP connection is not possible. A scheme over UDP without one is not probed.
+	Pings map[string]func(ctx context.Context, addr string) error
+	// ProbePause is the shortest interval between probes of one agent; zero means 5 s.
+	ProbePause time.Duration
+	Log        *slog.Logger
 }
 
 // A Publisher publishes, withdraws and moves the Things of a node. Its methods are safe for concurrent use.
@@ -66,6 +74,7 @@ type Publisher struct {
 	o        Options
 	schedule *schedule
 	attached attached
+	probes   chan struct{} // an element per agent that is being probed
 
 	// turn is held while a Thing gets its next record, so that no two records have one sequence number.
 	turn sync.Mutex
@@ -76,7 +85,7 @@ type Publisher struct {
 // New returns a publisher. [Publisher.Restore] reads what the store has.
 func New(o Options) *Publisher {
 	known := func() int { _, known := o.Directory.Len(); return known }
-	return &Publisher{o: o, orphans: map[string]*Publication{}, attached: attached{agents: map[string]*attachedAgent{}},
+	return &Publisher{o: o, orphans: map[string]*Publication{}, probes: make(chan struct{}, maxProbes), attached: attached{agents: map[string]*attachedAgent{}},
 		schedule: &schedule{index: o.Index, lifetime: o.Lifetime, known: known, states: map[string]*state{}}}
 }
 
@@ -195,7 +204,8 @@ func (p *Publisher) keepOld(ctx context.Context, pub *Publication, now time.Time
 	if err != nil {
 		return
 	}
-	pub.Description, pub.Agent = d, p.o.Bind(d, nil)
+	pub.Description = d
+	p.bind(pub, nil)
 	p.o.Index.set(pub)
 }
 
@@ -459,7 +469,15 @@ func (p *Publisher) sign(ctx context.Context, t *td.Thing, handler interact.Thin
 	if err != nil {
 		return nil, fmt.Errorf("verify the new signature: %w", err)
 	}
-	return &Publication{Thing: t.ID, Seq: seq, Signed: signed, Description: d, Agent: p.o.Bind(d, handler), Warnings: t.Warnings, handler: handler}, nil
+	pub := &Publication{Thing: t.ID, Seq: seq, Signed: signed, Description: d, Warnings: t.Warnings, handler: handler}
+	p.bind(pub, handler)
+	return pub, nil
+}
+
+// bind sets the agent of pub.
+func (p *Publisher) bind(pub *Publication, handler interact.Thing) {
+	pub.live = p.newLiveness(pub.Description, handler)
+	pub.Agent = p.o.Bind(pub.Description, handler, pub.live.watch)
 }
 
 func (p *Publisher) lease(seq uint64, now time.Time) td.Lease {

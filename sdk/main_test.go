@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/node"
 )
 
@@ -59,7 +60,7 @@ func newHost(t *testing.T, dir string) *host {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	n, err := node.New(node.Options{Name: "host", Network: fmt.Sprintf("sdk-%d", time.Now().UnixNano()%1e9), Profile: "test",
-		Loopback: true, Dir: dir, Engine: node.EngineMemory, Direct: node.DirectOff,
+		Loopback: true, Dir: dir, Engine: node.EngineMemory, Direct: servient.DirectOff,
 		Listen: []string{"/ip4/127.0.0.1/tcp/0"}, ListenExplicit: true,
 		HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true, Socket: filepath.Join(dir, "lmosd.sock")}, Log: log})
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/internal/atomicfile"
 	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/policy"
@@ -70,7 +71,7 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 	}
 	o.Version, o.Log = version(), configcmd.Logger(a.Console, c)
 	// They serve others, and ask nobody elsewhere but webhooks: who may be asked directly at any address may have them there, too.
-	o.Bridges = bridges(credentials.Store{}, mcp.Options{Pins: c.MCP.Pin}, a2a.Options{Push: push.Options{Private: o.Direct == node.DirectAny}}, o.Log)
+	o.Bridges = bridges(credentials.Store{}, mcp.Options{Pins: c.MCP.Pin}, a2a.Options{Push: push.Options{Private: o.Direct == servient.DirectAny}}, o.Log)
 	n, err := node.New(o)
 	if err != nil {
 		return cannotStart(err)

@@ -36,11 +36,11 @@ const (
 // that did not happen within five seconds, or too many wait; with 404 when the address is closed. At most 1024 addresses are
 // open at once. It is safe for concurrent use.
 type Callbacks struct {
-	base string
 	busy chan struct{} // an element per delivery
 
 	mu   sync.Mutex
-	open map[string]*callback // by the last segment; guarded by mu
+	base string               // owned by mu
+	open map[string]*callback // by the last segment; owned by mu
 }
 
 // A callback is one open address.
@@ -50,18 +50,31 @@ type callback struct {
 	closed     chan struct{}
 }
 
-// NewCallbacks returns a receiver whose addresses begin with base, an absolute address under which its handler is reached.
+// NewCallbacks returns a receiver for [Callbacks.Listen] with base. An empty base means that there is none yet.
 func NewCallbacks(base string) *Callbacks {
-	return &Callbacks{base: strings.TrimSuffix(base, "/") + "/", busy: make(chan struct{}, maxDelivering),
-		open: map[string]*callback{}}
+	c := &Callbacks{busy: make(chan struct{}, maxDelivering), open: map[string]*callback{}}
+	c.Listen(base)
+	return c
 }
 
-// Receive implements [Receiver]. The error is of code Overloaded.
+// Listen sets the beginning of the addresses: an absolute address under which the handler is reached. Empty refuses all receivers.
+func (c *Callbacks) Listen(base string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.base = base; base != "" {
+		c.base = strings.TrimSuffix(base, "/") + "/"
+	}
+}
+
+// Receive implements [Receiver]. The error is of code Overloaded, or NotAllowed without a base.
 func (c *Callbacks) Receive(context.Context) (callbackURL string, deliveries <-chan Delivery, release func(), err error) {
 	one := &callback{deliveries: make(chan Delivery), busy: make(chan struct{}, maxEachCalls), closed: make(chan struct{})}
 	key := rand.Text()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.base == "" {
+		return "", nil, nil, interact.Errorf(interact.NotAllowed, "give the agent a form with sse or longpoll", "this node serves no HTTP at which an agent could call back")
+	}
 	if len(c.open) >= maxCallbacks {
 		return "", nil, nil, interact.Errorf(interact.Overloaded, "end some subscriptions",
 			"%d addresses for callbacks are open already", maxCallbacks)

@@ -42,7 +42,7 @@ var rows = [][]string{
 	{"gateway/tdd", "bridge/mcp/server", "bridge/mcp/backend", "bridge/a2a/server", "bridge/a2a/client"},
 	{"bridge/mcp/aggregator", "bridge/mcp/client"},
 	// What a node is made of: the HTTP server, the libp2p host, agents made from programs and documents, bridges.
-	{"agent", "gateway", "p2p", "expose", "discovery/explore", "bridge/mcp", "bridge/a2a"},
+	{"agent", "gateway", "p2p", "expose", "discovery/explore", "interact/servient", "bridge/mcp", "bridge/a2a"},
 	{"node"},
 	{"testnet", "configs"},
 	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer"},
@@ -128,7 +128,7 @@ var homes = []struct {
 	{"github.com/google/jsonschema-go", []string{"bridge/mcp/backend", "bridge/mcp"}, "schemas of the go-sdk's servers, in tests"},
 	{"go.opentelemetry.io/otel", []string{"telemetry"}, "spans"},
 	{"go.opentelemetry.io/proto/otlp", []string{"telemetry"}, "messages of OTLP; its collector packages bring gRPC along"},
-	{"golang.org/x/sync", []string{"dht", "directory", "directory/directorytest", "interact/rest", "interact/rest/server", "interact/stream", "interact/mqtt", "gateway", "publication", "p2p", "node", "testnet"}, "goroutines that are waited for"},
+	{"golang.org/x/sync", []string{"dht", "directory", "directory/directorytest", "interact/rest", "interact/rest/server", "interact/stream", "interact/mqtt", "interact/servient", "gateway", "publication", "p2p", "node", "testnet"}, "goroutines that are waited for"},
 	{"github.com/theory/jsonpath", []string{"gateway/tdd"}, "queries in JSONPath, RFC 9535"},
 	{"github.com/antchfx/xpath", []string{"gateway/tdd"}, "queries in XPath"},
 	{"github.com/prometheus/client_golang", []string{"gateway", "p2p"}, "metrics; libp2p adds its own"},

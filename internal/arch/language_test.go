@@ -76,7 +76,7 @@ var notRead = map[string]int{
 	"internal/sse":                3,
 	"internal/storage":            1,
 	"internal/textmatch":          1,
-	"node":                        20,
+	"node":                        17,
 	"p2p":                         3,
 	"policy":                      3,
 	"pubsub":                      5,

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/node"
 )
 
@@ -68,7 +69,7 @@ func newNode(t *testing.T) (n *node.Node, env []string) {
 	t.Helper()
 	dir := t.TempDir()
 	n, err := node.New(node.Options{Name: "host", Network: fmt.Sprintf("ex-%d", time.Now().UnixNano()%1e9), Profile: "test",
-		Loopback: true, Dir: dir, Engine: node.EngineMemory, Direct: node.DirectOff,
+		Loopback: true, Dir: dir, Engine: node.EngineMemory, Direct: servient.DirectOff,
 		Listen: []string{"/ip4/127.0.0.1/tcp/0"}, ListenExplicit: true, HTTP: &node.HTTP{Listen: "127.0.0.1:0", Explicit: true}})
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/did/proof"
+	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/internal/jcs"
-	"github.com/lmosd/lmosd/node"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/scheme"
 )
@@ -46,7 +46,7 @@ func deaf(pointer string, forms []td.Form, used map[string]bool) []td.Issue {
 	heard := false
 	for _, f := range forms {
 		u, err := url.Parse(strings.NewReplacer("{", "", "}", "").Replace(f.Href)) // the href may be a template
-		if err == nil && u.Host != "" && node.Asks(&f) {
+		if err == nil && u.Host != "" && servient.Supports(&f) {
 			heard = true
 		}
 		for _, name := range f.Security {

@@ -1,4 +1,4 @@
-package node
+package servient
 
 import (
 	"fmt"
@@ -22,25 +22,25 @@ func lampAt(t *testing.T, base, scheme string) *td.Thing {
 	return d
 }
 
-// TestStrangersGetNoSecrets: the id of a thing is its owner's choice, and so would be the secret that is found by it.
-func TestStrangersGetNoSecrets(t *testing.T) {
+// A foreign owner chooses the id of its Thing, and credentials are found by id.
+func TestForeignAgentsGetNoCredentials(t *testing.T) {
 	t.Parallel()
-	asked := false
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	called := false
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called = true }))
 	t.Cleanup(server.Close)
 	b := guardedBindings(DirectAny, slog.New(slog.DiscardHandler))
-	t.Cleanup(func() { _ = b.close() })
+	t.Cleanup(b.close)
 	d := lampAt(t, server.URL, "bearer")
 	_, err := interact.Ask(t.Context(), interact.NewPaths(d, b.paths(d, 0)...), &interact.Message{Type: interact.InvokeAction, Name: "blink", Via: "http"})
-	if interact.AsError(err).Code != interact.Unauthenticated || asked {
-		t.Errorf("got %v; the server was asked: %t", err, asked)
+	if interact.AsError(err).Code != interact.Unauthenticated || called {
+		t.Errorf("got %v; the server was called: %t", err, called)
 	}
 }
 
-func TestDirectWays(t *testing.T) {
+func TestDirectPaths(t *testing.T) {
 	t.Parallel()
 	if guardedBindings(DirectOff, nil) != nil {
-		t.Error("there are ways where there should be none")
+		t.Error("got bindings for DirectOff")
 	}
 	var at string
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { at = r.URL.Path }))
@@ -53,15 +53,15 @@ func TestDirectWays(t *testing.T) {
 		return err
 	}
 	if err := blink(DirectSecure, ""); err == nil || at != "" {
-		t.Errorf("plain HTTP on loopback was asked at %q: %v", at, err)
+		t.Errorf("plain HTTP on loopback was called at %q: %v", at, err)
 	}
 	if err := blink(DirectSecure, "mqtts"); interact.AsError(err).Code != interact.Unreachable {
 		t.Errorf("a broker on loopback: %v", err)
 	}
 	if err := blink(DirectAny, server.URL+"/other"); err != nil || at != "/other" {
-		t.Errorf("by its address: asked at %q, %v", at, err)
+		t.Errorf("by its address: called at %q, %v", at, err)
 	}
 	if err := blink(DirectAny, ""); err != nil || at != "/blink" {
-		t.Errorf("the second way when the first is down: asked at %q, %v", at, err)
+		t.Errorf("the second path when the first is down: called at %q, %v", at, err)
 	}
 }

@@ -1,10 +1,9 @@
-package node
+package servient
 
 import (
 	"context"
 	"iter"
 	"log/slog"
-	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -21,37 +20,36 @@ import (
 	"github.com/lmosd/lmosd/td/scheme"
 )
 
-// Values of Options.Direct.
+// Values of Options.Direct: whether the agents of other nodes are called over the forms of their descriptions.
 const (
 	DirectOff    = "off"
-	DirectSecure = "secure"
+	DirectSecure = "secure" // over TLS or DTLS, and at public addresses
 	DirectAny    = "any"
 )
 
 // A binding calls agents in one protocol, over the forms of their descriptions.
 type binding struct {
-	thing  func(*td.Thing) interact.Thing
-	claims func(*td.Form) bool
-	close  func()
+	thing    func(*td.Thing) interact.Thing
+	supports func(*td.Form) bool
+	close    func()
 }
 
-// bindingOptions are what the constructors of bindings take.
+// bindingOptions are the arguments of the constructors of bindings.
 type bindingOptions struct {
 	credentials credentials.Store
-	dial        dialer
+	dial        Dialer
 	log         *slog.Logger
-	hook        rest.Receiver // for webhooks
-	conns       int           // rest.Options.MaxConns
+	webhook     rest.Receiver
+	conns       int // rest.Options.MaxConns
 }
 
-// protocols is the table of the bindings: which forms each can use, and how it is constructed. A form belongs to the first binding
-// that claims it.
+// protocols is the table of the bindings. A form belongs to the first binding that supports it.
 var protocols = []struct {
-	claims func(*td.Form) bool
-	open   func(o bindingOptions) (thing func(*td.Thing) interact.Thing, close func())
+	supports func(*td.Form) bool
+	open     func(o bindingOptions) (thing func(*td.Thing) interact.Thing, close func())
 }{
 	{rest.Claims, func(o bindingOptions) (func(*td.Thing) interact.Thing, func()) {
-		c := rest.NewClient(rest.Options{Credentials: o.credentials, Dial: o.dial, Webhook: o.hook, MaxConns: o.conns, Log: o.log})
+		c := rest.NewClient(rest.Options{Credentials: o.credentials, Dial: o.dial, Webhook: o.webhook, MaxConns: o.conns, Log: o.log})
 		return c.Thing, c.Close
 	}},
 	{ws.Claims, func(o bindingOptions) (func(*td.Thing) interact.Thing, func()) {
@@ -68,50 +66,48 @@ var protocols = []struct {
 	}},
 }
 
-// pings probe a host and port, by scheme. A scheme over UDP that has none is not probed: of CoAP over DTLS only a handshake shows that
-// the agent answers.
-var pings = map[string]func(ctx context.Context, addr string) error{"coap": coap.Ping}
+// Pings probe a host and port, by scheme (publication.Options.Pings). CoAP over DTLS has none: only a handshake shows that an agent answers.
+var Pings = map[string]func(ctx context.Context, addr string) error{"coap": coap.Ping}
 
-// bindings ask agents over the addresses in their descriptions: those of this host, whose descriptions the administrator
-// published, or those of strangers, whose addresses are guarded.
+// bindings call agents over the forms of their descriptions.
 type bindings struct {
 	all    []binding
 	permit func(scheme string) bool
 }
 
-// dialer connects; nil means as the system does.
-type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+// A Dialer connects; nil connects as the system does.
+type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // newBindings returns all bindings. They send the identity of the caller to agents.
 func newBindings(o bindingOptions) *bindings {
 	b := &bindings{permit: func(string) bool { return true }}
 	for _, p := range protocols {
 		thing, closes := p.open(o)
-		b.all = append(b.all, binding{thing, p.claims, closes})
+		b.all = append(b.all, binding{thing, p.supports, closes})
 	}
 	return b
 }
 
-// silent are b without telling who asks: addresses in the descriptions of others are theirs.
-func (b *bindings) silent() *bindings {
+// anonymous returns b, which then does not send the identity of the caller.
+func (b *bindings) anonymous() *bindings {
 	for i, one := range b.all {
 		b.all[i].thing = func(t *td.Thing) interact.Thing { return interact.Anonymous(one.thing(t)) }
 	}
 	return b
 }
 
-// Asks reports whether a node has a binding that can use a form.
-func Asks(f *td.Form) bool {
+// Supports reports whether a binding supports a form.
+func Supports(f *td.Form) bool {
 	for _, p := range protocols {
-		if p.claims(f) {
+		if p.supports(f) {
 			return true
 		}
 	}
 	return false
 }
 
-// guardedBindings call agents of other owners without any secret of this node; nil if direct is DirectOff. DirectSecure permits
-// only TLS and DTLS, and public addresses.
+// guardedBindings returns the bindings for the agents of other nodes, or nil if direct is DirectOff. They present no credentials: a foreign
+// owner chooses the id of its Thing, and credentials are found by id.
 func guardedBindings(direct string, log *slog.Logger) *bindings {
 	guard := netguard.Public()
 	switch direct {
@@ -120,8 +116,7 @@ func guardedBindings(direct string, log *slog.Logger) *bindings {
 	case DirectAny:
 		guard = netguard.Any()
 	}
-	// A stranger chooses the id of a thing, and by it would choose one of our secrets: for what request, is in its hands, too.
-	b := newBindings(bindingOptions{dial: guard.DialContext, log: log}).silent()
+	b := newBindings(bindingOptions{dial: guard.DialContext, log: log}).anonymous()
 	if direct != DirectAny {
 		b.permit = isSecure
 	}
@@ -131,18 +126,17 @@ func guardedBindings(direct string, log *slog.Logger) *bindings {
 // isSecure reports whether a scheme is over TLS or DTLS.
 func isSecure(name string) bool { return scheme.Lookup(name).IsSecure }
 
-func (b *bindings) close() error {
+func (b *bindings) close() {
 	for _, one := range b.all {
 		one.close()
 	}
-	return nil
 }
 
-// paths returns the ways to t that its forms offer, one for each scheme, ranked as the forms come in the description.
+// paths returns a path to t for each scheme of its forms, ranked from rank on in the order of the forms.
 func (b *bindings) paths(t *td.Thing, rank int) []interact.Path {
 	var paths []interact.Path
 	seen := map[string]bool{}
-	for _, f := range everyForm(t) {
+	for _, f := range interact.AllForms(t) {
 		name := f.Scheme()
 		if seen[name] || !b.permit(name) {
 			continue
@@ -152,51 +146,25 @@ func (b *bindings) paths(t *td.Thing, rank int) []interact.Path {
 			continue
 		}
 		seen[name] = true
-		fits := func(f *td.Form) bool { return f.Scheme() == name && one.claims(f) }
-		paths = append(paths, interact.Path{Name: name, Rank: rank + len(paths), Thing: forced(t, one),
-			Offers: func(m *interact.Message) bool { return offered(t, m, fits) }, Leads: func(via string) bool { return leads(t, via, fits) }})
+		fits := func(f *td.Form) bool { return f.Scheme() == name && one.supports(f) }
+		paths = append(paths, interact.Path{Name: name, Rank: rank + len(paths), Thing: one.withVia(t),
+			Offers: func(m *interact.Message) bool { return isOffered(t, m, fits) }, Leads: func(via string) bool { return leads(t, via, fits) }})
 	}
 	return paths
 }
 
 func (b *bindings) of(f *td.Form) *binding {
 	for i := range b.all {
-		if b.all[i].claims(f) {
+		if b.all[i].supports(f) {
 			return &b.all[i]
 		}
 	}
 	return nil
 }
 
-// everyForm returns the forms of t: those of its affordances in the order of their names, then its own.
-func everyForm(t *td.Thing) []*td.Form {
-	var all []*td.Form
-	add := func(forms []td.Form) {
-		for i := range forms {
-			all = append(all, &forms[i])
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.Actions)) {
-		add(t.Actions[name].Forms)
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.Properties)) {
-		add(t.Properties[name].Forms)
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.Events)) {
-		add(t.Events[name].Forms)
-	}
-	add(t.Forms)
-	return all
-}
-
-// offered reports whether m can be asked over forms that fit.
-func offered(t *td.Thing, m *interact.Message, fits func(*td.Form) bool) bool {
-	for _, f := range interact.Forms(t, m) {
-		if fits(&f) {
-			return true
-		}
-	}
-	return false
+// isOffered reports whether a form that fits offers the operation of m.
+func isOffered(t *td.Thing, m *interact.Message, fits func(*td.Form) bool) bool {
+	return slices.ContainsFunc(interact.Forms(t, m), func(f td.Form) bool { return fits(&f) })
 }
 
 // leads reports whether via is the address of a form that fits.
@@ -204,11 +172,11 @@ func leads(t *td.Thing, via string, fits func(*td.Form) bool) bool {
 	if _, err := url.Parse(via); err != nil || !strings.Contains(via, ":") {
 		return false
 	}
-	return slices.ContainsFunc(everyForm(t), func(f *td.Form) bool { return f.Href == via && fits(f) })
+	return slices.ContainsFunc(interact.AllForms(t), func(f *td.Form) bool { return f.Href == via && fits(f) })
 }
 
-// forced asks over all forms, or over the one that a message names as its way.
-func forced(t *td.Thing, b *binding) interact.Thing {
+// withVia returns the Thing of t, which calls only the form whose address is the Via of a message, if that is an address.
+func (b *binding) withVia(t *td.Thing) interact.Thing {
 	all := b.thing(t)
 	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		if strings.Contains(m.Via, ":") {
@@ -218,7 +186,7 @@ func forced(t *td.Thing, b *binding) interact.Thing {
 	})
 }
 
-// only returns t with the one form that m names as its way, where m looks for it.
+// only returns t with the form at m.Via as the only form for m.
 func only(t *td.Thing, m *interact.Message) *td.Thing {
 	c := *t
 	keep := func(forms []td.Form) []td.Form {

@@ -1,0 +1,235 @@
+// Package servient makes Things of descriptions: it exposes the agents of this node and consumes Things of other nodes and of the local
+// network.
+//
+// It has the table of the protocol bindings ([Options] configure them), the tasks of long-running actions and the shared subscriptions.
+// The term is that of WoT Architecture: a servient exposes and consumes Things.
+package servient
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/hub"
+	"github.com/lmosd/lmosd/interact/rest"
+	"github.com/lmosd/lmosd/interact/task"
+	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Options configure a [Servient].
+type Options struct {
+	// Credentials and Webhook are for the agents of this node only. A nil Webhook supports no webhooks.
+	Credentials credentials.Store
+	Webhook     rest.Receiver
+	// Direct is DirectOff, DirectSecure or DirectAny.
+	Direct string
+	// NoValidation turns off the checks of messages against descriptions.
+	NoValidation bool
+	// Tasks limits long-running actions. Bound and Log are set by New.
+	Tasks task.Options
+	// Subscriptions is hub.Options.PerCaller.
+	Subscriptions int
+	// Policy limits calls of each agent. It is required.
+	Policy *policy.Policy
+	// Bridges that are a bridge.TunnelGuard apply Policy to the messages in tunnels of their protocol.
+	Bridges []bridge.Bridge
+	// Tracer records spans; nil records none.
+	Tracer interact.Tracer
+	// Stage measures the calls of agents: stage is "agent", and protocol is a scheme, or "inside" for an agent of this process. It is
+	// required.
+	Stage func(stage, protocol string) interact.Middleware
+	// Log is required.
+	Log *slog.Logger
+}
+
+// A Servient exposes and consumes Things. Its methods are safe for concurrent use.
+type Servient struct {
+	o      Options
+	own    *bindings // of the agents of this node
+	direct *bindings // of the agents of other nodes; nil if Options.Direct is DirectOff
+	hub    *hub.Hub
+	tasks  *task.Runner
+}
+
+// New returns a servient.
+func New(o Options) *Servient {
+	o.Tasks.Log, o.Tasks.Bound = o.Log, o.Policy.Bound
+	return &Servient{
+		o: o,
+		// The queue of an agent (Policy) limits its calls, so its connections need no limit.
+		own:    newBindings(bindingOptions{credentials: o.Credentials, webhook: o.Webhook, conns: -1, log: o.Log}),
+		direct: guardedBindings(o.Direct, o.Log),
+		hub:    hub.New(hub.Options{PerCaller: o.Subscriptions, Log: o.Log}),
+		tasks:  task.New(o.Tasks),
+	}
+}
+
+// Run works until ctx ends.
+func (s *Servient) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.hub.Run(ctx) })
+	g.Go(func() error { return s.tasks.Run(ctx) })
+	return g.Wait()
+}
+
+// Drain waits until the running tasks have ended, or ctx ends.
+func (s *Servient) Drain(ctx context.Context) { s.tasks.Drain(ctx) }
+
+// Close ends tasks and subscriptions and closes the connections to agents.
+func (s *Servient) Close() {
+	s.tasks.Close()
+	s.hub.Close()
+	if s.direct != nil {
+		s.direct.close()
+	}
+	s.own.close()
+}
+
+// Expose returns the Thing of an agent of this node. A nil handler means that the agent is called over the forms of d. A message passes, in
+// this order: the check against d, tasks, the limits of the agent, the shared subscriptions, operations on several affordances, the check
+// of replies, the guards of tunnels, timing, spans, and watch.
+func (s *Servient) Expose(d *td.Description, handler interact.Thing, watch interact.Middleware) interact.Thing {
+	if handler == nil {
+		paths := s.own.paths(d.Thing, 0)
+		for i, p := range paths {
+			paths[i].Thing = s.o.Stage("agent", p.Name)(p.Thing)
+		}
+		handler = interact.NewPaths(d.Thing, paths...)
+	} else {
+		handler = s.o.Stage("agent", "inside")(handler)
+	}
+	layers := []interact.Middleware{s.checked(d.Thing), s.tasks.Middleware(d.Thing), s.limits(d), s.hub.Middleware(), interact.Composed(d.Thing)}
+	if !s.o.NoValidation {
+		layers = append(layers, interact.CheckedReplies(d.Thing))
+	}
+	layers = append(layers, s.guards(d)...)
+	return interact.Chain(handler, append(layers, interact.Timed(func(t *interact.Timing, took time.Duration) { t.Agent = took }),
+		interact.Spans(s.o.Tracer, "agent"), watch)...)
+}
+
+// limits returns the limit of an agent: that of the policy, or the concurrency that its description declares. An MCP session is long
+// and mostly idle, so it is limited separately.
+func (s *Servient) limits(d *td.Description) interact.Middleware {
+	return s.o.Policy.LimitThing(d.ID, d.Concurrency, func(name string) bool {
+		a := d.Actions[name]
+		return a != nil && slices.Contains(a.Types, bridge.MCPSession)
+	})
+}
+
+// guards returns the layers that apply the policy to the messages in the tunnels of d.
+func (s *Servient) guards(d *td.Description) (layers []interact.Middleware) {
+	for _, b := range s.o.Bridges {
+		g, ok := b.(bridge.TunnelGuard)
+		if !ok {
+			continue
+		}
+		// The tunnel itself counts against the limits of the node and of the agent.
+		if w := g.Guard(d.Thing, func(_ context.Context, m *interact.Message) error { return s.o.Policy.Allows(m, d.ID, d.Concurrency) }); w != nil {
+			layers = append(layers, w)
+		}
+	}
+	if len(layers) > 0 {
+		layers = append(layers, s.recovered)
+	}
+	return layers
+}
+
+// recovered turns a panic of an agent into an error. A guard calls the agent in a goroutine of its own, where no other code recovers.
+func (s *Servient) recovered(agent interact.Thing) interact.Thing {
+	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+		return func(yield func(*interact.Message, error) bool) {
+			inLoop, more := false, true // a panic of the consumer's loop is not the agent's
+			defer func() {
+				if inLoop {
+					return
+				}
+				if p := recover(); p != nil {
+					s.o.Log.Error("agent panicked", "thing", m.Thing, "name", m.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+					if more {
+						yield(nil, interact.Errorf(interact.Internal, "see the log of the host", "the host failed while it called %s", m.Name))
+					}
+				}
+			}()
+			agent.Do(ctx, m)(func(r *interact.Message, err error) bool {
+				inLoop = true
+				more = yield(r, err)
+				inLoop = false
+				return more
+			})
+		}
+	})
+}
+
+// checked returns the check of requests against t.
+func (s *Servient) checked(t *td.Thing) interact.Middleware {
+	if s.o.NoValidation {
+		return func(t interact.Thing) interact.Thing { return t }
+	}
+	return interact.Checked(t)
+}
+
+// A Consumed is a Thing of another node.
+type Consumed struct {
+	interact.Thing
+	Paths *interact.Paths
+}
+
+// Consume returns the Thing of another node. Its first path is mesh, whose far end checks the requests; the others are its forms, as far as
+// Options.Direct permits. Watch sees the results.
+func (s *Servient) Consume(d *td.Description, mesh interact.Thing, watch interact.Middleware) *Consumed {
+	paths := []interact.Path{{Name: "mesh", Thing: mesh}}
+	if s.direct != nil {
+		paths = append(paths, s.checkedPaths(s.direct, d, 1)...)
+	}
+	p := interact.NewPaths(d.Thing, paths...)
+	return &Consumed{interact.Chain(p, interact.Named(d.Ref()), s.hub.Middleware(), watch), p}
+}
+
+// checkedPaths returns the paths of b to d, which check the requests here.
+func (s *Servient) checkedPaths(b *bindings, d *td.Description, rank int) []interact.Path {
+	paths := b.paths(d.Thing, rank)
+	for i, p := range paths {
+		paths[i].Thing = interact.Chain(p.Thing, s.checked(d.Thing), interact.Composed(d.Thing))
+	}
+	return paths
+}
+
+// A Connection calls discovered Things (explore.Connection).
+type Connection struct {
+	s        *Servient
+	bindings *bindings
+}
+
+// Connect returns a connection that connects through dial only, and with TLS or DTLS only if secure. It presents no credentials.
+func (s *Servient) Connect(dial Dialer, secure bool) *Connection {
+	b := newBindings(bindingOptions{dial: dial, log: s.o.Log}).anonymous()
+	if secure {
+		b.permit = isSecure
+	}
+	return &Connection{s, b}
+}
+
+// Agent returns the Thing of d, or nil if no binding supports a form of d.
+func (c *Connection) Agent(d *td.Description) interact.Thing {
+	paths := c.s.checkedPaths(c.bindings, d, 0)
+	if len(paths) == 0 {
+		return nil
+	}
+	return interact.Chain(interact.NewPaths(d.Thing, paths...), interact.Named(d.Ref()), c.s.hub.Middleware())
+}
+
+// Close closes the connections.
+func (c *Connection) Close() error {
+	c.bindings.close()
+	return nil
+}
