@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -138,16 +140,8 @@ func words(name string) []string {
 func TestRetiredWordsDoNotReturn(t *testing.T) {
 	t.Parallel()
 	count, names := map[string]int{}, map[string][]string{}
-	for _, path := range goFiles(t, "../..") {
-		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rel, err := filepath.Rel("../..", filepath.Dir(path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := retiredWords(f)
+	for path, f := range goFiles(t) {
+		rel, found := filepath.Dir(path), retiredWords(f)
 		count[rel] += len(found)
 		names[rel] = append(names[rel], found...)
 	}
@@ -178,22 +172,115 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// goFiles returns the Go files below root, without those of node_modules and hidden folders.
-func goFiles(t *testing.T, root string) (files []string) {
+// goFiles returns the Go files of the project that are not tests, by path, without those of node_modules and hidden folders.
+func goFiles(t *testing.T) map[string]*ast.File {
 	t.Helper()
-	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+	files, err := parseAll()
+	if err != nil || len(files) < 300 {
+		t.Fatalf("parsed %d files: %v", len(files), err)
+	}
+	return files
+}
+
+var parseAll = sync.OnceValues(func() (map[string]*ast.File, error) {
+	const root = "../.."
+	files := map[string]*ast.File{}
+	return files, filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		switch name := filepath.Base(path); {
 		case err != nil:
 			return err
 		case d.IsDir() && (name == "node_modules" || name == "testdata" || len(name) > 2 && name[0] == '.'):
 			return filepath.SkipDir
-		case !d.IsDir() && strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go"):
-			files = append(files, path)
+		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
+			return nil
 		}
-		return nil
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		files[rel], err = parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		return err
 	})
+})
+
+// retiredPhrases are turns that no text of the project contains: the subject of a sentence is the party that acts, by its name.
+var retiredPhrases = regexp.MustCompile(`(?i)\b(` + strings.Join([]string{
+	"nobody", "somebody", "whoever", "anew", "in vain", "in words", "for ever", "(by )?which way", "at its word", "knocks?", "liars?", "strangers?", "rumou?rs?",
+	"(is|are|was|were|be|been) (told|spoken|said|believed|done without)", "tells? (it|them|us|you|the|its|others|a|of|no|how|when|what|who|whether)", "told (it|them|of|apart)",
+	"(says?|said) (so|who|what|how|why|when|where|whether|nothing|no|it|which|that)", "hears? (of|from|no|nothing)", "heard (of|from|no|nothing)",
+	"(it|what|that|who|which|this) is no", "(is|are) none of", "who (asks?|calls?|listens?|answers?|reads?|comes?|wants?|sends?)", "what (answers|listens|calls|comes)", "talks? to",
+}, "|") + `)\b`)
+
+// phrases is a table of how many retired phrases each package has in its string literals, and each document in its text. Numbers only
+// become smaller: go test ./internal/arch -run TestRetiredPhrases -update lowers them.
+const phrases = "testdata/phrases.txt"
+
+func TestRetiredPhrasesDoNotReturn(t *testing.T) {
+	t.Parallel()
+	count, lines := map[string]int{}, map[string][]string{}
+	add := func(name, text string) {
+		for _, m := range retiredPhrases.FindAllString(strings.Join(strings.Fields(text), " "), -1) {
+			count[name]++
+			lines[name] = append(lines[name], m)
+		}
+	}
+	for path, f := range goFiles(t) {
+		ast.Inspect(f, func(n ast.Node) bool {
+			if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+				add(filepath.Dir(path), l.Value)
+			}
+			return true
+		})
+	}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md"} {
+		files, err := filepath.Glob("../../" + pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatal(pattern, err)
+		}
+		for _, path := range files {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			add(strings.TrimPrefix(path, "../../"), string(b))
+		}
+	}
+	allowed := map[string]int{}
+	b, err := os.ReadFile(phrases)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return files
+	for line := range strings.Lines(string(b)) {
+		var name string
+		var n int
+		if _, err := fmt.Sscan(line, &name, &n); err != nil {
+			t.Fatalf("%s: %q: %v", phrases, line, err)
+		}
+		allowed[name] = n
+	}
+	var lowered strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(count)) {
+		n := min(count[name], allowed[name])
+		fmt.Fprintln(&lowered, name, n)
+		switch {
+		case count[name] > allowed[name]:
+			t.Errorf("%s has %d retired phrases, %d are allowed: %s", name, count[name], allowed[name], strings.Join(lines[name], ", "))
+		case count[name] < allowed[name] && !*update:
+			t.Logf("%s has %d retired phrases, and %d in %s: lower it with -update", name, count[name], allowed[name], phrases)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(phrases, []byte(lowered.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRetiredPhrases(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{"Nobody is told anew": 3, "the peer says so": 1, "an announcement is sent": 0, "it is not one of them": 0, "hears of it": 1} {
+		if got := len(retiredPhrases.FindAllString(text, -1)); got != want {
+			t.Errorf("%q: found %d, want %d", text, got, want)
+		}
+	}
 }
