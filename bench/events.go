@@ -16,7 +16,7 @@ import (
 // events prints what a subscription costs, and how fast events come, for several numbers of subscriptions on one node to an
 // agent of another. Once all subscribe to the same; once each has an input of its own, so that no node can share them.
 func events(ctx context.Context, p plan) error {
-	fmt.Println("| subscriptions | until all stand | memory of each, consumer's node | host's node | deliveries/s | CPU per delivery |")
+	fmt.Println("| subscriptions | until all are established | memory of each, consumer's node | host's node | deliveries/s | CPU per delivery |")
 	fmt.Println("|---|---|---|---|---|---|")
 	for _, same := range []bool{true, false} {
 		for _, n := range []int{1, 10, 100, 1000} {

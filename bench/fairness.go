@@ -38,7 +38,7 @@ func (b *fairBed) stop() {
 	}
 }
 
-// fairness measures an agent that answers in 2 ms: for a stranger and for who asks at its host, in peace, and while one key or four
+// fairness measures an agent that answers in 2 ms: for an untrusted node and for a consumer at its host, without attack, and while one key or four
 // have 64 calls of 10 s each at it.
 func fairness(ctx context.Context, p plan) error {
 	b := &fairBed{honest: map[string]*node.Node{}}
@@ -68,8 +68,8 @@ func fairness(ctx context.Context, p plan) error {
 			stop()
 		}
 	}
-	fmt.Println("| caller | attackers | p50 | p99 | p99 / in peace |\n|---|---|---|---|---|")
-	for _, who := range []string{"a stranger", "at the host"} {
+	fmt.Println("| caller | attackers | p50 | p99 | p99 / without attack |\n|---|---|---|---|---|")
+	for _, who := range []string{"untrusted", "at the host"} {
 		peace := results(all).of(who, 0)
 		for _, keys := range []int{0, 1, 4} {
 			f := results(all).of(who, keys)
@@ -107,7 +107,7 @@ func (b *fairBed) open(ctx context.Context) error {
 			return err
 		}
 		if i == 0 {
-			b.honest["a stranger"] = n
+			b.honest["untrusted"] = n
 		} else {
 			b.attackers = append(b.attackers, n)
 		}

@@ -48,7 +48,7 @@ var claims = []claim{
 	{"docs/agents.md", "files above 1 MiB and standard input are streamed", "cmd/lmosd/call.go", "const streamFrom = 1 << 20"},
 	{"docs/agents.md", "described again 8 times, then every 5 s", "bridge/mcp/listen.go", "ratelimit.Every(8, 5*time.Second)"},
 	{"docs/agents.md", "a new token 30 s before the old one expires", "interact/oauth/oauth.go", "early = 30 * time.Second"},
-	{"docs/agents.md", "stops using deleted tokens within 2 s", "bridge/mcp/client/login.go", "lookEach = 2 * time.Second"},
+	{"docs/agents.md", "stops using deleted tokens within 2 s", "bridge/mcp/client/login.go", "reloadInterval = 2 * time.Second"},
 	{"docs/agents.md", "its result is stored for 10 minutes", "", "interact.tasks.retention: 10m"},
 	{"docs/agents.md", "announce a move for 30 days", "publication/publication.go", "movedLifetime     = 30 * 24 * time.Hour"},
 	{"docs/sdk.md", "for 15 seconds; in that time", "publication/attached.go", "const Grace = 15 * time.Second"},
