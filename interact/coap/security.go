@@ -13,13 +13,9 @@ func addKey(all *form.Secrets, s *form.Scheme) error {
 	if by := s.Form.Scheme(); by != "coaps" {
 		return s.Errorf("offer a form whose href begins with coaps:", "wants a pre-shared key over %s, which lmosd has over coaps only", by)
 	}
-	found, err := s.Credential()
-	if err != nil {
-		return err
-	}
+	err := all.AddLogin(s)
 	var own struct{ Identity string }
 	_ = json.Unmarshal(s.Raw, &own) // the identity is optional
-	found.Username = cmp.Or(found.Username, own.Identity)
-	all.Login = found
-	return nil
+	all.Login.Username = cmp.Or(all.Login.Username, own.Identity)
+	return err
 }

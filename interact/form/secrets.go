@@ -40,6 +40,15 @@ func (s *Secrets) Add(by *Scheme) error {
 	return s.put(by, found)
 }
 
+// AddLogin sets the login to the credential of a scheme.
+func (s *Secrets) AddLogin(by *Scheme) error {
+	found, err := by.Credential()
+	if err == nil {
+		s.Login = found
+	}
+	return err
+}
+
 func (s *Secrets) put(by *Scheme, found credentials.Credential) error {
 	add := secret{in: by.In, name: by.Name}
 	switch by.Scheme {

@@ -16,60 +16,66 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// An agent is a thing behind MQTT forms.
-type agent struct {
+// A call is a message of a consumer to an agent, over one form.
+type call struct {
+	*form.Request
+	*plan
 	client *Client
-	thing  *td.Thing
 }
 
-// Do implements [interact.Thing].
-func (a *agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-	return func(yield func(*interact.Message, error) bool) {
-		work := workers[m.Type]
-		if work == nil || m.Chunks != nil {
-			yield(nil, interact.Errorf(interact.NotAllowed,
-				"ask for a reading, a writing, an action, an observation or a subscription, in one message",
-				"%s cannot be asked for this over MQTT (message type %d)", a.thing.Name(), m.Type))
-			return
+// Fits implements [form.Transport].
+func (c *Client) Fits(f *td.Form, op string) bool {
+	return Claims(f) && workers[interact.TypeOf(op)] != nil
+}
+
+// Prepare implements [form.Transport].
+func (c *Client) Prepare(r *form.Request) (form.Exchange, error) {
+	p, err := readForm(r.Form)
+	if err != nil {
+		return nil, err
+	}
+	q := &call{Request: r, plan: p, client: c}
+	if r.Message.Chunks != nil {
+		return nil, interact.Errorf(interact.NotAllowed, "send the input in one message", "%s takes no stream over MQTT", r.What())
+	}
+	if r.Message.Type == interact.WriteProperty || r.Message.Type == interact.InvokeAction {
+		if p.topic == "" {
+			return nil, form.Bad(r.Form.Href, "has no topic that can be published to")
 		}
-		plans, err := a.plans(m)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		ctx, cancel := form.Within(ctx, m)
-		defer cancel()
-		told := false
-		tell := func(r *interact.Message) bool {
-			told = true
-			return yield(r, nil)
-		}
-		for i, one := range plans {
-			p := one.Plan
-			if err = work(a, ctx, m, p, tell); errors.Is(err, errUnsent) && !told {
-				err = work(a, ctx, m, p, tell) // on a new connection
-			}
-			if told || i == len(plans)-1 || !elsewhere(err) || ctx.Err() != nil {
-				break
-			}
-		}
-		if err != nil && err != errLeft {
-			yield(nil, err)
+		if err = r.Convert(); interact.MediaType(r.Message.Media()) == interact.MediaType(r.Media) && len(r.Body) > 0 {
+			r.Media = r.Message.Media() // with its parameters
 		}
 	}
+	return q.send, err
 }
 
-// A worker carries m out by a plan. It calls tell for each reply; what it reports as false is answered with errLeft.
-type worker func(a *agent, ctx context.Context, m *interact.Message, p *plan, tell func(*interact.Message) bool) error
+// send carries out the request. Another form is tried if nothing has started.
+func (q *call) send(ctx context.Context, yield func(*interact.Message) bool) error {
+	q.login = login{q.Secrets.Login.Username, q.Secrets.Login.Password}
+	replied := false
+	sink := func(r *interact.Message) bool {
+		replied = true
+		return yield(r)
+	}
+	work := workers[q.Message.Type]
+	err := work(q, ctx, sink)
+	if errors.Is(err, errUnsent) && !replied {
+		err = work(q, ctx, sink) // on a new connection
+	}
+	if elsewhere(err) {
+		return form.Next(err)
+	}
+	return err
+}
+
+// A worker carries a request out and yields each reply.
+type worker func(q *call, ctx context.Context, yield func(*interact.Message) bool) error
 
 var workers = map[interact.Type]worker{
-	interact.ReadProperty: (*agent).read, interact.WriteProperty: (*agent).write, interact.InvokeAction: (*agent).invoke,
-	interact.ObserveProperty: (*agent).observe, interact.ObserveAllProperties: (*agent).observe,
-	interact.SubscribeEvent: (*agent).observe, interact.SubscribeAllEvents: (*agent).observe,
+	interact.ReadProperty: (*call).read, interact.WriteProperty: (*call).write, interact.InvokeAction: (*call).invoke,
+	interact.ObserveProperty: (*call).observe, interact.ObserveAllProperties: (*call).observe,
+	interact.SubscribeEvent: (*call).observe, interact.SubscribeAllEvents: (*call).observe,
 }
-
-// errLeft says that nobody listens any more.
-var errLeft = errors.New("the consumer left")
 
 // elsewhere reports whether another form may be tried after err: nothing has begun.
 func elsewhere(err error) bool {
@@ -80,38 +86,30 @@ func elsewhere(err error) bool {
 	return e.Code == interact.NotAllowed || e.Code == interact.Unreachable || e.Code == interact.Unauthenticated
 }
 
-// what names the affordance and the thing in errors.
-func (a *agent) what(m *interact.Message) string {
-	if m.Name == "" {
-		return a.thing.Name()
-	}
-	return m.Name + " of " + a.thing.Name()
-}
-
 // read takes the retained message, or asks.
-func (a *agent) read(ctx context.Context, m *interact.Message, p *plan, tell func(*interact.Message) bool) error {
-	if p.asks {
-		return a.exchange(ctx, m, p, func(d *delivery) error { return told(tell(a.reading(m, p, d))) })
+func (q *call) read(ctx context.Context, yield func(*interact.Message) bool) error {
+	if q.asks {
+		return q.exchange(ctx, func(d *delivery) error { return told(yield(q.reading(d))) })
 	}
-	l := newListener(a.client.o.Queue)
+	l := newListener(q.client.o.Queue)
 	l.once, l.retained = true, true
-	filter := p.filters[0]
-	s, w, err := a.client.hear(ctx, p, filter, p.qos, l, true)
+	filter := q.filters[0]
+	s, w, err := q.client.hear(ctx, q.plan, filter, q.qos, l, true)
 	if err != nil {
 		return err
 	}
-	defer a.client.unhear(s, filter, l)
+	defer q.client.unhear(s, filter, l)
 	d, err := l.next(ctx, w.ended())
 	for err == nil && d.answerTo != "" { // a request that somebody sent to the agent
 		d, err = l.next(ctx, w.ended())
 	}
 	switch {
 	case err == nil && d.cut:
-		return a.cut(m)
+		return q.cut()
 	case err == nil:
-		return told(tell(a.reading(m, p, d)))
+		return told(yield(q.reading(d)))
 	case errors.Is(err, context.DeadlineExceeded):
-		return &interact.Error{Code: interact.Timeout, Title: "no value of " + a.what(m) +
+		return &interact.Error{Code: interact.Timeout, Title: "no value of " + q.What() +
 			" is retained at the broker, and none came in time",
 			Hint: "observe it, or let the agent retain its values (mqv:retain)", Err: err}
 	}
@@ -122,53 +120,53 @@ func told(more bool) error {
 	if more {
 		return nil
 	}
-	return errLeft
+	return form.ErrLeft
 }
 
-func (a *agent) cut(m *interact.Message) error {
+func (q *call) cut() error {
 	return interact.Errorf(interact.TooLarge, "let the agent send less", "a message of %s is larger than %d bytes and was dropped",
-		a.what(m), a.client.o.MaxPacket)
+		q.What(), q.client.o.MaxPacket)
 }
 
 // write publishes a value, and takes the answer if there is one.
-func (a *agent) write(ctx context.Context, m *interact.Message, p *plan, tell func(*interact.Message) bool) error {
-	answers, err := a.answers(ctx, p)
+func (q *call) write(ctx context.Context, yield func(*interact.Message) bool) error {
+	answers, err := q.answers(ctx)
 	switch {
 	case err != nil:
 		return err
 	case !answers:
-		if err := a.publish(ctx, m, p); err != nil {
+		if err := q.publish(ctx); err != nil {
 			return err
 		}
-		return told(tell(m.Reply(interact.Acknowledgement, "", nil)))
+		return told(yield(q.Message.Reply(interact.Acknowledgement, "", nil)))
 	}
-	return a.exchange(ctx, m, p, func(d *delivery) error {
+	return q.exchange(ctx, func(d *delivery) error {
 		if len(d.data) == 0 {
-			return told(tell(m.Reply(interact.Acknowledgement, "", nil)))
+			return told(yield(q.Message.Reply(interact.Acknowledgement, "", nil)))
 		}
-		return told(tell(a.reading(m, p, d)))
+		return told(yield(q.reading(d)))
 	})
 }
 
 // invoke publishes the input, and takes the answers if there are any.
-func (a *agent) invoke(ctx context.Context, m *interact.Message, p *plan, tell func(*interact.Message) bool) error {
-	answers, err := a.answers(ctx, p)
-	action := a.thing.Actions[m.Name]
+func (q *call) invoke(ctx context.Context, yield func(*interact.Message) bool) error {
+	answers, err := q.answers(ctx)
+	action := q.Thing.Actions[q.Message.Name]
 	switch {
 	case err != nil:
 		return err
-	case !answers && p.asks && action != nil && action.Output != nil:
-		return a.needs5(m, p)
+	case !answers && q.asks && action != nil && action.Output != nil:
+		return q.needs5()
 	case !answers:
-		if err := a.publish(ctx, m, p); err != nil {
+		if err := q.publish(ctx); err != nil {
 			return err
 		}
-		done := m.Reply(interact.ActionStatus, "", nil)
+		done := q.Message.Reply(interact.ActionStatus, "", nil)
 		done.Status = interact.StatusCompleted
-		return told(tell(done))
+		return told(yield(done))
 	}
-	return a.exchange(ctx, m, p, func(d *delivery) error {
-		r := m.Reply(interact.ActionStatus, mediaOf(d.media, p.form.ResponseType), d.data)
+	return q.exchange(ctx, func(d *delivery) error {
+		r := q.Message.Reply(interact.ActionStatus, mediaOf(d.media, q.Form.ResponseType), d.data)
 		if r.Status = interact.StatusOf(d.prop(propStatus)); r.Status.Final() || r.Status == interact.StatusNone {
 			r.Status = interact.StatusCompleted
 		}
@@ -178,8 +176,8 @@ func (a *agent) invoke(ctx context.Context, m *interact.Message, p *plan, tell f
 		if len(d.data) == 0 {
 			r.ContentType = ""
 		}
-		if !tell(r) {
-			return errLeft
+		if !yield(r) {
+			return form.ErrLeft
 		}
 		if !r.Status.Final() {
 			return errMore
@@ -192,54 +190,51 @@ func (a *agent) invoke(ctx context.Context, m *interact.Message, p *plan, tell f
 var errMore = errors.New("more follows")
 
 // answers reports whether p's messages are answered: the form is of that style, and the broker speaks MQTT 5.
-func (a *agent) answers(ctx context.Context, p *plan) (bool, error) {
-	if !p.asks {
+func (q *call) answers(ctx context.Context) (bool, error) {
+	if !q.asks {
 		return false, nil
 	}
-	s, err := a.client.acquire(p, 0)
+	s, err := q.client.acquire(q.plan, 0)
 	if err != nil {
 		return false, err
 	}
-	defer a.client.release(s)
+	defer q.client.release(s)
 	w, err := s.connect(ctx)
 	return err == nil && w.version() == 5, err
 }
 
-func (a *agent) needs5(m *interact.Message, p *plan) error {
+func (q *call) needs5() error {
 	return interact.Errorf(interact.NotAllowed, "use a broker that speaks MQTT 5, or a form with mqv:topic",
-		"%s needs MQTT 5 for its answer, and the broker at %s speaks 3.1.1", a.what(m), p.host)
+		"%s needs MQTT 5 for its answer, and the broker at %s speaks 3.1.1", q.What(), q.host)
 }
 
 // publish sends what the form takes of m, and no answer is waited for but the broker's.
-func (a *agent) publish(ctx context.Context, m *interact.Message, p *plan) error {
-	pub, err := a.publication(m, p)
+func (q *call) publish(ctx context.Context) error {
+	pub, err := q.publication()
 	if err != nil {
 		return err
 	}
-	pub.qos, pub.retain = p.qos, p.retain
-	s, err := a.client.acquire(p, 0)
+	pub.qos, pub.retain = q.qos, q.retain
+	s, err := q.client.acquire(q.plan, 0)
 	if err != nil {
 		return err
 	}
-	defer a.client.release(s)
+	defer q.client.release(s)
 	w, err := s.connect(ctx)
 	if err != nil {
 		return err
 	}
-	if err = w.publish(ctx, pub); p.retain && errors.Is(err, errNobody) {
+	if err = w.publish(ctx, pub); q.retain && errors.Is(err, errNobody) {
 		err = nil // it is kept for who comes
 	}
-	return s.unsent(ctx, w, p.topic, err)
+	return s.unsent(ctx, w, q.topic, err)
 }
 
 // publication makes a message of m for the topic of p.
-func (a *agent) publication(m *interact.Message, p *plan) (*publication, error) {
-	pub := &publication{topic: p.topic, qos: 1}
-	if m.Type != interact.ReadProperty {
-		var err error
-		if pub.data, pub.media, err = encode(m, p.form, a.what(m)); err != nil {
-			return nil, err
-		}
+func (q *call) publication() (*publication, error) {
+	pub := &publication{topic: q.topic, qos: 1}
+	if q.Message.Type != interact.ReadProperty {
+		pub.data, pub.media = q.Body, q.Media
 	}
 	if len(pub.data)+len(pub.topic)+maxControl > 256<<20 {
 		return nil, interact.Errorf(interact.TooLarge, "send less", "MQTT has no room for %d bytes", len(pub.data))
@@ -248,49 +243,46 @@ func (a *agent) publication(m *interact.Message, p *plan) (*publication, error) 
 		return nil, interact.Errorf(interact.Invalid, "send a content type such as application/json",
 			"the content type is no media type")
 	}
-	if m.Hops >= interact.MaxHops {
-		return nil, interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", m.Hops)
-	}
-	pub.add(propHops, strconv.Itoa(int(m.Hops)+1)) // the agent may be another thing of a mesh
-	pub.add(propTraceParent, m.TraceParent)        // W3C Trace Context, MQTT
-	pub.add(propTraceState, m.TraceState)
-	pub.add(propCaller, m.From.ID()) // of an agent of this node: others are told nobody
+	pub.add(propHops, strconv.Itoa(int(q.Message.Hops)+1)) // the agent may be another thing of a mesh
+	pub.add(propTraceParent, q.Message.TraceParent)        // W3C Trace Context, MQTT
+	pub.add(propTraceState, q.Message.TraceState)
+	pub.add(propCaller, q.Message.From.ID()) // of an agent of this node: others are told nobody
 	return pub, nil
 }
 
 // exchange asks and hands the answers to take until it returns nil, or an error that is not errMore.
-func (a *agent) exchange(ctx context.Context, m *interact.Message, p *plan, take func(*delivery) error) error {
-	pub, err := a.publication(m, p)
+func (q *call) exchange(ctx context.Context, take func(*delivery) error) error {
+	pub, err := q.publication()
 	if err != nil {
 		return err
 	}
-	a.ask(ctx, m, p, pub)
-	if p.topic == "" || !isTopic(pub.answerTo) {
-		return form.Bad(p.form.Href, "has no topic that can be asked")
+	q.ask(ctx, pub)
+	if q.topic == "" || !isTopic(pub.answerTo) {
+		return form.Bad(q.Form.Href, "has no topic that can be asked")
 	}
-	l := newListener(a.client.o.Queue)
+	l := newListener(q.client.o.Queue)
 	l.once = true
-	s, w, err := a.client.hear(ctx, p, pub.answerTo, 1, l, false)
+	s, w, err := q.client.hear(ctx, q.plan, pub.answerTo, 1, l, false)
 	if err != nil {
 		return err
 	}
-	defer a.client.unhear(s, pub.answerTo, l)
+	defer q.client.unhear(s, pub.answerTo, l)
 	if w.version() != 5 {
-		return a.needs5(m, p)
+		return q.needs5()
 	}
 	if err := w.publish(ctx, pub); err != nil {
-		return s.unsent(ctx, w, p.topic, err)
+		return s.unsent(ctx, w, q.topic, err)
 	}
 	for {
 		d, err := l.next(ctx, w.ended())
 		if err != nil {
-			return a.silent(m, s.unanswered(ctx, w, err, true))
+			return q.silent(s.unanswered(ctx, w, err, true))
 		}
 		if len(d.correlation) > 0 && string(d.correlation) != string(pub.correlation) {
 			continue // an answer to somebody else
 		}
-		if interact.MediaType(d.media) == problemType && interact.MediaType(p.form.ResponseType) != problemType {
-			return a.refused(m, d)
+		if interact.MediaType(d.media) == problemType && interact.MediaType(q.Form.ResponseType) != problemType {
+			return q.refused(d)
 		}
 		if err := take(d); err != errMore {
 			return err
@@ -299,33 +291,33 @@ func (a *agent) exchange(ctx context.Context, m *interact.Message, p *plan, take
 }
 
 // ask adds what a request has: where the answer goes, how long it is waited for, and what the consumer would like.
-func (a *agent) ask(ctx context.Context, m *interact.Message, p *plan, pub *publication) {
-	pub.answerTo = p.topic + "/reply/" + interact.NewID() // kotlin-wot, MqttProtocolClient
+func (q *call) ask(ctx context.Context, pub *publication) {
+	pub.answerTo = q.topic + "/reply/" + interact.NewID() // kotlin-wot, MqttProtocolClient
 	pub.correlation = []byte(rand.Text())
 	if until, ok := ctx.Deadline(); ok {
 		pub.expiry = max(time.Until(until), time.Second)
 	}
-	accept := m.Accept
-	if accept == "" && m.Type == interact.InvokeAction {
-		accept = p.form.ResponseType
+	accept := q.Message.Accept
+	if accept == "" && q.Message.Type == interact.InvokeAction {
+		accept = q.Form.ResponseType
 	}
 	follow := ""
-	if m.Type == interact.InvokeAction {
+	if q.Message.Type == interact.InvokeAction {
 		follow = "true"
 	}
 	pub.add(propAccept, accept)
 	pub.add(propFollow, follow)
-	pub.add(propKey, m.Key)
+	pub.add(propKey, q.Message.Key)
 }
 
 // silent names who did not answer.
-func (a *agent) silent(m *interact.Message, err error) error {
+func (q *call) silent(err error) error {
 	e := interact.AsError(err)
 	if e.Code != interact.Timeout {
 		return err
 	}
 	silent := *e
-	silent.Title = a.what(m) + " gave no answer in time"
+	silent.Title = q.What() + " gave no answer in time"
 	silent.Hint = "see whether the agent runs: over MQTT it says nothing if it does not know what it is asked, or fails"
 	return &silent
 }
@@ -377,18 +369,18 @@ func (c *Client) unhear(s *session, filter string, l *listener) {
 }
 
 // observe yields what is published on the filters of p until the consumer leaves.
-func (a *agent) observe(ctx context.Context, m *interact.Message, p *plan, tell func(*interact.Message) bool) error {
-	property := m.Type == interact.ObserveProperty || m.Type == interact.ObserveAllProperties
-	l := newListener(a.client.o.Queue)
+func (q *call) observe(ctx context.Context, yield func(*interact.Message) bool) error {
+	property := q.Message.Type == interact.ObserveProperty || q.Message.Type == interact.ObserveAllProperties
+	l := newListener(q.client.o.Queue)
 	// A retained value is a value; an event from before the subscription is none, unless the form says that it retains.
-	l.retained = property || p.retain
+	l.retained = property || q.retain
 	var s *session
-	for _, filter := range p.filters {
+	for _, filter := range q.filters {
 		var err error
-		if s, _, err = a.client.hear(ctx, p, filter, p.qos, l, false); err != nil {
+		if s, _, err = q.client.hear(ctx, q.plan, filter, q.qos, l, false); err != nil {
 			return err
 		}
-		defer a.client.unhear(s, filter, l)
+		defer q.client.unhear(s, filter, l)
 	}
 	for {
 		d, err := l.next(ctx, nil)
@@ -398,32 +390,32 @@ func (a *agent) observe(ctx context.Context, m *interact.Message, p *plan, tell 
 		case err != nil:
 			return err
 		case d.cut:
-			return a.cut(m)
+			return q.cut()
 		case d.answerTo != "":
 			continue // a request that somebody sent to the agent
 		}
-		if r := a.news(m, p, d, property); r != nil && !tell(r) {
-			return errLeft
+		if r := q.news(d, property); r != nil && !yield(r) {
+			return form.ErrLeft
 		}
 	}
 }
 
 // news makes a reading or event of a message; nil if it is none.
-func (a *agent) news(m *interact.Message, p *plan, d *delivery, property bool) *interact.Message {
-	name := m.Name
-	switch m.Type {
+func (q *call) news(d *delivery, property bool) *interact.Message {
+	name := q.Message.Name
+	switch q.Message.Type {
 	case interact.ObserveAllProperties:
-		name = nameIn(d.topic, p.filters, maps.Keys(a.thing.Properties))
+		name = nameIn(d.topic, q.filters, maps.Keys(q.Thing.Properties))
 	case interact.SubscribeAllEvents:
-		name = nameIn(d.topic, p.filters, maps.Keys(a.thing.Events))
+		name = nameIn(d.topic, q.filters, maps.Keys(q.Thing.Events))
 	}
-	media := mediaOf(d.media, p.form.ResponseType)
+	media := mediaOf(d.media, q.Form.ResponseType)
 	empty := property && len(d.data) == 0 && (td.IsJSON(media) || interact.IsCBOR(media)) // a retained value was deleted
-	if name == "" && m.Name == "" || empty {
-		a.client.o.Log.Debug("message skipped", "thing", a.thing.ID, "topic", interact.Clip(d.topic, 200))
+	if name == "" && q.Message.Name == "" || empty {
+		q.client.o.Log.Debug("message skipped", "thing", q.Thing.ID, "topic", interact.Clip(d.topic, 200))
 		return nil
 	}
-	r := a.reading(m, p, d)
+	r := q.reading(d)
 	r.Name = name
 	if !property {
 		r.Type = interact.Event
@@ -432,8 +424,8 @@ func (a *agent) news(m *interact.Message, p *plan, d *delivery, property bool) *
 }
 
 // reading makes a PropertyReading of a message.
-func (a *agent) reading(m *interact.Message, p *plan, d *delivery) *interact.Message {
-	r := m.Reply(interact.PropertyReading, mediaOf(d.media, p.form.ResponseType), d.data)
+func (q *call) reading(d *delivery) *interact.Message {
+	r := q.Message.Reply(interact.PropertyReading, mediaOf(d.media, q.Form.ResponseType), d.data)
 	if id := d.prop(propID); len(id) <= 256 {
 		r.ID = id
 	}

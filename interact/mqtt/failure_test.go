@@ -220,41 +220,6 @@ func TestVersionsAreForgotten(t *testing.T) {
 	}
 }
 
-func TestEncode(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		name, data, media, form string
-		want, wantMedia         string
-		code                    interact.Code
-	}{
-		{"the same", "x", "image/png", "image/png", "x", "image/png", 0},
-		{"parameters stay", "x", "text/plain; charset=utf-8", "text/plain", "x", "text/plain; charset=utf-8", 0},
-		{"JSON of another kind", "1", "", "application/senml+json", "1", "application/senml+json", 0},
-		{"a string as text", `"a\nb"`, "", "text/plain", "a\nb", "text/plain", 0},
-		{"a number as text", " 21.50 ", "", "text/plain", "21.50", "text/plain", 0},
-		{"a boolean as text", "true", "", "text/csv", "true", "text/csv", 0},
-		{"an object is no text", "{}", "", "text/plain", "", "", interact.UnsupportedType},
-		{"what is no JSON is no text", "{", "", "text/plain", "", "", interact.UnsupportedType},
-		{"JSON to CBOR", "[1]", "", "application/cbor", "\x81\x01", "application/cbor", 0},
-		{"CBOR to JSON", "\x81\x01", "application/cbor", "application/json", "[1]", "application/json", 0},
-		{"what is no JSON is no CBOR", "{", "", "application/cbor", "", "", interact.Invalid},
-		{"a picture is no JSON", "x", "image/png", "application/json", "", "", interact.UnsupportedType},
-		{"nothing is of every type", "", "", "image/png", "", "image/png", 0},
-	}
-	for _, tt := range tests {
-		f := formOf(t, `{"href":"mqtt://h/a"}`)
-		f.ContentType = tt.form
-		data, media, err := encode(&interact.Message{Data: []byte(tt.data), ContentType: tt.media}, f, "the lamp")
-		if tt.code != 0 {
-			wantError(t, err, tt.code)
-			continue
-		}
-		if err != nil || string(data) != tt.want || media != tt.wantMedia {
-			t.Errorf("%s: %q %s, %v", tt.name, data, media, err)
-		}
-	}
-}
-
 func TestShownTexts(t *testing.T) {
 	t.Parallel()
 	if got := interact.Clip(strings.Repeat("ü", 10), 5); got != "üü…" {

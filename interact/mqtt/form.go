@@ -187,30 +187,3 @@ type formError string
 func (e formError) Error() string { return string(e) }
 
 const errQoS = formError("has an mqv:qos that is none of 0, 1 and 2")
-
-// plans returns the plans of the forms that offer m, best first.
-func (a *agent) plans(m *interact.Message) ([]form.Choice[*plan], error) {
-	return form.Choose("MQTT", form.What(a.thing, m), m.Type.Op(), interact.Forms(a.thing, m), Claims, func(f *td.Form) (*plan, int, error) {
-		p, err := a.usable(f, m)
-		return p, form.Rank(f.ContentType, f.ResponseType, len(m.Data) > 0, m.Media(), m.Accept), err
-	})
-}
-
-// usable makes a plan of a form, if it can carry m and its credentials are here.
-func (a *agent) usable(f *td.Form, m *interact.Message) (*plan, error) {
-	p, err := readForm(f)
-	if err != nil {
-		return nil, err
-	}
-	publishes := m.Type == interact.WriteProperty || m.Type == interact.InvokeAction
-	if publishes && p.topic == "" {
-		return nil, form.Bad(f.Href, "has no topic that can be published to")
-	}
-	if publishes {
-		if _, _, err := encode(m, f, form.What(a.thing, m)); err != nil {
-			return nil, err
-		}
-	}
-	p.login, err = form.Collect(&a.client.security, a.thing, f, form.What(a.thing, m), login{}, addLogin)
-	return p, err
-}

@@ -36,7 +36,7 @@ func TestSilenceIsATimeout(t *testing.T) {
 	c, thing := newClient(t, Options{}), describe(t, "mqtt://"+b.addr, kotlin)
 	for _, m := range []*interact.Message{invoke("fade", "{}"), read("level"), write("level", "1")} {
 		_, err := ask(t, c, thing, within1(m, 150*time.Millisecond))
-		if e := wantError(t, err, interact.Timeout); !e.Started || e.Remote || !strings.Contains(e.Title, m.Name+" of lamp") {
+		if e := wantError(t, err, interact.Timeout); !e.Started || e.Remote || !strings.Contains(e.Title, m.Name+" of Lamp") {
 			t.Errorf("%s: %+v", m.Name, e)
 		}
 	}

@@ -113,7 +113,7 @@ type Options struct {
 // more only where filters overlap. It is safe for concurrent use.
 type Client struct {
 	o        Options
-	security form.Security
+	consumer form.Consumer
 	tasks    sync.WaitGroup // closes idle sessions
 
 	mu       sync.Mutex // guards the rest
@@ -145,8 +145,10 @@ func NewClient(o Options) *Client {
 	if o.Idle <= 0 {
 		o.Idle = idleTime
 	}
-	security := form.Security{Protocol: "MQTT", Schemes: []string{"basic"}, Credentials: o.Credentials, Log: o.Log}
-	return &Client{o: o, security: security, sessions: map[sessionKey]*session{}, versions: map[string]known{}}
+	c := &Client{o: o, sessions: map[sessionKey]*session{}, versions: map[string]known{}}
+	c.consumer = form.Consumer{Transport: c, NoVariables: true, Security: form.Security{Protocol: "MQTT", Schemes: []string{"basic"},
+		Credentials: o.Credentials, Log: o.Log, Add: (*form.Secrets).AddLogin}}
+	return c
 }
 
 // Close closes all connections and waits for the client's goroutines. Interactions that still run fail (ShuttingDown).
@@ -183,7 +185,7 @@ func Claims(f *td.Form) bool {
 //
 // An observation survives a lost connection for five minutes; what is published meanwhile is lost. A message without a deadline
 // has 30 s, but for observations and subscriptions. QoS is 1 unless the form says otherwise.
-func (c *Client) Thing(t *td.Thing) interact.Thing { return &agent{client: c, thing: t} }
+func (c *Client) Thing(t *td.Thing) interact.Thing { return c.consumer.Thing(t) }
 
 // version returns the version that the broker at host spoke last, 0 if it is not known.
 func (c *Client) version(host string, now time.Time) byte {

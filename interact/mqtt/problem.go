@@ -45,9 +45,9 @@ func encodeProblem(err error) (data []byte, code interact.Code) {
 }
 
 // refused makes the error of an agent's problem: its own words, bounded.
-func (a *agent) refused(m *interact.Message, d *delivery) error {
+func (q *call) refused(d *delivery) error {
 	e := decodeProblem(d.data, d.prop(propCode))
-	e.Title = interact.Clip(a.what(m)+": "+e.Title, maxText)
+	e.Title = interact.Clip(q.What()+": "+e.Title, maxText)
 	if e.Hint == "" {
 		e.Hint = "see the agent's log"
 	}
