@@ -2,6 +2,7 @@ package interact
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -45,7 +46,7 @@ var composers = map[Type]composer{
 // part is m as a question about one affordance.
 func part(m *Message, t Type, name string) *Message {
 	p := *m
-	p.Type, p.Name, p.Data, p.ContentType = t, name, nil, ""
+	p.Type, p.Name, p.Data, p.ContentType, p.Key = t, name, nil, "", "" // the key is that of the whole
 	return &p
 }
 
@@ -60,7 +61,9 @@ func readEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[*
 			if values[name] != nil {
 				continue // it was named before
 			}
-			r, err := Ask(ctx, t, part(m, ReadProperty, name))
+			p := part(m, ReadProperty, name)
+			p.Accept = JSON // the value becomes a member
+			r, err := Ask(ctx, t, p)
 			if err != nil {
 				return nil, fmt.Errorf("read %s: %w", name, err)
 			}
@@ -131,14 +134,13 @@ func writeEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[
 	}).Do(ctx, m)
 }
 
-// partly is err, which says what was done before it.
+// partly is err with the properties that were written before it.
 func partly(err error, failed string, written []string) error {
 	e := *AsError(err)
-	e.Title = fmt.Sprintf("%s was not written: %s", failed, AsError(err).Error())
+	e.Title = failed + " was not written: " + cmp.Or(e.Title, e.Code.Title())
 	if len(written) > 0 {
 		e.Title += "; written before: " + strings.Join(written, ", ")
 	}
-	e.Err = err
 	return &e
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/jcs"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -76,6 +77,9 @@ func (c *Consumer) do(ctx context.Context, t *td.Thing, m *interact.Message, yie
 		several.Type = interact.WriteMultipleProperties
 		return c.do(ctx, t, &several, yield)
 	case err != nil && isWhole(m.Type):
+		if err := c.checkParts(t, m); err != nil {
+			return err
+		}
 		parts := c.parts(t, m.Type)
 		interact.Composed(parts)(c.Thing(parts)).Do(ctx, m)(yield)
 		return nil
@@ -125,6 +129,36 @@ func isWhole(t interact.Type) bool {
 	return false
 }
 
+// checkParts checks all values of a writing before the first is sent.
+func (c *Consumer) checkParts(t *td.Thing, m *interact.Message) error {
+	if m.Type != interact.WriteAllProperties && m.Type != interact.WriteMultipleProperties {
+		return nil
+	}
+	data, _, err := interact.Transcode(m.Data, m.Media(), interact.JSON)
+	if err != nil {
+		return err
+	}
+	values, err := jcs.Members(data)
+	if err != nil {
+		return invalid(m, []td.Issue{{Reason: "an object of values by property name is needed"}})
+	}
+	var issues []td.Issue
+	for _, v := range values {
+		_, err := c.request(t, &interact.Message{Type: interact.WriteProperty, Thing: m.Thing, Name: v.Name, Data: v.Raw})
+		switch e := interact.AsError(err); {
+		case e == nil:
+		case len(e.Issues) == 0:
+			return err
+		default:
+			issues = append(issues, Below("/"+EscapePointer.Replace(v.Name), e.Issues)...)
+		}
+	}
+	if len(issues) > 0 {
+		return invalid(m, issues)
+	}
+	return nil
+}
+
 // parts returns t without forms of its own. For a reading of all properties it has those that the binding can read and that can be part
 // of a JSON object.
 func (c *Consumer) parts(t *td.Thing, of interact.Type) *td.Thing {
@@ -148,7 +182,11 @@ func (c *Consumer) choose(r *Request) ([]Choice[Exchange], error) {
 		add = (*Secrets).Add
 	}
 	fits := func(f *td.Form) bool { return c.Transport.Fits(f, op) }
-	return Choose(c.Protocol, r.What(), op, interact.Forms(r.Thing, r.Message), fits, func(f *td.Form) (x Exchange, rank int, err error) {
+	forms := r.Thing.Forms
+	if a := interact.Affordance(r.Thing, r.Message); a != nil {
+		forms = a.Forms
+	}
+	return Choose(c.Protocol, r.What(), op, forms, fits, func(f *td.Form) (x Exchange, rank int, err error) {
 		one := *r
 		one.Form = f
 		one.Rank = Rank(f.ContentType, f.ResponseType, len(r.Body) > 0, r.Media, r.Message.Accept)

@@ -85,7 +85,10 @@ func noForm(protocol, what, op string, forms []td.Form) error {
 		offered = append(offered, strings.TrimSpace(interact.Clip(f.Scheme(), 20)+" "+f.Subprotocol)+" "+strings.Join(f.Ops, "+"))
 	}
 	hint := "it has no forms"
-	if len(offered) > 0 {
+	switch t := interact.TypeOf(op); {
+	case t == interact.QueryAction, t == interact.CancelAction, t == interact.QueryAllActions, t == interact.ContinueAction:
+		hint = "ask the node that offers it: it keeps the states of actions"
+	case len(offered) > 0:
 		hint = "its forms offer: " + strings.Join(slices.Compact(offered), ", ")
 	}
 	return interact.Errorf(interact.NotAllowed, hint, "%s offers no %s over %s", what, op, protocol)

@@ -81,7 +81,7 @@ func (r *Request) split(a *td.Affordance) (issues []td.Issue, err error) {
 		return nil, nil
 	case streams:
 		var rest []byte
-		r.Vars, rest, issues = Split(trimJSON(r.Body), a.URIVariables, nil)
+		r.Vars, rest, issues = Split(TrimJSON(r.Body), a.URIVariables, nil)
 		if len(issues) == 0 && len(rest) > 0 && string(rest) != "{}" {
 			issues = []td.Issue{{Reason: "beside a stream there may be variables of the address only"}}
 		}
@@ -97,7 +97,7 @@ func (r *Request) split(a *td.Affordance) (issues []td.Issue, err error) {
 		return nil, nil // no schema applies; the conversion checks the media type
 	}
 	schema := interact.InputSchema(r.Thing, r.Message)
-	r.Vars, r.Body, issues = Split(trimJSON(r.Body), a.URIVariables, schema)
+	r.Vars, r.Body, issues = Split(TrimJSON(r.Body), a.URIVariables, schema)
 	if r.Message.Type == interact.ReadProperty || r.Message.Type == interact.ObserveProperty {
 		r.Body = nil
 		return issues, nil
@@ -176,5 +176,5 @@ func invalid(m *interact.Message, issues []td.Issue) error {
 		Hint: "lmosd show " + interact.Quote(m.Thing) + " prints what it takes"}
 }
 
-// trimJSON removes the space that JSON allows around a value (RFC 8259 §2).
-func trimJSON(data []byte) []byte { return bytes.Trim(data, " \t\r\n") }
+// TrimJSON removes the space that JSON allows around a value (RFC 8259 §2).
+func TrimJSON(data []byte) []byte { return bytes.Trim(data, " \t\r\n") }

@@ -37,7 +37,7 @@ type answer struct {
 	data   []byte
 }
 
-// ask sends the request by its form, or by one that it chooses, and judges the answer.
+// ask sends the request and judges the answer.
 func (c *Client) ask(ctx context.Context, r *request) (*answer, error) {
 	ctx = r.streams(ctx)
 	defer r.release()
@@ -49,14 +49,9 @@ func (c *Client) ask(ctx context.Context, r *request) (*answer, error) {
 	return c.judge(ctx, r, resp)
 }
 
-// begin sends the request by its form, or by one that it chooses. The caller closes the answer's body.
+// begin sends the request. The caller closes the answer's body.
 func (c *Client) begin(ctx context.Context, r *request) (*http.Response, error) {
-	if r.form == nil {
-		if err := c.choose(r); err != nil {
-			return nil, err
-		}
-	}
-	if r.message.Chunks != nil {
+	if r.Message.Chunks != nil {
 		if err := c.feed(r); err != nil {
 			return nil, err
 		}
@@ -112,8 +107,8 @@ func (c *Client) judge(ctx context.Context, r *request, resp *http.Response) (*a
 
 // expected tells a good status from a bad one: htv:statusCodeValue of the form's responses decides, else the class.
 func (r *request) expected(status int) bool {
-	if r.form != nil && bytes.Contains(r.form.Raw, []byte("htv:statusCodeValue")) {
-		if success, ok := declared(r.form.Raw, status); ok {
+	if r.Form != nil && bytes.Contains(r.Form.Raw, []byte("htv:statusCodeValue")) {
+		if success, ok := declared(r.Form.Raw, status); ok {
 			return success
 		}
 	}
@@ -163,7 +158,7 @@ func (c *Client) body(ctx context.Context, r *request, resp *http.Response) ([]b
 	case ctx.Err() != nil:
 		return nil, r.lost(ctx, ctx.Err())
 	case err != nil:
-		return nil, form.Broken(r.what(), fmt.Sprintf("it broke off after %d bytes", n))
+		return nil, form.Broken(r.What(), fmt.Sprintf("it broke off after %d bytes", n))
 	}
 	return b.Bytes(), nil
 }
@@ -178,7 +173,7 @@ func (c *Client) source(ctx context.Context, r *request, resp *http.Response) (i
 	case ctx.Err() != nil:
 		return nil, r.lost(ctx, err)
 	}
-	return nil, form.Broken(r.what(), "what it calls "+interact.Clip(interact.Readable(coding), 40)+" is not")
+	return nil, form.Broken(r.What(), "what it calls "+interact.Clip(interact.Readable(coding), 40)+" is not")
 }
 
 func decoded(coding string, body io.Reader) (io.Reader, error) {
@@ -193,22 +188,22 @@ func decoded(coding string, body io.Reader) (io.Reader, error) {
 
 func (c *Client) tooLarge(r *request, size string) error {
 	return interact.Errorf(interact.TooLarge, "ask for less, or let the agent answer in parts",
-		"the answer of %s is larger than %d bytes (%s); it was cut and dropped", r.what(), c.limit, size)
+		"the answer of %s is larger than %d bytes (%s); it was cut and dropped", r.What(), c.limit, size)
 }
 
 // settle decides the media type of the data and checks it. The body counts, not the label: a JSON value that says it is
 // text is JSON where the description promises JSON, and a missing Content-Type is that of the form.
 func (a *answer) settle(r *request, said string) error {
-	promised := interact.MediaType(r.form.ResponseType)
+	promised := interact.MediaType(r.Form.ResponseType)
 	a.media = interact.MediaType(said)
 	if said == "" {
 		a.media = promised
 	}
-	data := trimJSON(a.data)
+	data := form.TrimJSON(a.data)
 	switch {
-	case a.status == http.StatusNoContent, len(data) == 0 && !r.promised:
+	case a.status == http.StatusNoContent, len(data) == 0 && !r.isPromised:
 		a.media, a.data = "", nil
-	case a.media != promised && listed(r.form.AdditionalTypes, a.media):
+	case a.media != promised && listed(r.Form.AdditionalTypes, a.media):
 	case td.IsJSON(promised) && json.Valid(data) && utf8.Valid(data):
 		a.data = data
 		if !td.IsJSON(a.media) {
@@ -218,7 +213,7 @@ func (a *answer) settle(r *request, said string) error {
 	case form.IsStructured(promised) && strings.HasPrefix(r.op, "write"):
 		a.media, a.data = "", nil // the writing went well; nobody waits for its body
 	case td.IsJSON(promised):
-		return form.Broken(r.what(), "its description promises "+promised+", it sent "+sample(a.media, data, &r.secrets))
+		return form.Broken(r.What(), "its description promises "+promised+", it sent "+sample(a.media, data, &r.Secrets))
 	}
 	return nil
 }
@@ -243,13 +238,13 @@ func sample(media string, data []byte, s *form.Secrets) string {
 // refused makes the error of an answer with a bad status: the agent's own words, within bounds.
 func (c *Client) refused(r *request, resp *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what can be read is what can be told
-	title := fmt.Sprintf("%s: the agent answered %d", r.what(), resp.StatusCode)
+	title := fmt.Sprintf("%s: the agent answered %d", r.What(), resp.StatusCode)
 	if resp.StatusCode/100 == 3 {
 		title += " with a redirect"
 		if to, err := resp.Location(); err == nil {
-			title += " to " + quote(&r.secrets, form.Plain(to.String()))
+			title += " to " + quote(&r.Secrets, form.Plain(to.String()))
 		}
-	} else if text := quote(&r.secrets, words(resp.Header.Get("Content-Type"), raw)); text != "" {
+	} else if text := quote(&r.Secrets, words(resp.Header.Get("Content-Type"), raw)); text != "" {
 		title += ": " + text
 	}
 	if resp.StatusCode == http.StatusLoopDetected { // the agent is a thing of a mesh, and it was this node's turn before
@@ -305,13 +300,13 @@ func (r *request) failure(ctx context.Context, err error) *interact.Error {
 		e := *interact.AsError(stream.error)
 		return &e
 	case ctx.Err() != nil:
-		return form.Ended(ctx, r.what(), r.form.Href)
+		return form.Ended(ctx, r.What(), r.Form.Href)
 	case errors.As(err, &refused): // by Options.Dial
 		e := *refused
 		return &e
 	case strings.Contains(text, "malformed"), strings.Contains(text, "headers exceeded"):
 		return interact.Errorf(interact.AgentFailed, "see what serves that address",
-			"what answers at %s does not speak HTTP as it should", form.Plain(r.form.Href))
+			"what answers at %s does not speak HTTP as it should", form.Plain(r.Form.Href))
 	}
-	return form.Unreachable(r.what(), r.form.Href, form.Reason(err, true))
+	return form.Unreachable(r.What(), r.Form.Href, form.Reason(err, true))
 }

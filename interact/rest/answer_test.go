@@ -19,6 +19,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/form"
 )
 
 // plainActions are an action that has an output and one that has none.
@@ -384,11 +385,10 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(302, "", "br", []byte("x"))
 	f.Fuzz(func(t *testing.T, status int, contentType, coding string, body []byte) {
 		c := NewClient(Options{MaxBody: 1 << 10})
-		r, err := plan(thing, invoke("act", ""))
+		r, err := c.request(&form.Request{Thing: thing, Message: invoke("act", ""), Form: &thing.Actions["act"].Forms[0], Media: interact.JSON})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.form = &thing.Actions["act"].Forms[0]
 		req := httptest.NewRequest(http.MethodPost, "http://agent.example/act", nil)
 		resp := &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {contentType},
 			"Content-Encoding": {coding}, "Location": {string(body)}},

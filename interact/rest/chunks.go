@@ -51,10 +51,10 @@ func (r *request) pour(w io.Writer) error {
 
 // pourTo writes the stream to w, and flushes after each chunk: the agent is to hear it now.
 func (r *request) pourTo(w io.Writer, flush func() error) error {
-	if err := writeChunk(w, r.body, flush); err != nil {
+	if err := writeChunk(w, r.Body, flush); err != nil {
 		return err
 	}
-	for chunk, err := range r.message.Chunks {
+	for chunk, err := range r.Message.Chunks {
 		if err != nil {
 			r.abort(streamError{err})
 			return err
@@ -87,7 +87,7 @@ func (r *request) attach(req *http.Request) {
 
 // streams returns ctx for an interaction whose request may be a stream that breaks. The caller releases the request.
 func (r *request) streams(ctx context.Context) context.Context {
-	if r.message.Chunks != nil {
+	if r.Message.Chunks != nil {
 		ctx, r.abort = context.WithCancelCause(ctx)
 	}
 	return ctx
@@ -96,7 +96,7 @@ func (r *request) streams(ctx context.Context) context.Context {
 // release ends what the request still does.
 func (r *request) release() {
 	if r.feed != nil {
-		_ = r.feed.CloseWithError(errLeft)
+		_ = r.feed.CloseWithError(form.ErrLeft)
 	}
 	if r.abort != nil {
 		r.abort(nil)
@@ -110,44 +110,44 @@ func (r *request) passes(resp *http.Response) bool {
 	case http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
 		return false
 	}
-	said, promised := resp.Header.Get("Content-Type"), interact.MediaType(r.form.ResponseType)
+	said, promised := resp.Header.Get("Content-Type"), interact.MediaType(r.Form.ResponseType)
 	media := interact.MediaType(said)
 	if said == "" {
 		media = promised
 	}
 	unlabelled := media == "text/plain" || media == "text/html"
 	return (resp.ContentLength < 0 || resp.ContentLength > streamFrom) && r.expected(resp.StatusCode) &&
-		!form.IsStructured(media) && !(form.IsStructured(promised) && unlabelled && !listed(r.form.AdditionalTypes, media))
+		!form.IsStructured(media) && !(form.IsStructured(promised) && unlabelled && !listed(r.Form.AdditionalTypes, media))
 }
 
 // pass yields the parts of an answer as they arrive, and then the end. It reads no further than the consumer has taken.
-func (c *Client) pass(ctx context.Context, r *request, resp *http.Response, yield func(*interact.Message, error) bool) error {
+func (c *Client) pass(ctx context.Context, r *request, resp *http.Response, yield func(*interact.Message) bool) error {
 	src, err := c.source(ctx, r, resp)
 	if err != nil {
 		return err
 	}
 	media := strings.TrimSpace(resp.Header.Get("Content-Type"))
 	if media == "" || !form.HeaderOK("Content-Type", media) {
-		media = interact.MediaType(r.form.ResponseType)
+		media = interact.MediaType(r.Form.ResponseType)
 	}
 	buf, total := make([]byte, maxPart), int64(0)
 	for {
 		n, err := src.Read(buf)
 		total += int64(n)
 		if n > 0 {
-			part := r.message.Reply(interact.ActionStatus, media, bytes.Clone(buf[:n]))
-			if part.Status = interact.StatusRunning; !yield(part, nil) {
-				return errLeft
+			part := r.Message.Reply(interact.ActionStatus, media, bytes.Clone(buf[:n]))
+			if part.Status = interact.StatusRunning; !yield(part) {
+				return form.ErrLeft
 			}
 		}
 		switch {
 		case err == io.EOF:
-			yield(form.Completed(r.message, "", nil), nil)
+			yield(form.Completed(r.Message, "", nil))
 			return nil
 		case err != nil && ctx.Err() != nil:
 			return r.lost(ctx, err)
 		case err != nil:
-			return form.Broken(r.what(), fmt.Sprintf("it broke off after %d bytes", total))
+			return form.Broken(r.What(), fmt.Sprintf("it broke off after %d bytes", total))
 		}
 	}
 }

@@ -14,7 +14,6 @@ package rest
 import (
 	"cmp"
 	"context"
-	"iter"
 	"log/slog"
 	"math"
 	"net"
@@ -59,7 +58,7 @@ type Options struct {
 
 // A Client asks agents over HTTP. It is safe for concurrent use and keeps connections open between requests.
 type Client struct {
-	security  form.Security
+	consumer  form.Consumer
 	log       *slog.Logger
 	limit     int64
 	transport http.RoundTripper
@@ -82,7 +81,8 @@ func NewClient(o Options) *Client {
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
-	c.security = form.Security{Protocol: "HTTP", Schemes: []string{"basic", "bearer", "apikey"}, Credentials: o.Credentials, Log: c.log}
+	c.consumer = form.Consumer{Transport: c, Security: form.Security{Protocol: "HTTP", Schemes: []string{"basic", "bearer", "apikey"},
+		Credentials: o.Credentials, Log: c.log}}
 	if c.limit <= 0 {
 		c.limit = MaxBody
 	}
@@ -169,84 +169,47 @@ func (c *Client) enter() bool {
 // up to five minutes; what happens meanwhile is lost, unless the agent repeats it by the ID of the last event. Longpoll loses
 // what happens between two questions. Where an agent answers a longpoll at once, it is asked less and less often, down to
 // every 30 s; what is read again unchanged in this way is no change.
-func (c *Client) Thing(t *td.Thing) interact.Thing { return &agent{client: c, thing: t} }
+func (c *Client) Thing(t *td.Thing) interact.Thing { return c.consumer.Thing(t) }
 
-// An agent is a thing behind HTTP forms.
-type agent struct {
-	client *Client
-	thing  *td.Thing
-}
-
-// Do implements [interact.Thing].
-func (a *agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-	return func(yield func(*interact.Message, error) bool) {
-		ctx, cancel := form.Within(ctx, m)
-		defer cancel()
-		var err error
-		switch {
-		case m.Chunks != nil && m.Type != interact.InvokeAction && m.Type != interact.WriteProperty:
-			err = interact.Errorf(interact.NotAllowed, "send the input in one message", "%s of %s takes no stream", m.Type.Op(),
-				form.Label(a.thing))
-		case m.Type.Long():
-			err = a.observe(ctx, m, yield)
-		case m.Type == interact.InvokeAction:
-			err = a.invoke(ctx, m, yield)
-		default:
-			var reply *interact.Message
-			if reply, err = a.property(ctx, m); err == nil {
-				yield(reply, nil)
-			}
-		}
-		if err != nil && err != errLeft {
-			yield(nil, err)
-		}
-	}
-}
-
-// property answers the messages that have exactly one reply.
-func (a *agent) property(ctx context.Context, m *interact.Message) (*interact.Message, error) {
-	switch m.Type {
-	case interact.ReadProperty, interact.WriteProperty:
-		return a.single(ctx, m)
-	case interact.ReadAllProperties:
-		return a.readAll(ctx, m)
-	case interact.ReadMultipleProperties:
-		return a.readMultiple(ctx, m)
-	case interact.WriteMultipleProperties, interact.WriteAllProperties:
-		return a.writeMultiple(ctx, m)
-	case interact.QueryAction, interact.CancelAction, interact.QueryAllActions:
-		return nil, interact.Errorf(interact.NotAllowed, "ask the node that offers it: it keeps the states of actions",
-			"%s is not asked of %s itself", m.Type.Op(), form.Label(a.thing))
-	}
-	return nil, interact.Errorf(interact.NotAllowed,
-		"ask for one of the operations of TD 1.1 §5.3.4.2; to end a subscription, leave it",
-		"%s is not asked like this (message type %d)", form.Label(a.thing), m.Type)
-}
-
-// invoke runs an action and yields its states; the last one is final.
-func (a *agent) invoke(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
-	r, err := plan(a.thing, m)
+// single sends a request that has one reply. Most agents answer a writing with 204: then the reply has no data.
+func (r *request) single(ctx context.Context, yield func(*interact.Message) bool) error {
+	ans, err := r.client.ask(ctx, r)
 	if err != nil {
 		return err
 	}
+	t := interact.PropertyReadings
+	if r.Message.Name != "" {
+		t = interact.PropertyReading
+	}
+	yield(reading(r.Message, t, ans.media, ans.data))
+	return nil
+}
+
+func reading(m *interact.Message, t interact.Type, media string, data []byte) *interact.Message {
+	reply := m.Reply(t, media, data)
+	reply.Time = time.Now().UTC()
+	return reply
+}
+
+// invoke runs an action and yields its states; the last one is final.
+func (r *request) invoke(ctx context.Context, yield func(*interact.Message) bool) error {
 	ctx = r.streams(ctx)
 	defer r.release()
-	resp, err := a.client.begin(ctx, r)
+	resp, err := r.client.begin(ctx, r)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	if r.passes(resp) {
-		return a.client.pass(ctx, r, resp, yield)
+		return r.client.pass(ctx, r, resp, yield)
 	}
-	ans, err := a.client.judge(ctx, r, resp)
+	ans, err := r.client.judge(ctx, r, resp)
 	if err != nil {
 		return err
 	}
 	if t := ans.task(r); t != nil {
-		t.follow(ctx, yield)
-		return nil
+		return t.follow(ctx, yield)
 	}
-	yield(form.Completed(m, ans.media, ans.data), nil)
+	yield(form.Completed(r.Message, ans.media, ans.data))
 	return nil
 }

@@ -51,10 +51,15 @@ func subprotocol(f *td.Form) string {
 
 // offers tells whether this binding can carry out op with the form.
 func offers(f *td.Form, op string) bool {
+	of := interact.TypeOf(op)
+	switch of {
+	case interact.QueryAction, interact.CancelAction, interact.QueryAllActions, interact.ContinueAction: // the node keeps the states of actions
+		return false
+	}
 	if !Claims(f) || !slices.Contains(f.Ops, op) {
 		return false
 	}
-	switch long := interact.TypeOf(op).Long(); subprotocol(f) {
+	switch long := of.Long(); subprotocol(f) {
 	case "":
 		return true
 	case sse, longpoll: // the property's address serves both; Accept decides (WoT Profile §7.2)
@@ -79,69 +84,13 @@ func carrier(f *td.Form) string {
 // carriers are the subprotocols in the order in which they are taken: sse loses nothing, a webhook needs a way back.
 var carriers = []string{sse, longpoll, webhook}
 
-// choices returns the forms that offer the operation, take the input, and have their credentials here, best first.
-func (c *Client) choices(r *request) ([]form.Choice[form.Secrets], error) {
-	fits := func(f *td.Form) bool { return offers(f, r.op) }
-	return form.Choose("HTTP", r.what(), r.op, r.forms, fits, func(f *td.Form) (form.Secrets, int, error) {
-		s, err := c.usable(r, f)
-		return s, r.rank(f), err
-	})
-}
-
-// choose takes the best form.
-func (c *Client) choose(r *request) error {
-	fit, err := c.choices(r)
-	if err == nil {
-		r.form, r.secrets = fit[0].Form, fit[0].Plan
-	}
-	return err
-}
-
-// rank is lower for the better carrier, and then for media types that need no conversion.
-func (r *request) rank(f *td.Form) int {
-	rank := form.Rank(f.ContentType, f.ResponseType, len(r.body) > 0, r.media, r.message.Accept)
-	if r.message.Type.Long() {
-		rank += 4 * slices.Index(carriers, carrier(f))
-	}
-	return rank
-}
-
-func (c *Client) usable(r *request, f *td.Form) (form.Secrets, error) {
-	if err := r.fits(f); err != nil {
-		return form.Secrets{}, err
-	}
-	if c.webhook == nil && r.message.Type.Long() && carrier(f) == webhook {
-		return form.Secrets{}, interact.Errorf(interact.NotAllowed, "offer it by sse too, or give this node an address for callbacks",
-			"%s comes by webhook, and this node has no address to be called at", r.what())
-	}
-	switch strings.ToLower(f.ContentCoding) {
-	case "", "identity", "gzip":
-	default:
-		return form.Secrets{}, interact.Errorf(interact.NotAllowed, "offer a form with gzip or without contentCoding",
-			"%s wants the coding %q, which lmosd does not have", r.what(), f.ContentCoding)
-	}
-	return form.Collect(&c.security, r.thing, f, r.what(), form.Secrets{}, (*form.Secrets).Add)
-}
-
-// fits reports why the form does not take the body. A stream is not converted.
-func (r *request) fits(f *td.Form) error {
-	switch {
-	case r.message.Chunks != nil && !form.Alike(f.ContentType, r.media):
-		return form.Unsupported(r.media, f.ContentType, r.what())
-	case r.message.Chunks != nil, form.IsStructured(r.media) && form.IsStructured(f.ContentType):
-		return nil
-	}
-	_, err := form.Convert(r.body, r.media, f.ContentType, r.what())
-	return err
-}
-
 // method is htv:methodName, else the default of the operation (WoT HTTP binding, §4; WoT Profile §7.2, §7.3).
 func (r *request) method() string {
-	long := r.message.Type.Long()
+	long := r.Message.Type.Long()
 	switch {
-	case r.form.HTTPMethod != "":
-		return r.form.HTTPMethod
-	case strings.HasPrefix(r.op, "read"), long && carrier(r.form) != webhook:
+	case r.Form.HTTPMethod != "":
+		return r.Form.HTTPMethod
+	case strings.HasPrefix(r.op, "read"), long && carrier(r.Form) != webhook:
 		return http.MethodGet
 	case strings.HasPrefix(r.op, "write"):
 		return http.MethodPut
@@ -151,11 +100,11 @@ func (r *request) method() string {
 
 // build makes the HTTP request of the chosen form.
 func (r *request) build(ctx context.Context) (*http.Request, error) {
-	u, err := form.Expand(r.form.Href, r.secrets.Variables(r.vars))
+	u, err := form.Expand(r.Form.Href, r.Secrets.Variables(r.Vars))
 	if err != nil {
 		return nil, err
 	}
-	body, media, err := r.content()
+	body, err := r.content()
 	if err != nil {
 		return nil, err
 	}
@@ -163,9 +112,9 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", interact.MediaType(r.form.ResponseType))
+	req.Header.Set("Accept", interact.MediaType(r.Form.ResponseType))
 	if len(body) > 0 || r.feed != nil {
-		req.Header.Set("Content-Type", media)
+		req.Header.Set("Content-Type", r.Media)
 	}
 	switch zip := r.zipped(); {
 	case r.feed != nil:
@@ -173,18 +122,18 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 	case zip:
 		compress(req, body)
 	}
-	for _, h := range r.form.HTTPHeaders {
+	for _, h := range r.Form.HTTPHeaders {
 		if !form.HeaderOK(h.Name, h.Value) {
-			return nil, form.Bad(r.form.Href, "has an impossible field in htv:headers")
+			return nil, form.Bad(r.Form.Href, "has an impossible field in htv:headers")
 		}
 		req.Header.Set(h.Name, h.Value)
 	}
 	if err := r.name(req); err != nil {
 		return nil, err
 	}
-	r.secrets.Apply(req.Header, req.URL)
+	r.Secrets.Apply(req.Header, req.URL)
 	countHop(req, r)
-	tellCaller(req, r.message)
+	tellCaller(req, r.Message)
 	return req, nil
 }
 
@@ -226,32 +175,32 @@ func tellCaller(req *http.Request, m *interact.Message) {
 // countHop says how many nodes the message has passed: the agent may be another thing of a mesh. It is said again after what the
 // form wants, so that no form says otherwise.
 func countHop(req *http.Request, r *request) {
-	req.Header.Set(HopsHeader, strconv.Itoa(int(r.message.Hops)+1))
+	req.Header.Set(HopsHeader, strconv.Itoa(int(r.Message.Hops)+1))
 }
 
 // zipped tells whether the form wants bodies that are compressed.
-func (r *request) zipped() bool { return strings.EqualFold(r.form.ContentCoding, "gzip") }
+func (r *request) zipped() bool { return strings.EqualFold(r.Form.ContentCoding, "gzip") }
 
 // name sets the key that makes an invocation repeatable for an agent that knows keys (draft-ietf-httpapi-idempotency-key-header). A
 // nil one is never sent: it tells net/http that the request may go again over a fresh connection. A real one would tell it the same,
 // of an agent that may not look at it: without a way to get the body again, net/http asks once.
 func (r *request) name(req *http.Request) error {
-	key := r.message.Key
-	if r.message.Type != interact.InvokeAction {
+	key := r.Message.Key
+	if r.Message.Type != interact.InvokeAction {
 		key = ""
 	}
 	switch {
 	case key != "" && !form.HeaderOK("Idempotency-Key", key):
 		return interact.Errorf(interact.Invalid, "use a key of printable characters", "the key of %s cannot be sent over HTTP",
-			r.what())
+			r.What())
 	case key != "":
-		if req.Header.Set("Idempotency-Key", key); !r.repeatable {
+		if req.Header.Set("Idempotency-Key", key); !r.isRepeatable {
 			req.GetBody = nil
 			if req.Body == nil || req.Body == http.NoBody {
 				req.Body = io.NopCloser(strings.NewReader(""))
 			}
 		}
-	case r.repeatable:
+	case r.isRepeatable:
 		req.Header["Idempotency-Key"] = nil
 	}
 	return nil
@@ -261,58 +210,38 @@ func (r *request) name(req *http.Request) error {
 func newRequest(ctx context.Context, r *request, method string, u *url.URL, body []byte) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "", bytes.NewReader(body))
 	if err != nil {
-		return nil, form.Bad(r.form.Href, "has an impossible htv:methodName")
+		return nil, form.Bad(r.Form.Href, "has an impossible htv:methodName")
 	}
 	req.URL, req.Host = u, u.Host
 	req.URL.User = nil // secrets come from the credentials file, never from a description
 	req.Header.Set("User-Agent", "lmosd")
-	if r.message.TraceParent != "" {
-		req.Header.Set("Traceparent", r.message.TraceParent)
+	if r.Message.TraceParent != "" {
+		req.Header.Set("Traceparent", r.Message.TraceParent)
 	}
-	if r.message.TraceState != "" {
-		req.Header.Set("Tracestate", r.message.TraceState)
-	}
-	if r.message.Hops >= interact.MaxHops {
-		return nil, interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", r.message.Hops)
+	if r.Message.TraceState != "" {
+		req.Header.Set("Tracestate", r.Message.TraceState)
 	}
 	countHop(req, r)
 	return req, nil
 }
 
-// content returns the body as the form wants it, and its media type.
-func (r *request) content() ([]byte, string, error) {
-	method, media, secret := r.method(), r.form.ContentType, r.secrets.InBody()
-	bodyless := method == http.MethodGet || method == http.MethodHead
-	streams := r.message.Chunks != nil
-	switch {
-	case secret && (bodyless || streams || !form.IsStructured(media) || !form.IsStructured(r.media)):
-		return nil, "", form.Bad(r.form.Href, "has a security scheme in the body, and no JSON body for it")
-	case bodyless && (streams || len(r.body) > 0 && string(r.body) != "{}"):
-		return nil, "", interact.Errorf(interact.NotAllowed,
-			"declare the members of the input as uriVariables, or use POST",
-			"%s is asked with %s, which has no body for the input", r.what(), method)
-	case bodyless, streams:
-		return nil, r.message.Media(), nil
-	case secret:
-		return r.filled(media)
-	case !form.IsStructured(r.media):
-		return r.body, r.media, nil
+// content returns the body with the secrets that are members of it.
+func (r *request) content() ([]byte, error) {
+	if !r.Secrets.InBody() {
+		return r.Body, nil
 	}
-	body, err := form.Convert(r.body, r.media, media, r.what())
-	return body, media, err
-}
-
-// filled is the body with the secrets that stand in it.
-func (r *request) filled(media string) ([]byte, string, error) {
-	body, _, err := interact.Transcode(r.body, r.media, interact.JSON)
+	if r.isBodyless() || r.Message.Chunks != nil || !form.IsStructured(r.Media) {
+		return nil, form.Bad(r.Form.Href, "has a security scheme in the body, and no JSON body for it")
+	}
+	body, _, err := interact.Transcode(r.Body, r.Media, interact.JSON)
+	if err == nil {
+		body, err = r.Secrets.Fill(body)
+	}
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	if body, err = r.secrets.Fill(body); err != nil {
-		return nil, "", err
-	}
-	body, _, err = interact.Transcode(body, interact.JSON, media)
-	return body, media, err
+	body, _, err = interact.Transcode(body, interact.JSON, r.Media)
+	return body, err
 }
 
 func compress(req *http.Request, body []byte) {

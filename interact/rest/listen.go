@@ -53,7 +53,7 @@ func (o *observation) refuses(resp *http.Response) error {
 func (o *observation) mend(ctx context.Context, err error, out *outage, least time.Duration) error {
 	lost, ok := err.(*lostError)
 	switch {
-	case err == errLeft:
+	case err == form.ErrLeft:
 		return err
 	case ctx.Err() != nil:
 		return o.r.lost(ctx, err)
@@ -62,7 +62,7 @@ func (o *observation) mend(ctx context.Context, err error, out *outage, least ti
 	case !o.opened || out.late():
 		return lost.error
 	}
-	o.client.log.Debug("observation broke", "thing", o.r.thing.ID, "op", o.r.op, "affordance", o.r.message.Name, "err", lost.error)
+	o.client.log.Debug("observation broke", "thing", o.r.Thing.ID, "op", o.r.op, "affordance", o.r.Message.Name, "err", lost.error)
 	if err := backoff.Sleep(ctx, max(least, lost.after)); err != nil {
 		return o.r.lost(ctx, err)
 	}
@@ -79,7 +79,7 @@ type listener struct {
 
 // listen takes the events of one stream after the other, until the consumer leaves or the agent says that there is no more.
 func (o *observation) listen(ctx context.Context) error {
-	l := &listener{observation: o, outage: outage{first: 10 * o.client.pause}, last: o.r.message.After}
+	l := &listener{observation: o, outage: outage{first: 10 * o.client.pause}, last: o.r.Message.After}
 	for {
 		err := l.connect(ctx)
 		if err == errOver {
@@ -134,7 +134,7 @@ func (l *listener) accepts(resp *http.Response) error {
 	case !l.r.expected(resp.StatusCode):
 		return l.refuses(resp)
 	case resp.StatusCode == http.StatusNoContent || said != "" && interact.MediaType(said) != eventsType:
-		return form.Broken(l.r.what(), "an event stream is promised, it sent "+interact.Clip(interact.Readable(said), 60))
+		return form.Broken(l.r.What(), "an event stream is promised, it sent "+interact.Clip(interact.Readable(said), 60))
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func (l *listener) take(src io.Reader) error {
 				l.over()
 			}
 			return &lostError{error: interact.Errorf(interact.Unreachable, "see the agent's log",
-				"%s: its event stream at %s broke off: %s", l.r.what(), form.Plain(l.r.form.Href), form.Reason(err, true))}
+				"%s: its event stream at %s broke off: %s", l.r.What(), form.Plain(l.r.Form.Href), form.Reason(err, true))}
 		}
 		l.over()
 		if ev.Name == problem.EventName && !l.knows(problem.EventName) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
@@ -32,7 +33,7 @@ type poller struct {
 // poll asks again and again, until the consumer leaves.
 func (o *observation) poll(ctx context.Context) error {
 	p := &poller{observation: o, outage: outage{first: 10 * o.client.pause}, hurry: outage{first: 4 * o.client.pause},
-		last: o.r.message.After}
+		last: o.r.Message.After}
 	for {
 		asked := time.Now()
 		ans, err := p.ask(ctx)
@@ -105,7 +106,7 @@ func (p *poller) heard(ctx context.Context, ans *answer, held bool) error {
 	p.hurry.over()
 	p.last = boundedID(ans.header.Get(EventIDHeader))
 	n := notice{id: p.last, media: ans.header.Get("Content-Type"), data: ans.data}
-	if p.r.message.Name == "" {
+	if p.r.Message.Name == "" {
 		n.name = ans.header.Get(EventNameHeader)
 	}
 	if err := p.tell(n); err != nil {
@@ -122,13 +123,13 @@ func (p *poller) empty(ans *answer, held bool) bool {
 	if ans.status == http.StatusNoContent {
 		return true
 	}
-	signal := p.r.message.Type == interact.SubscribeEvent && !p.r.promised
-	return len(trimJSON(ans.data)) == 0 && !(signal && held)
+	signal := p.r.Message.Type == interact.SubscribeEvent && !p.r.isPromised
+	return len(form.TrimJSON(ans.data)) == 0 && !(signal && held)
 }
 
 // unchanged tells whether an agent that holds no question answered with the reading from before.
 func (p *poller) unchanged(ans *answer, held bool) bool {
-	if p.r.message.Type != interact.ObserveProperty && p.r.message.Type != interact.ObserveAllProperties {
+	if p.r.Message.Type != interact.ObserveProperty && p.r.Message.Type != interact.ObserveAllProperties {
 		return false
 	}
 	same := p.before != nil && bytes.Equal(p.before, ans.data)

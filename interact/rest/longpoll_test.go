@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 )
 
 // polled is a thing as node-wot and the Kotlin SDK describe it.
@@ -157,7 +158,7 @@ func TestPausesOfALongpollGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		thing := describe(t, "http://a.example", polled)
 		c := NewClient(Options{})
-		o := &observation{client: c, r: &request{thing: thing, message: observe("count"), form: &thing.Properties["count"].Forms[1]}}
+		o := &observation{client: c, r: &request{Request: &form.Request{Thing: thing, Message: observe("count"), Form: &thing.Properties["count"].Forms[1]}}}
 		p := &poller{observation: o, hurry: outage{first: 4 * c.pause}}
 		begun := time.Now()
 		for range 100 {

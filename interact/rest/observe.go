@@ -28,7 +28,7 @@ const (
 type observation struct {
 	client *Client
 	r      *request
-	yield  func(*interact.Message, error) bool
+	yield  func(*interact.Message) bool
 	// opened tells that the agent took the observation: what breaks from then on is mended.
 	opened bool
 	// puzzled tells that a name that fits nothing was logged.
@@ -44,47 +44,23 @@ type notice struct {
 	data     []byte
 }
 
-// observe yields the changes or events that m asks for, by the best form that the agent takes.
-func (a *agent) observe(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
-	r, err := a.subject(m)
-	if err != nil {
-		return err
-	}
-	fit, err := a.client.choices(r)
-	if err != nil {
-		return err
-	}
-	leave, err := a.client.admit(r, fit[0].Form)
+// observe yields the changes or events. Another form is tried if the agent did not accept this one.
+func (r *request) observe(ctx context.Context, yield func(*interact.Message) bool) error {
+	leave, err := r.client.admit(r, r.Form)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	o := &observation{client: a.client, r: r, yield: yield}
-	var first error
-	for _, one := range fit {
-		r.form, r.secrets = one.Form, one.Plan
-		err := o.follow(ctx)
-		if err == nil || o.opened || ctx.Err() != nil {
-			return err
-		}
-		if first == nil {
-			first = err
-		}
+	o := &observation{client: r.client, r: r, yield: yield}
+	if err = o.follow(ctx); err != nil && !o.opened {
+		return form.Next(err)
 	}
-	return first
-}
-
-// subject takes m apart, or returns the request of a thing-level operation.
-func (a *agent) subject(m *interact.Message) (*request, error) {
-	if m.Type == interact.ObserveProperty || m.Type == interact.SubscribeEvent {
-		return plan(a.thing, m)
-	}
-	return &request{thing: a.thing, message: m, op: m.Type.Op(), forms: a.thing.Forms, media: interact.JSON, repeatable: true}, nil
+	return err
 }
 
 // follow takes the changes or events by the chosen form.
 func (o *observation) follow(ctx context.Context) error {
-	switch carrier(o.r.form) {
+	switch carrier(o.r.Form) {
 	case sse:
 		return o.listen(ctx)
 	case webhook:
@@ -98,7 +74,7 @@ func (c *Client) admit(r *request, f *td.Form) (leave func(), err error) {
 	origin := credentials.OriginOf(f.Href)
 	if c.observed.Enter(origin) != ratelimit.Entered {
 		return nil, interact.Errorf(interact.Overloaded, "end some, or observe all of the thing at once",
-			"%s: %d observations of %s run already", r.what(), maxObserved, origin)
+			"%s: %d observations of %s run already", r.What(), maxObserved, origin)
 	}
 	return func() { c.observed.Leave(origin) }, nil
 }
@@ -121,7 +97,7 @@ func after(h http.Header, id string) {
 	}
 }
 
-// tell yields what a notice says. The error is errLeft if the consumer left, or that of data that the description does not
+// tell yields what a notice says. The error is form.ErrLeft if the consumer left, or that of data that the description does not
 // promise.
 func (o *observation) tell(n notice) error {
 	if n.name == "message" && !o.knows(n.name) {
@@ -131,10 +107,10 @@ func (o *observation) tell(n notice) error {
 		o.puzzle(n)
 		return nil
 	}
-	r, form := *o.r, *o.r.form
-	r.form, form.ResponseType = &form, o.promises()
+	f := *o.r.Form
+	f.ResponseType = o.promises()
 	data := &answer{data: n.data}
-	if err := data.settle(&r, n.media); err != nil {
+	if err := data.settle(o.r.over(&f), n.media); err != nil {
 		return err
 	}
 	parts, ok := o.parts(n, data)
@@ -142,8 +118,8 @@ func (o *observation) tell(n notice) error {
 		o.puzzle(n)
 	}
 	for _, one := range parts {
-		if !o.yield(o.reply(n.id, one.Name, data.media, one.Raw), nil) {
-			return errLeft
+		if !o.yield(o.reply(n.id, one.Name, data.media, one.Raw)) {
+			return form.ErrLeft
 		}
 	}
 	return nil
@@ -151,8 +127,8 @@ func (o *observation) tell(n notice) error {
 
 // promises is the media type of a change or event. The form may have that of the stream instead; and a stream is text.
 func (o *observation) promises() string {
-	media := o.r.form.ResponseType
-	if interact.MediaType(media) == eventsType || interact.IsCBOR(media) && carrier(o.r.form) == sse {
+	media := o.r.Form.ResponseType
+	if interact.MediaType(media) == eventsType || interact.IsCBOR(media) && carrier(o.r.Form) == sse {
 		return interact.JSON
 	}
 	return media
@@ -160,10 +136,10 @@ func (o *observation) promises() string {
 
 func (o *observation) reply(id, name, media string, data []byte) *interact.Message {
 	t := interact.Event
-	if o.r.message.Type == interact.ObserveProperty || o.r.message.Type == interact.ObserveAllProperties {
+	if o.r.Message.Type == interact.ObserveProperty || o.r.Message.Type == interact.ObserveAllProperties {
 		t = interact.PropertyReading
 	}
-	reply := reading(o.r.message, t, media, data)
+	reply := reading(o.r.Message, t, media, data)
 	reply.ID, reply.Name = id, name
 	return reply
 }
@@ -171,7 +147,7 @@ func (o *observation) reply(id, name, media string, data []byte) *interact.Messa
 // parts returns of what a notice speaks, with the data of each: what its name says, or the one thing that is observed. An object
 // without a name may have several, by name.
 func (o *observation) parts(n notice, data *answer) (parts []jcs.Member, ok bool) {
-	switch name := o.r.message.Name; {
+	switch name := o.r.Message.Name; {
 	case n.name != "":
 		return []jcs.Member{{Name: n.name, Raw: data.data}}, true
 	case name != "":
@@ -188,20 +164,20 @@ func (o *observation) parts(n notice, data *answer) (parts []jcs.Member, ok bool
 
 // knows tells whether the name is that of what is observed.
 func (o *observation) knows(name string) bool {
-	switch o.r.message.Type {
+	switch o.r.Message.Type {
 	case interact.ObserveAllProperties:
-		return o.r.thing.Properties[name] != nil
+		return o.r.Thing.Properties[name] != nil
 	case interact.SubscribeAllEvents:
-		return o.r.thing.Events[name] != nil
+		return o.r.Thing.Events[name] != nil
 	}
-	return name == o.r.message.Name
+	return name == o.r.Message.Name
 }
 
 // puzzle notes, once, that something came that belongs to nothing.
 func (o *observation) puzzle(n notice) {
 	if !o.puzzled {
-		o.client.log.Warn("an agent sends what it does not describe", "thing", o.r.thing.ID, "op", o.r.op,
-			"affordance", o.r.message.Name, "name", interact.Clip(interact.Readable(n.name), 100))
+		o.client.log.Warn("an agent sends what it does not describe", "thing", o.r.Thing.ID, "op", o.r.op,
+			"affordance", o.r.Message.Name, "name", interact.Clip(interact.Readable(n.name), 100))
 	}
 	o.puzzled = true
 }

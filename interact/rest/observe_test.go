@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 )
 
 func TestClaims(t *testing.T) {
@@ -119,7 +120,7 @@ func TestFormsThatCannotBeObserved(t *testing.T) {
 	}
 }
 
-// Without a form for all, the node observes one by one.
+// Without a form for all, each property is observed.
 func TestObserveAllWithoutAForm(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
@@ -130,10 +131,8 @@ func TestObserveAllWithoutAForm(t *testing.T) {
 	})
 	thing := describe(t, agent.URL, sensor)
 	m := &interact.Message{Type: interact.ObserveAllProperties, ID: "1", Thing: "thing"}
-	_, err := follow(t, newClient(t, Options{}), thing, m, 1)
-	wantError(t, err, interact.NotAllowed)
 	var got []*interact.Message
-	for reply, err := range interact.Composed(thing)(newClient(t, Options{}).Thing(thing)).Do(t.Context(), m) {
+	for reply, err := range newClient(t, Options{}).Thing(thing).Do(t.Context(), m) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,11 +150,11 @@ func TestObservationsOfOneAgentAreBounded(t *testing.T) {
 	t.Parallel()
 	agent := newStreamer(t, "data: 1\n\n")
 	c, thing := newClient(t, Options{}), describe(t, agent.URL, sensor)
-	r := &request{thing: thing, message: observe("level"), op: "observeproperty"}
-	form := &thing.Properties["level"].Forms[1]
+	r := &request{Request: &form.Request{Thing: thing, Message: observe("level")}, op: "observeproperty"}
+	over := &thing.Properties["level"].Forms[1]
 	var leave []func()
 	for range maxObserved {
-		f, err := c.admit(r, form)
+		f, err := c.admit(r, over)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +251,7 @@ func TestMendingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		thing := describe(t, "http://a.example", sensor)
 		lost := &lostError{error: interact.Errorf(interact.Unreachable, "start it", "gone"), after: time.Second}
-		r := &request{thing: thing, message: observe("level"), form: &thing.Properties["level"].Forms[1]}
+		r := &request{Request: &form.Request{Thing: thing, Message: observe("level"), Form: &thing.Properties["level"].Forms[1]}}
 		o := &observation{client: NewClient(Options{}), r: r}
 		out := &outage{first: time.Second}
 		if err := o.mend(t.Context(), lost, out, 0); err != lost.error {

@@ -147,7 +147,7 @@ func TestBinaryPropertyIsNotReadTogether(t *testing.T) {
 	thing := describe(t, agent.URL, `"properties": {"image": {"forms": [{"href": "BASE/image",
 		"contentType": "image/png"}]}}`)
 	_, err := ask(t, newClient(t, Options{}), thing, readSeveral(`["image"]`))
-	wantError(t, err, interact.UnsupportedType)
+	wantError(t, err, interact.NotAllowed)
 }
 
 func TestWriteMultiple(t *testing.T) {
@@ -155,12 +155,12 @@ func TestWriteMultiple(t *testing.T) {
 	agent := newRecorder(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	c := newClient(t, Options{})
 	got, err := ask(t, c, describe(t, agent.URL, lamp), writeSeveral(`{"power":true,"level":5}`))
-	if err != nil || got.Type != interact.PropertyReadings || len(got.Data) != 0 {
+	if err != nil || got.Type != interact.Acknowledgement || len(got.Data) != 0 {
 		t.Fatalf("got %v, %v", got, err)
 	}
 	all := agent.requests()
-	if len(all) != 2 || all[0].path != "/power" || all[0].body != "true" || all[1].path != "/level/set" ||
-		all[1].body != "5" {
+	if len(all) != 2 || all[0].path != "/level/set" || all[0].body != "5" || all[1].path != "/power" ||
+		all[1].body != "true" {
 		t.Errorf("asked %+v", all)
 	}
 
@@ -202,13 +202,13 @@ func TestWriteMultipleChecksAllBeforeTheFirst(t *testing.T) {
 func TestWriteMultipleSaysWhatWasWritten(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/power" {
+		if r.URL.Path == "/power" {
 			http.Error(w, "stuck", http.StatusInternalServerError)
 		}
 	})
 	_, err := ask(t, newClient(t, Options{}), describe(t, agent.URL, lamp), writeSeveral(`{"power":true,"level":5}`))
 	e := wantError(t, err, interact.AgentFailed)
-	for _, want := range []string{"write level", "written before: power", "stuck"} {
+	for _, want := range []string{"power was not written", "written before: level", "stuck"} {
 		if !strings.Contains(e.Error(), want) {
 			t.Errorf("%q is not said: %v", want, e)
 		}
@@ -244,12 +244,16 @@ func TestWriteAll(t *testing.T) {
 	for name, tt := range map[string]struct{ members, want string }{
 		"by its form":                {form(`"writeallproperties"`), `PUT /all {"b":"x","a":1}`},
 		"by the form for several":    {form(`"writemultipleproperties"`), `PUT /all {"b":"x","a":1}`},
-		"one by one":                 {members, `PUT /b "x" PUT /a 1`},
-		"by no form that only reads": {form(`"readallproperties"`), `PUT /b "x" PUT /a 1`},
+		"one by one":                 {members, `PUT /a 1 PUT /b "x"`},
+		"by no form that only reads": {form(`"readallproperties"`), `PUT /a 1 PUT /b "x"`},
 	} {
 		before := len(agent.requests())
 		got, err := ask(t, c, describe(t, agent.URL, tt.members), all())
-		if err != nil || got.Type != interact.PropertyReadings {
+		reply := interact.Acknowledgement
+		if strings.Contains(tt.want, "/all") {
+			reply = interact.PropertyReadings
+		}
+		if err != nil || got.Type != reply {
 			t.Errorf("%s: got %v, %v", name, got, err)
 		}
 		var asked []string

@@ -246,8 +246,8 @@ func TestSecretInRedirectOrEchoIsNotShown(t *testing.T) {
 			if e := interact.AsError(err); e != nil {
 				shown = everything(e) + fmt.Sprintf("%v %+v %#v", err, err, e.Err)
 			}
-			shown += log.String() + fmt.Sprintf("%v %+v %#v %s", c.security.Credentials, c.security.Credentials, c.security.Credentials,
-				c.security.Credentials)
+			shown += log.String() + fmt.Sprintf("%v %+v %#v %s", c.consumer.Security.Credentials, c.consumer.Security.Credentials, c.consumer.Security.Credentials,
+				c.consumer.Security.Credentials)
 			for _, bad := range []string{secretText, url.QueryEscape(secretText), url.PathEscape(secretText), "s3cr",
 				base64.StdEncoding.EncodeToString([]byte("me:" + secretText))} {
 				if strings.Contains(shown, bad) {

@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -55,28 +54,23 @@ func (a *answer) task(r *request) *task {
 }
 
 // follow yields the states of the task until the final one.
-func (t *task) follow(ctx context.Context, yield func(*interact.Message, error) bool) {
-	whole := form.Task{Poller: t, Message: t.r.message, What: t.r.what(), State: t.state, Pause: t.client.pause, KeepsNull: t.r.promised,
-		Words: func(e json.RawMessage) string { return quote(&t.r.secrets, words(interact.JSON, e)) }, Log: t.client.log}
-	if err := whole.Follow(ctx, func(m *interact.Message) bool { return yield(m, nil) }); err != nil && err != form.ErrLeft {
-		yield(nil, err)
-	}
+func (t *task) follow(ctx context.Context, yield func(*interact.Message) bool) error {
+	whole := form.Task{Poller: t, Message: t.r.Message, What: t.r.What(), State: t.state, Pause: t.client.pause, KeepsNull: t.r.isPromised,
+		Words: func(e json.RawMessage) string { return quote(&t.r.Secrets, words(interact.JSON, e)) }, Log: t.client.log}
+	return whole.Follow(ctx, yield)
 }
-
-// errLeft says that nobody listens any more.
-var errLeft = fmt.Errorf("the consumer left: %w", context.Canceled)
 
 // aim resolves the address of the status. It must be at the agent's own origin: the credentials go there.
 func (t *task) aim() error {
 	if t.state.Href == "" {
 		if !t.aimed {
-			return form.Broken(t.r.what(), "it runs in the background, and nothing says where its status is")
+			return form.Broken(t.r.What(), "it runs in the background, and nothing says where its status is")
 		}
 		return nil
 	}
 	to, err := t.url.Parse(t.state.Href)
 	if err != nil || credentials.Origin(to) != credentials.Origin(t.url) {
-		return form.Broken(t.r.what(), "it runs in the background, and its status is at another origin")
+		return form.Broken(t.r.What(), "it runs in the background, and its status is at another origin")
 	}
 	to.User, to.Fragment = nil, ""
 	t.url, t.state.Href, t.aimed = to, "", true
@@ -110,7 +104,7 @@ func (t *task) Lost(ctx context.Context, err error) error { return t.r.lost(ctx,
 func (t *task) update(ans *answer) (form.State, error) {
 	s, ok := stateIn(ans.data)
 	if !ok {
-		return s, form.Broken(t.r.what(), "it runs in the background, and its status is "+sample(ans.media, ans.data, &t.r.secrets))
+		return s, form.Broken(t.r.What(), "it runs in the background, and its status is "+sample(ans.media, ans.data, &t.r.Secrets))
 	}
 	t.state = s
 	return s, nil
@@ -131,11 +125,10 @@ func (t *task) send(ctx context.Context, method string) (*answer, error) {
 		return nil, err
 	}
 	req.Header.Set("Accept", interact.JSON)
-	t.r.secrets.Apply(req.Header, req.URL)
-	status := *t.r
-	status.promised = method == http.MethodGet
-	status.form = &td.Form{Href: t.r.form.Href, ResponseType: interact.JSON} // whatever the action's own answer is
-	return t.client.exchange(ctx, &status, req)
+	t.r.Secrets.Apply(req.Header, req.URL)
+	status := t.r.over(&td.Form{Href: t.r.Form.Href, ResponseType: interact.JSON}) // whatever the action's own answer is
+	status.isPromised = method == http.MethodGet
+	return t.client.exchange(ctx, status, req)
 }
 
 // Cancel implements [form.Poller].

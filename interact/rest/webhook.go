@@ -44,7 +44,7 @@ func (o *observation) receive(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	end, until, err := o.subscribe(ctx, address, o.r.message.After)
+	end, until, err := o.subscribe(ctx, address, o.r.Message.After)
 	if err != nil {
 		return err
 	}
@@ -82,12 +82,14 @@ func (o *observation) renewal(until time.Time) <-chan time.Time {
 
 // subscribe gives the agent the address. The function ends the subscription; it ends by itself at until, unless that is zero.
 func (o *observation) subscribe(ctx context.Context, address, last string) (end func(), until time.Time, err error) {
-	sub, r, f := *o, *o.r, *o.r.form
-	sub.r, r.form, f.ContentType = &r, &f, interact.JSON
-	if r.body, err = subscription(&r, address); err != nil {
+	sub, f := *o, *o.r.Form
+	f.ContentType = interact.JSON
+	r := o.r.over(&f)
+	sub.r = r
+	if r.Body, err = subscription(r, address); err != nil {
 		return nil, until, err
 	}
-	r.media = interact.JSON
+	r.Media = interact.JSON
 	ctx, cancel := context.WithTimeout(ctx, form.DefaultTimeout)
 	defer cancel()
 	resp, err := sub.send(ctx, func(h http.Header) {
@@ -123,14 +125,14 @@ func expiry(resp *http.Response) time.Time {
 
 // subscription is the body that subscribes: what the consumer gave, and the address.
 func subscription(r *request, address string) ([]byte, error) {
-	data, _, err := interact.Transcode(r.body, r.media, interact.JSON)
+	data, _, err := interact.Transcode(r.Body, r.Media, interact.JSON)
 	if err != nil {
 		return nil, err
 	}
 	fields, err := jcs.Members(data)
 	if len(data) > 0 && err != nil {
 		return nil, interact.Errorf(interact.Invalid, "send an object", "%s comes by webhook, which has room for members only",
-			r.what())
+			r.What())
 	}
 	value, _ := json.Marshal(address) // a string always has a JSON form
 	return jcs.Join(append(fields, jcs.Member{Name: callbackMember, Raw: value})), nil
@@ -142,7 +144,7 @@ func (o *observation) leave(ctx context.Context, resp *http.Response) func() {
 	to, err := resp.Location()
 	if err != nil || resp.Request == nil || credentials.Origin(to) != credentials.Origin(resp.Request.URL) {
 		o.client.log.Warn("a subscription by webhook cannot be ended: its address is missing or at another origin",
-			"thing", o.r.thing.ID, "affordance", o.r.message.Name)
+			"thing", o.r.Thing.ID, "affordance", o.r.Message.Name)
 		return func() {}
 	}
 	to.User, to.Fragment = nil, ""
@@ -157,18 +159,18 @@ func (o *observation) delete(ctx context.Context, to *url.URL) {
 	if err != nil {
 		return
 	}
-	o.r.secrets.Apply(req.Header, req.URL)
+	o.r.Secrets.Apply(req.Header, req.URL)
 	resp, err := carry(ctx, o.client.transport, o.r, req)
 	if err == nil {
 		err = resp.Body.Close()
 	}
-	o.client.log.Debug("subscription ended", "thing", o.r.thing.ID, "affordance", o.r.message.Name, "err", err)
+	o.client.log.Debug("subscription ended", "thing", o.r.Thing.ID, "affordance", o.r.Message.Name, "err", err)
 }
 
 // speaksOf is the affordance whose forms have the address that a delivery names; empty if there is none.
 func (o *observation) speaksOf(d Delivery) string {
-	base, err := url.Parse(o.r.form.Href)
-	if d.Self == "" || o.r.message.Name != "" || err != nil {
+	base, err := url.Parse(o.r.Form.Href)
+	if d.Self == "" || o.r.Message.Name != "" || err != nil {
 		return ""
 	}
 	self, err := base.Parse(d.Self)
@@ -178,13 +180,13 @@ func (o *observation) speaksOf(d Delivery) string {
 	at := func(forms []td.Form) bool {
 		return slices.ContainsFunc(forms, func(f td.Form) bool { return f.Href == self.String() })
 	}
-	for name, p := range o.r.thing.Properties {
-		if o.r.message.Type == interact.ObserveAllProperties && at(p.Forms) {
+	for name, p := range o.r.Thing.Properties {
+		if o.r.Message.Type == interact.ObserveAllProperties && at(p.Forms) {
 			return name
 		}
 	}
-	for name, e := range o.r.thing.Events {
-		if o.r.message.Type == interact.SubscribeAllEvents && at(e.Forms) {
+	for name, e := range o.r.Thing.Events {
+		if o.r.Message.Type == interact.SubscribeAllEvents && at(e.Forms) {
 			return name
 		}
 	}
