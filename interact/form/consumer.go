@@ -44,22 +44,34 @@ type Consumer struct {
 	Transport Transport
 	// GatherUpTo makes one body of an input that comes in chunks, of at most so many bytes; 0 leaves the chunks to the transport.
 	GatherUpTo int
+	// LongActions means that an action without a deadline has no time limit, because a lost connection ends it.
+	LongActions bool
 	// NoVariables means that the addresses have no variables: the input stays whole.
 	NoVariables bool
 }
 
 // Thing returns the agent that t describes. If no form can be used for an operation on all or several affordances, each of them is
 // read, written or observed alone ([interact.Composed]).
-func (c *Consumer) Thing(t *td.Thing) interact.Thing {
-	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-		return func(yield func(*interact.Message, error) bool) {
-			ctx, cancel := Within(ctx, m)
+func (c *Consumer) Thing(t *td.Thing) interact.Thing { return &Agent{c, t} }
+
+// An Agent is a Thing that is reached over forms.
+type Agent struct {
+	Consumer    *Consumer
+	Description *td.Thing
+}
+
+// Do implements [interact.Thing].
+func (a *Agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+	return func(yield func(*interact.Message, error) bool) {
+		if !a.Consumer.LongActions || m.Type != interact.InvokeAction || !m.Deadline.IsZero() {
+			limited, cancel := Within(ctx, m)
 			defer cancel()
-			if err := c.do(ctx, t, m, yield); err != nil && !errors.Is(err, ErrLeft) {
-				yield(nil, err)
-			}
+			ctx = limited
 		}
-	})
+		if err := a.Consumer.do(ctx, a.Description, m, yield); err != nil && !errors.Is(err, ErrLeft) {
+			yield(nil, err)
+		}
+	}
 }
 
 func (c *Consumer) do(ctx context.Context, t *td.Thing, m *interact.Message, yield func(*interact.Message, error) bool) error {

@@ -30,7 +30,7 @@ func (c *Consumer) request(t *td.Thing, m *interact.Message) (*Request, error) {
 	r := &Request{Thing: t, Message: m, Body: m.Data, Media: m.Media()}
 	a := interact.Affordance(t, m)
 	switch {
-	case m.Type.Op() == "":
+	case !isRequest(m.Type):
 		return nil, interact.Errorf(interact.NotAllowed, "ask for one of the operations of TD 1.1 §5.3.4.2; to end a subscription, leave it",
 			"%s is not asked like this (message type %d)", Label(t), m.Type)
 	case m.Type == interact.ReadMultipleProperties:
@@ -50,6 +50,15 @@ func (c *Consumer) request(t *td.Thing, m *interact.Message) (*Request, error) {
 		return nil, invalid(m, issues)
 	}
 	return r, nil
+}
+
+// isRequest reports whether messages of a type are sent to a Thing. An observation ends when its consumer leaves.
+func isRequest(t interact.Type) bool {
+	switch t {
+	case interact.UnobserveProperty, interact.UnobserveAllProperties, interact.UnsubscribeEvent, interact.UnsubscribeAllEvents:
+		return false
+	}
+	return t.Op() != ""
 }
 
 // gather makes one body of an input that comes in chunks.

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -43,7 +42,7 @@ type Options struct {
 // A Client asks agents that are WebSocket servers. It keeps one connection per address and credentials, opens a new one when
 // that broke, and closes what was not used for five minutes. It is safe for concurrent use.
 type Client struct {
-	security form.Security
+	consumer form.Consumer
 	dialer   dialer
 	settings settings
 	ctx      context.Context // ends with Close
@@ -73,8 +72,8 @@ type line struct {
 func NewClient(o Options) *Client {
 	c := &Client{dialer: dialer{o.Dial, o.TLS}, lines: map[lineKey]*line{}}
 	c.settings = settings{log: o.Log, maxMessage: o.MaxMessage, ping: o.Ping, idle: idle}.withDefaults()
-	c.security = form.Security{Protocol: "WebSockets", Schemes: []string{"basic", "bearer", "apikey"}, NotIn: []string{"body", "uri"},
-		Credentials: o.Credentials, Log: c.settings.log}
+	c.consumer = form.Consumer{Transport: c, LongActions: true, NoVariables: true, Security: form.Security{Protocol: "WebSockets",
+		Schemes: []string{"basic", "bearer", "apikey"}, NotIn: []string{"body", "uri"}, Credentials: o.Credentials, Log: c.settings.log}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -115,44 +114,42 @@ func Claims(f *td.Form) bool {
 // Observations and subscriptions of one affordance share one subscription of the agent. A consumer that reads too slowly gets
 // [interact.Overloaded]. When the connection breaks, what was asked over it ends with [interact.Unreachable]; Begun tells whether
 // the agent may have read it.
-func (c *Client) Thing(t *td.Thing) interact.Thing { return &agent{c, t} }
+func (c *Client) Thing(t *td.Thing) interact.Thing { return c.consumer.Thing(t) }
 
-// An agent is a thing behind WebSocket forms.
-type agent struct {
+// A request is a message for an agent, over one form.
+type request struct {
+	*form.Request
 	client *Client
-	thing  *td.Thing
 }
 
-// Do implements [interact.Thing].
-func (a *agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-	return func(yield func(*interact.Message, error) bool) {
-		if err := a.ask(ctx, m, yield); err != nil {
-			yield(nil, err)
-		}
-	}
+// Fits implements [form.Transport].
+func (c *Client) Fits(f *td.Form, _ string) bool { return Claims(f) }
+
+// Prepare implements [form.Transport].
+func (c *Client) Prepare(of *form.Request) (form.Exchange, error) {
+	r := &request{of, c}
+	return r.send, nil
 }
 
-// ask asks over the agent's connection. One that turns out to be dead is opened again, once.
-func (a *agent) ask(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
-	f, l, err := a.form(m)
-	if err != nil {
-		return err
-	}
+// send sends the message over the connection of the agent. If the connection turns out to be closed, a new one is opened, once.
+func (r *request) send(ctx context.Context, yield func(*interact.Message) bool) error {
+	m := r.Message
+	l := login{http.Header{"User-Agent": {"lmosd"}}, r.Secrets}
 	if m.TraceParent != "" { // LMOS, trace context: in the messages and at the upgrade
 		l.header.Set("Traceparent", m.TraceParent)
 	}
 	answered := false
-	seen := func(r *interact.Message, err error) bool {
+	seen := func(reply *interact.Message, _ error) bool {
 		answered = true
-		return yield(r, err)
+		return yield(reply)
 	}
 	for try := 1; ; try++ {
-		p, fresh, err := a.connect(ctx, f, l)
+		p, fresh, err := r.connect(ctx, l)
 		if err != nil {
 			return err
 		}
 		err = p.ask(ctx, m, seen)
-		if fresh || answered || try == 3 || !a.stale(m, err) {
+		if fresh || answered || try == 3 || !r.stale(err) {
 			return l.scrub(err)
 		}
 	}
@@ -160,28 +157,15 @@ func (a *agent) ask(ctx context.Context, m *interact.Message, yield func(*intera
 
 // stale reports whether err says that the connection had ended before m was asked, or that asking again does no harm. A
 // subscription that stood may have missed something: whoever watches must hear of that.
-func (a *agent) stale(m *interact.Message, err error) bool {
+func (r *request) stale(err error) bool {
 	var e *interact.Error
 	return errors.As(err, &e) && e.Code == interact.Unreachable && !e.Remote &&
-		(!e.Started || !m.Type.Long() && interact.Repeatable(a.thing, m))
-}
-
-// form returns the first form that offers m and whose credentials are here, with these.
-func (a *agent) form(m *interact.Message) (*td.Form, login, error) {
-	what := form.What(a.thing, m)
-	fit, err := form.Choose("WebSockets", what, m.Type.Op(), interact.Forms(a.thing, m), Claims, func(f *td.Form) (form.Secrets, int, error) {
-		s, err := form.Collect(&a.client.security, a.thing, f, what, form.Secrets{}, (*form.Secrets).Add)
-		return s, 0, err
-	})
-	if err != nil {
-		return nil, login{}, err
-	}
-	return fit[0].Form, login{http.Header{"User-Agent": {"lmosd"}}, fit[0].Plan}, nil
+		(!e.Started || !r.Message.Type.Long() && interact.Repeatable(r.Thing, r.Message))
 }
 
 // connect returns the agent at the other end of a connection; fresh tells that it was opened for this.
-func (a *agent) connect(ctx context.Context, f *td.Form, l login) (p *peer, fresh bool, err error) {
-	n, fresh, err := a.client.line(f, l)
+func (r *request) connect(ctx context.Context, l login) (p *peer, fresh bool, err error) {
+	n, fresh, err := r.client.line(r.Form, l)
 	if err != nil {
 		return nil, false, err
 	}
@@ -193,13 +177,12 @@ func (a *agent) connect(ctx context.Context, f *td.Form, l login) (p *peer, fres
 	if n.err != nil {
 		return nil, false, n.err
 	}
-	style := frame.Style{Dialect: a.dialect(f, n.echo), Proven: true, Both: true}
-	return &peer{c: n.conn, thing: thingID(a.thing, f), style: style}, fresh, nil
+	style := frame.Style{Dialect: dialectOf(r.Thing, r.Form, n.echo), Proven: true, Both: true}
+	return &peer{c: n.conn, thing: thingID(r.Thing, r.Form), style: style}, fresh, nil
 }
 
 // dialect decides how the agent is spoken to (LMOS WebSocket subprotocol, dialect detection).
-func (a *agent) dialect(f *td.Form, echo string) frame.Dialect {
-	t := a.thing
+func dialectOf(t *td.Thing, f *td.Form, echo string) frame.Dialect {
 	offered, _ := frame.Subprotocol(f.Subprotocol)
 	agreed, _ := frame.Subprotocol(echo)
 	switch {

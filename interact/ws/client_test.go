@@ -20,6 +20,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/ws/frame"
 	"github.com/lmosd/lmosd/td"
 )
@@ -223,10 +224,11 @@ func lineOf(thing interact.Thing) (c *conn) {
 	switch thing := thing.(type) {
 	case *registered:
 		return thing.c
-	case *agent:
-		thing.client.mu.Lock()
-		defer thing.client.mu.Unlock()
-		for _, l := range thing.client.lines {
+	case *form.Agent:
+		client := thing.Consumer.Transport.(*Client)
+		client.mu.Lock()
+		defer client.mu.Unlock()
+		for _, l := range client.lines {
 			c = l.conn
 		}
 	}

@@ -200,11 +200,11 @@ func TestDialectOfAnAgent(t *testing.T) {
 		{"Kotlin's form", "urn:x", "lmos", "lmos", `{"optionalProperties":{}}`, true, frame.Kotlin},
 		{"the Web Thing Protocol", "urn:x", "webthingprotocol", "", `{}`, true, frame.WTP},
 	} {
-		a := &agent{thing: &td.Thing{ID: c.id}}
+		thing := &td.Thing{ID: c.id}
 		if c.secure {
-			a.thing.SecurityDefs = secure
+			thing.SecurityDefs = secure
 		}
-		if got := a.dialect(&td.Form{Subprotocol: c.sub, Raw: []byte(c.raw)}, c.echo); got != c.want {
+		if got := dialectOf(thing, &td.Form{Subprotocol: c.sub, Raw: []byte(c.raw)}, c.echo); got != c.want {
 			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
 		}
 	}

@@ -2,12 +2,14 @@ package ws
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/ws/frame"
 	"github.com/lmosd/lmosd/internal/backoff"
 )
@@ -29,7 +31,7 @@ type peer struct {
 
 // ask asks m and yields the replies. It returns the error that ends the interaction, for the caller to yield.
 func (p *peer) ask(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
-	if err := p.possible(m); err != nil {
+	if err := cmp.Or(form.CheckHops(m), p.possible(m)); err != nil {
 		return err
 	}
 	ctx, cancel := within(ctx, m)
@@ -69,8 +71,6 @@ func (p *peer) ask(ctx context.Context, m *interact.Message, yield func(*interac
 // possible refuses what cannot be asked over a WebSocket, or of this peer.
 func (p *peer) possible(m *interact.Message) error {
 	switch {
-	case m.Hops >= interact.MaxHops:
-		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", m.Hops)
 	case m.Chunks != nil && (!p.streams || m.Type != interact.InvokeAction):
 		return interact.Errorf(interact.NotAllowed, "send the data as one input", "%s takes no request stream here", p.c.name)
 	case m.Chunks != nil && len(m.Data) > 0:
@@ -89,13 +89,10 @@ func (p *peer) possible(m *interact.Message) error {
 // within bounds the time of an interaction that has an end. An action without a deadline may take as long as its connection
 // lives.
 func within(ctx context.Context, m *interact.Message) (context.Context, context.CancelFunc) {
-	switch {
-	case !m.Deadline.IsZero() && !m.Type.Long():
-		return context.WithDeadline(ctx, m.Deadline)
-	case m.Type.Long() || m.Type == interact.InvokeAction:
+	if m.Type == interact.InvokeAction && m.Deadline.IsZero() {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, askWait)
+	return form.Within(ctx, m)
 }
 
 // expired is the error for a consumer that went away, or whose time is over.
