@@ -66,7 +66,7 @@ var notRead = map[string]int{
 	"interact/command":            4,
 	"interact/form":               1,
 	"interact/hub":                4,
-	"interact/mqtt":               17,
+	"interact/mqtt":               16,
 	"interact/oauth":              1,
 	"interact/rest":               11,
 	"interact/rest/server":        7,
