@@ -23,10 +23,10 @@ func (d *Directory) Add(desc *td.Description) (changed bool, err error) {
 type origin int
 
 const (
-	heard     origin = iota // from other nodes
-	published               // by this node
-	kept                    // from the store, of other nodes
-	keptOwn                 // from the store, of this node
+	received    origin = iota // from other nodes
+	published                 // by this node
+	restored                  // from the store, of other nodes
+	restoredOwn               // from the store, of this node
 )
 
 // put adds a verified description.
@@ -42,10 +42,10 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 			"the description of %s expired at %s", r.Thing, stamp(r.Expires))
 	}
 	key := r.Key()
-	own := (from == published || from == keptOwn) && d.hostedHere(r)
+	own := (from == published || from == restoredOwn) && d.hostedHere(r)
 	in := d.prepare(key, desc)
 	in.used, in.via = with.used, with.via
-	in.kept = from == kept || from == keptOwn
+	in.restored = from == restored || from == restoredOwn
 	if in.view != nil {
 		in.view.vector.Store(with.vector)
 	}
@@ -69,7 +69,7 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 		d.gone.add(e)
 	}
 	d.setLocked(e, in, own)
-	if from == heard || from == published {
+	if from == received || from == published {
 		d.markLocked(key)
 	} else {
 		e.stored = true
@@ -79,11 +79,11 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 
 // An arrival is an incoming description, with what can be prepared without the lock.
 type arrival struct {
-	desc *td.Description
-	view *view // nil for a tombstone or moved record
-	by   []index.Label
-	kept bool // it was stored before the restart
-	same bool // by is not computed: the terms are those of the known description
+	desc     *td.Description
+	view     *view // nil for a tombstone or moved record
+	by       []index.Label
+	restored bool // it was stored before the restart
+	same     bool // by is not computed: the terms are those of the known description
 
 	vector *embedding.Vector // or nil
 	used   bool              // a caller requested it before the restart
@@ -119,7 +119,7 @@ func (d *Directory) adoptLocked(e *entry, own bool) {
 	if own && e.view != nil && !e.own {
 		d.ownLocked(e, true)
 		d.rankLocked(e)
-		d.lookLocked(e, e.view.record, true, false)
+		d.countNameLocked(e, e.view.record, true, false)
 		d.markLocked(e.key)
 	}
 }
@@ -148,7 +148,7 @@ func (d *Directory) compareLocked(e *entry, desc *td.Description) (known bool, e
 	if sameRecord(cur, r) {
 		return true, nil
 	}
-	return false, d.forkLocked(e, cur, r)
+	return false, d.equivocationLocked(e, cur, r)
 }
 
 func (d *Directory) rolledBackLocked(e *entry, r *td.Record, why string) error {
@@ -207,19 +207,19 @@ func (d *Directory) setLocked(e *entry, in *arrival, own bool) {
 		d.liveLocked(e, in, own)
 		d.count.added.Add(1)
 	} else {
-		d.buryLocked(e, r)
+		d.withdrawLocked(e, r)
 		d.count.withdrawn.Add(1)
 	}
-	d.tellLocked(e)
-	if e.due().Before(d.asleep) {
-		d.nudge()
+	d.notifyLocked(e)
+	if e.due().Before(d.wakeAt) {
+		d.wakeExpire()
 	}
 }
 
-// tellLocked calls Options.Changed for e.
-func (d *Directory) tellLocked(e *entry) {
-	if d.opts.Changed != nil {
-		d.opts.Changed(e.key, e.seq, e.record() != nil)
+// notifyLocked calls Options.OnChange for e.
+func (d *Directory) notifyLocked(e *entry) {
+	if d.opts.OnChange != nil {
+		d.opts.OnChange(e.key, e.seq, e.record() != nil)
 	}
 }
 
@@ -229,9 +229,9 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 	d.room.leave(e)
 	if was == nil {
 		d.gone.remove(e)
-		d.dropGraveLocked(e)
+		d.dropTombstoneLocked(e)
 	} else {
-		d.tallyLocked(e, false)
+		d.countHostsLocked(e, false)
 		d.weighLocked(e, 0)
 	}
 	e.view, e.bound = in.view, nil
@@ -242,8 +242,8 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 	case was == nil:
 		d.living.add(e)
 		d.enterLocked(e, in)
-		d.meetLocked(e)
-		d.changed.add(happening{kind: Added, why: Published, thing: e.view})
+		d.initReachableLocked(e)
+		d.changed.add(logEntry{kind: Added, reason: Published, thing: e.view})
 	case refreshes(was.record, e.view.record):
 		d.living.fix(e) // its terms are unchanged
 		e.view.vector.Store(was.vector.Load())
@@ -253,21 +253,21 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 		d.living.fix(e)
 		d.leaveLocked(e)
 		d.enterLocked(e, in)
-		d.meetLocked(e)
-		d.changed.add(happening{kind: Changed, why: Published, thing: e.view, was: was})
+		d.initReachableLocked(e)
+		d.changed.add(logEntry{kind: Changed, reason: Published, thing: e.view, was: was})
 	}
 	d.wantVectorLocked(e)
-	d.reach.heard(e.view.record.Hosts, e.view.record.Issued, time.Now())
-	d.tallyLocked(e, true)
+	d.reach.recordReceived(e.view.record.Hosts, e.view.record.Issued, time.Now())
+	d.countHostsLocked(e, true)
 	d.ownLocked(e, own)
 	d.weighLocked(e, weigh(e.view, e.at.Terms()))
 	e.used = e.used || in.used
-	d.creditLocked(e, in.via)
+	d.creditForwarderLocked(e, in.via)
 	d.rankLocked(e)
 	if was == nil {
-		d.lookLocked(e, nil, own, in.kept)
+		d.countNameLocked(e, nil, own, in.restored)
 	} else {
-		d.lookLocked(e, was.record, own, in.kept)
+		d.countNameLocked(e, was.record, own, in.restored)
 	}
 }
 
@@ -281,8 +281,10 @@ func (d *Directory) enterLocked(e *entry, in *arrival) {
 	d.shareLocked(e.view)
 }
 
-// meetLocked records the reachability that watchers learn with a new e.
-func (d *Directory) meetLocked(e *entry) { e.dark.Store(!d.reachable(e.view.record, time.Now())) }
+// contactLocked records the reachability that watchers learn with a new e.
+func (d *Directory) initReachableLocked(e *entry) {
+	e.reportedDown.Store(!d.reachable(e.view.record, time.Now()))
+}
 
 // shareLocked lets a new view share strings with the index. The record of an unpacked view is shared with others already.
 func (d *Directory) shareLocked(v *view) {
@@ -296,7 +298,7 @@ func (d *Directory) leaveLocked(e *entry) {
 	d.own.Remove(e.at.Slot)
 	d.index.Remove(e.at)
 	d.slots[e.at.Slot] = nil
-	e.at = index.Place{}
+	e.at = index.Position{}
 }
 
 // refreshes reports whether a record only extends the validity.
@@ -307,18 +309,18 @@ func refreshes(was, r *td.Record) bool {
 
 // endLocked makes a living e gone.
 func (d *Directory) endLocked(e *entry, why Reason) {
-	d.changed.add(happening{kind: Gone, why: why, thing: e.view})
+	d.changed.add(logEntry{kind: Removed, reason: why, thing: e.view})
 	d.room.leave(e)
-	d.unlookLocked(e)
-	d.tallyLocked(e, false)
+	d.uncountNameLocked(e)
+	d.countHostsLocked(e, false)
 	d.weighLocked(e, 0)
 	d.living.remove(e)
 	d.leaveLocked(e)
-	d.meaning.Leave(e.key)
+	d.embeddings.Dequeue(e.key)
 	e.view, e.bound, e.own = nil, nil, false
 	d.gone.add(e)
 	d.markLocked(e.key)
-	d.tellLocked(e)
+	d.notifyLocked(e)
 	d.boundGoneLocked()
 }
 
@@ -329,9 +331,9 @@ func (d *Directory) boundGoneLocked() {
 	}
 }
 
-// buryLocked makes e gone with a tombstone. It keeps the names of the Thing, so that a lookup by name returns that it was withdrawn.
-func (d *Directory) buryLocked(e *entry, r *td.Record) {
-	g := newGrave(r, nil)
+// withdrawLocked makes e gone with a tombstone. It keeps the names of the Thing, so that a lookup by name returns that it was withdrawn.
+func (d *Directory) withdrawLocked(e *entry, r *td.Record) {
+	g := newTombstone(r, nil)
 	if e.view != nil {
 		g.names = e.view.record.Names()
 		why := Withdrawn
@@ -339,28 +341,28 @@ func (d *Directory) buryLocked(e *entry, r *td.Record) {
 			why = Moved
 		}
 		d.endLocked(e, why)
-	} else if e.grave != nil {
-		g.names = e.grave.names
-		d.dropGraveLocked(e)
+	} else if e.tombstone != nil {
+		g.names = e.tombstone.names
+		d.dropTombstoneLocked(e)
 	}
 	d.gone.fix(e)
-	if len(r.Raw) <= maxGrave {
-		e.grave = g
-		d.graves.add(e)
+	if len(r.Raw) <= maxTombstone {
+		e.tombstone = g
+		d.tombstones.add(e)
 	}
 }
 
-func (d *Directory) dropGraveLocked(e *entry) {
-	if e.grave != nil {
-		d.graves.remove(e)
-		e.grave = nil
-		d.tellLocked(e)
+func (d *Directory) dropTombstoneLocked(e *entry) {
+	if e.tombstone != nil {
+		d.tombstones.remove(e)
+		e.tombstone = nil
+		d.notifyLocked(e)
 	}
 }
 
 // forgetLocked drops a gone e.
 func (d *Directory) forgetLocked(e *entry) {
-	d.dropGraveLocked(e)
+	d.dropTombstoneLocked(e)
 	d.gone.remove(e)
 	delete(d.entries, e.key)
 	if e.stored {
@@ -375,8 +377,8 @@ func (e *entry) record() *td.Record {
 	switch {
 	case e.view != nil:
 		return e.view.record
-	case e.grave != nil:
-		return e.grave.record
+	case e.tombstone != nil:
+		return e.tombstone.record
 	}
 	return nil
 }

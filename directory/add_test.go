@@ -53,7 +53,7 @@ func TestAddTwiceWithAndWithoutTheTDInsideIsNoFork(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s := d.Stats(); s.Forks != 0 || s.Added != 1 {
+	if s := d.Stats(); s.Equivocations != 0 || s.Added != 1 {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -77,7 +77,7 @@ func TestForksEndTheSameEverywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		stays[i] = got.Title
-		if n := d.Stats().Forks; n != 1 {
+		if n := d.Stats().Equivocations; n != 1 {
 			t.Errorf("got %d forks, want 1", n)
 		}
 		if _, known := d.Len(); known != 1 {
@@ -153,7 +153,7 @@ func TestMovedIsGoneAndSaysWhere(t *testing.T) {
 	d := filled(t, Options{}, desc)
 	moved := with(desc, func(r *td.Record) { r.Seq, r.Kind, r.Successor = 2, td.KindMoved, key(t, 2).DID() })
 	moved.Thing = nil
-	if _, err := d.put(moved, heard); err != nil {
+	if _, err := d.put(moved, received); err != nil {
 		t.Fatal(err)
 	}
 	_, err := d.Get(t.Context(), "mover")
@@ -246,7 +246,7 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("after expiry: got %+v", s)
 		}
 		// The seq outlives the description for as long as an older record could be valid.
-		_, err = d.put(with(short, func(r *td.Record) { r.Seq, r.Expires = 0, time.Now().Add(time.Minute) }), heard)
+		_, err = d.put(with(short, func(r *td.Record) { r.Seq, r.Expires = 0, time.Now().Add(time.Minute) }), received)
 		wantCode(t, err, interact.RolledBack)
 		time.Sleep(25 * time.Hour)
 		synctest.Wait()
@@ -266,7 +266,7 @@ func TestRefreshPutsExpiryOff(t *testing.T) {
 			time.Sleep(30 * time.Minute)
 			_, err := d.put(with(desc, func(r *td.Record) {
 				r.Seq, r.Issued, r.Expires = seq+2, time.Now(), time.Now().Add(time.Hour)
-			}), heard)
+			}), received)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -290,7 +290,7 @@ func TestShortLeaseWakesRun(t *testing.T) {
 		run(t, d)
 		synctest.Wait()
 		short := with(plain(t, 1, "urn:short", "Short"), func(r *td.Record) { r.Expires = r.Issued.Add(time.Minute) })
-		if _, err := d.put(short, heard); err != nil {
+		if _, err := d.put(short, received); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -312,7 +312,7 @@ func TestChangedTDIsFoundByWhatIsNewOnly(t *testing.T) {
 	t.Parallel()
 	d := filled(t, Options{}, plain(t, 1, "urn:1", "Old", "urn:old:thing"))
 	changed := with(plain(t, 1, "urn:1", "New", "urn:new:thing"), func(r *td.Record) { r.Seq = 2 })
-	if _, err := d.put(changed, heard); err != nil {
+	if _, err := d.put(changed, received); err != nil {
 		t.Fatal(err)
 	}
 	if got := ids(d.FindLocal(td.Query{Capability: []string{"old"}})); got != "" {
@@ -339,22 +339,22 @@ func TestQuotas(t *testing.T) {
 		return err
 	}
 	for _, id := range []string{"urn:1", "urn:2"} {
-		if err := put(plain(t, 1, id, ""), heard); err != nil {
+		if err := put(plain(t, 1, id, ""), received); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wantCode(t, put(plain(t, 1, "urn:3", ""), heard), interact.Overloaded, "of its owner")
-	if err := put(plain(t, 2, "urn:3", ""), heard); err != nil {
+	wantCode(t, put(plain(t, 1, "urn:3", ""), received), interact.Overloaded, "of its owner")
+	if err := put(plain(t, 2, "urn:3", ""), received); err != nil {
 		t.Fatal(err)
 	}
-	wantCode(t, put(plain(t, 3, "urn:4", ""), heard), interact.Overloaded, "3 descriptions")
+	wantCode(t, put(plain(t, 3, "urn:4", ""), received), interact.Overloaded, "3 descriptions")
 	own := with(plain(t, 1, "urn:own", ""), func(r *td.Record) { r.Hosts = here })
-	wantCode(t, put(own, heard), interact.Overloaded)
+	wantCode(t, put(own, received), interact.Overloaded)
 	if err := put(own, published); err != nil {
 		t.Error("what this node publishes is refused:", err)
 	}
 	refresh := with(plain(t, 2, "urn:3", ""), func(r *td.Record) { r.Seq = 2 })
-	if err := put(refresh, heard); err != nil {
+	if err := put(refresh, received); err != nil {
 		t.Error("a refresh is refused:", err)
 	}
 	if s := d.Stats(); s.Refused != 3 || s.Known != 4 || s.Own != 1 {
@@ -369,11 +369,11 @@ func TestFloodOfTombstones(t *testing.T) {
 	bury := func(id string, seq uint64) error {
 		tomb := with(plain(t, 1, id, ""), func(r *td.Record) { r.Seq, r.Kind = seq, td.KindTombstone })
 		tomb.Thing = nil
-		_, err := d.put(tomb, heard)
+		_, err := d.put(tomb, received)
 		return err
 	}
 	met := plain(t, 1, "urn:met", "Met")
-	if _, err := d.put(met, heard); err != nil {
+	if _, err := d.put(met, received); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"urn:1", "urn:2", "urn:3", "urn:4"} {
@@ -396,20 +396,20 @@ func TestGoneIsBounded(t *testing.T) {
 		desc := with(plain(t, 1, string(rune('a'+i)), ""), func(r *td.Record) {
 			r.Expires = r.Expires.Add(time.Duration(i) * time.Second)
 		})
-		if _, err := d.put(desc, heard); err != nil {
+		if _, err := d.put(desc, received); err != nil {
 			t.Fatal(err)
 		}
 		tomb := with(desc, func(r *td.Record) { r.Seq, r.Kind = 2, td.KindTombstone })
 		tomb.Thing = nil
-		if _, err := d.put(tomb, heard); err != nil {
+		if _, err := d.put(tomb, received); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if len(d.dirty) != 0 {
 		t.Errorf("%d things wait for a store that is not there", len(d.dirty))
 	}
-	if s := d.Stats(); s.Gone != 4 || len(d.entries) != 4 || len(d.graves.byID) != 4 {
-		t.Errorf("got %+v, %d entries, %d graves; want 4 of each", s, len(d.entries), len(d.graves.byID))
+	if s := d.Stats(); s.Gone != 4 || len(d.entries) != 4 || len(d.tombstones.byID) != 4 {
+		t.Errorf("got %+v, %d entries, %d graves; want 4 of each", s, len(d.entries), len(d.tombstones.byID))
 	}
 }
 
@@ -439,7 +439,7 @@ func TestOwnThings(t *testing.T) {
 		hosts []td.Host
 		want  int
 	}{{2, mine.Record.Hosts, 1}, {3, []td.Host{{Node: key(t, 8).DID()}}, 0}, {4, mine.Record.Hosts, 0}} {
-		if _, err := d.put(with(mine, func(r *td.Record) { r.Seq, r.Hosts = c.seq, c.hosts }), heard); err != nil {
+		if _, err := d.put(with(mine, func(r *td.Record) { r.Seq, r.Hosts = c.seq, c.hosts }), received); err != nil {
 			t.Fatal(err)
 		}
 		if n := hosted(); n != c.want {
@@ -476,7 +476,7 @@ func TestHosts(t *testing.T) {
 	check("both host something", true, true)
 	put := func(desc *td.Description) {
 		t.Helper()
-		if _, err := d.put(desc, heard); err != nil {
+		if _, err := d.put(desc, received); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -507,21 +507,21 @@ func TestReach(t *testing.T) {
 			}
 		}
 		check("at first", on(a), true)
-		d.Reach(a, false)
+		d.SetReachable(a, false)
 		check("the only host down", on(a), false)
 		check("one of two down", on(a, b), true)
 		check("one of two down, and self", on(a, self), true)
 		check("no host", on(), true)
-		d.Reach(self, false)
+		d.SetReachable(self, false)
 		check("self", on(self), true)
-		d.Reach(a, true)
+		d.SetReachable(a, true)
 		check("reached again", on(a), true)
-		d.Reach(a, false)
+		d.SetReachable(a, false)
 		time.Sleep(downFor)
 		check("another chance", on(a), true)
 
 		for i := range maxDown + 10 {
-			d.Reach(did.DID(string(rune(i+1))), false)
+			d.SetReachable(did.DID(string(rune(i+1))), false)
 		}
 		if n := d.Stats().Down; n != maxDown {
 			t.Errorf("got %d nodes remembered, want %d", n, maxDown)

@@ -66,7 +66,7 @@ func takeAll(b testing.TB, d *Directory, signed []*td.Signed) (bytes int) {
 			for i := w; i < len(signed); i += runtime.GOMAXPROCS(0) {
 				desc, _, err := d.open(context.Background(), signed[i])
 				if err == nil {
-					_, err = d.put(desc, heard)
+					_, err = d.put(desc, received)
 				}
 				if err != nil {
 					return err

@@ -36,20 +36,20 @@ func TestFreshKeysAreBounded(t *testing.T) {
 	d := openDirectory(t, Options{Max: most, Store: memory(), Probe: (&lab{}).probe, Embedder: &oracle{}})
 	for i := range *freshKeys {
 		desc := fresh(i, td.KindTD)
-		_, err := d.put(desc, heard)
+		_, err := d.put(desc, received)
 		if i < most && err != nil || err != nil && interact.AsError(err).Code != interact.Overloaded {
 			t.Fatalf("%d: %v", i, err)
 		}
-		if _, err := d.put(fresh(-i-1, td.KindTombstone), heard); (err != nil) != (i >= most) {
+		if _, err := d.put(fresh(-i-1, td.KindTombstone), received); (err != nil) != (i >= most) {
 			t.Fatalf("%d: %v", i, err)
 		}
-		d.Reach(desc.Record.Owner, false)
+		d.SetReachable(desc.Record.Owner, false)
 	}
 	for what, n := range map[string]int{
 		"entries": len(d.entries) - most, "living": len(d.living), "gone": len(d.gone), "hashes": len(d.hashes), "hosts": len(d.hosts),
 		"owners": len(d.weights), "slots": len(d.slots), "order": d.index.Len(),
 		"names":     len(slices.Collect(d.index.Texts(index.Name))) / 2,
-		"not saved": len(d.dirty) - most, "waiting for vectors": d.meaning.Waiting(),
+		"not saved": len(d.dirty) - most, "waiting for vectors": d.embeddings.Len(),
 	} {
 		if n > most {
 			t.Errorf("%d %s, at most %d are allowed", n, what, most)
@@ -80,7 +80,7 @@ func TestBytesAreWeighedWell(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.put(desc, heard); err != nil {
+		if _, err := d.put(desc, received); err != nil {
 			wantCode(t, err, interact.Overloaded, "bytes")
 			full++
 		}

@@ -1,7 +1,7 @@
 // Package directory indexes verified Thing Descriptions: it stores, expires, searches, ranks and watches them.
 //
 // The index is in memory (package index). Descriptions are kept packed and unpacked on use. Searches with words return the best match
-// first ([Directory.Rank]). Records from gossip arrive by [Directory.Offer], results of queries by [Directory.Find] and [Directory.Get],
+// first ([Directory.Rank]). Records from gossip arrive by [Directory.Enqueue], results of queries by [Directory.Find] and [Directory.Get],
 // and the node's own publications by [Directory.Add]; all are verified first, and an older record never replaces a newer one. A
 // description is removed when its record expires, or when its owner withdraws it; its sequence number is kept for as long as an older
 // record could be valid.
@@ -66,15 +66,15 @@ type Options struct {
 	// Probe tries to reach a node that counts as down. [Directory.Run] calls it after about 5 s, then at growing intervals of at most 5
 	// minutes, for at most 8 nodes at a time and 10 s each. Nil probes nothing: then a node counts as up again after 10 minutes.
 	Probe func(ctx context.Context, node did.DID) error
-	// Lost is called once for each node that goes down and hosts a known Thing, until it is reached again. It must not block. Nil
+	// OnDown is called once for each node that goes down and hosts a known Thing, until it is reached again. It must not block. Nil
 	// ignores this.
-	Lost func(node did.DID)
+	OnDown func(node did.DID)
 	// Embedder computes embeddings of Things and queries. Run requests a vector for each Thing, which takes one byte per dimension in
 	// addition to Bytes. If it has a method Model() string, Store persists the vectors of that model. Nil: lexical search.
 	Embedder embedding.Embedder
-	// Changed is called when the newest record of a Thing changes, with its key and sequence number, and whether [Directory.Signed]
+	// OnChange is called when the newest record of a Thing changes, with its key and sequence number, and whether [Directory.Signed]
 	// returns the record. It is called under the directory's lock, so it must be quick and must not call back.
-	Changed func(key [32]byte, seq uint64, here bool)
+	OnChange func(key [32]byte, seq uint64, here bool)
 	// Log may be nil.
 	Log *slog.Logger
 }
@@ -90,14 +90,14 @@ type Source interface {
 
 // Directory is a node's index of the Things in the mesh. Its methods are safe for concurrent use.
 type Directory struct {
-	opts    Options
-	log     *slog.Logger
-	reach   reach
-	flaps   flaps
-	looks   lookalikes // owned by mu
-	fetch   fetcher
-	meaning *embedding.Reader
-	queue   chan *td.Signed // of Offer
+	opts       Options
+	log        *slog.Logger
+	reach      reach
+	flaps      flaps
+	lookalikes lookalikes // owned by mu
+	fetch      fetcher
+	embeddings *embedding.Embeddings
+	queue      chan *td.Signed // of Offer
 	// queued is the size of the TDs in the queue, in bytes.
 	queued atomic.Int64
 	// pending is the number of goroutines of Run that complete an offer.
@@ -107,28 +107,28 @@ type Directory struct {
 	changed changeLog
 	views   views
 
-	mu      sync.RWMutex
-	entries map[[32]byte]*entry // all of these are owned by mu
-	routes  map[string]*entry
-	bound   []*entry // with a result of Options.Bind, oldest first
-	index   index.Index
-	slots   []*entry            // by slot in index; nil: free
-	own     index.List          // published by this node
-	hashes  map[[32]byte]*entry // living entries by the hash of their TD
-	hosts   map[did.DID]int     // number of living entries per host
-	graves  graves
-	forks   forks
-	room    room
+	mu            sync.RWMutex
+	entries       map[[32]byte]*entry // all of these are owned by mu
+	routes        map[string]*entry
+	bound         []*entry // with a result of Options.Bind, oldest first
+	index         index.Index
+	slots         []*entry            // by slot in index; nil: free
+	own           index.List          // published by this node
+	hashes        map[[32]byte]*entry // living entries by the hash of their TD
+	hosts         map[did.DID]int     // number of living entries per host
+	tombstones    tombstones
+	equivocations equivocations
+	room          room
 	// lackUntil is the time until which the index may lack Things that did not fit.
 	lackUntil time.Time
 	weight    int               // memory of living entries of others, in bytes
 	weights   map[did.DID]int   // the same by owner
 	living    expiries          // entries with a description, by expiration
 	gone      expiries          // entries without one, by the time when they can be dropped
-	asleep    time.Time         // until when expire sleeps
+	wakeAt    time.Time         // until when expire sleeps
 	dirty     map[[32]byte]bool // keys of entries that differ from the store
-	// dirtyForks and dirtyVectors are the same for equivocations and vectors.
-	dirtyForks, dirtyVectors map[[32]byte]bool
+	// dirtyEquivocations and dirtyVectors are the same for equivocations and vectors.
+	dirtyEquivocations, dirtyVectors map[[32]byte]bool
 
 	loading atomic.Bool // the store is not completely loaded
 	saving  sync.Mutex  // held while writing to the store; acquired before mu
@@ -148,8 +148,8 @@ func New(o Options) (*Directory, error) {
 		weights: map[did.DID]int{},
 		dirty:   map[[32]byte]bool{},
 
-		dirtyForks:   map[[32]byte]bool{},
-		dirtyVectors: map[[32]byte]bool{},
+		dirtyEquivocations: map[[32]byte]bool{},
+		dirtyVectors:       map[[32]byte]bool{},
 	}
 	d.room = newRoom(o.Max)
 	d.fetch.get = o.Fetch
@@ -159,8 +159,8 @@ func New(o Options) (*Directory, error) {
 	d.index.Version = uint64(now.UnixMicro()) // greater than in earlier runs
 	d.reach.start(o.Probe != nil)
 	d.flaps.start()
-	d.looks.start()
-	d.meaning = embedding.New(o.Embedder, o.Log)
+	d.lookalikes.start()
+	d.embeddings = embedding.New(o.Embedder, o.Log)
 	if err := d.load(context.Background()); err != nil {
 		return nil, interact.Errorf(interact.StoreCorrupt, "see the log; the directory can be deleted, it is filled again from the mesh",
 			"read the directory's store: %v", err)
@@ -204,8 +204,8 @@ func (d *Directory) Run(ctx context.Context) error {
 	g.Go(func() { d.save(ctx) })
 	g.Go(func() { d.loadRest(ctx) })
 	g.Go(func() { d.probe(ctx) })
-	g.Go(func() { d.tellLater(ctx) })
-	g.Go(func() { d.meaning.Run(ctx, d.unread) })
+	g.Go(func() { d.reportLater(ctx) })
+	g.Go(func() { d.embeddings.Run(ctx, d.withoutVector) })
 	for range max(2, runtime.GOMAXPROCS(0)) {
 		g.Go(func() { d.learn(ctx, &g) })
 	}

@@ -21,37 +21,37 @@ type entry struct {
 	key [32]byte
 	seq uint64 // the highest known
 	// until is when the entry may be dropped, once it is gone.
-	until  time.Time
-	view   *view          // nil when gone
-	grave  *grave         // nil when living, and when gone by expiration
-	bound  interact.Thing // of Options.Bind for view, or nil
-	at     index.Place    // in the index, when living
-	bytes  int            // memory of view and terms, see weigh; 0 when gone
-	place  int            // index in living or gone
-	own    bool           // this node publishes it
-	stored bool           // the store has it, or will have it after the current write
-	used   bool           // a caller requested exactly this Thing; reset when an eviction passes it over
-	again  atomic.Bool
-	stands standing    // in Directory.room
-	dark   atomic.Bool // watchers know it as unreachable; see flaps
-	look   class       // of the owner, for the name; see lookalikes
-	looked bool        // it is counted in lookalikes
-	fork   bool        // an equivocation was logged
+	until              time.Time
+	view               *view          // nil when gone
+	tombstone          *tombstone     // nil when living, and when gone by expiration
+	bound              interact.Thing // of Options.Bind for view, or nil
+	at                 index.Position // in the index, when living
+	bytes              int            // memory of view and terms, see weigh; 0 when gone
+	heapIndex          int            // index in living or gone
+	own                bool           // this node publishes it
+	stored             bool           // the store has it, or will have it after the current write
+	used               bool           // a caller requested exactly this Thing; reset when an eviction passes it over
+	usedAgain          atomic.Bool
+	eviction           evictionState // in Directory.room
+	reportedDown       atomic.Bool   // watchers know it as unreachable; see flaps
+	nameClass          class         // of the owner, for the name; see lookalikes
+	nameCounted        bool          // it is counted in lookalikes
+	equivocationLogged bool          // an equivocation was logged
 }
 
-// A grave is the tombstone or moved record of a Thing. A record of more than maxGrave bytes has none: then only its sequence number is
+// A grave is the tombstone or moved record of a Thing. A record of more than maxTombstone bytes has none: then only its sequence number is
 // kept.
-type grave struct {
+type tombstone struct {
 	record *td.Record // without its capabilities
 	names  []string   // earlier names
 }
 
-const maxGrave = 2 << 10
+const maxTombstone = 2 << 10
 
-func newGrave(r *td.Record, names []string) *grave {
+func newTombstone(r *td.Record, names []string) *tombstone {
 	slim := *r
 	slim.Capabilities = nil
-	return &grave{record: &slim, names: names}
+	return &tombstone{record: &slim, names: names}
 }
 
 // A record is valid for a day at most; clocks may differ by 5 minutes.
@@ -87,10 +87,10 @@ func (h expiries) Len() int           { return len(h) }
 func (h expiries) Less(i, j int) bool { return h[i].due().Before(h[j].due()) }
 func (h expiries) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
+	h[i].heapIndex, h[j].heapIndex = i, j
 }
 func (h *expiries) Push(e any) {
-	e.(*entry).place = len(*h)
+	e.(*entry).heapIndex = len(*h)
 	*h = append(*h, e.(*entry))
 }
 func (h *expiries) Pop() any {
@@ -101,27 +101,27 @@ func (h *expiries) Pop() any {
 	return e
 }
 func (h *expiries) add(e *entry)    { heap.Push(h, e) }
-func (h *expiries) remove(e *entry) { heap.Remove(h, e.place) }
-func (h *expiries) fix(e *entry)    { heap.Fix(h, e.place) }
+func (h *expiries) remove(e *entry) { heap.Remove(h, e.heapIndex) }
+func (h *expiries) fix(e *entry)    { heap.Fix(h, e.heapIndex) }
 
-// graves finds withdrawn Things by id and by earlier names.
-type graves struct {
+// tombstones finds withdrawn Things by id and by earlier names.
+type tombstones struct {
 	byID, byName map[string][]*entry
 }
 
-func (g *graves) add(e *entry) {
+func (g *tombstones) add(e *entry) {
 	if g.byID == nil {
 		g.byID, g.byName = map[string][]*entry{}, map[string][]*entry{}
 	}
-	g.byID[e.grave.record.Thing] = append(g.byID[e.grave.record.Thing], e)
-	for _, n := range e.grave.names {
+	g.byID[e.tombstone.record.Thing] = append(g.byID[e.tombstone.record.Thing], e)
+	for _, n := range e.tombstone.names {
 		g.byName[n] = append(g.byName[n], e)
 	}
 }
 
-func (g *graves) remove(e *entry) {
-	without(g.byID, e.grave.record.Thing, e)
-	for _, n := range e.grave.names {
+func (g *tombstones) remove(e *entry) {
+	without(g.byID, e.tombstone.record.Thing, e)
+	for _, n := range e.tombstone.names {
 		without(g.byName, n, e)
 	}
 }

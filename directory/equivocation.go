@@ -13,7 +13,7 @@ import (
 
 // A Fork is equivocation: two different records of one Thing with one seq, which an owner must never sign. The usual cause is two programs
 // with one key.
-type Fork struct {
+type Equivocation struct {
 	Owner did.DID
 	Thing string
 	Seq   uint64
@@ -27,21 +27,21 @@ type Fork struct {
 
 // Limits of the evidence.
 const (
-	maxForks      = 256 // the oldest is dropped
-	forksPerOwner = 8   // so that one owner cannot displace others; further ones are only counted
+	maxEquivocations      = 256 // the oldest is dropped
+	equivocationsPerOwner = 8   // so that one owner cannot displace others; further ones are only counted
 )
 
-func (f *Fork) same(o *Fork) bool {
+func (f *Equivocation) same(o *Equivocation) bool {
 	return f.Seq == o.Seq && bytes.Equal(f.Records[0], o.Records[0]) && bytes.Equal(f.Records[1], o.Records[1])
 }
 
-// forks records equivocations, oldest first, one per Thing. Its user locks.
-type forks []Fork
+// equivocations records equivocations, oldest first, one per Thing. Its user locks.
+type equivocations []Equivocation
 
 // add returns the Things whose forks have changed.
-func (fs *forks) add(f Fork) (changed [][32]byte) {
+func (fs *equivocations) add(f Equivocation) (changed [][32]byte) {
 	f.key = td.Key(f.Owner, f.Thing)
-	at := slices.IndexFunc(*fs, func(o Fork) bool { return o.key == f.key })
+	at := slices.IndexFunc(*fs, func(o Equivocation) bool { return o.key == f.key })
 	if at >= 0 && f.same(&(*fs)[at]) {
 		return nil
 	}
@@ -54,60 +54,60 @@ func (fs *forks) add(f Fork) (changed [][32]byte) {
 			of++
 		}
 	}
-	if of >= forksPerOwner {
+	if of >= equivocationsPerOwner {
 		return nil
 	}
 	changed = append(changed, f.key)
-	if *fs = append(*fs, f); len(*fs) > maxForks {
+	if *fs = append(*fs, f); len(*fs) > maxEquivocations {
 		changed = append(changed, (*fs)[0].key)
 		*fs = slices.Delete(*fs, 0, 1)
 	}
 	return changed
 }
 
-// A savedFork is the stored form of a fork.
-type savedFork struct {
+// A savedEquivocation is the stored form of a fork.
+type savedEquivocation struct {
 	Seen   int64  `cbor:"1,keyasint"` // Unix seconds
 	First  []byte `cbor:"2,keyasint"`
 	Second []byte `cbor:"3,keyasint"`
 }
 
 // saved returns the stored form of the fork of a Thing; nil if there is none.
-func (fs forks) saved(key [32]byte) *savedFork {
+func (fs equivocations) saved(key [32]byte) *savedEquivocation {
 	for _, f := range fs {
 		if f.key == key {
-			return &savedFork{Seen: f.Seen.Unix(), First: f.Records[0], Second: f.Records[1]}
+			return &savedEquivocation{Seen: f.Seen.Unix(), First: f.Records[0], Second: f.Records[1]}
 		}
 	}
 	return nil
 }
 
-// loadForks reads stored equivocations.
-func (d *Directory) loadForks(ctx context.Context) error {
-	var all forks
-	err := d.each(ctx, forkKeys, func(key [32]byte, value []byte) error {
-		f, err := d.restoreFork(key, value)
+// loadEquivocations reads stored equivocations.
+func (d *Directory) loadEquivocations(ctx context.Context) error {
+	var all equivocations
+	err := d.each(ctx, equivocationKeys, func(key [32]byte, value []byte) error {
+		f, err := d.restoreEquivocation(key, value)
 		if err == nil {
 			all = append(all, *f)
 		}
 		return err
 	})
-	slices.SortStableFunc(all, func(a, b Fork) int { return a.Seen.Compare(b.Seen) })
+	slices.SortStableFunc(all, func(a, b Equivocation) int { return a.Seen.Compare(b.Seen) })
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, f := range all {
-		d.forks.add(f)
+		d.equivocations.add(f)
 	}
 	return err
 }
 
-// restoreFork verifies a stored fork as of when it was seen, because evidence does not expire.
-func (d *Directory) restoreFork(key [32]byte, value []byte) (*Fork, error) {
-	var s savedFork
+// restoreEquivocation verifies a stored fork as of when it was seen, because evidence does not expire.
+func (d *Directory) restoreEquivocation(key [32]byte, value []byte) (*Equivocation, error) {
+	var s savedEquivocation
 	if err := unmarshal(value, &s); err != nil {
 		return nil, err
 	}
-	f := &Fork{Seen: time.Unix(s.Seen, 0)}
+	f := &Equivocation{Seen: time.Unix(s.Seen, 0)}
 	var both [2]*td.Record
 	for i, raw := range [][]byte{s.First, s.Second} {
 		r, err := d.opts.Verifier.Record(raw, f.Seen)
@@ -123,41 +123,41 @@ func (d *Directory) restoreFork(key [32]byte, value []byte) (*Fork, error) {
 	return f, nil
 }
 
-// Forks returns the recorded equivocations, oldest first: one per Thing, at most 8 per owner and 256 in all. Options.Store persists them. The
+// Equivocations returns the recorded equivocations, oldest first: one per Thing, at most 8 per owner and 256 in all. Options.Store persists them. The
 // caller must not modify the records.
-func (d *Directory) Forks() []Fork {
+func (d *Directory) Equivocations() []Equivocation {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return slices.Clone(d.forks)
+	return slices.Clone(d.equivocations)
 }
 
-// Fork returns the last equivocation of a Thing, if there is one.
-func (d *Directory) Fork(owner did.DID, thing string) (Fork, bool) {
+// Equivocation returns the last equivocation of a Thing, if there is one.
+func (d *Directory) Equivocation(owner did.DID, thing string) (Equivocation, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	for _, f := range d.forks {
+	for _, f := range d.equivocations {
 		if f.Owner == owner && f.Thing == thing {
 			return f, true
 		}
 	}
-	return Fork{}, false
+	return Equivocation{}, false
 }
 
-// forkLocked decides between two different records of one seq, in the same way on every node. The error is RolledBack if the known one stays.
-func (d *Directory) forkLocked(e *entry, cur, r *td.Record) error {
-	d.count.forks.Add(1)
+// equivocationLocked decides between two different records of one seq, in the same way on every node. The error is RolledBack if the known one stays.
+func (d *Directory) equivocationLocked(e *entry, cur, r *td.Record) error {
+	d.count.equivocations.Add(1)
 	stays := cur.Compare(r) >= 0
-	f := Fork{Owner: r.Owner, Thing: r.Thing, Seq: r.Seq, Seen: time.Now(), Records: [2][]byte{r.WithoutTD(), cur.WithoutTD()}}
+	f := Equivocation{Owner: r.Owner, Thing: r.Thing, Seq: r.Seq, Seen: time.Now(), Records: [2][]byte{r.WithoutTD(), cur.WithoutTD()}}
 	if stays {
 		f.Records = [2][]byte{cur.WithoutTD(), r.WithoutTD()}
 	}
-	for _, key := range d.forks.add(f) {
+	for _, key := range d.equivocations.add(f) {
 		if d.opts.Store != nil {
-			d.dirtyForks[key] = true
+			d.dirtyEquivocations[key] = true
 		}
 	}
-	if !e.fork { // once per entry, so that forks cannot flood the log
-		e.fork = true
+	if !e.equivocationLogged { // once per entry, so that forks cannot flood the log
+		e.equivocationLogged = true
 		d.log.Warn("equivocation: two records with one seq", "owner", r.Owner, "thing", r.Thing, "seq", r.Seq, "stays", stays)
 	}
 	if stays {

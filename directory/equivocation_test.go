@@ -18,20 +18,20 @@ func TestForksAreEvidence(t *testing.T) {
 	one := a.signed(t, 7)
 	a.title = "Weather Impostor"
 	two := a.signed(t, 7)
-	var all [2]Fork
+	var all [2]Equivocation
 	for i, order := range [][]*td.Signed{{one, two}, {two, one, two, two}} {
 		d := openDirectory(t, Options{})
 		for _, s := range order {
 			_, _ = d.Add(described(t, s))
 		}
-		if n := len(d.Forks()); n != 1 {
+		if n := len(d.Equivocations()); n != 1 {
 			t.Fatalf("got %d forks, want 1", n)
 		}
-		all[i] = d.Forks()[0]
-		if f, ok := d.Fork(a.key.DID(), a.id); !ok || f.Seq != 7 {
+		all[i] = d.Equivocations()[0]
+		if f, ok := d.Equivocation(a.key.DID(), a.id); !ok || f.Seq != 7 {
 			t.Errorf("the fork of the thing is %+v", f)
 		}
-		if _, ok := d.Fork(a.key.DID(), "urn:example:other"); ok {
+		if _, ok := d.Equivocation(a.key.DID(), "urn:example:other"); ok {
 			t.Error("another thing of the owner has a fork")
 		}
 		kept, err := d.Get(t.Context(), a.id)
@@ -50,20 +50,20 @@ func TestForksAreEvidence(t *testing.T) {
 
 func TestForksAreBounded(t *testing.T) {
 	t.Parallel()
-	var fs forks
-	add := func(owner, thing string) { fs.add(Fork{Owner: did.DID(owner), Thing: thing}) }
+	var fs equivocations
+	add := func(owner, thing string) { fs.add(Equivocation{Owner: did.DID(owner), Thing: thing}) }
 	add("victim", "a")
 	for i := range 1000 {
 		add("liar", fmt.Sprint(i))
 		add("liar", "0") // replaced, not added
 	}
-	if len(fs) != 1+forksPerOwner || fs[0].Owner != "victim" {
+	if len(fs) != 1+equivocationsPerOwner || fs[0].Owner != "victim" {
 		t.Errorf("got %d, first of %s", len(fs), fs[0].Owner)
 	}
 	for i := range 1000 {
 		add(fmt.Sprint(i), "a")
 	}
-	if len(fs) != maxForks || fs[len(fs)-1].Owner != "999" {
+	if len(fs) != maxEquivocations || fs[len(fs)-1].Owner != "999" {
 		t.Errorf("got %d", len(fs))
 	}
 }
@@ -83,13 +83,13 @@ func TestForksAreKept(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		want := d.Forks()
+		want := d.Equivocations()
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(48 * time.Hour)
 		again := openDirectory(t, Options{Store: store})
-		got := again.Forks()
+		got := again.Equivocations()
 		if len(got) != 2 || again.Stats().Known != 0 {
 			t.Fatalf("got %d forks, %+v", len(got), again.Stats())
 		}
@@ -98,7 +98,7 @@ func TestForksAreKept(t *testing.T) {
 				t.Errorf("fork %d: got %+v, want %+v", i, f, want[i])
 			}
 		}
-		for name, s := range map[string]savedFork{
+		for name, s := range map[string]savedEquivocation{
 			"one record twice": {want[0].Seen.Unix(), want[0].Records[0], want[0].Records[0]},
 			"the wrong way":    {want[0].Seen.Unix(), want[0].Records[1], want[0].Records[0]},
 			"of two things":    {want[0].Seen.Unix(), want[0].Records[0], want[1].Records[1]},
@@ -109,11 +109,11 @@ func TestForksAreKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := store.Put(t.Context(), storeKey(forkKeys, td.Key(want[0].Owner, want[0].Thing)), raw); err != nil {
+			if err := store.Put(t.Context(), storeKey(equivocationKeys, td.Key(want[0].Owner, want[0].Thing)), raw); err != nil {
 				t.Fatal(err)
 			}
 			last := openDirectory(t, Options{Store: store})
-			if n, corrupt := len(last.Forks()), last.Stats().Corrupt; n != 1 || corrupt != 1 {
+			if n, corrupt := len(last.Equivocations()), last.Stats().Corrupt; n != 1 || corrupt != 1 {
 				t.Errorf("%s: %d forks, %d corrupt", name, n, corrupt)
 			}
 		}
@@ -123,17 +123,17 @@ func TestForksAreKept(t *testing.T) {
 // What is pushed out of memory leaves the store, and what is seen again is not written again.
 func TestStoreOfForksIsBounded(t *testing.T) {
 	t.Parallel()
-	var fs forks
-	for i := range maxForks {
-		fs.add(Fork{Owner: did.DID(fmt.Sprint(i)), Seq: 1})
+	var fs equivocations
+	for i := range maxEquivocations {
+		fs.add(Equivocation{Owner: did.DID(fmt.Sprint(i)), Seq: 1})
 	}
-	if got := fs.add(Fork{Owner: "7", Seq: 1}); len(got) != 0 {
+	if got := fs.add(Equivocation{Owner: "7", Seq: 1}); len(got) != 0 {
 		t.Errorf("the same again: %d would be written", len(got))
 	}
-	if got := fs.add(Fork{Owner: "7", Seq: 2}); len(got) != 1 {
+	if got := fs.add(Equivocation{Owner: "7", Seq: 2}); len(got) != 1 {
 		t.Errorf("a newer one: %d would be written", len(got))
 	}
-	got := fs.add(Fork{Owner: "new"})
+	got := fs.add(Equivocation{Owner: "new"})
 	if len(got) != 2 || got[1] != td.Key("0", "") || fs.saved(got[0]) == nil || fs.saved(got[1]) != nil {
 		t.Errorf("one more: %d would be written", len(got))
 	}

@@ -20,16 +20,16 @@ func (d *Directory) expire(ctx context.Context) {
 	}
 }
 
-// nudge wakes expire for an entry that may be due earlier.
-func (d *Directory) nudge() {
+// wakeExpire wakes expire for an entry that may be due earlier.
+func (d *Directory) wakeExpire() {
 	select {
 	case d.wake <- struct{}{}:
 	default:
 	}
 }
 
-// aWhile is the longest sleep of expire.
-const aWhile = time.Hour
+// maxSleep is the longest sleep of expire.
+const maxSleep = time.Hour
 
 // dropAtOnce is the number of Things that dropDue ends per acquisition of the lock.
 const dropAtOnce = 256
@@ -55,13 +55,13 @@ func (d *Directory) dropSome(now time.Time) (next time.Duration, done bool) {
 	for ; left > 0 && len(d.gone) > 0 && !now.Before(d.gone[0].until); left-- {
 		d.forgetLocked(d.gone[0])
 	}
-	next = aWhile
+	next = maxSleep
 	if len(d.living) > 0 {
 		next = min(next, d.living[0].due().Sub(now))
 	}
 	if len(d.gone) > 0 {
 		next = min(next, d.gone[0].due().Sub(now))
 	}
-	d.asleep = now.Add(next)
+	d.wakeAt = now.Add(next)
 	return next, left > 0
 }

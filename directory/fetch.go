@@ -16,7 +16,7 @@ const (
 	fetchTimeout = 5 * time.Second
 	perHost      = 4    // concurrent fetches from one host
 	perHostQueue = 64   // running and waiting fetches of one host, so that a dead host does not fill the queue
-	maxFlights   = 1024 // running and waiting fetches
+	maxFetches   = 1024 // running and waiting fetches
 	maxTries     = 5    // failures until a TD is not fetched for forgiveAfter
 	retryAfter   = 5 * time.Second
 	forgiveAfter = time.Hour
@@ -30,8 +30,8 @@ var (
 	errBackoff = errors.New("failed recently")
 )
 
-// errLeft ends a flight that was canceled, which says nothing about the host.
-var errLeft = errors.New("fetch canceled")
+// errCanceled ends a flight that was canceled, which says nothing about the host.
+var errCanceled = errors.New("fetch canceled")
 
 // fetcher fetches TDs by hash: each once at a time, few from one host concurrently, and with a back-off after failures. It has no goroutines:
 // callers wait.
@@ -39,26 +39,26 @@ type fetcher struct {
 	get func(ctx context.Context, r *td.Record) ([]byte, error)
 
 	mu       sync.Mutex // owns the rest
-	flights  map[parcel]*flight
-	hosts    map[did.DID]*berth
-	failures map[parcel]failure
+	jobs     map[fetchKey]*fetchJob
+	hosts    map[did.DID]*hostSlots
+	failures map[fetchKey]failure
 }
 
 // A parcel identifies a fetch: a hash and a Thing. The hash alone is not sufficient: another owner could name it in a record of a dead host,
 // and the failures would count for the TD's owner.
-type parcel struct{ key, hash [32]byte }
+type fetchKey struct{ key, hash [32]byte }
 
-func parcelOf(r *td.Record) parcel { return parcel{r.Key(), r.Hash} }
+func fetchKeyOf(r *td.Record) fetchKey { return fetchKey{r.Key(), r.Hash} }
 
 // A flight is a running fetch.
-type flight struct {
+type fetchJob struct {
 	done chan struct{} // closed when body and err are set
 	body []byte
 	err  error
 }
 
 // A berth limits the fetches from one host.
-type berth struct {
+type hostSlots struct {
 	slots chan struct{}
 	users int // owned by fetcher.mu
 }
@@ -74,12 +74,12 @@ func (f *fetcher) body(ctx context.Context, r *td.Record) ([]byte, error) {
 		return nil, errNoFetch
 	}
 	for {
-		fl, mine, err := f.board(r)
+		fl, mine, err := f.join(r)
 		if err != nil {
 			return nil, fmt.Errorf("fetch the TD of %s: %w", r.Thing, err)
 		}
 		if mine {
-			f.fly(ctx, r, fl)
+			f.run(ctx, r, fl)
 		}
 		select {
 		case <-ctx.Done():
@@ -87,7 +87,7 @@ func (f *fetcher) body(ctx context.Context, r *td.Record) ([]byte, error) {
 		case <-fl.done:
 		}
 		switch {
-		case fl.err != errLeft:
+		case fl.err != errCanceled:
 			return fl.body, fl.err
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
@@ -96,30 +96,30 @@ func (f *fetcher) body(ctx context.Context, r *td.Record) ([]byte, error) {
 	}
 }
 
-// board returns the flight for the TD of r, and whether the caller has to fetch.
-func (f *fetcher) board(r *td.Record) (fl *flight, mine bool, err error) {
-	p := parcelOf(r)
+// join returns the flight for the TD of r, and whether the caller has to fetch.
+func (f *fetcher) join(r *td.Record) (fl *fetchJob, mine bool, err error) {
+	p := fetchKeyOf(r)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if fl := f.flights[p]; fl != nil {
+	if fl := f.jobs[p]; fl != nil {
 		return fl, false, nil
 	}
 	if was, ok := f.failures[p]; ok && time.Now().Before(was.next) {
 		return nil, false, errBackoff
 	}
-	if len(f.flights) >= maxFlights {
+	if len(f.jobs) >= maxFetches {
 		return nil, false, errBusy
 	}
-	b := f.berthLocked(hostOf(r))
+	b := f.slotsLocked(hostOf(r))
 	if b.users >= perHost+perHostQueue {
 		return nil, false, errBusy
 	}
-	if f.flights == nil {
-		f.flights = map[parcel]*flight{}
+	if f.jobs == nil {
+		f.jobs = map[fetchKey]*fetchJob{}
 	}
 	b.users++
-	fl = &flight{done: make(chan struct{})}
-	f.flights[p] = fl
+	fl = &fetchJob{done: make(chan struct{})}
+	f.jobs[p] = fl
 	return fl, true, nil
 }
 
@@ -131,20 +131,20 @@ func hostOf(r *td.Record) did.DID {
 	return r.Hosts[0].Node
 }
 
-func (f *fetcher) berthLocked(host did.DID) *berth {
+func (f *fetcher) slotsLocked(host did.DID) *hostSlots {
 	b := f.hosts[host]
 	if b == nil {
 		if f.hosts == nil {
-			f.hosts = map[did.DID]*berth{}
+			f.hosts = map[did.DID]*hostSlots{}
 		}
-		b = &berth{slots: make(chan struct{}, perHost)}
+		b = &hostSlots{slots: make(chan struct{}, perHost)}
 		f.hosts[host] = b
 	}
 	return b
 }
 
-// fly runs a flight.
-func (f *fetcher) fly(ctx context.Context, r *td.Record, fl *flight) {
+// run runs a flight.
+func (f *fetcher) run(ctx context.Context, r *td.Record, fl *fetchJob) {
 	f.mu.Lock()
 	b := f.hosts[hostOf(r)]
 	f.mu.Unlock()
@@ -156,28 +156,28 @@ func (f *fetcher) fly(ctx context.Context, r *td.Record, fl *flight) {
 		cancel()
 		<-b.slots
 	case <-ctx.Done():
-		fl.err = errLeft
+		fl.err = errCanceled
 	}
 	if ctx.Err() != nil && fl.err != nil {
-		fl.err = errLeft
+		fl.err = errCanceled
 	}
-	p := parcelOf(r)
+	p := fetchKeyOf(r)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if b.users--; b.users == 0 {
 		delete(f.hosts, hostOf(r))
 	}
-	delete(f.flights, p)
+	delete(f.jobs, p)
 	f.rememberLocked(p, fl.err)
 	close(fl.done)
 }
 
 // rememberLocked records the end of a fetch.
-func (f *fetcher) rememberLocked(p parcel, err error) {
+func (f *fetcher) rememberLocked(p fetchKey, err error) {
 	switch err {
 	case nil:
 		delete(f.failures, p)
-	case errLeft:
+	case errCanceled:
 	default:
 		f.failLocked(p)
 	}
@@ -187,18 +187,18 @@ func (f *fetcher) rememberLocked(p parcel, err error) {
 func (f *fetcher) failed(r *td.Record) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.failLocked(parcelOf(r))
+	f.failLocked(fetchKeyOf(r))
 }
 
 // failLocked counts a failure: the next try is allowed after 5 s, 20 s, 80 s, 320 s, and then after an hour.
-func (f *fetcher) failLocked(p parcel) {
+func (f *fetcher) failLocked(p fetchKey) {
 	now := time.Now()
 	was, ok := f.failures[p]
 	if !ok && len(f.failures) >= maxFailures {
 		f.pruneLocked(now)
 	}
 	if f.failures == nil {
-		f.failures = map[parcel]failure{}
+		f.failures = map[fetchKey]failure{}
 	}
 	was.tries++
 	was.next = now.Add(retryAfter << (2 * (was.tries - 1)))
@@ -210,7 +210,7 @@ func (f *fetcher) failLocked(p parcel) {
 
 // pruneLocked makes room for a failure: expired ones are dropped first, else any.
 func (f *fetcher) pruneLocked(now time.Time) {
-	var some parcel
+	var some fetchKey
 	for p, was := range f.failures {
 		some = p
 		if !now.Before(was.next) {

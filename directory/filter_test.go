@@ -21,7 +21,7 @@ func TestSiftingEnds(t *testing.T) {
 			desc := plain(t, byte(i/100), fmt.Sprintf("urn:%03d", i), "Weather", "urn:example:weather", "urn:example:sky")
 			desc.Capabilities[0].Version, desc.Capabilities[1].Version = "1.0.0", "2.0.0"
 			desc.Record.Capabilities = []string{"urn:example:sky", "urn:example:weather"}
-			if _, err := d.put(desc, heard); err != nil {
+			if _, err := d.put(desc, received); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -35,7 +35,7 @@ func TestSiftingEnds(t *testing.T) {
 		for _, text := range []string{"", "weather", "inventory"} {
 			q := hard
 			q.Text = text
-			_, _ = d.meaning.Ask(t.Context(), text) // what is remembered needs no time
+			_, _ = d.embeddings.Query(t.Context(), text) // what is remembered needs no time
 			for _, c := range []struct {
 				ctx  context.Context
 				want error
@@ -47,9 +47,9 @@ func TestSiftingEnds(t *testing.T) {
 				}
 			}
 		}
-		for name, s := range map[string]*sieve{
+		for name, s := range map[string]*checkLimit{
 			"time":   {ctx: t.Context(), until: time.Now().Add(-time.Hour)},
-			"number": {ctx: t.Context(), until: time.Now().Add(time.Hour), n: maxSifted - 10},
+			"number": {ctx: t.Context(), until: time.Now().Add(time.Hour), n: maxChecks - 10},
 		} {
 			looked := 0
 			for s.next() {

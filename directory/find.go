@@ -144,7 +144,7 @@ func (d *Directory) plain(ctx context.Context, q *td.Query, within ...*index.Lis
 	}
 	d.mu.RUnlock()
 	if !c.Exact {
-		f.views, f.cut = d.sift(ctx, q, f.views, most)
+		f.views, f.cut = d.filterViews(ctx, q, f.views, most)
 		if f.total = len(f.views); f.cut || len(f.views) == most {
 			f.total = -1
 		}
@@ -192,7 +192,7 @@ func (d *Directory) fromSources(ctx context.Context, a *answer) {
 	found := make(chan *td.Description)
 	asked := *a.q
 	asked.Limit = a.q.Max() + len(a.q.Except) // sources do not know Except
-	go d.askAll(limited, &asked, found)
+	go d.querySources(limited, &asked, found)
 	// Leaving the loop cancels the sources, and waits for the last of them.
 	defer func() {
 		cancel()
@@ -218,21 +218,21 @@ func (d *Directory) fromSources(ctx context.Context, a *answer) {
 	}
 }
 
-// askAll queries all sources, sends their results to found, and closes it at the end.
-func (d *Directory) askAll(ctx context.Context, q *td.Query, found chan<- *td.Description) {
+// querySources queries all sources, sends their results to found, and closes it at the end.
+func (d *Directory) querySources(ctx context.Context, q *td.Query, found chan<- *td.Description) {
 	defer close(found)
 	var g errgroup.Group
 	for _, s := range d.opts.Sources {
 		g.Go(func() error {
-			d.ask(ctx, s, q, found)
+			d.querySource(ctx, s, q, found)
 			return nil
 		})
 	}
 	_ = g.Wait()
 }
 
-// ask sends the results of one source to found, until ctx ends.
-func (d *Directory) ask(ctx context.Context, s Source, q *td.Query, found chan<- *td.Description) {
+// querySource sends the results of one source to found, until ctx ends.
+func (d *Directory) querySource(ctx context.Context, s Source, q *td.Query, found chan<- *td.Description) {
 	var g errgroup.Group
 	g.SetLimit(atOnce)
 	for signed, err := range s.Find(ctx, *q) {
@@ -265,7 +265,7 @@ func (d *Directory) sourceFailed(ctx context.Context, q *td.Query, err error) {
 
 // resolve verifies a result of a source and returns its description if it matches q, or nil.
 func (d *Directory) resolve(ctx context.Context, s *td.Signed, q *td.Query) *td.Description {
-	desc, r, err := d.take(ctx, s)
+	desc, r, err := d.ingestResult(ctx, s)
 	if r == nil {
 		return nil
 	}
@@ -283,9 +283,9 @@ func (d *Directory) resolve(ctx context.Context, s *td.Signed, q *td.Query) *td.
 	return desc
 }
 
-// take verifies a result of a source and adds it. The description is nil if it is known, withdrawn or invalid, and is returned even if the
+// ingestResult verifies a result of a source and adds it. The description is nil if it is known, withdrawn or invalid, and is returned even if the
 // index is full. The record is nil only if it is invalid. The error wraps errUnfetched if only the TD could not be fetched.
-func (d *Directory) take(ctx context.Context, s *td.Signed) (*td.Description, *td.Record, error) {
+func (d *Directory) ingestResult(ctx context.Context, s *td.Signed) (*td.Description, *td.Record, error) {
 	desc, r, err := d.open(ctx, s)
 	if errors.Is(err, td.ErrNoTD) {
 		desc, err = d.complete(ctx, s, r)
@@ -296,7 +296,7 @@ func (d *Directory) take(ctx context.Context, s *td.Signed) (*td.Description, *t
 		}
 		return nil, r, err
 	}
-	_, err = d.putWith(desc, heard, d.from(s))
+	_, err = d.putWith(desc, received, d.from(s))
 	if desc.Thing == nil || err != nil && interact.AsError(err).Code != interact.Overloaded {
 		return nil, r, err
 	}

@@ -198,7 +198,7 @@ func TestFindYieldsWhatWasLearnedMeanwhile(t *testing.T) {
 	var d *Directory
 	late := func(context.Context, td.Query) iter.Seq2[*td.Signed, error] {
 		return func(yield func(*td.Signed, error) bool) {
-			if _, err := d.put(described(t, s), heard); err != nil {
+			if _, err := d.put(described(t, s), received); err != nil {
 				t.Error(err)
 			}
 			yield(older, nil)

@@ -112,7 +112,7 @@ func filled(t testing.TB, o Options, descs ...*td.Description) *Directory {
 	t.Helper()
 	d := openDirectory(t, o)
 	for _, desc := range descs {
-		if _, err := d.put(desc, heard); err != nil {
+		if _, err := d.put(desc, received); err != nil {
 			t.Fatal(err)
 		}
 	}

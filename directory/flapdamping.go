@@ -12,9 +12,9 @@ import (
 // Changes of a host's reachability are reported at most twice per flapWindow, and once more at its end if the state differs, so that a
 // flapping host cannot displace other recorded changes.
 const (
-	flapWindow = 10 * time.Second
-	flapTells  = 2
-	maxFlaps   = 4096 // hosts; beyond it, those without pending reports are dropped, and others are reported at once
+	flapWindow  = 10 * time.Second
+	flapReports = 2
+	maxFlaps    = 4096 // hosts; beyond it, those without pending reports are dropped, and others are reported at once
 )
 
 // flaps records the reports per host.
@@ -26,21 +26,21 @@ type flaps struct {
 
 // A flap is the state of the reports of one host.
 type flap struct {
-	until time.Time // end of the window
-	tells int       // reports in the window
-	owed  bool      // a report is pending
+	until   time.Time // end of the window
+	reports int       // reports in the window
+	pending bool      // a report is pending
 }
 
 func (fs *flaps) start() { fs.wake, fs.hosts = make(chan struct{}, 1), map[did.DID]*flap{} }
 
-// tellReach reports a change of the reachability of a host or its agents to watchers, now or at the end of the window. It is called after the
+// reportReachability reports a change of the reachability of a host or its agents to watchers, now or at the end of the window. It is called after the
 // change, and without Directory.mu.
-func (d *Directory) tellReach(node did.DID) {
+func (d *Directory) reportReachability(node did.DID) {
 	fs := &d.flaps
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	if fs.mayLocked(node, time.Now()) {
-		d.tellHost(node)
+		d.reportHost(node)
 		return
 	}
 	select {
@@ -58,28 +58,28 @@ func (fs *flaps) mayLocked(node did.DID, now time.Time) bool {
 			fs.dropLocked(now)
 		}
 		if f != nil || len(fs.hosts) < maxFlaps {
-			fs.hosts[node] = &flap{until: now.Add(flapWindow), tells: 1}
+			fs.hosts[node] = &flap{until: now.Add(flapWindow), reports: 1}
 		}
 		return true
-	case f.tells < flapTells:
-		f.tells++
+	case f.reports < flapReports:
+		f.reports++
 		return true
 	}
-	f.owed = true
+	f.pending = true
 	return false
 }
 
 // dropLocked drops hosts without pending reports whose window has ended.
 func (fs *flaps) dropLocked(now time.Time) {
 	for node, f := range fs.hosts {
-		if !f.owed && !now.Before(f.until) {
+		if !f.pending && !now.Before(f.until) {
 			delete(fs.hosts, node)
 		}
 	}
 }
 
-// tellHost reports the Things of a host whose reachability has changed. The caller holds flaps.mu.
-func (d *Directory) tellHost(node did.DID) {
+// reportHost reports the Things of a host whose reachability has changed. The caller holds flaps.mu.
+func (d *Directory) reportHost(node did.DID) {
 	d.regrade(node)
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -89,14 +89,14 @@ func (d *Directory) tellHost(node did.DID) {
 		if up {
 			why = Reachable
 		}
-		if e.dark.CompareAndSwap(up, !up) {
-			d.changed.add(happening{kind: Changed, why: why, thing: e.view})
+		if e.reportedDown.CompareAndSwap(up, !up) {
+			d.changed.add(logEntry{kind: Changed, reason: why, thing: e.view})
 		}
 	}
 }
 
-// tellLater sends pending reports until ctx ends.
-func (d *Directory) tellLater(ctx context.Context) {
+// reportLater sends pending reports until ctx ends.
+func (d *Directory) reportLater(ctx context.Context) {
 	timer := time.NewTimer(flapWindow)
 	defer timer.Stop()
 	for {
@@ -106,24 +106,24 @@ func (d *Directory) tellLater(ctx context.Context) {
 		case <-timer.C:
 		case <-d.flaps.wake:
 		}
-		timer.Reset(d.tellOwed(time.Now()))
+		timer.Reset(d.reportPending(time.Now()))
 	}
 }
 
-// tellOwed sends the pending reports that are due, and returns the time until the next one.
-func (d *Directory) tellOwed(now time.Time) time.Duration {
+// reportPending sends the pending reports that are due, and returns the time until the next one.
+func (d *Directory) reportPending(now time.Time) time.Duration {
 	fs := &d.flaps
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	next := aWhile
+	next := maxSleep
 	for node, f := range fs.hosts {
 		switch {
-		case !f.owed:
+		case !f.pending:
 		case now.Before(f.until):
 			next = min(next, f.until.Sub(now))
 		default:
-			*f = flap{until: now.Add(flapWindow), tells: 1}
-			d.tellHost(node)
+			*f = flap{until: now.Add(flapWindow), reports: 1}
+			d.reportHost(node)
 		}
 	}
 	return next

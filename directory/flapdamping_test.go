@@ -28,7 +28,7 @@ func TestFlappingHosts(t *testing.T) {
 		flap := func(node did.DID, up ...bool) func() {
 			return func() {
 				for _, ok := range up {
-					d.Reach(node, ok)
+					d.SetReachable(node, ok)
 				}
 			}
 		}
@@ -60,14 +60,14 @@ func TestFlappingHosts(t *testing.T) {
 				t.Errorf("%s: got %s, want %s", step.name, got, step.want)
 			}
 		}
-		d.Reach(c, true)
-		d.Reach(c, false)
+		d.SetReachable(c, true)
+		d.SetReachable(c, false)
 		start := d.Latest()
-		if _, err := d.put(on("late", c), heard); err != nil {
+		if _, err := d.put(on("late", c), received); err != nil {
 			t.Fatal(err)
 		}
 		pause(2 * flapWindow)()
-		d.Reach(c, true)
+		d.SetReachable(c, true)
 		if got := told(t, d, td.Query{}, start); !strings.HasSuffix(got, "~late:reachable") {
 			t.Errorf("what was met while its host was down: got %s", got)
 		}
@@ -90,7 +90,7 @@ func TestFlapsAreBounded(t *testing.T) {
 		t.Errorf("%d hosts are remembered", len(fs.hosts))
 	}
 	for _, f := range fs.hosts {
-		f.owed = false
+		f.pending = false
 	}
 	fs.mayLocked("one more", now.Add(flapWindow))
 	if len(fs.hosts) != 1 {

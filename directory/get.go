@@ -30,16 +30,16 @@ func (d *Directory) Get(ctx context.Context, ref string) (*td.Description, error
 	for range maxMoves {
 		moved, ok := errors.AsType[*movedError](err)
 		if !ok {
-			if err == nil && ctx.Value(glancing{}) == nil {
+			if err == nil && ctx.Value(notARequest{}) == nil {
 				d.use(desc.Record.Key())
 			}
 			return desc, err
 		}
-		heir, next := d.get(ctx, moved.to)
+		successor, next := d.get(ctx, moved.to)
 		if next != nil && interact.AsError(next).Code == interact.NotFound {
 			return nil, err // the move is the last known state
 		}
-		desc, err = heir, next
+		desc, err = successor, next
 	}
 	if _, ok := errors.AsType[*movedError](err); ok {
 		return nil, interact.Errorf(interact.Withdrawn, "lmosd find", "%s has moved more than %d times, or in a cycle", ref, maxMoves)
@@ -60,7 +60,7 @@ func (e *movedError) Error() string {
 // get is Get without following moves. The error wraps a movedError if the Thing has moved.
 func (d *Directory) get(ctx context.Context, r td.Ref) (*td.Description, error) {
 	known := d.named(r)
-	asks := r.Exact() || d.Lacks() && ctx.Value(glancing{}) == nil
+	asks := r.Exact() || d.Lacks() && ctx.Value(notARequest{}) == nil
 	if len(known) > 0 && (r.Exact() || !asks || d.familiar(known)) {
 		return d.pick(r, known)
 	}
@@ -73,7 +73,7 @@ func (d *Directory) get(ctx context.Context, r td.Ref) (*td.Description, error) 
 	var failed error
 	if asks && len(d.opts.Sources) > 0 {
 		var more []*td.Description
-		more, failed = d.inquire(ctx, r)
+		more, failed = d.lookUp(ctx, r)
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("look for %s: %w", r, ctx.Err())
 		}
@@ -212,7 +212,7 @@ func (d *Directory) meritLocked(v *view) int {
 	switch {
 	case e.own:
 		return 2
-	case e.stands.tier == trusted:
+	case e.eviction.tier == trusted:
 		return 1
 	}
 	return 0
@@ -248,14 +248,14 @@ func (d *Directory) byKeyLocked(text string, now time.Time) []*view {
 func (d *Directory) withdrawn(r td.Ref) error {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	lists := d.graves.byID[r.Name]
+	lists := d.tombstones.byID[r.Name]
 	if !r.Exact() {
-		lists = slices.Concat(lists, d.graves.byName[td.NameKey(r.Name)])
+		lists = slices.Concat(lists, d.tombstones.byName[td.NameKey(r.Name)])
 	}
 	var last *td.Record
 	several := false // owners: the last withdrawal must not determine the successor of others' Things
 	for _, e := range lists {
-		rec := e.grave.record
+		rec := e.tombstone.record
 		if !r.Owns(rec.Owner) {
 			continue
 		}
@@ -279,13 +279,13 @@ func (d *Directory) withdrawn(r td.Ref) error {
 		last.Thing, last.Owner.Short(), stamp(last.Issued))
 }
 
-// inquire queries the sources for a full id or a name. It returns the results and the failures.
-func (d *Directory) inquire(ctx context.Context, r td.Ref) ([]*td.Description, error) {
+// lookUp queries the sources for a full id or a name. It returns the results and the failures.
+func (d *Directory) lookUp(ctx context.Context, r td.Ref) ([]*td.Description, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
 	owner, ok := fullOwner(r)
 	if ok && r.Exact() {
-		return d.inquireOwner(ctx, owner, r.Name)
+		return d.lookUpOwned(ctx, owner, r.Name)
 	}
 	var found []*td.Description
 	tally := &td.CoverageCounter{}
@@ -320,8 +320,8 @@ func fullOwner(r td.Ref) (did.DID, bool) {
 	return id, err == nil
 }
 
-// inquireOwner queries all sources for the newest record of a Thing and adds the results.
-func (d *Directory) inquireOwner(ctx context.Context, owner did.DID, thing string) ([]*td.Description, error) {
+// lookUpOwned queries all sources for the newest record of a Thing and adds the results.
+func (d *Directory) lookUpOwned(ctx context.Context, owner did.DID, thing string) ([]*td.Description, error) {
 	var (
 		mu     sync.Mutex // owns newest and failed
 		newest *td.Description
@@ -334,7 +334,7 @@ func (d *Directory) inquireOwner(ctx context.Context, owner did.DID, thing strin
 			var desc *td.Description
 			if err == nil {
 				var why error
-				if desc, _, why = d.take(ctx, signed); errors.Is(why, errUnfetched) {
+				if desc, _, why = d.ingestResult(ctx, signed); errors.Is(why, errUnfetched) {
 					err = why
 				}
 			}
@@ -359,7 +359,7 @@ func (d *Directory) inquireOwner(ctx context.Context, owner did.DID, thing strin
 // notFound returns the error for an unknown reference, with a suggestion. failed is the reason if the result may be incomplete.
 func (d *Directory) notFound(r td.Ref, failed error) error {
 	hint := "lmosd find"
-	if near := d.near(r.Name); near != "" {
+	if near := d.similarName(r.Name); near != "" {
 		hint = "lmosd show " + interact.Quote(near)
 	}
 	title := fmt.Sprintf("no agent matches %q", r)
@@ -407,8 +407,8 @@ func (d *Directory) route(ref string) interact.Thing {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if e := d.routes[ref]; e != nil && e.view != nil && alive(e.view.record, time.Now()) {
-		if !e.again.Load() {
-			e.again.Store(true)
+		if !e.usedAgain.Load() {
+			e.usedAgain.Store(true)
 		}
 		return e.bound
 	}

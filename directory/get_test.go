@@ -219,7 +219,7 @@ func TestTombstoneOfAnotherOwnerHidesNothing(t *testing.T) {
 	t.Parallel()
 	a, impostor := weather(t, 1), weather(t, 2)
 	d := openDirectory(t, Options{Sources: []Source{having(a.signed(t, 1))}})
-	if _, err := d.put(described(t, impostor.buried(t, 1)), heard); err != nil {
+	if _, err := d.put(described(t, impostor.buried(t, 1)), received); err != nil {
 		t.Fatal(err)
 	}
 	got, err := d.Get(t.Context(), a.id)
@@ -307,7 +307,7 @@ func TestNear(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if got := d.near(c.ref); got != c.want {
+			if got := d.similarName(c.ref); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})

@@ -41,7 +41,7 @@ func TestManyWordsLeaveTheIndex(t *testing.T) {
 		many.Actions[fmt.Sprintf("action%d", i)] = &td.Action{}
 	}
 	d := filled(t, Options{}, many)
-	if _, err := d.put(tombOf(many), heard); err != nil {
+	if _, err := d.put(tombOf(many), received); err != nil {
 		t.Fatal(err)
 	}
 	wantEmpty(t, d)
@@ -61,7 +61,7 @@ func TestTitleOfARecordChanges(t *testing.T) {
 	}
 	_, err := d.Get(t.Context(), "weather")
 	wantCode(t, err, interact.NotFound)
-	if _, err := d.put(tombOf(second), heard); err != nil {
+	if _, err := d.put(tombOf(second), received); err != nil {
 		t.Fatal(err)
 	}
 	wantEmpty(t, d)
@@ -102,7 +102,7 @@ func TestStolenHashBlocksNobody(t *testing.T) {
 			time.Sleep(retryAfter << (2 * tries))
 			_, _ = d.fetch.body(t.Context(), &thief)
 		}
-		d.Offer(bare(t, s))
+		d.Enqueue(bare(t, s))
 		synctest.Wait()
 		if got := ids(d.FindLocal(td.Query{})); got != honest.id {
 			t.Errorf("got %q, want %q", got, honest.id)
@@ -126,7 +126,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	self := key(t, 9).DID()
 	d := openDirectory(t, Options{Bytes: 64 << 20, Self: self})
 	put := func(desc *td.Description) error {
-		_, err := d.put(desc, heard)
+		_, err := d.put(desc, received)
 		return err
 	}
 	n := 0
@@ -165,7 +165,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Error("what this node publishes is refused:", err)
 	}
 	for desc := range d.FindLocal(td.Query{Limit: 1000}) {
-		if _, err := d.put(tombOf(desc), heard); err != nil {
+		if _, err := d.put(tombOf(desc), received); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -177,24 +177,24 @@ func TestLargeTombstones(t *testing.T) {
 	t.Parallel()
 	d := openDirectory(t, Options{})
 	desc := plain(t, 1, "urn:x", "X")
-	if _, err := d.put(desc, heard); err != nil {
+	if _, err := d.put(desc, received); err != nil {
 		t.Fatal(err)
 	}
-	large := with(tombOf(desc), func(r *td.Record) { r.Raw = make([]byte, maxGrave+1) })
-	if changed, err := d.put(large, heard); err != nil || !changed {
+	large := with(tombOf(desc), func(r *td.Record) { r.Raw = make([]byte, maxTombstone+1) })
+	if changed, err := d.put(large, received); err != nil || !changed {
 		t.Fatalf("got %v, %v", changed, err)
 	}
-	if changed, err := d.put(large, heard); err != nil || changed {
+	if changed, err := d.put(large, received); err != nil || changed {
 		t.Errorf("again: got %v, %v", changed, err)
 	}
 	if !d.knows(large.Record) {
 		t.Error("it would be verified each time it comes")
 	}
-	_, err := d.put(desc, heard)
+	_, err := d.put(desc, received)
 	wantCode(t, err, interact.RolledBack)
 	_, err = d.Get(t.Context(), "urn:x")
 	wantCode(t, err, interact.NotFound)
-	if len(d.graves.byID) != 0 {
+	if len(d.tombstones.byID) != 0 {
 		t.Error("the tombstone is kept")
 	}
 }

@@ -9,8 +9,8 @@ func (d *Directory) Hosts(node did.DID) bool {
 	return d.hosts[node] > 0
 }
 
-// tallyLocked adds a living e to the counts of its hosts and its TD, or removes it.
-func (d *Directory) tallyLocked(e *entry, in bool) {
+// countHostsLocked adds a living e to the counts of its hosts and its TD, or removes it.
+func (d *Directory) countHostsLocked(e *entry, in bool) {
 	by := 1
 	switch {
 	case in:

@@ -19,10 +19,10 @@ var (
 // maxQueued limits the TDs in the queue, in bytes; records are small.
 const maxQueued = 16 << 20
 
-// Offer queues a record from gossip, with or without its TD. It never blocks. While [Directory.Run] runs, queued records are verified,
+// Enqueue queues a record from gossip, with or without its TD. It never blocks. While [Directory.Run] runs, queued records are verified,
 // missing TDs fetched, and the descriptions added; an invalid record, a known one, or one whose TD cannot be fetched is counted and dropped:
 // the next record of the Thing tries again. When the queue is full, the oldest record is dropped.
-func (d *Directory) Offer(s *td.Signed) {
+func (d *Directory) Enqueue(s *td.Signed) {
 	if d.queued.Add(int64(len(s.TD))) > maxQueued {
 		d.queued.Add(-int64(len(s.TD)))
 		s = &td.Signed{Record: s.Record, From: s.From} // its TD can be fetched later
@@ -42,12 +42,12 @@ func (d *Directory) Offer(s *td.Signed) {
 	}
 }
 
-// Learn verifies and adds a record before it returns, so that a caller with many records is slowed down and none is dropped. A record whose
-// TD is missing is queued with [Directory.Offer].
-func (d *Directory) Learn(ctx context.Context, s *td.Signed) {
+// Ingest verifies and adds a record before it returns, so that a caller with many records is slowed down and none is dropped. A record whose
+// TD is missing is queued with [Directory.Enqueue].
+func (d *Directory) Ingest(ctx context.Context, s *td.Signed) {
 	desc, _, err := d.open(ctx, s)
 	if errors.Is(err, td.ErrNoTD) {
-		d.Offer(s)
+		d.Enqueue(s)
 		return
 	}
 	d.accept(s, desc, err)
@@ -71,8 +71,8 @@ func (d *Directory) Signed(key [32]byte) *td.Signed {
 		return nil
 	case e.view != nil:
 		return e.view.signed()
-	case e.grave != nil:
-		return &td.Signed{Record: e.grave.record.Raw}
+	case e.tombstone != nil:
+		return &td.Signed{Record: e.tombstone.record.Raw}
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func (d *Directory) learn(ctx context.Context, g *sync.WaitGroup) {
 			desc, r, err := d.open(ctx, s)
 			if !errors.Is(err, td.ErrNoTD) {
 				d.accept(s, desc, err)
-			} else if d.pending.Add(1) > maxFlights {
+			} else if d.pending.Add(1) > maxFetches {
 				d.pending.Add(-1)
 				d.accept(s, nil, errBusy)
 			} else {
@@ -105,7 +105,7 @@ func (d *Directory) learn(ctx context.Context, g *sync.WaitGroup) {
 // accept completes an offer.
 func (d *Directory) accept(s *td.Signed, desc *td.Description, err error) {
 	if err == nil {
-		_, err = d.putWith(desc, heard, d.from(s))
+		_, err = d.putWith(desc, received, d.from(s))
 	}
 	switch {
 	case err == nil, errors.Is(err, errKnown):

@@ -52,7 +52,7 @@ func TestOffer(t *testing.T) {
 			d := openDirectory(t, Options{Fetch: bodies(t, s)})
 			stop := run(t, d)
 			for _, o := range c.offers {
-				d.Offer(o)
+				d.Enqueue(o)
 				synctest.Wait()
 			}
 			if got := ids(d.FindLocal(td.Query{})); got != c.want {
@@ -96,7 +96,7 @@ func TestOfferNeverBlocks(t *testing.T) {
 	t.Parallel()
 	d := openDirectory(t, Options{}) // nobody runs it
 	for i := range cap(d.queue) + 10 {
-		d.Offer(&td.Signed{Record: fmt.Append(nil, i)})
+		d.Enqueue(&td.Signed{Record: fmt.Append(nil, i)})
 	}
 	if n := d.Stats().Dropped; n != 10 {
 		t.Errorf("got %d dropped, want 10", n)
@@ -111,7 +111,7 @@ func TestQueueBoundsTDs(t *testing.T) {
 	t.Parallel()
 	d := openDirectory(t, Options{}) // nobody runs it
 	for range 2 * cap(d.queue) {
-		d.Offer(&td.Signed{Record: []byte("x"), TD: make([]byte, td.MaxTD)})
+		d.Enqueue(&td.Signed{Record: []byte("x"), TD: make([]byte, td.MaxTD)})
 	}
 	held := 0
 	for range cap(d.queue) {
@@ -137,7 +137,7 @@ func TestFetchOnceForAll(t *testing.T) {
 		}})
 		run(t, d)
 		for seq := uint64(1); seq <= 5; seq++ {
-			d.Offer(bare(t, a.signed(t, seq)))
+			d.Enqueue(bare(t, a.signed(t, seq)))
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -174,9 +174,9 @@ func TestDeadHostStopsNothing(t *testing.T) {
 		for i := range 100 {
 			a := numbered(t, 1, i)
 			a.hosts = []td.Host{dead}
-			d.Offer(bare(t, a.signed(t, 1)))
+			d.Enqueue(bare(t, a.signed(t, 1)))
 		}
-		d.Offer(bare(t, s))
+		d.Enqueue(bare(t, s))
 		synctest.Wait()
 		if got := ids(d.FindLocal(td.Query{})); got != good.id {
 			t.Errorf("got %q, want what the living host has", got)
@@ -209,7 +209,7 @@ func TestFailedFetchesBackOff(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.Offer(bare(t, refresh))
+			d.Enqueue(bare(t, refresh))
 			synctest.Wait()
 			return calls
 		}
@@ -241,7 +241,7 @@ func TestRubbishFromAHostIsAFailure(t *testing.T) {
 		}})
 		run(t, d)
 		for seq := uint64(1); seq <= 3; seq++ {
-			d.Offer(bare(t, a.signed(t, seq)))
+			d.Enqueue(bare(t, a.signed(t, seq)))
 			synctest.Wait()
 		}
 		if s := d.Stats(); calls != 1 || s.Known != 0 || s.Invalid != 1 {
@@ -278,8 +278,8 @@ func TestFetchOutlivesItsFirstCaller(t *testing.T) {
 		if err := <-done; !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want the deadline of the first", err)
 		}
-		if len(f.flights) != 0 || len(f.hosts) != 0 || len(f.failures) != 0 {
-			t.Errorf("left over: %v %v %v", f.flights, f.hosts, f.failures)
+		if len(f.jobs) != 0 || len(f.hosts) != 0 || len(f.failures) != 0 {
+			t.Errorf("left over: %v %v %v", f.jobs, f.hosts, f.failures)
 		}
 	})
 }

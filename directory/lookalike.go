@@ -27,18 +27,18 @@ const (
 // restart, one in plain ASCII. So a new key can mark only names that are newer. It is owned by Directory.mu.
 type lookalikes struct {
 	seed   maphash.Seed
-	groups map[uint64][]*lookName // the original first
-	born   uint64                 // of the newest name
+	groups map[uint64][]*countedName // the original first
+	born   uint64                    // of the newest name
 }
 
-// A lookName is a name with the number of its Things.
-type lookName struct {
+// A countedName is a name with the number of its Things.
+type countedName struct {
 	name   string
 	things [classes]int
 	born   uint64 // 0: known before the restart
 }
 
-func (l *lookalikes) start() { l.seed, l.groups = maphash.MakeSeed(), map[uint64][]*lookName{} }
+func (l *lookalikes) start() { l.seed, l.groups = maphash.MakeSeed(), map[uint64][]*countedName{} }
 
 func (l *lookalikes) key(name string) uint64 {
 	return maphash.String(l.seed, confusable.Skeleton(name))
@@ -54,12 +54,12 @@ func shownName(r *td.Record) string {
 func (l *lookalikes) count(name string, c class, kept bool) bool {
 	key := l.key(name)
 	group := l.groups[key]
-	at := slices.IndexFunc(group, func(n *lookName) bool { return n.name == name })
+	at := slices.IndexFunc(group, func(n *countedName) bool { return n.name == name })
 	if at < 0 {
 		if len(group) >= maxAlike && c == classOther {
 			return false
 		}
-		n := &lookName{name: name}
+		n := &countedName{name: name}
 		if !kept {
 			l.born++
 			n.born = l.born
@@ -75,7 +75,7 @@ func (l *lookalikes) count(name string, c class, kept bool) bool {
 func (l *lookalikes) discount(name string, c class) {
 	key := l.key(name)
 	group := l.groups[key]
-	at := slices.IndexFunc(group, func(n *lookName) bool { return n.name == name })
+	at := slices.IndexFunc(group, func(n *countedName) bool { return n.name == name })
 	if at < 0 {
 		return
 	}
@@ -86,7 +86,7 @@ func (l *lookalikes) discount(name string, c class) {
 }
 
 // set moves the original of a group to the front.
-func (l *lookalikes) set(key uint64, group []*lookName) {
+func (l *lookalikes) set(key uint64, group []*countedName) {
 	if len(group) == 0 {
 		delete(l.groups, key)
 		return
@@ -96,30 +96,30 @@ func (l *lookalikes) set(key uint64, group []*lookName) {
 	l.groups[key] = group
 }
 
-// lookLocked counts a living e for its name, and removes it from that of was, which may be nil. The new name is counted first, so that an
+// countNameLocked counts a living e for its name, and removes it from that of was, which may be nil. The new name is counted first, so that an
 // unchanged name keeps its age.
-func (d *Directory) lookLocked(e *entry, was *td.Record, own, kept bool) {
+func (d *Directory) countNameLocked(e *entry, was *td.Record, own, kept bool) {
 	name, c := shownName(e.view.record), d.classOf(e.view.record, own)
-	looked, look := e.looked, e.look
+	looked, look := e.nameCounted, e.nameClass
 	if looked && was != nil && look == c && shownName(was) == name {
 		return
 	}
-	e.looked, e.look = name != "" && d.looks.count(name, c, kept), c
+	e.nameCounted, e.nameClass = name != "" && d.lookalikes.count(name, c, kept), c
 	if looked && was != nil {
-		d.looks.discount(shownName(was), look)
+		d.lookalikes.discount(shownName(was), look)
 	}
 }
 
-// unlookLocked removes e.
-func (d *Directory) unlookLocked(e *entry) {
-	if e.looked {
-		d.looks.discount(shownName(e.view.record), e.look)
-		e.looked = false
+// uncountNameLocked removes e.
+func (d *Directory) uncountNameLocked(e *entry) {
+	if e.nameCounted {
+		d.lookalikes.discount(shownName(e.view.record), e.nameClass)
+		e.nameCounted = false
 	}
 }
 
 // originality orders names that look alike, the original first.
-func originality(a, b *lookName) int {
+func originality(a, b *countedName) int {
 	for c := classOwn; c > classOther; c-- {
 		if (a.things[c] > 0) != (b.things[c] > 0) {
 			if a.things[c] > 0 {
@@ -159,7 +159,7 @@ func (d *Directory) Resembles(r *td.Record) string {
 	name := shownName(r)
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	group := d.looks.groups[d.looks.key(name)]
+	group := d.lookalikes.groups[d.lookalikes.key(name)]
 	if name == "" || len(group) == 0 || group[0].name == name {
 		return ""
 	}

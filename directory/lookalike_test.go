@@ -31,7 +31,7 @@ func TestResembles(t *testing.T) {
 				r.Hosts = []td.Host{{Node: self}}
 			}
 		})
-		from := heard
+		from := received
 		if own {
 			from = published
 		}
@@ -78,7 +78,7 @@ func TestResembles(t *testing.T) {
 			t.Errorf("%d: %q resembles %q", i, variant, d.Resembles(desc.Record))
 		}
 	}
-	for _, group := range d.looks.groups {
+	for _, group := range d.lookalikes.groups {
 		if len(group) > maxAlike {
 			t.Errorf("%d names of one skeleton are remembered", len(group))
 		}
@@ -90,8 +90,8 @@ func TestResembles(t *testing.T) {
 			d.mu.Unlock()
 		}
 	}
-	if len(d.looks.groups) != 0 {
-		t.Errorf("%d names of nothing are remembered", len(d.looks.groups))
+	if len(d.lookalikes.groups) != 0 {
+		t.Errorf("%d names of nothing are remembered", len(d.lookalikes.groups))
 	}
 }
 

@@ -23,7 +23,7 @@ func TestPage(t *testing.T) {
 	t.Parallel()
 	d := filled(t, Options{}, corpus(t)...)
 	other := plain(t, 9, "urn:w:1", "Weather of another owner")
-	if _, err := d.put(other, heard); err != nil {
+	if _, err := d.put(other, received); err != nil {
 		t.Fatal(err)
 	}
 	d.mu.Lock()
@@ -70,7 +70,7 @@ func TestPagesOfMany(t *testing.T) {
 		if i%3 == 0 {
 			desc.Types = append(desc.Types, "third")
 		}
-		if _, err := d.put(desc, heard); err != nil {
+		if _, err := d.put(desc, received); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -103,7 +103,7 @@ func TestPageVersion(t *testing.T) {
 		first := version()
 		put := func(desc *td.Description) {
 			t.Helper()
-			if _, err := d.put(desc, heard); err != nil {
+			if _, err := d.put(desc, received); err != nil {
 				t.Fatal(err)
 			}
 		}

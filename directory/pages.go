@@ -25,7 +25,7 @@ type Pages struct {
 	sealer *opaque.Sealer
 	mu     sync.Mutex // owns the following fields
 	all    map[string]*searched
-	line   []string // oldest first
+	order  []string // oldest first
 	shown  int      // of all
 }
 
@@ -102,11 +102,11 @@ func (p *Pages) keep(s *Search) string {
 	q, id := s.Query, rand.Text()
 	q.Counter, q.Except = nil, nil
 	p.all[id], p.shown = &searched{q, s.With, s.shown}, p.shown+len(s.shown)
-	p.line = append(p.line, id)
+	p.order = append(p.order, id)
 	for len(p.all) > maxPages || p.shown > maxAllShown {
-		p.shown -= len(p.all[p.line[0]].shown)
-		delete(p.all, p.line[0])
-		p.line = p.line[1:]
+		p.shown -= len(p.all[p.order[0]].shown)
+		delete(p.all, p.order[0])
+		p.order = p.order[1:]
 	}
 	return p.sealer.Seal(forPages, pageLife, id)
 }

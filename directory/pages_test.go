@@ -23,7 +23,7 @@ func TestPages(t *testing.T) {
 			put := func(i int) {
 				desc := plain(t, byte(i), fmt.Sprintf("urn:%03d", i), "Weather", "urn:x:weather")
 				desc.Capabilities[0].Version = "1.2.3"
-				if _, err := d.put(desc, heard); err != nil {
+				if _, err := d.put(desc, received); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -90,7 +90,7 @@ func TestPagesAreBounded(t *testing.T) {
 			first = next
 		}
 	}
-	if p.Len() != maxPages || p.shown != maxPages || len(p.line) != maxPages {
+	if p.Len() != maxPages || p.shown != maxPages || len(p.order) != maxPages {
 		t.Errorf("%d pages are kept, of %d things", p.Len(), p.shown)
 	}
 	for _, word := range []string{"", "x", first, strings.Repeat("A", 1<<20)} {

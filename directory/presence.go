@@ -41,8 +41,8 @@ type contact struct {
 	lost bool // the connection has ended since
 }
 
-// An offerAt is a Thing at one of its hosts.
-type offerAt struct {
+// An agentAt is a Thing at one of its hosts.
+type agentAt struct {
 	key  [32]byte
 	host did.DID
 }
@@ -87,32 +87,32 @@ func (d *Directory) presenceAt(r *td.Record, host did.DID, now time.Time) (State
 	return StateUnknown, c.at
 }
 
-// Lose records that the connection to a node has ended, which does not make it unreachable.
-func (d *Directory) Lose(node did.DID) {
+// Disconnected records that the connection to a node has ended, which does not make it unreachable.
+func (d *Directory) Disconnected(node did.DID) {
 	d.reach.mu.Lock()
-	d.reach.meetLocked(node, contact{at: time.Now(), lost: true})
+	d.reach.contactLocked(node, contact{at: time.Now(), lost: true})
 	d.reach.mu.Unlock()
-	d.Meet(node)
+	d.ConnectionChanged(node)
 }
 
-// Away records whether the agent of a Thing does not answer its host, as the host, node, reports.
-func (d *Directory) Away(desc *td.Description, node did.DID, away bool) {
-	if d.reach.noteAway(offerAt{desc.Record.Key(), node}, away, time.Now()) {
-		d.tellReach(node)
+// SetAway records whether the agent of a Thing does not answer its host, as the host, node, reports.
+func (d *Directory) SetAway(desc *td.Description, node did.DID, away bool) {
+	if d.reach.setAway(agentAt{desc.Record.Key(), node}, away, time.Now()) {
+		d.reportReachability(node)
 	}
 }
 
-// Answers records that a Thing with one host has answered. It is cheap unless some agent is away.
-func (d *Directory) Answers(desc *td.Description) {
+// Answered records that a Thing with one host has answered. It is cheap unless some agent is away.
+func (d *Directory) Answered(desc *td.Description) {
 	if d.reach.anyAway.Load() {
-		d.Away(desc, desc.Record.Hosts[0].Node, false)
+		d.SetAway(desc, desc.Record.Hosts[0].Node, false)
 	}
 }
 
 // IsDown reports whether a node counts as down.
 func (d *Directory) IsDown(node did.DID) bool { return d.reach.isDown(node, time.Now()) }
 
-func (r *reach) meetLocked(node did.DID, c contact) {
+func (r *reach) contactLocked(node did.DID, c contact) {
 	if _, known := r.contacts[node]; !known && len(r.contacts) >= maxContacts {
 		for some := range r.contacts {
 			delete(r.contacts, some)
@@ -122,8 +122,8 @@ func (r *reach) meetLocked(node did.DID, c contact) {
 	r.contacts[node] = c
 }
 
-// noteAway reports whether the state has changed.
-func (r *reach) noteAway(at offerAt, away bool, now time.Time) (news bool) {
+// setAway reports whether the state has changed.
+func (r *reach) setAway(at agentAt, away bool, now time.Time) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	was := now.Before(r.away[at])
@@ -146,5 +146,5 @@ func (r *reach) noteAway(at offerAt, away bool, now time.Time) (news bool) {
 }
 
 func (r *reach) isAwayLocked(rec *td.Record, host did.DID, now time.Time) bool {
-	return len(r.away) > 0 && now.Before(r.away[offerAt{rec.Key(), host}])
+	return len(r.away) > 0 && now.Before(r.away[agentAt{rec.Key(), host}])
 }

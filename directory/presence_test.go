@@ -40,31 +40,31 @@ func TestPresence(t *testing.T) {
 		connected[host] = true
 		check("connected", a, StateReachable, time.Now())
 		check("one of two connected", both, StateReachable, time.Now())
-		d.Away(a, host, true)
+		d.SetAway(a, host, true)
 		check("the host says that the agent is away", a, StateUnreachable, time.Now())
 		check("another agent of that host", both, StateReachable, time.Now())
-		d.Away(both, host, true)
+		d.SetAway(both, host, true)
 		check("away at one host, the other unknown", both, StateUnknown, time.Now())
-		d.Away(both, other, true)
+		d.SetAway(both, other, true)
 		check("away at both", both, StateUnreachable, time.Now())
-		d.Away(a, host, false)
+		d.SetAway(a, host, false)
 		check("the agent is back", a, StateReachable, time.Now())
 
 		ended := time.Now()
 		delete(connected, host)
-		d.Lose(host)
+		d.Disconnected(host)
 		time.Sleep(time.Second)
 		check("the connection has ended", a, StateUnknown, ended)
-		d.Reach(host, false)
+		d.SetReachable(host, false)
 		check("and the host could not be reached again", a, StateUnreachable, ended)
-		d.Reach(host, true)
+		d.SetReachable(host, true)
 		reached := time.Now()
 		time.Sleep(reachedFor - 1)
 		check("reached lately", a, StateReachable, reached)
 		time.Sleep(time.Nanosecond)
 		check("and not any more", a, StateUnknown, reached)
 
-		d.Away(here, self, true)
+		d.SetAway(here, self, true)
 		check("an agent of this node", here, StateUnreachable, time.Now())
 		time.Sleep(awayFor)
 		check("and nobody has said it again", here, StateReachable, time.Now())
@@ -80,16 +80,16 @@ func TestPresenceIsBounded(t *testing.T) {
 		d := filled(t, Options{}, a)
 		start := d.changed.last()
 		for range 100 {
-			d.Away(a, host, true)
-			d.Away(a, host, true)
-			d.Away(a, host, false)
+			d.SetAway(a, host, true)
+			d.SetAway(a, host, true)
+			d.SetAway(a, host, false)
 		}
 		if got := told(t, d, td.Query{}, start); got != "~a:unreachable ~a:reachable" {
 			t.Errorf("told %s", got)
 		}
 		for i := range maxContacts + maxAway {
-			d.reach.note(did.DID(string(rune('a'+i))), true, time.Now())
-			d.reach.noteAway(offerAt{key: [32]byte{byte(i), byte(i >> 8)}, host: host}, true, time.Now())
+			d.reach.setReachable(did.DID(string(rune('a'+i))), true, time.Now())
+			d.reach.setAway(agentAt{key: [32]byte{byte(i), byte(i >> 8)}, host: host}, true, time.Now())
 		}
 		if len(d.reach.contacts) > maxContacts || len(d.reach.away) > maxAway {
 			t.Errorf("%d contacts and %d agents are remembered", len(d.reach.contacts), len(d.reach.away))

@@ -16,8 +16,8 @@ const (
 	probeLast    = 5 * time.Minute
 	probesAtOnce = 8
 	probeTimeout = 10 * time.Second
-	// probeHeard is the shortest interval at which new records bring a probe of their host forward.
-	probeHeard = time.Minute
+	// probeInterval is the shortest interval at which new records bring a probe of their host forward.
+	probeInterval = time.Minute
 )
 
 // probe probes nodes that are down, until ctx ends.
@@ -57,7 +57,7 @@ func (d *Directory) probe(ctx context.Context) {
 // probeOne probes one node. A node without Things is dropped.
 func (d *Directory) probeOne(ctx context.Context, node did.DID) {
 	if !d.Hosts(node) {
-		d.reach.note(node, true, time.Now())
+		d.reach.setReachable(node, true, time.Now())
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -67,7 +67,7 @@ func (d *Directory) probeOne(ctx context.Context, node did.DID) {
 		d.reach.failed(node, time.Now())
 		return
 	}
-	d.Reach(node, true)
+	d.SetReachable(node, true)
 }
 
 // probeAfter returns the pause after a number of failed probes: it doubles, with a random part that spreads nodes which went down together.
@@ -93,16 +93,16 @@ func (r *reach) next(now time.Time) (node did.DID, wait time.Duration) {
 	return node, 0
 }
 
-// heard processes the hosts of a new record: one that went down before the record was issued may be back, and is probed soon.
-func (r *reach) heard(hosts []td.Host, issued, now time.Time) {
+// received processes the hosts of a new record: one that went down before the record was issued may be back, and is probed soon.
+func (r *reach) recordReceived(hosts []td.Host, issued, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, h := range hosts {
 		o := r.down[h.Node]
-		if o == nil || !issued.After(o.since) || now.Sub(o.heard) < probeHeard {
+		if o == nil || !issued.After(o.since) || now.Sub(o.broughtForward) < probeInterval {
 			continue
 		}
-		o.heard = now
+		o.broughtForward = now
 		if soon := now.Add(rand.N(time.Second)); soon.Before(o.next) {
 			o.next = soon
 			r.wakeLocked()

@@ -56,8 +56,8 @@ func TestProbe(t *testing.T) {
 		d := filled(t, Options{Probe: l.probe}, desc)
 		start := d.changed.last()
 		run(t, d)
-		d.Reach(host, false)
-		d.Reach(idle, false) // hosts nothing: nobody's concern
+		d.SetReachable(host, false)
+		d.SetReachable(idle, false) // hosts nothing: nobody's concern
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if d.reachable(desc.Record, time.Now()) {
@@ -98,10 +98,10 @@ func TestProbesAreBounded(t *testing.T) {
 		for i := range 40 {
 			host := did.DID(fmt.Sprintf("did:key:%d", i))
 			desc := with(plain(t, 1, fmt.Sprint(i), "A"), func(r *td.Record) { r.Hosts = []td.Host{{Node: host}} })
-			if _, err := d.put(desc, heard); err != nil {
+			if _, err := d.put(desc, received); err != nil {
 				t.Fatal(err)
 			}
-			d.Reach(host, false)
+			d.SetReachable(host, false)
 		}
 		stop := run(t, d)
 		time.Sleep(probeFirst + 5*probeTimeout)
@@ -122,25 +122,25 @@ func TestLostHostsAreTold(t *testing.T) {
 		var lost []did.DID
 		host, idle := key(t, 7).DID(), key(t, 8).DID()
 		desc := with(plain(t, 1, "a", "A"), func(r *td.Record) { r.Hosts = []td.Host{{Node: host}} })
-		d := filled(t, Options{Lost: func(node did.DID) { lost = append(lost, node) }}, desc)
+		d := filled(t, Options{OnDown: func(node did.DID) { lost = append(lost, node) }}, desc)
 		check := func(what string, told int, expected bool, down ...did.DID) {
 			t.Helper()
-			if got := d.Down(2); len(lost) != told || d.Expects(host) != expected || d.Expects(idle) || !slices.Equal(got, down) {
-				t.Errorf("%s: told %v, expected %v, down %v", what, lost, d.Expects(host), got)
+			if got := d.Down(2); len(lost) != told || d.Tracks(host) != expected || d.Tracks(idle) || !slices.Equal(got, down) {
+				t.Errorf("%s: told %v, expected %v, down %v", what, lost, d.Tracks(host), got)
 			}
 		}
 		check("at first", 0, true)
-		d.Reach(idle, false)
+		d.SetReachable(idle, false)
 		check("another is down", 0, true)
-		d.Reach(host, false)
-		d.Reach(host, false)
+		d.SetReachable(host, false)
+		d.SetReachable(host, false)
 		check("down", 1, false, host)
 		if got := d.Down(0); len(got) != 0 {
 			t.Errorf("of none: %v", got)
 		}
-		d.Reach(host, true)
+		d.SetReachable(host, true)
 		check("up", 1, true)
-		d.Reach(host, false)
+		d.SetReachable(host, false)
 		check("down again", 2, false, host)
 		time.Sleep(downFor)
 		check("nobody probes it", 2, true)
@@ -163,7 +163,7 @@ func TestProbesAreBroughtForward(t *testing.T) {
 		desc := record(0)
 		d := filled(t, Options{Probe: l.probe}, desc)
 		run(t, d)
-		d.Reach(host, false)
+		d.SetReachable(host, false)
 		probes := func(after time.Duration) int {
 			before := d.Stats().Probes
 			time.Sleep(after)
@@ -176,7 +176,7 @@ func TestProbesAreBroughtForward(t *testing.T) {
 			}
 		}
 		hear := func(age time.Duration) {
-			if _, err := d.put(record(age), heard); err != nil {
+			if _, err := d.put(record(age), received); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -78,22 +78,22 @@ func compareOwners(a, b *td.Record) int {
 
 // A ranker ranks for one query.
 type ranker struct {
-	d        *Directory
-	now      time.Time
-	branches [][]index.Sought  // of each alternative; an empty one matches fully
-	question *embedding.Vector // nil: lexical match
-	fallback string
+	d           *Directory
+	now         time.Time
+	branches    [][]index.SearchWord // of each alternative; an empty one matches fully
+	queryVector *embedding.Vector    // nil: lexical match
+	fallback    string
 }
 
 func (d *Directory) ranker(ctx context.Context, q *td.Query) *ranker {
 	r := &ranker{d: d, now: time.Now()}
 	if q.Text != "" && len(q.Or) == 0 {
-		r.question, r.fallback = d.meaning.Ask(ctx, q.Text)
+		r.queryVector, r.fallback = d.embeddings.Query(ctx, q.Text)
 	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for one := range q.Branches() {
-		r.branches = append(r.branches, d.index.Seek(textmatch.Content(one.Text)))
+		r.branches = append(r.branches, d.index.Lookup(textmatch.Content(one.Text)))
 	}
 	return r
 }
@@ -101,10 +101,10 @@ func (d *Directory) ranker(ctx context.Context, q *td.Query) *ranker {
 // explain scores one description.
 func (r *ranker) explain(desc *td.Description) Ranked {
 	out := Ranked{Description: desc, Fallback: r.fallback, Factors: r.signals(desc.Record)}
-	if fit, ok := r.meaning(desc); ok {
+	if fit, ok := r.similarity(desc); ok {
 		out.Factors = append(out.Factors, Factor{Signal: SignalMeaning, Amount: shareFit * fit})
 	} else {
-		if r.question != nil {
+		if r.queryVector != nil {
 			out.Fallback = "its vector is not there yet"
 		}
 		out.Factors = append(out.Factors, r.words(desc)...)
@@ -116,16 +116,16 @@ func (r *ranker) explain(desc *td.Description) Ranked {
 	return out
 }
 
-// meaning returns the semantic similarity of the query and a Thing.
-func (r *ranker) meaning(desc *td.Description) (fit float64, ok bool) {
-	if r.question == nil {
+// embeddings returns the semantic similarity of the query and a Thing.
+func (r *ranker) similarity(desc *td.Description) (fit float64, ok bool) {
+	if r.queryVector == nil {
 		return 0, false
 	}
 	v := r.d.vectorOf(desc.Record.Hash)
 	if v == nil {
 		return 0, false
 	}
-	return r.question.Cosine(v), true
+	return r.queryVector.Cosine(v), true
 }
 
 // words returns the word factors of the alternative that matches best.
@@ -223,14 +223,14 @@ func poolOf(q *td.Query) int { return pool(wanted(q)) }
 func (d *Directory) ranked(ctx context.Context, q *td.Query) findings {
 	r := &ranker{d: d, now: time.Now()}
 	if q.Text != "" && len(q.Or) == 0 {
-		r.question, r.fallback = d.meaning.Ask(ctx, q.Text)
+		r.queryVector, r.fallback = d.embeddings.Query(ctx, q.Text)
 	}
 	fit, total, ok := d.byWords(ctx, q, r.now)
 	if !ok {
 		return d.plain(ctx, q)
 	}
-	if r.question != nil {
-		fit, total = d.byMeaning(ctx, q, r, fit, total)
+	if r.queryVector != nil {
+		fit, total = d.byEmbedding(ctx, q, r, fit, total)
 	}
 	for i := range fit {
 		c := &fit[i]
@@ -290,7 +290,7 @@ func (d *Directory) byWords(ctx context.Context, q *td.Query, now time.Time, wit
 	if !c.Exact {
 		slices.SortFunc(fit, compareCandidates)
 		var cut bool
-		fit, cut = siftBest(ctx, q, fit, poolOf(q))
+		fit, cut = filterCandidates(ctx, q, fit, poolOf(q))
 		switch total = len(fit); {
 		case cut:
 			total = math.MaxInt

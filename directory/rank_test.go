@@ -131,7 +131,7 @@ func TestRankSignals(t *testing.T) {
 			},
 			Latency: func(node did.DID) time.Duration { return map[did.DID]time.Duration{near: 5e6, far: 3e8}[node] },
 		}, c.better, c.worse)
-		d.Reach(dead, false)
+		d.SetReachable(dead, false)
 		if got, want := ids(d.FindLocal(td.Query{Text: "twin"})), c.better.ID+" "+c.worse.ID; got != want {
 			t.Errorf("%s: got %q, want %q", c.name, got, want)
 		}
@@ -153,7 +153,7 @@ func TestRankedIsCut(t *testing.T) {
 		if i == 321 {
 			desc.Capabilities = []td.Capability{{ID: "weather", Version: "2.0.0"}}
 		}
-		if _, err := d.put(desc, heard); err != nil {
+		if _, err := d.put(desc, received); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -178,7 +178,7 @@ func TestOthersGetTheBest(t *testing.T) {
 		if desc.Description = "weather"; i == 33 || i == 34 {
 			desc.Title = "Weather"
 		}
-		if _, err := d.put(desc, heard); err != nil {
+		if _, err := d.put(desc, received); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -241,7 +241,7 @@ func (o *oracle) Embed(ctx context.Context, texts []string) ([][]float32, error)
 	return all, nil
 }
 
-// asked returns how often the oracle was asked something.
+// usedAgain returns how often the oracle was asked something.
 func (o *oracle) asked(text string) (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -281,7 +281,7 @@ func TestMeaning(t *testing.T) {
 		// A refresh needs no new vector, and neither does the same TD of another key.
 		before := len(o.calls)
 		again := with(shops(t)[2], func(r *td.Record) { r.Seq, r.Expires = 2, r.Expires.Add(time.Minute) })
-		if _, err := d.put(again, heard); err != nil {
+		if _, err := d.put(again, received); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -298,17 +298,17 @@ func TestMeaning(t *testing.T) {
 		if r.Factors[0].Signal != SignalWord || !strings.Contains(r.Fallback, "out of service") || o.asked("snow levels") != 1 {
 			t.Errorf("got %+v, asked %d times", r, o.asked("snow levels"))
 		}
-		time.Sleep(embedding.AskAgain)
+		time.Sleep(embedding.RetryAfter)
 		o.fails, o.slow = nil, time.Minute
 		start := time.Now()
-		if got := ids(d.FindLocal(sky)); got != "urn:weather urn:stock" || time.Since(start) != embedding.AskTimeout {
+		if got := ids(d.FindLocal(sky)); got != "urn:weather urn:stock" || time.Since(start) != embedding.QueryTimeout {
 			t.Errorf("a slow endpoint: got %q after %v", got, time.Since(start))
 		}
-		time.Sleep(embedding.AskAgain)
+		time.Sleep(embedding.RetryAfter)
 		o.slow = 0
 		fresh := plain(t, 5, "urn:late", "Inventory of snow")
 		o.fails = errors.New("not now")
-		if _, err := d.put(fresh, heard); err != nil {
+		if _, err := d.put(fresh, received); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

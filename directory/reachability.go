@@ -25,51 +25,51 @@ type reach struct {
 	mu       sync.Mutex // owns the following fields
 	down     map[did.DID]*outage
 	contacts map[did.DID]contact
-	away     map[offerAt]time.Time // agents that do not answer their hosts, with the end of that state
+	away     map[agentAt]time.Time // agents that do not answer their hosts, with the end of that state
 }
 
 // An outage is the state of a node that is down.
 type outage struct {
-	since   time.Time
-	until   time.Time // end without probes
-	next    time.Time // next probe
-	heard   time.Time // when a new record brought a probe forward
-	tries   int       // failed probes
-	probing bool
+	since          time.Time
+	until          time.Time // end without probes
+	next           time.Time // next probe
+	broughtForward time.Time // when a new record brought a probe forward
+	tries          int       // failed probes
+	probing        bool
 }
 
 func (r *reach) start(probed bool) {
 	r.probed, r.wake, r.down = probed, make(chan struct{}, 1), map[did.DID]*outage{}
-	r.contacts, r.away = map[did.DID]contact{}, map[offerAt]time.Time{}
+	r.contacts, r.away = map[did.DID]contact{}, map[agentAt]time.Time{}
 }
 
-// Reach records that node was reached, or could not be. A node counts as down until it is reached, at the latest by a probe
+// SetReachable records that node was reached, or could not be. A node counts as down until it is reached, at the latest by a probe
 // ([Options.Probe]); without probes for 10 minutes. It removes no entries.
-func (d *Directory) Reach(node did.DID, ok bool) {
-	if !d.reach.note(node, ok, time.Now()) {
-		d.Meet(node)
+func (d *Directory) SetReachable(node did.DID, ok bool) {
+	if !d.reach.setReachable(node, ok, time.Now()) {
+		d.ConnectionChanged(node)
 		return
 	}
-	d.tellReach(node)
-	if !ok && d.opts.Lost != nil && d.Hosts(node) {
-		d.opts.Lost(node)
+	d.reportReachability(node)
+	if !ok && d.opts.OnDown != nil && d.Hosts(node) {
+		d.opts.OnDown(node)
 	}
 }
 
-// Meet records that a connection to a node has started or ended, as Options.Connected reports.
-func (d *Directory) Meet(node did.DID) {
+// ConnectionChanged records that a connection to a node has started or ended, as Options.Connected reports.
+func (d *Directory) ConnectionChanged(node did.DID) {
 	if d.linkChanged(node) {
-		d.tellReach(node)
+		d.reportReachability(node)
 	}
 }
 
-// Expects reports whether node hosts known Things and does not count as down.
-func (d *Directory) Expects(node did.DID) bool {
+// Tracks reports whether node hosts known Things and does not count as down.
+func (d *Directory) Tracks(node did.DID) bool {
 	return d.Hosts(node) && !d.reach.isDown(node, time.Now())
 }
 
-// Misses reports whether node hosts known Things and counts as down. It is probed.
-func (d *Directory) Misses(node did.DID) bool {
+// HostDown reports whether node hosts known Things and counts as down. It is probed.
+func (d *Directory) HostDown(node did.DID) bool {
 	return d.reach.isDown(node, time.Now()) && d.Hosts(node)
 }
 
@@ -105,14 +105,14 @@ func (d *Directory) brokenLocked(r *td.Record, host did.DID, now time.Time) bool
 	return host != d.opts.Self && d.reach.isDownLocked(d.reach.down[host], now) || d.reach.isAwayLocked(r, host, now)
 }
 
-// note reports whether the state has changed.
-func (r *reach) note(node did.DID, ok bool, now time.Time) (news bool) {
+// setReachable reports whether the state has changed.
+func (r *reach) setReachable(node did.DID, ok bool, now time.Time) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.down[node]
 	was := r.isDownLocked(o, now)
 	if ok {
-		r.meetLocked(node, contact{at: now})
+		r.contactLocked(node, contact{at: now})
 		delete(r.down, node)
 		return was
 	}

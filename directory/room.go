@@ -26,11 +26,11 @@ import (
 type tier uint8
 
 const (
-	stale   tier = iota // shown to no caller, and its hosts are gone
-	unasked             // not requested
-	linked              // not requested, but its owner hosts it and is connected
-	used                // a local caller requested exactly this Thing
-	trusted             // its owner is fully trusted
+	stale       tier = iota // shown to no caller, and its hosts are gone
+	unrequested             // not requested
+	linked                  // not requested, but its owner hosts it and is connected
+	used                    // a local caller requested exactly this Thing
+	trusted                 // its owner is fully trusted
 )
 
 const (
@@ -62,7 +62,7 @@ func newRoom(most int) room {
 }
 
 // A standing is the position of an entry in a room.
-type standing struct {
+type evictionState struct {
 	in    bool
 	tier  tier
 	units int    // 1, or more for more memory than Options.Bytes/Options.Max
@@ -77,14 +77,14 @@ type bag struct {
 }
 
 func (b *bag) add(e *entry) {
-	e.stands.at[b.of] = len(b.all)
+	e.eviction.at[b.of] = len(b.all)
 	b.all = append(b.all, e)
 }
 
 func (b *bag) remove(e *entry) {
-	at, last := e.stands.at[b.of], len(b.all)-1
+	at, last := e.eviction.at[b.of], len(b.all)-1
 	b.all[at] = b.all[last]
-	b.all[at].stands.at[b.of] = at
+	b.all[at].eviction.at[b.of] = at
 	b.all[last] = nil
 	b.all = b.all[:last]
 }
@@ -98,12 +98,12 @@ func (b *bag) last() *entry {
 
 // A share is the usage of one owner or forwarder.
 type share struct {
-	name   string
-	units  int
-	plain  bag
-	linked bag  // of an owner
-	isLink bool // its owner was connected at the last check
-	place  int
+	name      string
+	units     int
+	plain     bag
+	linked    bag  // of an owner
+	isLink    bool // its owner was connected at the last check
+	heapIndex int
 }
 
 // shares finds the largest share.
@@ -116,10 +116,10 @@ func (s *shares) Len() int           { return len(s.heap) }
 func (s *shares) Less(i, j int) bool { return s.heap[i].units > s.heap[j].units }
 func (s *shares) Swap(i, j int) {
 	s.heap[i], s.heap[j] = s.heap[j], s.heap[i]
-	s.heap[i].place, s.heap[j].place = i, j
+	s.heap[i].heapIndex, s.heap[j].heapIndex = i, j
 }
 func (s *shares) Push(one any) {
-	one.(*share).place = len(s.heap)
+	one.(*share).heapIndex = len(s.heap)
 	s.heap = append(s.heap, one.(*share))
 }
 func (s *shares) Pop() any {
@@ -145,10 +145,10 @@ func (s *shares) of(name string) *share {
 func (s *shares) charge(one *share, units int) {
 	one.units += units
 	if one.units > 0 {
-		heap.Fix(s, one.place)
+		heap.Fix(s, one.heapIndex)
 		return
 	}
-	heap.Remove(s, one.place)
+	heap.Remove(s, one.heapIndex)
 	delete(s.by, one.name)
 }
 
@@ -170,51 +170,51 @@ func (s *shares) most() *share {
 
 // enter adds an entry of others.
 func (r *room) enter(e *entry, t tier) {
-	e.stands.in, e.stands.tier = true, t
+	e.eviction.in, e.eviction.tier = true, t
 	switch t {
 	case stale:
 		r.stale.add(e)
 	case used:
 		r.used.add(e)
-	case unasked, linked:
+	case unrequested, linked:
 		owner := r.owners.of(string(e.view.record.Owner))
 		if t == linked {
 			owner.linked.add(e)
-			r.linked += e.stands.units
+			r.linked += e.eviction.units
 		} else {
 			owner.plain.add(e)
-			by := r.forwarder.of(e.stands.via)
+			by := r.forwarder.of(e.eviction.via)
 			by.plain.of = 1
 			by.plain.add(e)
-			r.forwarder.charge(by, e.stands.units)
+			r.forwarder.charge(by, e.eviction.units)
 		}
-		r.owners.charge(owner, e.stands.units)
+		r.owners.charge(owner, e.eviction.units)
 	}
 }
 
 // leave removes an entry.
 func (r *room) leave(e *entry) {
-	if !e.stands.in {
+	if !e.eviction.in {
 		return
 	}
-	e.stands.in = false
-	switch e.stands.tier {
+	e.eviction.in = false
+	switch e.eviction.tier {
 	case stale:
 		r.stale.remove(e)
 	case used:
 		r.used.remove(e)
-	case unasked, linked:
+	case unrequested, linked:
 		owner := r.owners.of(string(e.view.record.Owner))
-		if e.stands.tier == linked {
+		if e.eviction.tier == linked {
 			owner.linked.remove(e)
-			r.linked -= e.stands.units
+			r.linked -= e.eviction.units
 		} else {
 			owner.plain.remove(e)
-			by := r.forwarder.of(e.stands.via)
+			by := r.forwarder.of(e.eviction.via)
 			by.plain.remove(e)
-			r.forwarder.charge(by, -e.stands.units)
+			r.forwarder.charge(by, -e.eviction.units)
 		}
-		r.owners.charge(owner, -e.stands.units)
+		r.owners.charge(owner, -e.eviction.units)
 	}
 }
 
@@ -229,7 +229,7 @@ type applicant struct {
 func (r *room) victim(a applicant) (e *entry, why string) {
 	for e = r.stale.last(); e != nil && e.view.shown.Load(); e = r.stale.last() {
 		r.leave(e)
-		r.enter(e, unasked) // it was shown since
+		r.enter(e, unrequested) // it was shown since
 	}
 	if a.tier == stale {
 		return nil, "its hosts are gone"
@@ -252,8 +252,8 @@ func (r *room) victim(a applicant) (e *entry, why string) {
 	case by == nil && a.tier < used:
 		return nil, "all of them are in use"
 	case by == nil:
-		return r.eldest(), "all of them are trusted"
-	case a.tier == unasked && r.forwarder.units(a.via)+a.units >= by.units:
+		return r.leastRecent(), "all of them are trusted"
+	case a.tier == unrequested && r.forwarder.units(a.via)+a.units >= by.units:
 		return nil, "the peer that brought it has its share"
 	}
 	return by.plain.last(), ""
@@ -262,11 +262,11 @@ func (r *room) victim(a applicant) (e *entry, why string) {
 // secondChances is the number of used Things that are passed over because they were used again.
 const secondChances = 8
 
-// eldest returns a used Thing that was not used recently, among a few samples; nil if there is none.
-func (r *room) eldest() *entry {
+// leastRecent returns a used Thing that was not used recently, among a few samples; nil if there is none.
+func (r *room) leastRecent() *entry {
 	for range min(secondChances, len(r.used.all)-1) {
 		e := r.used.all[0]
-		if !e.again.Swap(false) {
+		if !e.usedAgain.Swap(false) {
 			break
 		}
 		r.used.remove(e) // moves the last one to its index
@@ -292,7 +292,7 @@ func (d *Directory) tierLocked(e *entry, v *view, units int) tier {
 	case d.isLinked(rec) && d.room.linked+units <= d.room.mostLink:
 		return linked
 	case e != nil && e.view != nil && e.view.shown.Load() || v.shown.Load() || d.reachable(rec, time.Now()):
-		return unasked
+		return unrequested
 	}
 	return stale
 }
@@ -310,8 +310,8 @@ func (d *Directory) rankLocked(e *entry) {
 	if e.view == nil || e.own {
 		return
 	}
-	e.stands.units = d.units(e.bytes)
-	r.enter(e, d.tierLocked(e, e.view, e.stands.units))
+	e.eviction.units = d.units(e.bytes)
+	r.enter(e, d.tierLocked(e, e.view, e.eviction.units))
 	if one := r.owners.by[string(e.view.record.Owner)]; one != nil && d.opts.Connected != nil {
 		one.isLink = d.opts.Connected(e.view.record.Owner)
 	}
@@ -447,12 +447,14 @@ func (d *Directory) Fill() float64 {
 	return max(float64(len(d.living)-d.own.Len())/float64(d.opts.Max), float64(d.weight+d.index.Bytes())/float64(d.opts.Bytes))
 }
 
-// glancing marks the context of a lookup that is not a request.
-type glancing struct{}
+// notARequest marks the context of a lookup that is not a request.
+type notARequest struct{}
 
-// Glance returns a context in which [Directory.Get] does not count as a request, for lookups that no user caused: they must not raise the
+// WithoutUse returns a context in which [Directory.Get] does not count as a request, for lookups that no user caused: they must not raise the
 // value of a Thing.
-func Glance(ctx context.Context) context.Context { return context.WithValue(ctx, glancing{}, true) }
+func WithoutUse(ctx context.Context) context.Context {
+	return context.WithValue(ctx, notARequest{}, true)
+}
 
 // use records that a local caller requested exactly this Thing.
 func (d *Directory) use(key [32]byte) {
@@ -460,7 +462,7 @@ func (d *Directory) use(key [32]byte) {
 	e := d.entries[key]
 	known := e == nil || e.view == nil || e.own || e.used
 	if known && e != nil {
-		e.again.Store(true)
+		e.usedAgain.Store(true)
 	}
 	d.mu.RUnlock()
 	if known {
@@ -475,11 +477,11 @@ func (d *Directory) use(key [32]byte) {
 	}
 }
 
-// creditLocked records the forwarder of e: of several, the one with the smaller share.
-func (d *Directory) creditLocked(e *entry, via string) {
+// creditForwarderLocked records the forwarder of e: of several, the one with the smaller share.
+func (d *Directory) creditForwarderLocked(e *entry, via string) {
 	by := &d.room.forwarder
-	if e.stands.via == "" || by.units(via)+e.stands.units < by.units(e.stands.via) {
+	if e.eviction.via == "" || by.units(via)+e.eviction.units < by.units(e.eviction.via) {
 		d.room.leave(e)
-		e.stands.via = via
+		e.eviction.via = via
 	}
 }

@@ -50,7 +50,7 @@ func (w *town) thing(owner did.DID, title string) *td.Description {
 // learn has a peer bring a thing.
 func (w *town) learn(desc *td.Description, via did.DID) bool {
 	w.t.Helper()
-	_, err := w.d.putWith(desc, heard, arrival{via: string(via)})
+	_, err := w.d.putWith(desc, received, arrival{via: string(via)})
 	if err != nil && interact.AsError(err).Code != interact.Overloaded {
 		w.t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func (w *town) has(desc *td.Description) bool {
 // connect has a node come or go.
 func (w *town) connect(id did.DID, is bool) {
 	w.connected[id] = is
-	w.d.Meet(id)
+	w.d.ConnectionChanged(id)
 }
 
 // check holds the accounts against what is there. It costs as much as there are things.
@@ -79,17 +79,17 @@ func (w *town) check() {
 	r := &w.d.room
 	owners, forwarders, linked, in := map[string]int{}, map[string]int{}, 0, 0
 	for _, e := range w.d.living {
-		if !e.stands.in {
+		if !e.eviction.in {
 			continue
 		}
 		in++
-		switch e.stands.tier {
-		case unasked:
-			forwarders[e.stands.via] += e.stands.units
-			owners[string(e.view.record.Owner)] += e.stands.units
+		switch e.eviction.tier {
+		case unrequested:
+			forwarders[e.eviction.via] += e.eviction.units
+			owners[string(e.view.record.Owner)] += e.eviction.units
 		case linked_:
-			linked += e.stands.units
-			owners[string(e.view.record.Owner)] += e.stands.units
+			linked += e.eviction.units
+			owners[string(e.view.record.Owner)] += e.eviction.units
 		}
 	}
 	if in != len(w.d.living)-w.d.own.Len() || in > w.d.opts.Max || linked != r.linked || linked > r.mostLink {
@@ -233,7 +233,7 @@ func TestRoomHolds(t *testing.T) {
 			}
 			kept = append(kept, one)
 		case p < 97:
-			w.d.Reach(owner, rng.IntN(2) == 0)
+			w.d.SetReachable(owner, rng.IntN(2) == 0)
 		default:
 			w.connect(owner, rng.IntN(2) == 0)
 		}
@@ -264,7 +264,7 @@ func TestOrderOfLeaving(t *testing.T) {
 			t.Fatal(desc, err)
 		}
 	}
-	w.d.Reach(gone, false)
+	w.d.SetReachable(gone, false)
 	if !w.learn(w.thing(resident("p", 0), "p0"), "did:key:z6Mkother") || w.has(all[7]) || !w.has(all[6]) {
 		t.Error("what was never shown and whose host is gone does not leave first")
 	}
@@ -321,7 +321,7 @@ func TestStandingsAreKept(t *testing.T) {
 	one := weather(t, 1)
 	s := one.signed(t, 1)
 	s.From = key(t, 7).DID()
-	d.Learn(t.Context(), s)
+	d.Ingest(t.Context(), s)
 	if _, err := d.Get(t.Context(), one.id); err != nil {
 		t.Fatal(err)
 	}
@@ -330,8 +330,8 @@ func TestStandingsAreKept(t *testing.T) {
 	}
 	again := openDirectory(t, Options{Store: store})
 	for _, e := range again.living {
-		if e.stands.tier != used || e.stands.via != string(s.From) {
-			t.Errorf("got %+v", e.stands)
+		if e.eviction.tier != used || e.eviction.via != string(s.From) {
+			t.Errorf("got %+v", e.eviction)
 		}
 	}
 	if len(again.living) != 1 {
@@ -376,7 +376,7 @@ func BenchmarkFull(b *testing.B) {
 		b.Run(fmt.Sprint(most), func(b *testing.B) {
 			w := newTown(b, most)
 			for i := range most {
-				w.d.putWith(w.thing(resident("o", i/3), "x"), heard, arrival{via: string(resident("via", i%50))})
+				w.d.putWith(w.thing(resident("o", i/3), "x"), received, arrival{via: string(resident("via", i%50))})
 			}
 			var next []*td.Description
 			for i := range b.N {
@@ -386,7 +386,7 @@ func BenchmarkFull(b *testing.B) {
 			}
 			b.ResetTimer()
 			for i, one := range next {
-				w.d.putWith(one, heard, arrival{via: string(resident("via", 100+i%50))})
+				w.d.putWith(one, received, arrival{via: string(resident("via", 100+i%50))})
 			}
 		})
 	}
@@ -402,7 +402,7 @@ func TestCrowdInASmallIndex(t *testing.T) {
 	d := openDirectory(t, Options{Max: 100})
 	for _, s := range signed {
 		s.From = key(t, 3).DID()
-		d.Learn(t.Context(), s)
+		d.Ingest(t.Context(), s)
 	}
 	if _, known := d.Len(); known != 100 {
 		t.Errorf("%d are known of at most 100", known)

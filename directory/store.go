@@ -18,18 +18,18 @@ import (
 // The store has two entries for each Thing, below these keys and under the key of the Thing in hex: the small one with the sequence number,
 // which must never be lost and is read first, and the description. Two more have its vector and its equivocation, if there are any.
 var (
-	seqKeys    = ds.NewKey("/directory/1/seq")
-	descKeys   = ds.NewKey("/directory/1/desc")
-	vectorKeys = ds.NewKey("/directory/1/vector")
-	forkKeys   = ds.NewKey("/directory/1/fork")
+	seqKeys          = ds.NewKey("/directory/1/seq")
+	descKeys         = ds.NewKey("/directory/1/desc")
+	vectorKeys       = ds.NewKey("/directory/1/vector")
+	equivocationKeys = ds.NewKey("/directory/1/fork")
 )
 
 // savedSeq is stored for each Thing, living or gone.
 type savedSeq struct {
-	Seq   uint64   `cbor:"1,keyasint"`
-	Until int64    `cbor:"2,keyasint"` // Unix seconds
-	Grave []byte   `cbor:"3,keyasint"` // the tombstone or moved record, or nothing
-	Names []string `cbor:"4,keyasint"`
+	Seq       uint64   `cbor:"1,keyasint"`
+	Until     int64    `cbor:"2,keyasint"` // Unix seconds
+	Tombstone []byte   `cbor:"3,keyasint"` // the tombstone or moved record, or nothing
+	Names     []string `cbor:"4,keyasint"`
 }
 
 // savedDesc is stored for each living Thing.
@@ -58,7 +58,7 @@ func (d *Directory) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.loadForks(ctx); err != nil {
+	if err := d.loadEquivocations(ctx); err != nil {
 		return err
 	}
 	more, err := d.loadDescriptions(ctx, loadAtOnce)
@@ -157,8 +157,8 @@ func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
 	}
 	now := time.Now()
 	e := &entry{key: key, stored: true, seq: s.Seq, until: time.Unix(s.Until, 0)}
-	if len(s.Grave) > 0 {
-		r, err := d.opts.Verifier.Record(s.Grave, now)
+	if len(s.Tombstone) > 0 {
+		r, err := d.opts.Verifier.Record(s.Tombstone, now)
 		switch {
 		case errors.Is(err, td.ErrExpired):
 		case err != nil:
@@ -166,7 +166,7 @@ func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
 		case r.Key() != key || r.Kind == td.KindTD:
 			return fmt.Errorf("%w: the grave of another thing", errCorrupt)
 		default:
-			e.grave = newGrave(r, s.Names)
+			e.tombstone = newTombstone(r, s.Names)
 		}
 	}
 	d.mu.Lock()
@@ -177,9 +177,9 @@ func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
 	}
 	d.entries[key] = e
 	d.gone.add(e)
-	if e.grave != nil {
-		d.graves.add(e)
-		d.tellLocked(e)
+	if e.tombstone != nil {
+		d.tombstones.add(e)
+		d.notifyLocked(e)
 	}
 	return nil
 }
@@ -205,9 +205,9 @@ func (d *Directory) restore(ctx context.Context, key [32]byte, value []byte) err
 	case desc.Thing == nil || desc.Record.Key() != key:
 		return fmt.Errorf("%w: the description of another thing", errCorrupt)
 	}
-	from := kept
+	from := restored
 	if s.Own {
-		from = keptOwn
+		from = restoredOwn
 	}
 	with := arrival{vector: d.keptVector(ctx, key, desc), used: s.Used, via: s.Via}
 	if _, err := d.putWith(desc, from, with); err != nil {
@@ -242,8 +242,8 @@ func unmarshal(value []byte, v any) error {
 	return nil
 }
 
-// complainEvery is the shortest interval between log messages about failed writes.
-const complainEvery = time.Minute
+// logInterval is the shortest interval between log messages about failed writes.
+const logInterval = time.Minute
 
 // save writes changes every second until ctx ends.
 func (d *Directory) save(ctx context.Context) {
@@ -252,15 +252,15 @@ func (d *Directory) save(ctx context.Context) {
 	}
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
-	var said time.Time // of the last log message about a failed write
+	var lastLogged time.Time // of the last log message about a failed write
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if err := d.Flush(ctx); err != nil && ctx.Err() == nil && time.Since(said) > complainEvery {
+			if err := d.Flush(ctx); err != nil && ctx.Err() == nil && time.Since(lastLogged) > logInterval {
 				d.log.Error("directory not stored; it stays in memory and is written later", "err", err)
-				said = time.Now()
+				lastLogged = time.Now()
 			}
 		}
 	}
@@ -301,12 +301,12 @@ func (d *Directory) Flush(ctx context.Context) error {
 
 // A change is the new state of a Thing in the store; nil deletes.
 type change struct {
-	of   aspect
-	key  [32]byte
-	seq  *savedSeq
-	desc *savedDesc
-	view *view // of the vector
-	fork *savedFork
+	of           aspect
+	key          [32]byte
+	seq          *savedSeq
+	desc         *savedDesc
+	view         *view // of the vector
+	equivocation *savedEquivocation
 }
 
 // An aspect is a part of a Thing that is written separately.
@@ -315,7 +315,7 @@ type aspect int
 const (
 	ofThing  aspect = iota // seq and desc; deleting desc deletes the vector
 	ofVector               // the vector
-	ofFork
+	ofEquivocation
 )
 
 // changes removes up to limit changes from the dirty sets.
@@ -323,7 +323,7 @@ func (d *Directory) changes(limit int) []change {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var cs []change
-	for of, dirty := range []map[[32]byte]bool{d.dirty, d.dirtyVectors, d.dirtyForks} {
+	for of, dirty := range []map[[32]byte]bool{d.dirty, d.dirtyVectors, d.dirtyEquivocations} {
 		for key := range dirty {
 			if len(cs) == limit {
 				return cs
@@ -338,8 +338,8 @@ func (d *Directory) changes(limit int) []change {
 func (d *Directory) changeLocked(of aspect, key [32]byte) change {
 	e := d.entries[key]
 	switch {
-	case of == ofFork:
-		return change{of: of, key: key, fork: d.forks.saved(key)}
+	case of == ofEquivocation:
+		return change{of: of, key: key, equivocation: d.equivocations.saved(key)}
 	case of == ofVector && e != nil && e.view != nil:
 		return change{of: of, key: key, view: e.view}
 	case of == ofVector:
@@ -357,11 +357,11 @@ func changeOf(key [32]byte, e *entry) change {
 		return c
 	}
 	c.seq = &savedSeq{Seq: e.seq, Until: e.until.Unix()}
-	if e.grave != nil {
-		c.seq.Grave, c.seq.Names = e.grave.record.Raw, e.grave.names
+	if e.tombstone != nil {
+		c.seq.Tombstone, c.seq.Names = e.tombstone.record.Raw, e.tombstone.names
 	}
 	if e.view != nil {
-		c.desc = &savedDesc{Record: e.view.record.Raw, Own: e.own, Used: e.used, Via: e.stands.via}
+		c.desc = &savedDesc{Record: e.view.record.Raw, Own: e.own, Used: e.used, Via: e.eviction.via}
 		if len(e.view.record.Inline) == 0 { // otherwise the record has the TD
 			c.desc.TD = e.view.body()
 		}
@@ -374,7 +374,7 @@ func (d *Directory) unsaved(cs []change) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range cs {
-		[]map[[32]byte]bool{d.dirty, d.dirtyVectors, d.dirtyForks}[c.of][c.key] = true
+		[]map[[32]byte]bool{d.dirty, d.dirtyVectors, d.dirtyEquivocations}[c.of][c.key] = true
 	}
 }
 
@@ -396,8 +396,8 @@ func (d *Directory) writeChange(ctx context.Context, b ds.Batch, c *change) erro
 	switch c.of {
 	case ofVector:
 		return putOrDelete(ctx, b, storeKey(vectorKeys, c.key), d.savedVector(c.view))
-	case ofFork:
-		return putOrDelete(ctx, b, storeKey(forkKeys, c.key), c.fork)
+	case ofEquivocation:
+		return putOrDelete(ctx, b, storeKey(equivocationKeys, c.key), c.equivocation)
 	}
 	if err := putOrDelete(ctx, b, storeKey(seqKeys, c.key), c.seq); err != nil {
 		return err

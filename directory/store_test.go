@@ -41,7 +41,7 @@ func TestRestart(t *testing.T) {
 	mine.hosts = []td.Host{{Node: self}}
 	d := openDirectory(t, Options{Store: store, Self: self})
 	for _, s := range []*td.Signed{kept.signed(t, 5), buried.signed(t, 1), buried.buried(t, 2)} {
-		if _, err := d.put(described(t, s), heard); err != nil {
+		if _, err := d.put(described(t, s), received); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -65,7 +65,7 @@ func TestRestart(t *testing.T) {
 	}
 	_, err = again.Get(t.Context(), "agent-001")
 	wantCode(t, err, interact.Withdrawn)
-	_, err = again.put(described(t, kept.signed(t, 4)), heard)
+	_, err = again.put(described(t, kept.signed(t, 4)), received)
 	wantCode(t, err, interact.RolledBack)
 	if n := len(again.dirty); n != 1 { // that it was asked for
 		t.Errorf("%d entries would be written again", n)
@@ -79,7 +79,7 @@ func TestRunWritesEverySecond(t *testing.T) {
 		d := openDirectory(t, Options{Store: store})
 		stop := run(t, d)
 		a := weather(t, 1)
-		if _, err := d.put(described(t, a.signed(t, 1)), heard); err != nil {
+		if _, err := d.put(described(t, a.signed(t, 1)), received); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(saveEvery)
@@ -87,7 +87,7 @@ func TestRunWritesEverySecond(t *testing.T) {
 		if n := len(stored(t, store, descKeys)); n != 1 {
 			t.Errorf("after a second: %d descriptions in the store, want 1", n)
 		}
-		if _, err := d.put(described(t, a.buried(t, 2)), heard); err != nil {
+		if _, err := d.put(described(t, a.buried(t, 2)), received); err != nil {
 			t.Fatal(err)
 		}
 		stop() // writes what is left
@@ -104,7 +104,7 @@ func TestStoreForgetsWhatIsOver(t *testing.T) {
 		fill := func() {
 			d := openDirectory(t, Options{Store: store})
 			for i, s := range many(t, 1, 0, 3) {
-				if _, err := d.put(described(t, s), heard); err != nil {
+				if _, err := d.put(described(t, s), received); err != nil {
 					t.Fatal(i, err)
 				}
 			}
@@ -137,7 +137,7 @@ func TestSeqsThatAreOverAreDeletedAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory()
 		d := openDirectory(t, Options{Store: store})
-		if _, err := d.put(described(t, weather(t, 1).signed(t, 1)), heard); err != nil {
+		if _, err := d.put(described(t, weather(t, 1).signed(t, 1)), received); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Close(); err != nil {
@@ -160,7 +160,7 @@ func TestCorruptEntriesAreDroppedOneByOne(t *testing.T) {
 	store := memory()
 	d := openDirectory(t, Options{Store: store})
 	for _, s := range many(t, 1, 0, 4) {
-		if _, err := d.put(described(t, s), heard); err != nil {
+		if _, err := d.put(described(t, s), received); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -203,9 +203,9 @@ func TestGraveOfAnotherThingIsCorrupt(t *testing.T) {
 	tomb := described(t, weather(t, 1).buried(t, 2)).Record
 	alive := described(t, weather(t, 1).signed(t, 2)).Record
 	for i, s := range []savedSeq{
-		{Seq: 2, Until: time.Now().Add(time.Hour).Unix(), Grave: tomb.Raw},
-		{Seq: 2, Until: time.Now().Add(time.Hour).Unix(), Grave: alive.Raw},
-		{Seq: 2, Until: time.Now().Add(time.Hour).Unix(), Grave: []byte("x")},
+		{Seq: 2, Until: time.Now().Add(time.Hour).Unix(), Tombstone: tomb.Raw},
+		{Seq: 2, Until: time.Now().Add(time.Hour).Unix(), Tombstone: alive.Raw},
+		{Seq: 2, Until: time.Now().Add(time.Hour).Unix(), Tombstone: []byte("x")},
 	} {
 		raw, err := cbor.Marshal(s)
 		if err != nil {
@@ -230,7 +230,7 @@ func TestMuchIsLoadedInTheBackground(t *testing.T) {
 	const n = loadAtOnce + 50
 	for i, s := range many(t, 1, 0, n) {
 		if i < n-1 {
-			if _, err := d.put(described(t, s), heard); err != nil {
+			if _, err := d.put(described(t, s), received); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -249,7 +249,7 @@ func TestMuchIsLoadedInTheBackground(t *testing.T) {
 	}
 	// Nobody goes back meanwhile, although the description is not here yet.
 	late := again.lateOne(t)
-	_, err = again.put(with(late, func(r *td.Record) { r.Seq = 0 }), heard)
+	_, err = again.put(with(late, func(r *td.Record) { r.Seq = 0 }), received)
 	wantCode(t, err, interact.RolledBack)
 	again.loadRest(t.Context())
 	if _, known := again.Len(); known != n-1 {
@@ -297,7 +297,7 @@ func TestFlushTriesAgain(t *testing.T) {
 	t.Parallel()
 	disk := &fullDisk{memory(), true}
 	d := openDirectory(t, Options{Store: disk})
-	if _, err := d.put(described(t, weather(t, 1).signed(t, 1)), heard); err != nil {
+	if _, err := d.put(described(t, weather(t, 1).signed(t, 1)), received); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Flush(t.Context()); err == nil || !strings.Contains(err.Error(), "no space") {
@@ -332,7 +332,7 @@ func FuzzRestore(f *testing.F) {
 	for _, v := range []any{
 		savedDesc{Record: live.Record.Raw}, savedDesc{Record: bare(f, live.Signed).Record, TD: live.Signed.TD, Own: true},
 		savedSeq{Seq: 1, Until: 1 << 40}, savedSeq{Until: -1 << 62},
-		savedSeq{Seq: 2, Until: 1 << 40, Grave: dead.Record.Raw, Names: []string{"weather"}},
+		savedSeq{Seq: 2, Until: 1 << 40, Tombstone: dead.Record.Raw, Names: []string{"weather"}},
 	} {
 		raw, err := cbor.Marshal(v)
 		if err != nil {

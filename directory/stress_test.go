@@ -61,17 +61,17 @@ func churn(t *testing.T, d *Directory, rng *rand.Rand) {
 		if _, err := d.put(desc, origin(rng.IntN(2))); err != nil && interact.AsError(err).Code == interact.Internal {
 			t.Error(err)
 		}
-		d.Reach(desc.Record.Owner, rng.IntN(2) == 0)
+		d.SetReachable(desc.Record.Owner, rng.IntN(2) == 0)
 		if rng.IntN(50) == 0 {
 			d.dropDue(time.Now().Add(time.Duration(rng.IntN(61)) * time.Minute))
 		}
 	}
 }
 
-// ask reads in every way.
+// querySource reads in every way.
 func ask(t *testing.T, d *Directory, rng *rand.Rand, signed []*td.Signed) {
 	for range 50 {
-		d.Offer(signed[rng.IntN(len(signed))])
+		d.Enqueue(signed[rng.IntN(len(signed))])
 		for _, err := range d.Find(t.Context(), td.Query{Capability: things, Limit: rng.IntN(20)}) {
 			if err != nil {
 				t.Error(err)

@@ -8,12 +8,12 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// maxNear limits the names that are compared, so that a wrong name costs little.
-const maxNear = 20_000
+// maxCompared limits the names that are compared, so that a wrong name costs little.
+const maxCompared = 20_000
 
-// near returns the known name that is most similar to name, or "": at most a third of the letters differ, and at most three, in the whole
+// similarName returns the known name that is most similar to name, or "": at most a third of the letters differ, and at most three, in the whole
 // name or in one of its words.
-func (d *Directory) near(name string) string {
+func (d *Directory) similarName(name string) string {
 	want := []rune(td.NameKey(name))
 	most := min(len(want)/3, 3)
 	if most == 0 || len(want) > 100 {
@@ -23,7 +23,7 @@ func (d *Directory) near(name string) string {
 	defer d.mu.RUnlock()
 	best, bestAt, looked := "", most+1, 0
 	for known := range d.index.Texts(index.Name) {
-		if looked++; looked > maxNear {
+		if looked++; looked > maxCompared {
 			break
 		}
 		if at := nearness(want, known, most); at < bestAt || at == bestAt && best != "" && known < best {

@@ -11,7 +11,7 @@ import (
 
 // Limits of semantic matches.
 const (
-	maxByMeaning  = 32  // Things without a word of the query
+	maxSemantic   = 32  // Things without a word of the query
 	leastOfTheTop = 0.9 // their least similarity, relative to the best one
 )
 
@@ -25,12 +25,12 @@ func (d *Directory) wantVectorLocked(e *entry) {
 		d.keepVectorLocked(e.key)
 	}
 	if e.view.vector.Load() == nil {
-		d.meaning.Wait(e.key)
+		d.embeddings.Enqueue(e.key)
 	}
 }
 
-// unread returns a living Thing without a vector.
-func (d *Directory) unread(key [32]byte) (embedding.Thing, bool) {
+// withoutVector returns a living Thing without a vector.
+func (d *Directory) withoutVector(key [32]byte) (embedding.Thing, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	e := d.entries[key]
@@ -38,7 +38,7 @@ func (d *Directory) unread(key [32]byte) (embedding.Thing, bool) {
 		return embedding.Thing{}, false
 	}
 	v := e.view
-	return embedding.Thing{Describe: v.peek, Keep: func(made *embedding.Vector) {
+	return embedding.Thing{Describe: v.peek, Store: func(made *embedding.Vector) {
 		v.vector.Store(made)
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -48,7 +48,7 @@ func (d *Directory) unread(key [32]byte) (embedding.Thing, bool) {
 
 // keepVectorLocked marks the vector of a Thing to be written.
 func (d *Directory) keepVectorLocked(key [32]byte) {
-	if d.opts.Store != nil && d.meaning.Keeps() {
+	if d.opts.Store != nil && d.embeddings.Stores() {
 		d.dirtyVectors[key] = true
 	}
 }
@@ -58,12 +58,12 @@ func (d *Directory) savedVector(v *view) *embedding.Saved {
 	if v == nil || v.vector.Load() == nil {
 		return nil
 	}
-	return d.meaning.Save(v.vector.Load(), v.peek())
+	return d.embeddings.Save(v.vector.Load(), v.peek())
 }
 
 // keptVector returns the stored vector of a description, or nil if there is no usable one.
 func (d *Directory) keptVector(ctx context.Context, key [32]byte, desc *td.Description) *embedding.Vector {
-	if !d.meaning.Keeps() {
+	if !d.embeddings.Stores() {
 		return nil
 	}
 	raw, err := d.opts.Store.Get(ctx, storeKey(vectorKeys, key))
@@ -74,7 +74,7 @@ func (d *Directory) keptVector(ctx context.Context, key [32]byte, desc *td.Descr
 	if err := unmarshal(raw, &s); err != nil {
 		return nil
 	}
-	return d.meaning.Restore(&s, desc)
+	return d.embeddings.Restore(&s, desc)
 }
 
 // vectorOf returns the vector of a TD, if there is one.
@@ -87,15 +87,15 @@ func (d *Directory) vectorOf(hash [32]byte) *embedding.Vector {
 	return nil
 }
 
-// byMeaning scores candidates by semantic similarity, as far as they have vectors, and adds the most similar Things without words of the
+// byEmbedding scores candidates by semantic similarity, as far as they have vectors, and adds the most similar Things without words of the
 // query.
-func (d *Directory) byMeaning(ctx context.Context, q *td.Query, r *ranker, fit []candidate, total int) ([]candidate, int) {
+func (d *Directory) byEmbedding(ctx context.Context, q *td.Query, r *ranker, fit []candidate, total int) ([]candidate, int) {
 	known := map[*view]bool{}
 	top := 0.0
 	for i := range fit {
 		known[fit[i].view] = true
 		if v := fit[i].view.vector.Load(); v != nil {
-			fit[i].score = r.question.Cosine(v)
+			fit[i].score = r.queryVector.Cosine(v)
 			top = max(top, fit[i].score)
 		}
 	}
@@ -129,13 +129,13 @@ func (d *Directory) nearest(ctx context.Context, q *td.Query, r *ranker) (all []
 			break
 		}
 		if vec := v.vector.Load(); vec != nil {
-			all = append(all, candidate{v, r.question.Cosine(vec)})
+			all = append(all, candidate{v, r.queryVector.Cosine(vec)})
 		}
 	}
 	slices.SortFunc(all, compareCandidates)
 	if c.Exact {
-		return all[:min(len(all), maxByMeaning)], cut
+		return all[:min(len(all), maxSemantic)], cut
 	}
-	all, early := siftBest(ctx, &rest, all, maxByMeaning)
+	all, early := filterCandidates(ctx, &rest, all, maxSemantic)
 	return all, cut || early
 }

@@ -32,7 +32,7 @@ func TestVectorsAreKept(t *testing.T) {
 		}
 		put := func(d *Directory, s *td.Signed) {
 			t.Helper()
-			if _, err := d.put(described(t, s), heard); err != nil {
+			if _, err := d.put(described(t, s), received); err != nil {
 				t.Fatal(err)
 			}
 		}

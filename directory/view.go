@@ -11,13 +11,13 @@ import (
 // A view is a stored description: packed, because there are many and few are used. On use it is unpacked for a while. All fields but the
 // atomics are read-only.
 type view struct {
-	record *td.Record
-	packed td.Compact
-	whole  *td.Description // set instead if it cannot be packed
-	open   atomic.Pointer[td.Description]
-	asked  atomic.Bool // used since the last eviction
-	shown  atomic.Bool // was a search result of a caller of this node
-	vector atomic.Pointer[embedding.Vector]
+	record    *td.Record
+	packed    td.Compact
+	whole     *td.Description // set instead if it cannot be packed
+	open      atomic.Pointer[td.Description]
+	usedAgain atomic.Bool // used since the last eviction
+	shown     atomic.Bool // was a search result of a caller of this node
+	vector    atomic.Pointer[embedding.Vector]
 }
 
 // newView returns the view of a verified description.
@@ -62,7 +62,7 @@ const maxOpen = 32 << 20
 type views struct {
 	most  int        // read-only
 	mu    sync.Mutex // owns the rest
-	line  []*view    // in eviction order; a view used since it was appended is appended again
+	order []*view    // in eviction order; a view used since it was appended is appended again
 	bytes int
 }
 
@@ -72,7 +72,7 @@ func (vs *views) describe(v *view) *td.Description {
 		return v.whole
 	}
 	if d := v.open.Load(); d != nil {
-		v.asked.Store(true)
+		v.usedAgain.Store(true)
 		return d
 	}
 	return vs.keep(v, v.packed.Description())
@@ -88,14 +88,14 @@ func (vs *views) keep(v *view, d *td.Description) *td.Description {
 	}
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
-	vs.line = append(vs.line, v)
+	vs.order = append(vs.order, v)
 	vs.bytes += weighOpen(d)
-	for vs.bytes > vs.most && len(vs.line) > 1 {
-		eldest := vs.line[0]
-		vs.line[0] = nil
-		vs.line = vs.line[1:]
-		if eldest.asked.Swap(false) {
-			vs.line = append(vs.line, eldest)
+	for vs.bytes > vs.most && len(vs.order) > 1 {
+		eldest := vs.order[0]
+		vs.order[0] = nil
+		vs.order = vs.order[1:]
+		if eldest.usedAgain.Swap(false) {
+			vs.order = append(vs.order, eldest)
 			continue
 		}
 		vs.bytes -= weighOpen(eldest.open.Swap(nil))

@@ -16,9 +16,9 @@ type ChangeKind int
 const (
 	Added ChangeKind = iota + 1
 	Changed
-	Gone
-	// Missed reports that earlier changes were dropped: read everything again. It has no Thing.
-	Missed
+	Removed
+	// Overflow reports that earlier changes were dropped: read everything again. It has no Thing.
+	Overflow
 )
 
 // A Reason is the cause of a change.
@@ -27,14 +27,14 @@ type Reason int
 // The causes of changes.
 const (
 	Published   Reason = iota + 1 // Added: new; Changed: a newer description
-	Unreachable                   // Changed: all hosts are unreachable; with Reachable, at most twice in 10 s per host
+	Unreachable                   // OnChange: all hosts are unreachable; with Reachable, at most twice in 10 s per host
 	Reachable                     // Changed: a host is reachable again
-	Withdrawn                     // Gone: by its owner
-	Moved                         // Gone: to another id or owner, the successor in the record
-	Expired                       // Gone: not refreshed
+	Withdrawn                     // Removed: by its owner
+	Moved                         // Removed: to another id or owner, the successor in the record
+	Expired                       // Removed: not refreshed
 	Left                          // Gone, for watchers of a query: it does not match any more
-	Discovered                    // Added or Changed, see [Directory.Tell]: found outside of the mesh
-	Vanished                      // Gone: no longer found there
+	Discovered                    // Added or Changed, see [Directory.Notify]: found outside of the mesh
+	Vanished                      // Removed: no longer found there
 	Evicted                       // Gone: evicted from a full index; the mesh may have it
 )
 
@@ -51,7 +51,7 @@ type Change struct {
 
 // as returns the change for watchers of q; false if it does not concern them.
 func (c Change) as(q *td.Query) (Change, bool) {
-	if c.Kind == Missed {
+	if c.Kind == Overflow {
 		return c, true
 	}
 	now, was := q.Match(c.Thing), c.Was != nil && q.Match(c.Was)
@@ -62,14 +62,14 @@ func (c Change) as(q *td.Query) (Change, bool) {
 		c.Kind, c.Was = Added, nil
 		return c, true
 	case was:
-		c.Kind, c.Reason, c.Was = Gone, Left, nil
+		c.Kind, c.Reason, c.Was = Removed, Left, nil
 		return c, true
 	}
 	return c, false
 }
 
 // Watch yields the changes of matches of q after the change with number after, until ctx ends, whose error it then yields; with 0, those from
-// now on. Changes that were dropped, because they are old or the loop is slow, are replaced by one of kind [Missed]. Limit and Tally of q
+// now on. Changes that were dropped, because they are old or the loop is slow, are replaced by one of kind [Overflow]. Limit and Tally of q
 // are ignored.
 func (d *Directory) Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
@@ -95,9 +95,9 @@ func (d *Directory) Watch(ctx context.Context, q td.Query, after uint64) iter.Se
 	}
 }
 
-// Tell notifies watchers of a Thing outside of the directory: of kind Added, Changed, with its earlier description, or Gone.
-func (d *Directory) Tell(kind ChangeKind, why Reason, thing, was *td.Description) {
-	h := happening{kind: kind, why: why, thing: newView(thing), apart: true}
+// Notify notifies watchers of a Thing outside of the directory: of kind Added, Changed, with its earlier description, or Gone.
+func (d *Directory) Notify(kind ChangeKind, why Reason, thing, was *td.Description) {
+	h := logEntry{kind: kind, reason: why, thing: newView(thing), external: true}
 	if was != nil {
 		h.was = newView(was)
 	}
@@ -105,8 +105,8 @@ func (d *Directory) Tell(kind ChangeKind, why Reason, thing, was *td.Description
 }
 
 // change unpacks a recorded change.
-func (d *Directory) change(h happening) Change {
-	c := Change{Seq: h.seq, Time: h.time, Kind: h.kind, Reason: h.why}
+func (d *Directory) change(h logEntry) Change {
+	c := Change{Seq: h.seq, Time: h.time, Kind: h.kind, Reason: h.reason}
 	if h.thing != nil {
 		c.Thing = d.views.describe(h.thing)
 	}
@@ -117,13 +117,13 @@ func (d *Directory) change(h happening) Change {
 }
 
 // A happening is a recorded [Change].
-type happening struct {
+type logEntry struct {
 	seq        uint64
 	time       time.Time
 	kind       ChangeKind
-	why        Reason
+	reason     Reason
 	thing, was *view
-	apart      bool // the Thing is not in the index
+	external   bool // the Thing is not in the index
 }
 
 // Limits of recorded changes.
@@ -136,7 +136,7 @@ const (
 type changeLog struct {
 	// mu owns the following fields. It is acquired after Directory.mu.
 	mu    sync.Mutex
-	log   []happening   // oldest first
+	log   []logEntry    // oldest first
 	sizes []int         // of log, in bytes
 	bytes int           // their sum
 	seq   uint64        // of the last change
@@ -153,21 +153,21 @@ func (l *changeLog) last() uint64 {
 }
 
 // add numbers and appends a change.
-func (l *changeLog) add(h happening) {
+func (l *changeLog) add(h logEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seq++
 	h.seq, h.time = l.seq, time.Now()
 	size := 128
 	for _, v := range []*view{h.thing, h.was} {
-		if v != nil && (v == h.was || h.kind == Gone || h.apart) { // otherwise the index has it
+		if v != nil && (v == h.was || h.kind == Removed || h.external) { // otherwise the index has it
 			size += weigh(v, 0)
 		}
 	}
 	l.log, l.sizes, l.bytes = append(l.log, h), append(l.sizes, size), l.bytes+size
 	for len(l.log) > maxChanges || l.bytes > maxChangeBytes && len(l.log) > 1 {
 		l.bytes -= l.sizes[0]
-		l.log[0] = happening{}
+		l.log[0] = logEntry{}
 		l.log, l.sizes = l.log[1:], l.sizes[1:]
 	}
 	if l.more != nil {
@@ -177,7 +177,7 @@ func (l *changeLog) add(h happening) {
 }
 
 // following returns the first change after a number, or a Missed one; or a channel that the next change closes.
-func (l *changeLog) following(after uint64) (h happening, next <-chan struct{}, ok bool) {
+func (l *changeLog) following(after uint64) (h logEntry, next <-chan struct{}, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -187,7 +187,7 @@ func (l *changeLog) following(after uint64) (h happening, next <-chan struct{}, 
 		}
 		return h, l.more, false
 	case len(l.log) == 0 || after+1 < l.log[0].seq:
-		return happening{seq: l.seq - uint64(len(l.log)), time: time.Now(), kind: Missed}, nil, true
+		return logEntry{seq: l.seq - uint64(len(l.log)), time: time.Now(), kind: Overflow}, nil, true
 	}
 	return l.log[after+1-l.log[0].seq], nil, true
 }

@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	kindWords   = map[ChangeKind]string{Added: "+", Changed: "~", Gone: "-", Missed: "missed"}
+	kindWords   = map[ChangeKind]string{Added: "+", Changed: "~", Removed: "-", Overflow: "missed"}
 	reasonWords = map[Reason]string{Published: "published", Unreachable: "unreachable", Reachable: "reachable",
 		Withdrawn: "withdrawn",
 		Moved:     "moved", Expired: "expired", Left: "left"}
@@ -53,7 +53,7 @@ func TestWatch(t *testing.T) {
 			if change != nil {
 				desc = with(desc, change)
 			}
-			if _, err := d.put(desc, heard); err != nil {
+			if _, err := d.put(desc, received); err != nil {
 				t.Fatal(err)
 			}
 			return desc
@@ -64,10 +64,10 @@ func TestWatch(t *testing.T) {
 		put(a, func(r *td.Record) { r.Seq, r.Expires = 2, r.Expires.Add(time.Minute) }) // a refresh is no news
 		renamed := plain(t, 1, "b", "Weather too")
 		put(renamed, func(r *td.Record) { r.Seq = 2 })
-		d.Reach(host, false)
-		d.Reach(host, false)
-		d.Reach(host, true)
-		d.Reach(host, true)
+		d.SetReachable(host, false)
+		d.SetReachable(host, false)
+		d.SetReachable(host, true)
+		d.SetReachable(host, true)
 		put(b, func(r *td.Record) { r.Seq, r.Kind = 3, td.KindTombstone })
 		put(plain(t, 2, "c", "Weather"), func(r *td.Record) { r.Seq = 1 })
 		put(plain(t, 2, "c", ""), func(r *td.Record) { r.Seq, r.Kind, r.Successor = 2, td.KindMoved, "urn:elsewhere" })
@@ -132,7 +132,7 @@ func TestWatchMisses(t *testing.T) {
 	d := openDirectory(t, Options{})
 	start := d.changed.last()
 	for range maxChanges + 3 {
-		d.changed.add(happening{kind: Added, why: Published, thing: newView(plain(t, 1, "x", "X"))})
+		d.changed.add(logEntry{kind: Added, reason: Published, thing: newView(plain(t, 1, "x", "X"))})
 	}
 	if got := told(t, d, td.Query{ID: "none"}, start); got != "missed" {
 		t.Errorf("too many: got %q", got)
@@ -146,7 +146,7 @@ func TestWatchMisses(t *testing.T) {
 	large := plain(t, 1, "large", "X")
 	large.Raw = make([]byte, 1<<20)
 	for range 32 {
-		d.changed.add(happening{kind: Gone, why: Expired, thing: newView(large)})
+		d.changed.add(logEntry{kind: Removed, reason: Expired, thing: newView(large)})
 	}
 	if d.changed.bytes > maxChangeBytes || len(d.changed.log) > 16 {
 		t.Errorf("%d changes of %d bytes are remembered", len(d.changed.log), d.changed.bytes)
@@ -163,24 +163,24 @@ func TestTell(t *testing.T) {
 	d := openDirectory(t, Options{})
 	before := d.Latest()
 	one, other := plain(t, 1, "urn:found", "Found"), plain(t, 1, "urn:found", "Found again")
-	d.Tell(Added, Discovered, one, nil)
-	if _, err := d.put(plain(t, 2, "urn:meshed", "Meshed"), heard); err != nil {
+	d.Notify(Added, Discovered, one, nil)
+	if _, err := d.put(plain(t, 2, "urn:meshed", "Meshed"), received); err != nil {
 		t.Fatal(err)
 	}
-	d.Tell(Changed, Discovered, other, one)
-	d.Tell(Gone, Vanished, other, nil)
+	d.Notify(Changed, Discovered, other, one)
+	d.Notify(Removed, Vanished, other, nil)
 	var got []string
 	for c, err := range d.Watch(t.Context(), td.Query{}, before) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		got = append(got, fmt.Sprintf("%d %d %s", c.Kind, c.Reason, c.Thing.Title))
-		if c.Kind == Gone {
+		if c.Kind == Removed {
 			break
 		}
 	}
 	want := []string{fmt.Sprintf("%d %d Found", Added, Discovered), fmt.Sprintf("%d %d Meshed", Added, Published),
-		fmt.Sprintf("%d %d Found again", Changed, Discovered), fmt.Sprintf("%d %d Found again", Gone, Vanished)}
+		fmt.Sprintf("%d %d Found again", Changed, Discovered), fmt.Sprintf("%d %d Found again", Removed, Vanished)}
 	if !slices.Equal(got, want) || ids(d.FindLocal(td.Query{})) != "urn:meshed" {
 		t.Errorf("got %q, want %q; the index has %q", got, want, ids(d.FindLocal(td.Query{})))
 	}

@@ -188,7 +188,7 @@ func (g *Gateway) agent(d *td.Description) api.Agent {
 		Actions: names(d.Actions), Properties: names(d.Properties),
 		Local: g.o.Node.Hosted(d), Seen: d.Record.Issued.UTC(), Expires: d.Record.Expires.UTC(),
 	}
-	if f, ok := g.o.Node.Fork(d.Record); ok {
+	if f, ok := g.o.Node.Equivocation(d.Record); ok {
 		a.Equivocation = &api.Equivocation{ID: f.Thing, Owner: f.Owner, Seq: f.Seq, Seen: f.Seen.UTC()}
 	}
 	p := g.o.Node.Presence(d)
@@ -226,7 +226,7 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 			Method:   d.ProofMethod, Suite: "eddsa-jcs-2022", Created: d.ProofCreated.UTC(),
 			Seq: d.Record.Seq, Hash: hex.EncodeToString(d.Record.Hash[:]), Size: len(d.Raw),
 		}}
-	if f, ok := g.o.Node.Fork(d.Record); ok {
+	if f, ok := g.o.Node.Equivocation(d.Record); ok {
 		detail.Agent.Equivocation = &api.Equivocation{ID: f.Thing, Owner: f.Owner, Seq: f.Seq, Seen: f.Seen.UTC(), Records: f.Records[:]}
 	}
 	return writeJSON(w, http.StatusOK, detail)

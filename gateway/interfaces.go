@@ -37,7 +37,7 @@ type Directory interface {
 	Latest() uint64
 	Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[directory.Change, error]
 	// Route picks an agent for a task (package route).
-	Route(ctx context.Context, q route.Question) (*route.Decision, error)
+	Route(ctx context.Context, q route.Request) (*route.Decision, error)
 	// Presence says whether a thing can be reached, as far as is known; Look finds that out, for some hundred milliseconds at most.
 	Presence(d *td.Description) directory.Presence
 	Look(ctx context.Context, things ...*td.Description)
@@ -47,8 +47,8 @@ type Directory interface {
 	Doubts() []api.Warning
 	// Hosted reports whether this node offers the thing.
 	Hosted(d *td.Description) bool
-	// Fork returns the equivocation about a thing that was seen last, as long as someone should know about it.
-	Fork(r *td.Record) (directory.Fork, bool)
+	// Equivocation returns the equivocation about a thing that was seen last, as long as someone should know about it.
+	Equivocation(r *td.Record) (directory.Equivocation, bool)
 	// Namesakes returns exact references to others of the name by which d was asked for, a few at most.
 	Namesakes(ref string, d *td.Description) []string
 }

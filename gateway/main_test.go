@@ -209,7 +209,7 @@ func (n *fakeNode) Rank(_ context.Context, _ td.Query, found []*td.Description) 
 // Fork is of things whose id says so.
 func (n *fakeNode) Namesakes(string, *td.Description) []string { return nil }
 
-func (n *fakeNode) Fork(r *td.Record) (f directory.Fork, ok bool) {
+func (n *fakeNode) Equivocation(r *td.Record) (f directory.Equivocation, ok bool) {
 	f.Owner, f.Thing, f.Seq, f.Records = r.Owner, r.Thing, 7, [2][]byte{{1}, {2}}
 	return f, strings.HasSuffix(r.Thing, "forked")
 }

@@ -53,7 +53,7 @@ func candidate(c route.Candidate) api.Candidate {
 	return shown
 }
 
-func (g *Gateway) readRoute(w http.ResponseWriter, r *http.Request) (q route.Question, err error) {
+func (g *Gateway) readRoute(w http.ResponseWriter, r *http.Request) (q route.Request, err error) {
 	if err := server.CheckContentType(r, interact.JSON); err != nil {
 		return q, err
 	}
@@ -68,7 +68,7 @@ func (g *Gateway) readRoute(w http.ResponseWriter, r *http.Request) (q route.Que
 	if err := d.Decode(&body); err != nil || d.More() {
 		return q, &interact.Error{Code: interact.Invalid, Title: "the body is no task", Hint: example, Err: err}
 	}
-	q = route.Question{Message: body.Message, Method: route.Method(body.Method)}
+	q = route.Request{Message: body.Message, Method: route.Method(body.Method)}
 	for _, t := range body.History {
 		q.History = append(q.History, route.Turn(t))
 	}
@@ -76,7 +76,7 @@ func (g *Gateway) readRoute(w http.ResponseWriter, r *http.Request) (q route.Que
 		q.All = true
 		return q, nil
 	}
-	if q.Among, err = td.ParseQuery(body.Among, td.Query{}); err != nil {
+	if q.Filter, err = td.ParseQuery(body.Among, td.Query{}); err != nil {
 		return q, interact.Errorf(interact.Usage, "for example type:agent capability:urn:example:billing", "among: %v", err)
 	}
 	return q, nil

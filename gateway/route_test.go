@@ -13,11 +13,11 @@ import (
 )
 
 // Route picks the agent that the task names, and repeats what it was asked.
-func (n *fakeNode) Route(_ context.Context, q route.Question) (*route.Decision, error) {
+func (n *fakeNode) Route(_ context.Context, q route.Request) (*route.Decision, error) {
 	if q.Message == "" {
 		return nil, interact.Errorf(interact.Usage, "say what", "the task is missing")
 	}
-	d := &route.Decision{Candidates: []route.Candidate{}, Method: q.Method, Reason: q.Among.String()}
+	d := &route.Decision{Candidates: []route.Candidate{}, Method: q.Method, Reason: q.Filter.String()}
 	if q.All {
 		d.Reason = "all"
 	}

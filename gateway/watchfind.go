@@ -116,7 +116,7 @@ func (g *Gateway) tellChange(e *sse.Writer, c directory.Change) error {
 	change := api.AgentChange{Change: kindNames[c.Kind], Reason: reasonNames[c.Reason], Time: c.Time.UTC()}
 	if c.Thing != nil {
 		a := g.agent(c.Thing)
-		if c.Kind == directory.Gone {
+		if c.Kind == directory.Removed {
 			a.State = api.StateUnreachable
 		}
 		change.Agent = &a
@@ -132,8 +132,8 @@ func tell(e *sse.Writer, id string, c api.AgentChange) error {
 	return e.Send(c.Change, id, data)
 }
 
-var kindNames = map[directory.ChangeKind]string{directory.Added: "added", directory.Changed: "changed", directory.Gone: "removed",
-	directory.Missed: "overflow"}
+var kindNames = map[directory.ChangeKind]string{directory.Added: "added", directory.Changed: "changed", directory.Removed: "removed",
+	directory.Overflow: "overflow"}
 
 var reasonNames = map[directory.Reason]string{directory.Published: "published", directory.Unreachable: "unreachable",
 	directory.Reachable: "reachable", directory.Withdrawn: "withdrawn", directory.Moved: "moved", directory.Expired: "expired",

@@ -22,8 +22,8 @@ func watched(*testing.T) *fakeNode {
 	n.changes = []directory.Change{
 		{Seq: 6, Kind: directory.Added, Reason: directory.Published, Thing: weather},
 		{Seq: 8, Kind: directory.Changed, Reason: directory.Unreachable, Thing: weather},
-		{Seq: 9, Kind: directory.Gone, Reason: directory.Expired, Thing: weather},
-		{Seq: 12, Kind: directory.Missed},
+		{Seq: 9, Kind: directory.Removed, Reason: directory.Expired, Thing: weather},
+		{Seq: 12, Kind: directory.Overflow},
 	}
 	return n
 }

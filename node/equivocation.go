@@ -14,15 +14,15 @@ import (
 // forkedFor is how long a thing stands out after its owner was seen to equivocate: as long as what it signed then can be valid.
 const forkedFor = 24 * time.Hour
 
-// Fork returns the equivocation about a thing that was seen in the last day.
-func (n *Node) Fork(r *td.Record) (directory.Fork, bool) {
-	f, ok := n.dir.Fork(r.Owner, r.Thing)
+// Equivocation returns the equivocation about a thing that was seen in the last day.
+func (n *Node) Equivocation(r *td.Record) (directory.Equivocation, bool) {
+	f, ok := n.dir.Equivocation(r.Owner, r.Thing)
 	return f, ok && time.Since(f.Seen) < forkedFor
 }
 
 // recentForks returns what was seen in the last day, the newest first: of this node's key, and of others'.
-func (n *Node) recentForks() (own, others []directory.Fork) {
-	all := n.dir.Forks()
+func (n *Node) recentForks() (own, others []directory.Equivocation) {
+	all := n.dir.Equivocations()
 	for _, f := range slices.Backward(all) {
 		switch {
 		case time.Since(f.Seen) >= forkedFor:
@@ -46,7 +46,7 @@ func (n *Node) showForks(s *api.Status) {
 			s.Equivocations = append(s.Equivocations, api.Equivocation{ID: f.Thing, Owner: f.Owner, Seq: f.Seq, Seen: f.Seen.UTC()})
 		}
 	}
-	warn := func(forks []directory.Fork, severity, who, hint string) {
+	warn := func(forks []directory.Equivocation, severity, who, hint string) {
 		if len(forks) == 0 {
 			return
 		}

@@ -38,7 +38,7 @@ func TestEquivocationIsShown(t *testing.T) {
 		t.Errorf("before: %+v", s.Equivocations)
 	}
 	for _, s := range twice(t, liar, "urn:x:forked") {
-		n.dir.Offer(s)
+		n.dir.Enqueue(s)
 	}
 	seen := func(k int) func() bool { return func() bool { return len(n.Status().Equivocations) == k } }
 	until(t, "it is seen", seen(1))
@@ -69,7 +69,7 @@ func TestEquivocationIsShown(t *testing.T) {
 	}
 
 	for _, s := range twice(t, o.Key, "urn:x:copied") { // by another process with this node's key
-		n.dir.Offer(s)
+		n.dir.Enqueue(s)
 	}
 	until(t, "it is seen of this node's key", seen(2))
 	if s := n.Status(); s.State != "degraded" || warningOf(s).Severity != "high" || !strings.Contains(warningOf(s).Hint, "identity.pem") {
@@ -101,7 +101,7 @@ func TestEquivocationIsForgottenInTime(t *testing.T) {
 			_, _ = n.dir.Add(d) // one of them is refused
 		}
 		for _, want := range []bool{true, false} {
-			_, ok := n.Fork(r)
+			_, ok := n.Equivocation(r)
 			if s := n.Status(); ok != want || (len(s.Equivocations) > 0) != want || (warningOf(s).Code != "") != want {
 				t.Errorf("got %t, %+v; want it shown: %t", ok, s.Equivocations, want)
 			}

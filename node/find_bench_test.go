@@ -78,7 +78,7 @@ func tell(b *testing.B, to *running, first, n int) {
 	for part := range slices.Chunk(signed, n/runtime.GOMAXPROCS(0)+1) {
 		g.Go(func() {
 			for _, s := range part {
-				to.dir.Learn(b.Context(), s)
+				to.dir.Ingest(b.Context(), s)
 			}
 		})
 	}

@@ -103,10 +103,10 @@ func (n *Node) knows(id string) bool {
 // tellDiscovered has those who watch hear of a discovered thing.
 func (n *Node) tellDiscovered(kind directory.ChangeKind, thing, was *td.Description) {
 	why := directory.Discovered
-	if kind == directory.Gone {
+	if kind == directory.Removed {
 		why = directory.Vanished
 	}
-	n.dir.Tell(kind, why, thing, was)
+	n.dir.Notify(kind, why, thing, was)
 }
 
 // A finder locates what this node's consumers ask for.

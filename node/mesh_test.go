@@ -158,7 +158,7 @@ func TestARecordThatNamesThisNodeLeadsNowhere(t *testing.T) {
 	untrusted := newKey(t)
 	ref := td.ExactRef("urn:x:trap", untrusted.DID())
 	for _, n := range nodes {
-		n.dir.Offer(signed(t, untrusted, toolAt("Trap", "urn:x:trap", secret.URL), td.Lease{Hosts: nodes[0].hosts()}))
+		n.dir.Enqueue(signed(t, untrusted, toolAt("Trap", "urn:x:trap", secret.URL), td.Lease{Hosts: nodes[0].hosts()}))
 		knows(t, n, ref)
 	}
 	err := ask(t, nodes[0], ref)
@@ -187,7 +187,7 @@ func TestOnlyTheHostWithdraws(t *testing.T) {
 		t.Errorf("the hint %q does not say where it can be done", e.Hint)
 	}
 	homeless := newKey(t)
-	nodes[1].dir.Offer(signed(t, homeless, tool("Cloud", "urn:x:cloud"), td.Lease{}))
+	nodes[1].dir.Enqueue(signed(t, homeless, tool("Cloud", "urn:x:cloud"), td.Lease{}))
 	knows(t, nodes[1], "urn:x:cloud")
 	_, err = nodes[1].Client().Unpublish(t.Context(), "cloud")
 	if e := wantCode(t, err, interact.Forbidden); !strings.Contains(e.Hint, string(homeless.DID())) {

@@ -20,7 +20,7 @@ func (n *Node) counters() []gateway.Counter {
 		{Name: "td_reject_total", Label: "reason", Value: "no_room", Count: float64(d.Refused)},
 		{Name: "td_reject_total", Label: "reason", Value: "queue_full", Count: float64(d.Dropped)},
 		{Name: "directory_evicted_total", Count: float64(d.Evicted)},
-		{Name: "td_equivocation_total", Count: float64(d.Forks)},
+		{Name: "td_equivocation_total", Count: float64(d.Equivocations)},
 		{Name: "td_fetch_total", Label: "result", Value: "ok", Count: float64(d.Fetches - d.Unfetched)},
 		{Name: "td_fetch_total", Label: "result", Value: "failed", Count: float64(d.Unfetched)},
 		{Name: "dht_served_total", Label: "result", Value: "ok", Count: float64(k.Served)},

@@ -282,7 +282,7 @@ func (n *Node) openMesh() (err error) {
 	n.dht, err = dht.New(n.host, dht.Options{Index: index, Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly, Store: n.stores.fast,
 		Seeds: n.bootstrap.Peers, Verifier: n.verifier, Local: n.offered, Admits: n.policy.Admits,
 		States:   func(ctx context.Context, keys [][32]byte) []dht.AgentState { return n.publisher.States(ctx, keys) },
-		Evidence: func(s *td.Signed) { n.dir.Offer(s) },
+		Evidence: func(s *td.Signed) { n.dir.Enqueue(s) },
 		Reached: func(p peer.ID, ok bool) {
 			if id, err := did.FromPeer([]byte(p)); err == nil {
 				n.reached(id, ok)
@@ -290,7 +290,7 @@ func (n *Node) openMesh() (err error) {
 		},
 		Down: func(p peer.ID) bool {
 			id, err := did.FromPeer([]byte(p))
-			return err == nil && n.dir.Misses(id)
+			return err == nil && n.dir.HostDown(id)
 		},
 		Missed: func(p peer.ID) {
 			if id, err := did.FromPeer([]byte(p)); err == nil {
@@ -306,7 +306,7 @@ func (n *Node) openMesh() (err error) {
 	n.onClose(n.dht.Close)
 
 	n.gossip, err = pubsub.New(n.host, pubsub.Options{Network: n.opts.Network, Verifier: n.verifier, Admits: n.policy.Admits,
-		Degree: n.opts.GossipDegree, Deliver: func(s *td.Signed, _ *td.Record) { n.dir.Offer(s) }, Ban: n.ban, Log: n.log})
+		Degree: n.opts.GossipDegree, Deliver: func(s *td.Signed, _ *td.Record) { n.dir.Enqueue(s) }, Ban: n.ban, Log: n.log})
 	if err != nil {
 		return fmt.Errorf("open gossip: %w", err)
 	}
@@ -317,10 +317,10 @@ func (n *Node) openMesh() (err error) {
 	}
 	known := directory.Options{Store: n.stores.fast, Verifier: n.verifier, Sources: []directory.Source{n.dht},
 		Fetch: n.dht.Body, Bind: n.bind, Self: n.key.DID(), Max: n.opts.MaxThings, Log: n.log,
-		Lost: n.lost}
+		OnDown: n.lost}
 	n.ranking(&known)
 	items := new(reconcile.Set)
-	known.Changed = func(key [32]byte, seq uint64, here bool) {
+	known.OnChange = func(key [32]byte, seq uint64, here bool) {
 		if here && !n.offered.IsUnlisted(key) {
 			items.Put(key, seq)
 		} else {
@@ -337,14 +337,14 @@ func (n *Node) openMesh() (err error) {
 		Pings: servient.Pings, ProbePause: n.opts.probePause, Log: n.log})
 
 	n.sync, err = reconcile.New(n.host, reconcile.Options{Network: n.opts.Network, Set: items, Get: n.dir.Signed,
-		Offer: func(s *td.Signed) { n.dir.Learn(n.life, s) }, Verifier: n.verifier, Admits: n.policy.Admits, Room: n.dir.Room,
+		Offer: func(s *td.Signed) { n.dir.Ingest(n.life, s) }, Verifier: n.verifier, Admits: n.policy.Admits, Room: n.dir.Room,
 		Now: n.opts.now, Log: n.log})
 	if err != nil {
 		return fmt.Errorf("open reconciliation: %w", err)
 	}
 	n.onClose(n.sync.Close)
 
-	n.suspicion, err = suspicion.New(n.host, suspicion.Options{Network: n.opts.Network, Tracks: n.dir.Expects, Probe: n.try,
+	n.suspicion, err = suspicion.New(n.host, suspicion.Options{Network: n.opts.Network, Tracks: n.dir.Tracks, Probe: n.try,
 		OnFailed: func(id did.DID) { n.reached(id, false) }, Admits: n.policy.Admits, Log: n.log})
 	if err != nil {
 		return fmt.Errorf("open failure detection: %w", err)

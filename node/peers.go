@@ -76,7 +76,7 @@ func (n *Node) greet(ctx context.Context, p peer.ID) {
 	if err != nil {
 		return
 	}
-	n.dir.Reach(id, true)
+	n.dir.SetReachable(id, true)
 	n.interview(ctx, p)
 	select {
 	case <-ctx.Done():
@@ -100,14 +100,14 @@ func (n *Node) interview(ctx context.Context, p peer.ID) {
 			n.log.Debug("a new peer did not say what it offers", "peer", p, "err", err)
 			return
 		}
-		n.dir.Offer(s)
+		n.dir.Enqueue(s)
 	}
 }
 
 // parted notes that a peer was there until now.
 func (n *Node) parted(p peer.ID) {
 	if id, err := did.FromPeer([]byte(p)); err == nil {
-		n.dir.Lose(id)
+		n.dir.Disconnected(id)
 	}
 }
 

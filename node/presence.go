@@ -168,7 +168,7 @@ func (n *Node) askStates(ctx context.Context, host did.DID, things []*td.Descrip
 	}
 	n.reached(host, true)
 	for i, s := range states {
-		n.dir.Away(things[i], host, s == dht.AgentAway || s == dht.AgentNotHere)
+		n.dir.SetAway(things[i], host, s == dht.AgentAway || s == dht.AgentNotHere)
 	}
 }
 
@@ -218,7 +218,7 @@ func (n *Node) doubted(d *td.Description) interact.Middleware {
 					e, failed := errors.AsType[*interact.Error](err)
 					switch {
 					case err == nil && len(d.Record.Hosts) == 1:
-						n.dir.Answers(d)
+						n.dir.Answered(d)
 					case failed && e.Remote && e.Code == interact.Unreachable:
 						n.doubt(d)
 					}

@@ -168,7 +168,7 @@ func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
 func TestWhoeverNamesThisNodeAsHostIsNotReachableByThat(t *testing.T) {
 	t.Parallel()
 	n := start(t, quiet())
-	n.dir.Offer(signed(t, newKey(t), tool("Echo", "urn:x:echo"), td.Lease{Hosts: []td.Host{{Node: n.DID()}}}))
+	n.dir.Enqueue(signed(t, newKey(t), tool("Echo", "urn:x:echo"), td.Lease{Hosts: []td.Host{{Node: n.DID()}}}))
 	knows(t, n, "urn:x:echo")
 	if l := found(t, n); len(l) != 1 || l[0].State != api.StateUnknown || l[0].Local {
 		t.Errorf("listed %+v", l)

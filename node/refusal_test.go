@@ -48,7 +48,7 @@ func TestARefusalSaysSo(t *testing.T) {
 			if err != nil || len(list.Items) != 1 || list.Items[0].State != api.StateRefused || list.Coverage.Refused != 1 {
 				t.Errorf("find says %+v, %v", list, err)
 			}
-			for _, question := range []route.Question{{Message: "echo", All: true}, {Message: "echo", Among: td.Query{Name: "echo"}}} {
+			for _, question := range []route.Request{{Message: "echo", All: true}, {Message: "echo", Filter: td.Query{Name: "echo"}}} {
 				got, err := caller.Route(t.Context(), question)
 				if err != nil || got.Agent != nil || len(got.Candidates) > 0 || !strings.Contains(got.Reason, "refuses this node") {
 					t.Errorf("the router says %+v, %v", got, err)

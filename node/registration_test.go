@@ -43,10 +43,10 @@ func TestAThingExpires(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.Kind == directory.Missed {
+		if c.Kind == directory.Overflow {
 			continue
 		}
-		if kinds = append(kinds, c.Kind); c.Kind == directory.Gone {
+		if kinds = append(kinds, c.Kind); c.Kind == directory.Removed {
 			break
 		}
 	}

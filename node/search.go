@@ -52,7 +52,7 @@ func (n *Node) openSearch() (err error) {
 	if err != nil {
 		return err
 	}
-	o := route.Options{Find: n.known, Standing: n.standing, Method: n.opts.Search.Method}
+	o := route.Options{Find: n.known, State: n.standing, Method: n.opts.Search.Method}
 	if embed != nil {
 		n.onClose(func() error { embed.Close(); return nil })
 		n.embedder, o.Embedder = embed, embed
@@ -77,9 +77,9 @@ func (n *Node) known(_ context.Context, q td.Query) iter.Seq2[*td.Description, e
 }
 
 // standing is what the router is told of an agent besides its description: a thing with several hosts is as near as the nearest.
-func (n *Node) standing(d *td.Description) (s route.Standing) {
+func (n *Node) standing(d *td.Description) (s route.AgentState) {
 	p := n.Presence(d)
-	s.Gone, s.Refused = p.State == directory.StateUnreachable, p.State == directory.StateRefused
+	s.Unreachable, s.Refused = p.State == directory.StateUnreachable, p.State == directory.StateRefused
 	s.Reached, s.Local = p.State == directory.StateReachable, n.offered.Has(d)
 	s.Trust, _ = n.trust(d.Record.Owner)
 	for _, h := range d.Record.Hosts {
@@ -91,7 +91,7 @@ func (n *Node) standing(d *td.Description) (s route.Standing) {
 }
 
 // Route picks an agent for a task.
-func (n *Node) Route(ctx context.Context, q route.Question) (*route.Decision, error) {
+func (n *Node) Route(ctx context.Context, q route.Request) (*route.Decision, error) {
 	return n.router.Route(ctx, q)
 }
 

@@ -181,7 +181,7 @@ func TestTrustRanks(t *testing.T) {
 	refs := []string{own}
 	for _, key := range []*keystore.Key{friend, untrusted} {
 		ref := td.ExactRef("urn:x:echo", key.DID())
-		n.dir.Offer(signed(t, key, tool("Echo", "urn:x:echo"), td.Lease{Hosts: []td.Host{{Node: key.DID(), Addrs: []string{"/ip4/192.0.2.1/tcp/4667"}}}}))
+		n.dir.Enqueue(signed(t, key, tool("Echo", "urn:x:echo"), td.Lease{Hosts: []td.Host{{Node: key.DID(), Addrs: []string{"/ip4/192.0.2.1/tcp/4667"}}}}))
 		knows(t, n, ref)
 		refs = append(refs, ref)
 	}

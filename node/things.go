@@ -42,7 +42,7 @@ func (n *Node) Get(ctx context.Context, ref string) (*td.Description, error) {
 // named returns the discovered thing that ref names, or nil if that is for the directory to say.
 func (n *Node) named(ctx context.Context, ref string) (*explore.Discovered, error) {
 	glance := func(ctx context.Context, ref string) (*td.Description, error) {
-		return n.dir.Get(directory.Glance(ctx), ref)
+		return n.dir.Get(directory.WithoutUse(ctx), ref)
 	}
 	return n.discoveries.Named(ctx, ref, glance, n.dir.Established)
 }
@@ -111,7 +111,7 @@ func (n *Node) bind(d *td.Description) interact.Thing {
 // reached notes whether a node could be reached. One that refuses this node is there, and is no host that failed.
 func (n *Node) reached(id did.DID, ok bool) {
 	if ok || n.refusal(id) == nil {
-		n.dir.Reach(id, ok)
+		n.dir.SetReachable(id, ok)
 	}
 }
 

@@ -102,7 +102,7 @@ func (at *attached) tryConnect(id string, c *connection) (a *attachedAgent, befo
 // detached deals with an agent that is disconnected since c.
 func (p *Publisher) detached(id string, a *attachedAgent, c *connection, final bool) {
 	if pub := p.publishedBy(id, a); pub != nil {
-		p.o.Directory.Away(pub.Description, p.o.Signer.DID(), true)
+		p.o.Directory.SetAway(pub.Description, p.o.Signer.DID(), true)
 		p.o.Go(func(ctx context.Context) { p.expire(ctx, id, a, c, final) })
 	} else if p.attached.beginWithdrawal(id, a, c) {
 		p.attached.remove(id, a)

@@ -49,7 +49,7 @@ func (p *Publisher) newLiveness(d *td.Description, handler interact.Thing) *live
 		l.targets = p.targetsOf(d.Thing)
 	}
 	l.link, _ = handler.(*attachedAgent)
-	p.o.Directory.Away(d, p.o.Signer.DID(), false) // its agent has just published it
+	p.o.Directory.SetAway(d, p.o.Signer.DID(), false) // its agent has just published it
 	return l
 }
 
@@ -72,7 +72,7 @@ func (l *liveness) note(err error) {
 	switch {
 	case err == nil && !l.down.Load():
 		l.checked.Store(time.Now().UnixNano())
-		l.p.o.Directory.Answers(l.desc)
+		l.p.o.Directory.Answered(l.desc)
 	case err == nil:
 		l.set(true)
 	case failed && e.Code == interact.Unreachable && (!e.Remote || l.link != nil):
@@ -88,14 +88,14 @@ func (l *liveness) set(up bool) {
 	l.checked.Store(time.Now().UnixNano())
 	l.down.Store(!up)
 	l.byCall.Store(false)
-	l.p.o.Directory.Away(l.desc, l.p.o.Signer.DID(), !up)
+	l.p.o.Directory.SetAway(l.desc, l.p.o.Signer.DID(), !up)
 }
 
 // isUp reports whether the agent answers, as far as is known. Without a recent result it probes the agent, which takes up to probeTimeout
 // for each caller.
 func (l *liveness) isUp(ctx context.Context) bool {
 	if l.link != nil && !l.link.isConnected() {
-		l.p.o.Directory.Away(l.desc, l.p.o.Signer.DID(), true)
+		l.p.o.Directory.SetAway(l.desc, l.p.o.Signer.DID(), true)
 		return false
 	}
 	if len(l.targets) == 0 {

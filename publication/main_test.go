@@ -252,10 +252,10 @@ func (f *fakeDirectory) Get(_ context.Context, ref string) (*td.Description, err
 	return nil, f.fixture.missing(ref)
 }
 
-func (f *fakeDirectory) Seq(_ did.DID, thing string) uint64  { return f.seq(thing) }
-func (f *fakeDirectory) Len() (local, known int)             { return 0, 0 }
-func (f *fakeDirectory) Away(*td.Description, did.DID, bool) {}
-func (f *fakeDirectory) Answers(*td.Description)             {}
+func (f *fakeDirectory) Seq(_ did.DID, thing string) uint64     { return f.seq(thing) }
+func (f *fakeDirectory) Len() (local, known int)                { return 0, 0 }
+func (f *fakeDirectory) SetAway(*td.Description, did.DID, bool) {}
+func (f *fakeDirectory) Answered(*td.Description)               {}
 
 // A fakeGossip has one peer.
 type fakeGossip struct {

@@ -32,9 +32,9 @@ type Directory interface {
 	// Len returns how many Things are known in the mesh.
 	Len() (local, known int)
 	// Away records whether the agent of d does not answer its host, as node reports.
-	Away(d *td.Description, node did.DID, away bool)
-	// Answers records that the agent of d has answered. It is called for each reply.
-	Answers(d *td.Description)
+	SetAway(d *td.Description, node did.DID, away bool)
+	// Answered records that the agent of d has answered. It is called for each reply.
+	Answered(d *td.Description)
 }
 
 // A Disk knows the state of the disk below Options.Store. Its errors are [*interact.Error]s.

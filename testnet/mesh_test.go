@@ -352,7 +352,7 @@ func (m *trial) news() {
 		if _, err := host.Unpublish(m.ctx, p.Ref); err != nil {
 			m.Fatal(err)
 		}
-		went = append(went, seen.of(fmt.Sprint(id, directory.Gone), len(m.alive), began)...)
+		went = append(went, seen.of(fmt.Sprint(id, directory.Removed), len(m.alive), began)...)
 	}
 	m.within("published", came)
 	m.within("withdrawn", went)

@@ -14,11 +14,11 @@ type Saved struct {
 	Dims  []byte `cbor:"3,keyasint"`
 }
 
-// Keeps reports whether vectors are stored: the endpoint names its model.
-func (r *Reader) Keeps() bool { return r.model != "" }
+// Stores reports whether vectors are stored: the endpoint names its model.
+func (r *Embeddings) Stores() bool { return r.model != "" }
 
 // Save returns the stored form of v, the vector of a Thing.
-func (r *Reader) Save(v *Vector, of *td.Description) *Saved {
+func (r *Embeddings) Save(v *Vector, of *td.Description) *Saved {
 	text := sha256.Sum256([]byte(about(of)))
 	s := &Saved{Model: r.model, Text: text[:], Dims: make([]byte, len(v.dims))}
 	for i, n := range v.dims {
@@ -28,9 +28,9 @@ func (r *Reader) Save(v *Vector, of *td.Description) *Saved {
 }
 
 // Restore returns the stored vector of a Thing; nil if it is invalid for it.
-func (r *Reader) Restore(s *Saved, of *td.Description) *Vector {
+func (r *Embeddings) Restore(s *Saved, of *td.Description) *Vector {
 	text := sha256.Sum256([]byte(about(of)))
-	if !r.Keeps() || s.Model != r.model || !bytes.Equal(s.Text, text[:]) || len(s.Dims) > maxDims {
+	if !r.Stores() || s.Model != r.model || !bytes.Equal(s.Text, text[:]) || len(s.Dims) > maxDims {
 		return nil
 	}
 	dims, some := make([]int8, len(s.Dims)), false

@@ -31,7 +31,7 @@ func BenchmarkAdd(b *testing.B) {
 	})
 	b.Run("compare", func(b *testing.B) {
 		b.ReportAllocs()
-		asked := x.Seek([]string{"wordxkx", "skills", "agents", "nowhere"})
+		asked := x.Lookup([]string{"wordxkx", "skills", "agents", "nowhere"})
 		for b.Loop() {
 			if len(Compare(asked, desc.Thing)) != 2 {
 				b.Fatal(Compare(asked, desc.Thing))

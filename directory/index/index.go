@@ -31,13 +31,13 @@ type Index struct {
 }
 
 // A Place is the position of a Thing in an index.
-type Place struct {
+type Position struct {
 	Slot  uint32
 	terms []uint32
 }
 
 // Terms returns the number of terms of the Thing.
-func (p Place) Terms() int { return len(p.terms) }
+func (p Position) Terms() int { return len(p.terms) }
 
 // Len returns the number of Things.
 func (x *Index) Len() int { return x.order.n }
@@ -71,8 +71,8 @@ func (x *Index) List(k Kind, text string) *List {
 func (x *Index) Texts(k Kind) iter.Seq[string] { return maps.Keys(x.ids[k]) }
 
 // Add adds a Thing with its record and terms. Id and owner together are unique.
-func (x *Index) Add(r *td.Record, by []Label) Place {
-	var p Place
+func (x *Index) Add(r *td.Record, by []Label) Position {
+	var p Position
 	if n := len(x.free); n > 0 {
 		p.Slot, x.free = x.free[n-1], x.free[:n-1]
 		x.records[p.Slot] = r
@@ -93,7 +93,7 @@ func (x *Index) Add(r *td.Record, by []Label) Place {
 }
 
 // Refresh replaces the record of a Thing by one with the same terms.
-func (x *Index) Refresh(p Place, r *td.Record) { x.records[p.Slot] = r }
+func (x *Index) Refresh(p Position, r *td.Record) { x.records[p.Slot] = r }
 
 // Share lets a new record use the strings of the index.
 func (x *Index) Share(r *td.Record) {
@@ -158,7 +158,7 @@ func (x *Index) drop(id uint32) {
 }
 
 // Remove removes a Thing.
-func (x *Index) Remove(p Place) {
+func (x *Index) Remove(p Position) {
 	for _, id := range p.terms {
 		l := &x.terms[id].list
 		if l.Remove(p.Slot); l.Len() == 0 {

@@ -28,7 +28,7 @@ func TestIndexAgreesWithMatch(t *testing.T) {
 		"ſharp", "\u212a"})
 	rapid.Check(t, func(rt *rapid.T) {
 		var x Index
-		living, places := map[string]*td.Description{}, map[string]Place{}
+		living, places := map[string]*td.Description{}, map[string]Position{}
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			id := fmt.Sprintf("urn:%d", rapid.IntRange(0, 9).Draw(rt, "id"))
 			if living[id] != nil {

@@ -151,8 +151,8 @@ func (l *List) parts() [][]posting {
 	return [][]posting{l.few}
 }
 
-// place returns the position of the first posting of l.many with at least slot: a fast seek.
-func (l *List) place(slot uint32) (part, at int) {
+// position returns the position of the first posting of l.many with at least slot: a fast seek.
+func (l *List) position(slot uint32) (part, at int) {
 	parts := l.many.parts
 	first := posting(slot << 8)
 	if end := parts[len(parts)-1]; end[len(end)-1] < first {
@@ -173,7 +173,7 @@ func (l *List) Has(slot uint32) bool {
 	part := l.few
 	if l.many != nil {
 		parts := l.many.parts
-		i, _ := l.place(slot)
+		i, _ := l.position(slot)
 		if i == len(parts) {
 			return false
 		}
@@ -203,7 +203,7 @@ func (l *List) add(p posting) bool {
 		l.many = &chunks[posting]{parts: [][]posting{l.few}, n: len(l.few)}
 		l.few = nil
 	}
-	part, at := l.place(p.slot())
+	part, at := l.position(p.slot())
 	if o, ok := l.many.get(part, at); ok && o.slot() == p.slot() {
 		return false
 	}
@@ -219,7 +219,7 @@ func (l *List) Remove(slot uint32) {
 		}
 		return
 	}
-	part, at := l.place(slot)
+	part, at := l.position(slot)
 	if o, ok := l.many.get(part, at); ok && o.slot() == slot {
 		l.many.remove(part, at)
 	}

@@ -14,10 +14,10 @@ import (
 type Choice struct {
 	Exact bool
 
-	x     *Index
-	every bool     // all Things
-	slots []uint32 // otherwise these: by slot, unless there are scores
-	but   []exclusion
+	x          *Index
+	every      bool     // all Things
+	slots      []uint32 // otherwise these: by slot, unless there are scores
+	exclusions []exclusion
 	// scores are the word scores of slots, 0 to 1; nil if the query has no words, or if every.
 	scores []float32
 }
@@ -27,12 +27,12 @@ func (c *Choice) Ranked() bool { return !c.every && (c.scores != nil || len(c.sl
 
 // An exclusion is the result of one of Not.
 type exclusion struct {
-	lists []*List
-	said  slotSet // nil without words
+	lists   []*List
+	matches slotSet // nil without words
 }
 
 func (e exclusion) has(slot uint32) bool {
-	return (e.said == nil || e.said.has(slot)) && inAll(e.lists, slot)
+	return (e.matches == nil || e.matches.has(slot)) && inAll(e.lists, slot)
 }
 
 // All yields the chosen slots: by id if it is every Thing, otherwise in any order.
@@ -41,7 +41,7 @@ func (c *Choice) All() iter.Seq[uint32] {
 	if c.every {
 		slots = c.x.order.from(0, 0)
 	}
-	if len(c.but) == 0 {
+	if len(c.exclusions) == 0 {
 		return slots
 	}
 	return func(yield func(uint32) bool) {
@@ -54,13 +54,13 @@ func (c *Choice) All() iter.Seq[uint32] {
 }
 
 func (c *Choice) excludes(slot uint32) bool {
-	return slices.ContainsFunc(c.but, func(e exclusion) bool { return e.has(slot) })
+	return slices.ContainsFunc(c.exclusions, func(e exclusion) bool { return e.has(slot) })
 }
 
 // Count returns the number of slots of [Choice.All].
 func (c *Choice) Count() int {
 	switch {
-	case len(c.but) > 0:
+	case len(c.exclusions) > 0:
 		n := 0
 		for range c.All() {
 			n++
@@ -75,13 +75,13 @@ func (c *Choice) Count() int {
 // Choose returns the choice for q, of Things that are in all of within.
 func (x *Index) Choose(q *td.Query, within ...*List) Choice {
 	c := Choice{x: x, Exact: true}
-	said := false
+	ranked := false
 	var chosen []branch
 	for one := range q.Branches() {
 		b := x.branch(one, within)
 		c.Exact = c.Exact && b.exact
 		c.every = c.every || b.every
-		said = said || b.scores != nil
+		ranked = ranked || b.scores != nil
 		if b.every || len(b.slots) > 0 {
 			chosen = append(chosen, b)
 		}
@@ -92,7 +92,7 @@ func (x *Index) Choose(q *td.Query, within ...*List) Choice {
 		}
 	}
 	if !c.every {
-		c.slots, c.scores = merge(chosen, said)
+		c.slots, c.scores = merge(chosen, ranked)
 	}
 	return c
 }
@@ -107,9 +107,9 @@ func (x *Index) exclude(c *Choice, not *td.Query) {
 	default:
 		e := exclusion{lists: lists}
 		if asked := textmatch.Content(not.Text); len(asked) > 0 {
-			e.said = x.saying(asked)
+			e.matches = x.matching(asked)
 		}
-		c.but = append(c.but, e)
+		c.exclusions = append(c.exclusions, e)
 	}
 }
 
@@ -150,7 +150,7 @@ func (x *Index) branch(q *td.Query, within []*List) branch {
 }
 
 // merge unites branches. Matches of a branch without words have the highest score.
-func merge(all []branch, said bool) (slots []uint32, scores []float32) {
+func merge(all []branch, ranked bool) (slots []uint32, scores []float32) {
 	switch len(all) {
 	case 0:
 		return nil, nil
@@ -168,7 +168,7 @@ func merge(all []branch, said bool) (slots []uint32, scores []float32) {
 		}
 	}
 	slots = slices.Sorted(maps.Keys(best))
-	if said {
+	if ranked {
 		for _, slot := range slots {
 			scores = append(scores, best[slot])
 		}
@@ -254,7 +254,7 @@ func (x *Index) listsFor(q *td.Query, within []*List) (lists []*List, exact, ok 
 	}{
 		{Owner, string(q.Owner), nil}, {Host, string(q.Host), nil}, {Action, q.Action, foldName},
 		{Name, q.Name, td.NameKey}, {Property, q.Property, foldName}, {Event, q.Event, foldName}, {Type, q.Type, td.TypeKey},
-		{Protocol, q.Protocol, strings.ToLower}, {Organisation, q.Organization, textmatch.Fold},
+		{Protocol, q.Protocol, strings.ToLower}, {Organization, q.Organization, textmatch.Fold},
 	} {
 		switch {
 		case one.asked == "":
@@ -274,7 +274,7 @@ func (x *Index) listsFor(q *td.Query, within []*List) (lists []*List, exact, ok 
 func (c *Choice) In(offset, limit int) (slots []uint32, total int) {
 	x := c.x
 	switch {
-	case c.every && len(c.but) == 0:
+	case c.every && len(c.exclusions) == 0:
 		for slot := range x.order.from(x.order.nth(min(offset, x.order.n))) {
 			if len(slots) == limit {
 				break
@@ -363,7 +363,7 @@ func (c *Choice) scored(i int) Scored { return Scored{c.slots[i], float64(c.scor
 
 // reject removes the matches of Not and what is not kept.
 func (c *Choice) reject(keep func(slot uint32) bool) {
-	if len(c.but) == 0 && keep == nil {
+	if len(c.exclusions) == 0 && keep == nil {
 		return
 	}
 	n := 0

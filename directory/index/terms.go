@@ -26,7 +26,7 @@ const (
 	Event
 	Type
 	Protocol // a scheme, or an alias
-	Organisation
+	Organization
 	Version // of a capability
 	Name    // a display name, see td.Ref
 	Word    // the root of a word of td.Thing.Texts
@@ -64,7 +64,7 @@ func Labels(d *td.Description) []Label {
 		return strings.Compare(a.text, b.text)
 	})
 	all = slices.Compact(all)
-	s := readings.Get().(*reading)
+	s := mentionBuffers.Get().(*mentionBuffer)
 	roots, lengths := s.mentions(d.Thing)
 	all = slices.Grow(all, len(roots))
 	for i := range roots {
@@ -82,7 +82,7 @@ func facets(d *td.Description) iter.Seq2[Kind, string] {
 			each(yield, Capability, levelsOf(d)) && each(yield, Type, typesOf(d)) &&
 			each(yield, Action, folded(d.Actions)) && each(yield, Property, folded(d.Properties)) &&
 			each(yield, Event, folded(d.Events)) && each(yield, Version, versionsOf(d)) && each(yield, Protocol, protocolsOf(d)) &&
-			(d.Metadata == nil || d.Metadata.VendorName == "" || yield(Organisation, textmatch.Fold(d.Metadata.VendorName)))
+			(d.Metadata == nil || d.Metadata.VendorName == "" || yield(Organization, textmatch.Fold(d.Metadata.VendorName)))
 	}
 }
 
@@ -235,23 +235,23 @@ type mention struct {
 }
 
 // A reading has the buffers for splitting a Thing into words. Its results are valid until done.
-type reading struct {
-	places map[string]int
-	all    []mention
+type mentionBuffer struct {
+	positions map[string]int
+	all       []mention
 }
 
-var readings = sync.Pool{New: func() any { return &reading{places: make(map[string]int, 128)} }}
+var mentionBuffers = sync.Pool{New: func() any { return &mentionBuffer{positions: make(map[string]int, 128)} }}
 
 // done returns s to the pool.
-func (s *reading) done() {
-	clear(s.places)
+func (s *mentionBuffer) done() {
+	clear(s.positions)
 	clear(s.all)
-	readings.Put(s)
+	mentionBuffers.Put(s)
 }
 
 // mentions returns the roots in the texts of a Thing, in order, and the number of words of each field.
-func (s *reading) mentions(t *td.Thing) (all []mention, lengths [td.Fields]int) {
-	places, all := s.places, s.all[:0]
+func (s *mentionBuffer) mentions(t *td.Thing) (all []mention, lengths [td.Fields]int) {
+	places, all := s.positions, s.all[:0]
 	for text := range t.Texts() {
 		for _, w := range textmatch.Split(text.Text) {
 			lengths[text.Field]++

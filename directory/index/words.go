@@ -45,13 +45,13 @@ func bucketOf(word string) bucket {
 	return bucket{word[0], uint8(min(utf8.RuneCountInString(word), 255))}
 }
 
-func (v *vocabulary) place(terms []term, text string) (part, at int) {
+func (v *vocabulary) position(terms []term, text string) (part, at int) {
 	return v.sorted.seek(func(id uint32) bool { return terms[id].text < text })
 }
 
 func (v *vocabulary) add(terms []term, id uint32) {
 	text := terms[id].text
-	part, at := v.place(terms, text)
+	part, at := v.position(terms, text)
 	v.sorted.insert(part, at, id)
 	if v.buckets == nil {
 		v.buckets = map[bucket][]shape{}
@@ -63,7 +63,7 @@ func (v *vocabulary) add(terms []term, id uint32) {
 
 func (v *vocabulary) remove(terms []term, id uint32) {
 	text := terms[id].text
-	part, at := v.place(terms, text)
+	part, at := v.position(terms, text)
 	v.sorted.remove(part, at)
 	b := bucketOf(text)
 	shapes, at := v.buckets[b], int(terms[id].shape)
@@ -110,7 +110,7 @@ func (x *Index) senses(asked string) []sense {
 // beginning appends the longer words that begin with root.
 func (x *Index) beginning(root string, all []sense) []sense {
 	n := 0
-	for id := range x.words.sorted.from(x.words.place(x.terms, root)) {
+	for id := range x.words.sorted.from(x.words.position(x.terms, root)) {
 		text := x.terms[id].text
 		if n++; n > maxBegins || !strings.HasPrefix(text, root) {
 			break
@@ -142,47 +142,47 @@ func (x *Index) mistyped(root string, most int, all []sense) []sense {
 	return all
 }
 
-// maxSought is the number of words of a query that are looked up.
-const maxSought = 8
+// maxSearchWords is the number of words of a query that are looked up.
+const maxSearchWords = 8
 
 // A Sought is a word of a query with its senses.
-type Sought struct {
+type SearchWord struct {
 	word   string
 	rarity float64
 	senses []sense
 }
 
-// Seek looks up the words of a query.
-func (x *Index) Seek(asked []string) []Sought {
-	asked = asked[:min(len(asked), maxSought)]
-	all := make([]Sought, len(asked))
+// Lookup looks up the words of a query.
+func (x *Index) Lookup(asked []string) []SearchWord {
+	asked = asked[:min(len(asked), maxSearchWords)]
+	all := make([]SearchWord, len(asked))
 	for i, word := range asked {
-		s := Sought{word: word, senses: x.senses(word)}
+		s := SearchWord{word: word, senses: x.senses(word)}
 		// The rarity of an indexed word is its own; otherwise that of its senses.
-		say := 0
+		count := 0
 		for _, m := range s.senses {
-			if say > 0 && s.senses[0].close == 1 && m.close < 1 {
+			if count > 0 && s.senses[0].close == 1 && m.close < 1 {
 				break
 			}
-			say += x.terms[m.term].list.Len()
+			count += x.terms[m.term].list.Len()
 		}
-		s.rarity = rarity(min(say, x.order.n), x.order.n)
+		s.rarity = rarity(min(count, x.order.n), x.order.n)
 		all[i] = s
 	}
 	return all
 }
 
-// saying returns the Things with a sense of one of the query words.
-func (x *Index) saying(asked []string) slotSet {
-	said := newSlotSet(len(x.records))
-	for _, s := range x.Seek(asked) {
+// matching returns the Things with a sense of one of the query words.
+func (x *Index) matching(asked []string) slotSet {
+	set := newSlotSet(len(x.records))
+	for _, s := range x.Lookup(asked) {
 		for _, m := range s.senses {
 			for slot := range x.terms[m.term].list.All() {
-				said.add(slot)
+				set.add(slot)
 			}
 		}
 	}
-	return said
+	return set
 }
 
 // A scratch is the memory of one search: scores by slot. It is zero between searches.
@@ -203,7 +203,7 @@ func (x *Index) score(asked []string, lists []*List) (slots []uint32, scores []f
 	if short := len(x.records) - len(s.sums); short > 0 {
 		s.sums, s.best = append(s.sums, make([]float32, short)...), append(s.best, make([]float32, short)...)
 	}
-	all := x.Seek(asked)
+	all := x.Lookup(asked)
 	total := 0.0
 	for _, one := range all {
 		total += one.rarity
@@ -223,7 +223,7 @@ func (x *Index) score(asked []string, lists []*List) (slots []uint32, scores []f
 }
 
 // scoreWord adds the score of the closest sense to each Thing.
-func (x *Index) scoreWord(s *scratch, one Sought, share float32) {
+func (x *Index) scoreWord(s *scratch, one SearchWord, share float32) {
 	if len(one.senses) == 1 {
 		per := share * one.senses[0].close / 255
 		for _, part := range x.terms[one.senses[0].term].list.parts() {
@@ -262,8 +262,8 @@ func (x *Index) scoreWord(s *scratch, one Sought, share float32) {
 }
 
 // rarity returns the weight of a word with a number of matches among all Things (the idf of BM25).
-func rarity(say, all int) float64 {
-	return math.Log(1 + (float64(all-say)+0.5)/(float64(say)+0.5))
+func rarity(count, all int) float64 {
+	return math.Log(1 + (float64(all-count)+0.5)/(float64(count)+0.5))
 }
 
 // A Hit is a query word that a Thing has.
@@ -275,8 +275,8 @@ type Hit struct {
 }
 
 // Compare returns the query words that a Thing has. Their scores add up to the score of [Choice.Top].
-func Compare(asked []Sought, t *td.Thing) (hits []Hit) {
-	s := readings.Get().(*reading)
+func Compare(asked []SearchWord, t *td.Thing) (hits []Hit) {
+	s := mentionBuffers.Get().(*mentionBuffer)
 	defer s.done()
 	all, lengths := s.mentions(t)
 	total := 0.0

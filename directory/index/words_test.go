@@ -97,7 +97,7 @@ func TestWeights(t *testing.T) {
 	long.Description = strings.Repeat("clouds rain wind ", 60) + "weather"
 	long.Capabilities = []td.Capability{{ID: "urn:example:forecast", Description: "hail", Examples: []string{"will it snow"}}}
 	weights := map[string]byte{}
-	all, lengths := readings.Get().(*reading).mentions(long)
+	all, lengths := mentionBuffers.Get().(*mentionBuffer).mentions(long)
 	for _, m := range all {
 		weights[m.root] = m.weight(&lengths)
 	}

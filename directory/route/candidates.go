@@ -12,10 +12,10 @@ import (
 )
 
 // A field has the agents for one question, with the lexical scores of their examples.
-type field struct {
-	about  string
-	agents []*agent // selectable ones: best first, then by reference
-	gone   []*agent // never selected: unreachable, or refusing this node
+type candidateSet struct {
+	about       string
+	agents      []*agent // selectable ones: best first, then by reference
+	unavailable []*agent // never selected: unreachable, or refusing this node
 }
 
 // An agent is a member of a field.
@@ -24,8 +24,8 @@ type agent struct {
 	points []point
 	score  float64 // of its best point
 
-	standing Standing
-	same     []*agent // others with an equal description, best first
+	state AgentState
+	same  []*agent // others with an equal description, best first
 }
 
 // A point is a text by which an agent is matched: an example of a capability, or the description of a capability without examples.
@@ -35,13 +35,13 @@ type point struct {
 	score      float64 // 0 to 1
 }
 
-// newField scores all examples of the agents by words. One of several agents with equal descriptions represents all.
-func newField(descs []*td.Description, about string, standing func(*td.Description) Standing) *field {
-	f := &field{about: about}
+// newCandidateSet scores all examples of the agents by words. One of several agents with equal descriptions represents all.
+func newCandidateSet(descs []*td.Description, about string, standing func(*td.Description) AgentState) *candidateSet {
+	f := &candidateSet{about: about}
 	for _, d := range descs {
-		a := &agent{desc: d, points: pointsOf(d), standing: standing(d)}
-		if a.standing.Gone || a.standing.Refused {
-			f.gone = append(f.gone, a)
+		a := &agent{desc: d, points: pointsOf(d), state: standing(d)}
+		if a.state.Unreachable || a.state.Refused {
+			f.unavailable = append(f.unavailable, a)
 		} else {
 			f.agents = append(f.agents, a)
 		}
@@ -82,12 +82,12 @@ func pointsOf(d *td.Description) []point {
 }
 
 // scoreByWords scores each point by the part of the question's words that it matches, where frequent words count less.
-func (f *field) scoreByWords() {
+func (f *candidateSet) scoreByWords() {
 	asked, every := different(textmatch.Content(f.about)), different(textmatch.Split(f.about))
 	texts := map[*point][]string{}
 	having := make([]int, len(asked)) // number of points with a matching word
 	n := 0
-	for _, a := range slices.Concat(f.agents, f.gone) {
+	for _, a := range slices.Concat(f.agents, f.unavailable) {
 		for i := range a.points {
 			p := &a.points[i]
 			// With stop words, for questions that have no other words.
@@ -114,7 +114,7 @@ func (f *field) scoreByWords() {
 				p.score += weights[j] / all
 			}
 		}
-		p.score = max(p.score, p.common(every))
+		p.score = max(p.score, p.stopWordScore(every))
 	}
 	f.rank()
 }
@@ -125,9 +125,9 @@ func different(all []string) []string {
 	return all[:min(len(all), maxAsked)]
 }
 
-// common scores an example of stop words only, like "who are you": if the question has all of them, the part of the question's words that
+// stopWordScore scores an example of stop words only, like "who are you": if the question has all of them, the part of the question's words that
 // they are.
-func (p *point) common(asked []string) float64 {
+func (p *point) stopWordScore(asked []string) float64 {
 	own := different(textmatch.Split(clipped(p.text)))
 	if len(p.capability.Examples) == 0 || len(own) == 0 || len(asked) == 0 || textmatch.Telling(p.text) {
 		return 0
@@ -145,8 +145,8 @@ func likeAny(word string, among []string) bool {
 }
 
 // rank orders agents, best first.
-func (f *field) rank() {
-	for _, all := range [][]*agent{f.agents, f.gone} {
+func (f *candidateSet) rank() {
+	for _, all := range [][]*agent{f.agents, f.unavailable} {
 		for _, a := range all {
 			a.score = 0
 			for _, p := range a.points {
@@ -158,7 +158,7 @@ func (f *field) rank() {
 }
 
 // best returns the first agents.
-func (f *field) best(n int) []*agent { return f.agents[:min(n, len(f.agents))] }
+func (f *candidateSet) best(n int) []*agent { return f.agents[:min(n, len(f.agents))] }
 
 // Thresholds of a lexical decision: the best agent matches half of the question, and clearly more than the second one.
 const (
@@ -168,7 +168,7 @@ const (
 )
 
 // byWords decides by words alone; why is the reason if another method was requested.
-func (f *field) byWords(why string) *Decision {
+func (f *candidateSet) byWords(why string) *Decision {
 	say := func(s string) string {
 		if why == "" {
 			return s
@@ -177,7 +177,7 @@ func (f *field) byWords(why string) *Decision {
 	}
 	switch {
 	case len(f.agents) == 0:
-		return f.decision(nil, Lexical, say(f.nobody()))
+		return f.decision(nil, Lexical, say(f.noAgent()))
 	case f.agents[0].score < leastCounts:
 		return f.decision(nil, Lexical, say("no agent has a word of what is asked for"))
 	case f.agents[0].score < leastWords:
@@ -208,14 +208,14 @@ func (a *agent) descriptions() []string {
 }
 
 // decision returns the decision. Candidates are the agents that match at all, and the selected one.
-func (f *field) decision(chosen *agent, m Method, reason string) *Decision {
+func (f *candidateSet) decision(chosen *agent, m Method, reason string) *Decision {
 	d := &Decision{Candidates: []Candidate{}, Method: m, Reason: reason}
 	for _, a := range f.agents {
-		if a == chosen || a.score >= leastCounts && len(d.Candidates) < maxOffered {
+		if a == chosen || a.score >= leastCounts && len(d.Candidates) < maxCandidates {
 			d.Candidates = append(d.Candidates, a.candidate())
 		}
 		for _, other := range a.same {
-			if other.score = a.score; other.score >= leastCounts && len(d.Candidates) < maxOffered {
+			if other.score = a.score; other.score >= leastCounts && len(d.Candidates) < maxCandidates {
 				c := other.candidate()
 				c.Score = a.score
 				d.Candidates = append(d.Candidates, c)
@@ -238,24 +238,24 @@ func (f *field) decision(chosen *agent, m Method, reason string) *Decision {
 }
 
 // missing returns a text about an unreachable agent that matches better than the selected one, or "".
-func (f *field) missing(chosen *agent) string {
-	if len(f.gone) == 0 || len(f.agents) == 0 || f.gone[0].score < leastWords || chosen != nil && f.gone[0].score <= chosen.score {
+func (f *candidateSet) missing(chosen *agent) string {
+	if len(f.unavailable) == 0 || len(f.agents) == 0 || f.unavailable[0].score < leastWords || chosen != nil && f.unavailable[0].score <= chosen.score {
 		return ""
 	}
-	return "; " + f.gone[0].desc.Name() + " fits better, and " + f.gone[0].away()
+	return "; " + f.unavailable[0].desc.Name() + " fits better, and " + f.unavailable[0].unavailability()
 }
 
-// nobody returns the reason why no agent can be selected.
-func (f *field) nobody() string {
-	if len(f.gone) == 0 {
+// noAgent returns the reason why no agent can be selected.
+func (f *candidateSet) noAgent() string {
+	if len(f.unavailable) == 0 {
 		return "there is no agent to choose from"
 	}
-	return fmt.Sprintf("there is no agent to choose from: %s, which fits best of those known, %s", f.gone[0].desc.Name(), f.gone[0].away())
+	return fmt.Sprintf("there is no agent to choose from: %s, which fits best of those known, %s", f.unavailable[0].desc.Name(), f.unavailable[0].unavailability())
 }
 
-// away returns why an agent is never selected.
-func (a *agent) away() string {
-	if a.standing.Refused {
+// unavailability returns why an agent is never selected.
+func (a *agent) unavailability() string {
+	if a.state.Refused {
 		return "refuses this node"
 	}
 	return "is unreachable"

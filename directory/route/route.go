@@ -31,13 +31,13 @@ const (
 
 // Limits of a question.
 const (
-	MaxMessage = 16 << 10 // bytes of each message
-	MaxHistory = 100      // earlier messages
-	lastTurns  = 10       // messages that are matched (lmos-classifier, vector)
-	maxAgents  = 64       // agents that are matched by vectors or sent to a model: the best by words
-	maxPrompt  = 48 << 10 // bytes of the descriptions that are sent to a model
-	maxHits    = 15       // examples that count (lmos-classifier: maxEmbeddings)
-	maxOffered = 8        // candidates in a decision
+	MaxMessage    = 16 << 10 // bytes of each message
+	MaxHistory    = 100      // earlier messages
+	lastTurns     = 10       // messages that are matched (lmos-classifier, vector)
+	maxAgents     = 64       // agents that are matched by vectors or sent to a model: the best by words
+	maxPrompt     = 48 << 10 // bytes of the descriptions that are sent to a model
+	maxHits       = 15       // examples that count (lmos-classifier: maxEmbeddings)
+	maxCandidates = 8        // candidates in a decision
 )
 
 // A Turn is one message of a conversation.
@@ -50,10 +50,10 @@ type Turn struct {
 func (t Turn) Assistant() bool { return strings.EqualFold(t.Role, "assistant") }
 
 // A Question is a request for an agent (lmos-classifier, ClassificationRequest).
-type Question struct {
+type Request struct {
 	Message string   // of the user
 	History []Turn   // earlier messages, oldest first
-	Among   td.Query // selects the agents; zero: all of type agent
+	Filter  td.Query // selects the agents; zero: all of type agent
 	All     bool     // also tools, if Among is zero
 	Method  Method   // empty: that of the router
 }
@@ -108,8 +108,8 @@ type Model interface {
 type Options struct {
 	// Find yields the matches of a query.
 	Find func(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
-	// Standing returns the state of an agent; nil knows none. It must not block.
-	Standing func(d *td.Description) Standing
+	// AgentState returns the state of an agent; nil knows none. It must not block.
+	State func(d *td.Description) AgentState
 	// Method is the default method; empty means lexical.
 	Method Method
 	// Embedder and Model are the endpoints; a method whose endpoint is nil is refused.
@@ -133,8 +133,8 @@ func New(o Options) (*Router, error) {
 	if o.Thresholds == (Thresholds{}) {
 		o.Thresholds = DefaultThresholds
 	}
-	if o.Standing == nil {
-		o.Standing = func(*td.Description) Standing { return Standing{} }
+	if o.State == nil {
+		o.State = func(*td.Description) AgentState { return AgentState{} }
 	}
 	r := &Router{o: o}
 	return r, r.possible(o.Method)
@@ -158,7 +158,7 @@ func (r *Router) possible(m Method) error {
 
 // Route selects an agent. The error is an [*interact.Error] for an invalid question, or that of ctx; if no agent matches, the result is a
 // [Decision].
-func (r *Router) Route(ctx context.Context, q Question) (*Decision, error) {
+func (r *Router) Route(ctx context.Context, q Request) (*Decision, error) {
 	method := cmp.Or(q.Method, r.o.Method)
 	if err := r.possible(method); err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func (r *Router) Route(ctx context.Context, q Question) (*Decision, error) {
 	if err != nil {
 		return nil, err
 	}
-	field := newField(agents, q.about(), r.o.Standing)
+	field := newCandidateSet(agents, q.about(), r.o.State)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (r *Router) Route(ctx context.Context, q Question) (*Decision, error) {
 	return field.byWords(""), nil
 }
 
-func (q *Question) check() error {
+func (q *Request) check() error {
 	if strings.TrimSpace(q.Message) == "" {
 		return interact.Errorf(interact.Usage, `for example: lmosd route "show my bill"`, "the task is missing")
 	}
@@ -205,7 +205,7 @@ func (q *Question) check() error {
 }
 
 // about returns the text to match: the last messages and the question.
-func (q *Question) about() string {
+func (q *Request) about() string {
 	var parts []string
 	for _, turn := range q.History[max(0, len(q.History)-lastTurns):] {
 		parts = append(parts, turn.Content)
@@ -214,15 +214,15 @@ func (q *Question) about() string {
 }
 
 // agents returns the agents of the question, by reference.
-func (r *Router) agents(ctx context.Context, q Question) ([]*td.Description, error) {
-	if !q.All && !q.Among.HasCriteria() && len(q.Among.Or) == 0 {
-		q.Among.Type = "agent"
+func (r *Router) agents(ctx context.Context, q Request) ([]*td.Description, error) {
+	if !q.All && !q.Filter.HasCriteria() && len(q.Filter.Or) == 0 {
+		q.Filter.Type = "agent"
 	}
-	if q.Among.Limit == 0 {
-		q.Among.Limit = 10_000
+	if q.Filter.Limit == 0 {
+		q.Filter.Limit = 10_000
 	}
 	var all []*td.Description
-	for d, err := range r.o.Find(ctx, q.Among) {
+	for d, err := range r.o.Find(ctx, q.Filter) {
 		if err != nil {
 			return nil, err
 		}
@@ -233,14 +233,14 @@ func (r *Router) agents(ctx context.Context, q Question) ([]*td.Description, err
 }
 
 // byModel decides with the language model.
-func (r *Router) byModel(ctx context.Context, f *field, q Question, why string) (*Decision, error) {
+func (r *Router) byModel(ctx context.Context, f *candidateSet, q Request, why string) (*Decision, error) {
 	offered := f.best(maxAgents)
 	if len(offered) == 0 {
-		return f.decision(nil, LLM, f.nobody()), nil
+		return f.decision(nil, LLM, f.noAgent()), nil
 	}
 	turns := append(slices.Clone(q.History[max(0, len(q.History)-lastTurns):]), Turn{Role: "USER", Content: q.Message})
 	asked, offered := prompt(offered)
-	said, err := r.o.Model.Decide(ctx, asked, turns)
+	reply, err := r.o.Model.Decide(ctx, asked, turns)
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -251,7 +251,7 @@ func (r *Router) byModel(ctx context.Context, f *field, q Question, why string) 
 		Reason  string  `json:"reason"`
 		AgentID *string `json:"agentId"`
 	}
-	if err := json.Unmarshal([]byte(objectIn(said)), &answer); err != nil {
+	if err := json.Unmarshal([]byte(objectIn(reply)), &answer); err != nil {
 		return f.byWords("the model's answer cannot be read, so words decide"), nil
 	}
 	reason := interact.Clip(interact.Readable(answer.Reason), 500)
@@ -291,10 +291,10 @@ func prompt(agents []*agent) (text string, offered []*agent) {
 }
 
 // objectIn returns the JSON object in a model's answer, which may have text or a code fence around it.
-func objectIn(said string) string {
-	from, to := strings.IndexByte(said, '{'), strings.LastIndexByte(said, '}')
+func objectIn(reply string) string {
+	from, to := strings.IndexByte(reply, '{'), strings.LastIndexByte(reply, '}')
 	if from < 0 || to < from {
-		return said
+		return reply
 	}
-	return said[from : to+1]
+	return reply[from : to+1]
 }

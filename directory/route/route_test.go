@@ -91,7 +91,7 @@ func TestLexical(t *testing.T) {
 		"\x00\xff weather":                    "weather",
 		"check the stock of article 4711 now": "stock",
 	} {
-		d, err := r.Route(t.Context(), Question{Message: question})
+		d, err := r.Route(t.Context(), Request{Message: question})
 		if err != nil || strings.ToLower(chosen(d)) != want || d.Reason == "" || d.Method != Lexical {
 			t.Errorf("%.40q: got %q, %v: %+v", question, chosen(d), err, d)
 		}
@@ -99,11 +99,11 @@ func TestLexical(t *testing.T) {
 			t.Errorf("%.40q: candidates %+v", question, d.Candidates)
 		}
 	}
-	d, err := r.Route(t.Context(), Question{Message: "and when does it end?", History: []Turn{{"USER", "I have a contract"}}})
+	d, err := r.Route(t.Context(), Request{Message: "and when does it end?", History: []Turn{{"USER", "I have a contract"}}})
 	if err != nil || !strings.EqualFold(chosen(d), "contract") {
 		t.Errorf("with a history: %q, %v", chosen(d), err)
 	}
-	d, err = r.Route(t.Context(), Question{Message: "show my bill", Among: td.Query{ID: "urn:weather"}})
+	d, err = r.Route(t.Context(), Request{Message: "show my bill", Filter: td.Query{ID: "urn:weather"}})
 	if err != nil || d.Agent != nil {
 		t.Errorf("among others: %+v, %v", d, err)
 	}
@@ -113,12 +113,12 @@ func TestLexical(t *testing.T) {
 		long = append(long, fmt.Sprintf("w%06x", i))
 	}
 	crowd := router(t, Options{Find: finder(slices.Repeat([]*td.Description{named("Talker", "x: "+strings.Join(long, "; "))}, 500))})
-	q := Question{Message: strings.Join(long, " "), History: slices.Repeat([]Turn{{"USER", strings.Join(long, " ")}}, 10)}
+	q := Request{Message: strings.Join(long, " "), History: slices.Repeat([]Turn{{"USER", strings.Join(long, " ")}}, 10)}
 	if d, err := crowd.Route(t.Context(), q); err != nil || d.Agent != nil {
 		t.Errorf("long: %+v, %v", d, err)
 	}
 	empty := router(t, Options{Find: finder(nil)})
-	if d, err := empty.Route(t.Context(), Question{Message: "show my bill"}); err != nil || d.Agent != nil || d.Candidates == nil || d.Reason == "" {
+	if d, err := empty.Route(t.Context(), Request{Message: "show my bill"}); err != nil || d.Agent != nil || d.Candidates == nil || d.Reason == "" {
 		t.Errorf("among nobody: %+v, %v", d, err)
 	}
 }
@@ -127,17 +127,17 @@ func TestQuestionsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	r := router(t, Options{})
 	for name, c := range map[string]struct {
-		q    Question
+		q    Request
 		code interact.Code
 	}{
-		"nothing":            {Question{Message: " \n"}, interact.Usage},
-		"too long":           {Question{Message: strings.Repeat("x", MaxMessage+1)}, interact.TooLarge},
-		"too long before":    {Question{Message: "x", History: []Turn{{Content: strings.Repeat("x", MaxMessage+1)}}}, interact.TooLarge},
-		"too much before":    {Question{Message: "x", History: make([]Turn, MaxHistory+1)}, interact.TooLarge},
-		"no method":          {Question{Message: "x", Method: "magic"}, interact.Usage},
-		"no such endpoint":   {Question{Message: "x", Method: Vector}, interact.Usage},
-		"nor that":           {Question{Message: "x", Method: LLM}, interact.Usage},
-		"half of the hybrid": {Question{Message: "x", Method: Hybrid}, interact.Usage},
+		"nothing":            {Request{Message: " \n"}, interact.Usage},
+		"too long":           {Request{Message: strings.Repeat("x", MaxMessage+1)}, interact.TooLarge},
+		"too long before":    {Request{Message: "x", History: []Turn{{Content: strings.Repeat("x", MaxMessage+1)}}}, interact.TooLarge},
+		"too much before":    {Request{Message: "x", History: make([]Turn, MaxHistory+1)}, interact.TooLarge},
+		"no method":          {Request{Message: "x", Method: "magic"}, interact.Usage},
+		"no such endpoint":   {Request{Message: "x", Method: Vector}, interact.Usage},
+		"nor that":           {Request{Message: "x", Method: LLM}, interact.Usage},
+		"half of the hybrid": {Request{Message: "x", Method: Hybrid}, interact.Usage},
 	} {
 		_, err := r.Route(t.Context(), c.q)
 		if e := interact.AsError(err); e == nil || e.Code != c.code || e.Hint == "" {
@@ -150,7 +150,7 @@ func TestQuestionsThatAreRefused(t *testing.T) {
 	failing := router(t, Options{Find: func(context.Context, td.Query) iter.Seq2[*td.Description, error] {
 		return func(yield func(*td.Description, error) bool) { yield(nil, context.Canceled) }
 	}})
-	if _, err := failing.Route(t.Context(), Question{Message: "x"}); !errors.Is(err, context.Canceled) {
+	if _, err := failing.Route(t.Context(), Request{Message: "x"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -192,7 +192,7 @@ func TestVector(t *testing.T) {
 	agents := []*td.Description{named("Billing", "bill: bill; invoice"), named("Weather", "w: weather"), named("Stock", "s: contract")}
 	r := router(t, Options{Find: finder(agents), Method: Vector, Embedder: &s, Thresholds: alike})
 	for range 2 {
-		d, err := r.Route(t.Context(), Question{Message: "umbrella"})
+		d, err := r.Route(t.Context(), Request{Message: "umbrella"})
 		if err != nil || !strings.EqualFold(chosen(d), "weather") || d.Method != Vector {
 			t.Errorf("got %+v, %v", d, err)
 		}
@@ -200,12 +200,12 @@ func TestVector(t *testing.T) {
 	if s.texts != 5 {
 		t.Errorf("%d texts were embedded, five are known", s.texts)
 	}
-	d, err := r.Route(t.Context(), Question{Message: "song"})
+	d, err := r.Route(t.Context(), Request{Message: "song"})
 	if err != nil || d.Agent != nil || !strings.Contains(d.Reason, "at least") {
 		t.Errorf("got %+v, %v", d, err)
 	}
 	s.err = errors.New("down")
-	d, err = r.Route(t.Context(), Question{Message: "which weather"})
+	d, err = r.Route(t.Context(), Request{Message: "which weather"})
 	if err != nil || d.Method != Lexical || !strings.Contains(d.Reason, "down") || d.Agent == nil {
 		t.Errorf("without the endpoint: %+v, %v", d, err)
 	}
@@ -279,7 +279,7 @@ func TestModel(t *testing.T) {
 	} {
 		model := &sayer{says: c.says, err: c.err}
 		r := router(t, Options{Method: LLM, Model: model})
-		d, err := r.Route(t.Context(), Question{Message: "show my bill", History: []Turn{{"ASSISTANT", "Hello"}}})
+		d, err := r.Route(t.Context(), Request{Message: "show my bill", History: []Turn{{"ASSISTANT", "Hello"}}})
 		if err != nil || !strings.EqualFold(chosen(d), c.want) || d.Method != c.method || !strings.Contains(d.Reason, c.reason) {
 			t.Errorf("%s: got %+v, %v", c.name, d, err)
 		}
@@ -306,7 +306,7 @@ func TestHostileDescriptions(t *testing.T) {
 		all = append(all, d)
 	}
 	model := &sayer{says: `{"reason":"` + strings.Repeat("y", 5000) + `","agentId":"urn:evil"}`}
-	d, err := router(t, Options{Method: LLM, Model: model, Find: finder(all)}).Route(t.Context(), Question{Message: "show my bill"})
+	d, err := router(t, Options{Method: LLM, Model: model, Find: finder(all)}).Route(t.Context(), Request{Message: "show my bill"})
 	if err != nil || d.Agent != nil || len(d.Reason) > 600 {
 		t.Errorf("got %+v, %v", d, err)
 	}
@@ -330,7 +330,7 @@ func TestHostileDescriptions(t *testing.T) {
 	}
 	// Who did not fit into the list was not offered.
 	model.says = `{"agentId":"` + all[len(all)-1].Ref() + `"}`
-	d, err = router(t, Options{Method: LLM, Model: model, Find: finder(all)}).Route(t.Context(), Question{Message: "show my bill"})
+	d, err = router(t, Options{Method: LLM, Model: model, Find: finder(all)}).Route(t.Context(), Request{Message: "show my bill"})
 	if err != nil || d.Agent != nil || !strings.Contains(d.Reason, "not offered") {
 		t.Errorf("got %+v, %v", d, err)
 	}
@@ -341,11 +341,11 @@ func TestHybrid(t *testing.T) {
 	weather := platform[3].Ref()
 	model := &sayer{says: fmt.Sprintf(`{"reason":"rain","agentId":%q}`, weather)}
 	r := router(t, Options{Method: Hybrid, Model: model, Embedder: new(space), Thresholds: Thresholds{Total: 1, Mean: 0.1, Distance: 0.5, RelDistance: 0.1}})
-	d, err := r.Route(t.Context(), Question{Message: "an umbrella"})
+	d, err := r.Route(t.Context(), Request{Message: "an umbrella"})
 	if err != nil || !strings.EqualFold(chosen(d), "Weather") || d.Method != Vector || model.prompt != "" {
 		t.Errorf("got %+v, %v", d, err)
 	}
-	d, err = r.Route(t.Context(), Question{Message: "a song"})
+	d, err = r.Route(t.Context(), Request{Message: "a song"})
 	if err != nil || !strings.EqualFold(chosen(d), "Weather") || d.Method != LLM || !strings.Contains(d.Reason, "vectors do not decide") {
 		t.Errorf("got %+v, %v", d, err)
 	}
@@ -362,7 +362,7 @@ func TestVectorsAreForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(v.young)+len(v.old) > 2*maxVectors || s.texts != 3*maxVectors+1 {
-		t.Errorf("%d are remembered, %d were asked for", len(v.young)+len(v.old), s.texts)
+	if len(v.recent)+len(v.old) > 2*maxVectors || s.texts != 3*maxVectors+1 {
+		t.Errorf("%d are remembered, %d were asked for", len(v.recent)+len(v.old), s.texts)
 	}
 }

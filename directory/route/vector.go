@@ -15,10 +15,10 @@ import (
 func clipped(s string) string { return interact.Clip(interact.Readable(s), 300) }
 
 // byVector decides by vector similarity.
-func (r *Router) byVector(ctx context.Context, f *field, q Question) (*Decision, error) {
+func (r *Router) byVector(ctx context.Context, f *candidateSet, q Request) (*Decision, error) {
 	agents := f.best(maxAgents)
 	if len(agents) == 0 {
-		return f.decision(nil, Vector, f.nobody()), nil
+		return f.decision(nil, Vector, f.noAgent()), nil
 	}
 	err := r.measure(ctx, agents, f.about)
 	switch {
@@ -135,8 +135,8 @@ const maxVectors = 2048
 // vectors caches the vectors of texts. When one generation is full it becomes the old one, and the previous old one is dropped: vectors in
 // use stay. It is safe for concurrent use.
 type vectors struct {
-	mu         sync.Mutex
-	young, old map[[32]byte][]float32 // owned by mu
+	mu          sync.Mutex
+	recent, old map[[32]byte][]float32 // owned by mu
 }
 
 // of returns the vectors of texts, and requests missing ones from e.
@@ -167,7 +167,7 @@ func (v *vectors) get(text string) []float32 {
 	key := sha256.Sum256([]byte(text))
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	vector, ok := v.young[key]
+	vector, ok := v.recent[key]
 	if !ok {
 		if vector = v.old[key]; vector != nil {
 			v.putLocked(key, vector)
@@ -183,8 +183,8 @@ func (v *vectors) put(text string, vector []float32) {
 }
 
 func (v *vectors) putLocked(key [32]byte, vector []float32) {
-	if v.young == nil || len(v.young) >= maxVectors {
-		v.old, v.young = v.young, map[[32]byte][]float32{}
+	if v.recent == nil || len(v.recent) >= maxVectors {
+		v.old, v.recent = v.recent, map[[32]byte][]float32{}
 	}
-	v.young[key] = vector
+	v.recent[key] = vector
 }

@@ -118,7 +118,7 @@ func (l *lan) Watch(ctx context.Context) iter.Seq[dnssd.Change] {
 func (l *lan) tell(kind directory.ChangeKind, thing, was *td.Description) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	text := map[directory.ChangeKind]string{directory.Added: "+", directory.Changed: "~", directory.Gone: "-"}[kind] + thing.Title
+	text := map[directory.ChangeKind]string{directory.Added: "+", directory.Changed: "~", directory.Removed: "-"}[kind] + thing.Title
 	if was != nil {
 		text += " was " + was.Title
 	}

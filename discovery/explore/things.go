@@ -142,7 +142,7 @@ func (s *store) removeLocked(id string) {
 	h := s.all[id]
 	delete(s.all, id)
 	s.state++
-	s.onChange(directory.Gone, h.Description, nil)
+	s.onChange(directory.Removed, h.Description, nil)
 }
 
 // matching returns the valid Things that fits accepts, sorted by id.

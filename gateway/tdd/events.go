@@ -148,13 +148,13 @@ type stream struct {
 func (st *stream) change(c directory.Change) error {
 	name, data := "", []byte(nil)
 	switch {
-	case c.Kind == directory.Missed:
+	case c.Kind == directory.Overflow:
 		name, data = missed, []byte(`{"hint":"read /things anew: changes before this one are not remembered"}`)
 	case c.Kind == directory.Added:
 		name, data = created, st.whole(c.Thing)
 	case c.Kind == directory.Changed && c.Reason == directory.Published:
 		name, data = updated, st.patch(c)
-	case c.Kind == directory.Gone:
+	case c.Kind == directory.Removed:
 		name, data = deleted, onlyID(c.Thing.ID) // tdd-notification-data-delete-diff: there is none
 	}
 	if name == "" || st.only != "" && name != st.only && name != missed {

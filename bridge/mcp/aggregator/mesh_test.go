@@ -289,7 +289,7 @@ func BenchmarkLists(b *testing.B) {
 			b.Fatal(err)
 		}
 		for b.Loop() {
-			m.Tell(directory.Changed, directory.Reachable, last, nil)
+			m.Notify(directory.Changed, directory.Reachable, last, nil)
 			ask("tools/list", map[string]any{})
 		}
 	})

@@ -146,7 +146,7 @@ func briefs(t *td.Thing, sought []string) []brief {
 
 // shortly is how a thing is named: by its name if no other has it, else exactly.
 func (s *mesh) shortly(ctx context.Context, d *td.Description) string {
-	if same, err := s.h.o.Mesh.Get(directory.Glance(ctx), d.Thing.Name()); err == nil && same.Ref() == d.Ref() {
+	if same, err := s.h.o.Mesh.Get(directory.WithoutUse(ctx), d.Thing.Name()); err == nil && same.Ref() == d.Ref() {
 		return d.Thing.Name()
 	}
 	return d.Ref()

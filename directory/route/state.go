@@ -11,13 +11,13 @@ import (
 )
 
 // A Standing is the state of an agent besides its description.
-type Standing struct {
-	Gone      bool          // it is unreachable: never selected
-	Refused   bool          // a policy of its host or of this node refuses the connection: never selected
-	Reached   bool          // it is connected, or was reached recently
-	Local     bool          // this node hosts it
-	Trust     float64       // of its owner, 0 to 1
-	RoundTrip time.Duration // to its host; 0: not measured
+type AgentState struct {
+	Unreachable bool          // it is unreachable: never selected
+	Refused     bool          // a policy of its host or of this node refuses the connection: never selected
+	Reached     bool          // it is connected, or was reached recently
+	Local       bool          // this node hosts it
+	Trust       float64       // of its owner, 0 to 1
+	RoundTrip   time.Duration // to its host; 0: not measured
 }
 
 // A TieBreak is the criterion that selected one of several agents with equal descriptions.
@@ -49,7 +49,7 @@ func compare(a, b *agent) (int, TieBreak) {
 		}
 		return 1
 	}
-	s, o := a.standing, b.standing
+	s, o := a.state, b.state
 	for _, by := range []struct {
 		order int
 		tie   TieBreak
@@ -69,7 +69,7 @@ func fold(agents []*agent) (kept []*agent) {
 	groups := map[string][]*agent{}
 	var order []string
 	for _, a := range agents {
-		key := a.offers()
+		key := a.texts()
 		if groups[key] == nil {
 			order = append(order, key)
 		}
@@ -84,8 +84,8 @@ func fold(agents []*agent) (kept []*agent) {
 	return kept
 }
 
-// offers returns all texts by which agents are compared.
-func (a *agent) offers() string {
+// texts returns all texts by which agents are compared.
+func (a *agent) texts() string {
 	var b strings.Builder
 	for _, p := range a.points {
 		fmt.Fprintf(&b, "%q %q %q\n", p.capability.ID, p.capability.Version, p.text)
@@ -97,7 +97,7 @@ func (a *agent) offers() string {
 func (a *agent) preferred() (TieBreak, string) {
 	_, by := compare(a, a.same[0])
 	why := map[TieBreak]string{ByLocal: "this one is here", ByTrust: "the owner of this one is trusted more", ByReached: "this one is known to be reachable",
-		ByRoundTrip: "this one is the nearest, " + a.standing.RoundTrip.Round(10*time.Microsecond).String() + " away",
+		ByRoundTrip: "this one is the nearest, " + a.state.RoundTrip.Round(10*time.Microsecond).String() + " away",
 		ByReference: "nothing is known that tells them apart, so it is the first by reference"}[by]
 	return by, fmt.Sprintf("%d agents offer the same (%s also of %s): %s", len(a.same)+1, interact.Clip(a.desc.Name(), 60),
 		a.same[0].desc.Record.Owner.Short(), why)

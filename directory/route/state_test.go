@@ -21,29 +21,29 @@ func TestEqualsAreToldApart(t *testing.T) {
 	t.Parallel()
 	ms := time.Millisecond
 	for name, c := range map[string]struct {
-		standing map[string]Standing
+		standing map[string]AgentState
 		want     string
 		by       TieBreak
 		reason   string
 	}{
-		"here":             {map[string]Standing{"a": {Reached: true, RoundTrip: ms}, "b": {Local: true}}, "b", ByLocal, "here"},
-		"trusted":          {map[string]Standing{"a": {Reached: true, RoundTrip: ms, Trust: 0.5}, "b": {Trust: 1}}, "b", ByTrust, "trusted"},
-		"reached":          {map[string]Standing{"a": {RoundTrip: ms}, "b": {Reached: true, RoundTrip: 2 * ms}}, "b", ByReached, "reachable"},
-		"the nearest":      {map[string]Standing{"a": {RoundTrip: 3 * ms}, "b": {RoundTrip: 2 * ms}}, "b", ByRoundTrip, "2ms away"},
-		"not measured":     {map[string]Standing{"a": {}, "b": {RoundTrip: 2 * ms}}, "b", ByRoundTrip, "2ms away"},
+		"here":             {map[string]AgentState{"a": {Reached: true, RoundTrip: ms}, "b": {Local: true}}, "b", ByLocal, "here"},
+		"trusted":          {map[string]AgentState{"a": {Reached: true, RoundTrip: ms, Trust: 0.5}, "b": {Trust: 1}}, "b", ByTrust, "trusted"},
+		"reached":          {map[string]AgentState{"a": {RoundTrip: ms}, "b": {Reached: true, RoundTrip: 2 * ms}}, "b", ByReached, "reachable"},
+		"the nearest":      {map[string]AgentState{"a": {RoundTrip: 3 * ms}, "b": {RoundTrip: 2 * ms}}, "b", ByRoundTrip, "2ms away"},
+		"not measured":     {map[string]AgentState{"a": {}, "b": {RoundTrip: 2 * ms}}, "b", ByRoundTrip, "2ms away"},
 		"nothing is known": {nil, "a", ByReference, "tells them apart"},
-		"one is gone":      {map[string]Standing{"a": {Gone: true, Local: true, Trust: 1}, "b": {}}, "b", "", ""},
-		"one refuses":      {map[string]Standing{"a": {Refused: true, Reached: true, Trust: 1}, "b": {}}, "b", "", ""},
-		"both refuse":      {map[string]Standing{"a": {Refused: true}, "b": {Refused: true}}, "", "", "refuses this node"},
-		"both are gone":    {map[string]Standing{"a": {Gone: true}, "b": {Gone: true}}, "", "", "unreachable"},
+		"one is gone":      {map[string]AgentState{"a": {Unreachable: true, Local: true, Trust: 1}, "b": {}}, "b", "", ""},
+		"one refuses":      {map[string]AgentState{"a": {Refused: true, Reached: true, Trust: 1}, "b": {}}, "b", "", ""},
+		"both refuse":      {map[string]AgentState{"a": {Refused: true}, "b": {Refused: true}}, "", "", "refuses this node"},
+		"both are gone":    {map[string]AgentState{"a": {Unreachable: true}, "b": {Unreachable: true}}, "", "", "unreachable"},
 	} {
 		for _, method := range []Method{Lexical, Vector} {
 			agents := []*td.Description{ofOwner("a"), ofOwner("b")}
 			r := router(t, Options{Find: finder(agents), Embedder: new(space), Thresholds: Thresholds{Total: 1, Mean: 0.1, Distance: 0.5, RelDistance: 0.1},
-				Standing: func(d *td.Description) Standing {
+				State: func(d *td.Description) AgentState {
 					return c.standing[strings.TrimPrefix(string(d.Record.Owner), "did:key:z6Mk")]
 				}})
-			d, err := r.Route(t.Context(), Question{Message: "show my bill", Method: method})
+			d, err := r.Route(t.Context(), Request{Message: "show my bill", Method: method})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,8 +66,8 @@ func TestWhatIsGoneIsNotPicked(t *testing.T) {
 	t.Parallel()
 	gone := map[string]bool{"Billing": true}
 	model := &sayer{says: `{"agentId":"` + platform[0].Ref() + `"}`}
-	r := router(t, Options{Model: model, Standing: func(d *td.Description) Standing { return Standing{Gone: gone[d.Title]} }})
-	d, err := r.Route(t.Context(), Question{Message: "show my bill"})
+	r := router(t, Options{Model: model, State: func(d *td.Description) AgentState { return AgentState{Unreachable: gone[d.Title]} }})
+	d, err := r.Route(t.Context(), Request{Message: "show my bill"})
 	if err != nil || d.Agent != nil || !strings.Contains(d.Reason, "billing fits better, and is unreachable") {
 		t.Errorf("got %+v, %v", d, err)
 	}
@@ -76,11 +76,11 @@ func TestWhatIsGoneIsNotPicked(t *testing.T) {
 			t.Errorf("candidates %+v", d.Candidates)
 		}
 	}
-	d, err = r.Route(t.Context(), Question{Message: "show my bill", Method: LLM})
+	d, err = r.Route(t.Context(), Request{Message: "show my bill", Method: LLM})
 	if err != nil || d.Agent != nil || strings.Contains(model.prompt, platform[0].Ref()) {
 		t.Errorf("the model was offered it: %+v, %v, %s", d, err, model.prompt)
 	}
-	d, err = r.Route(t.Context(), Question{Message: "what is the weather"})
+	d, err = r.Route(t.Context(), Request{Message: "what is the weather"})
 	if err != nil || chosen(d) != "weather" || strings.Contains(d.Reason, "unreachable") {
 		t.Errorf("got %+v, %v", d, err)
 	}
@@ -103,16 +103,16 @@ func TestCommonWordsAndTools(t *testing.T) {
 		"show my bill":              "billing",
 		"turn the lamp off":         "", // no agent does that
 	} {
-		d, err := r.Route(t.Context(), Question{Message: question})
+		d, err := r.Route(t.Context(), Request{Message: question})
 		if err != nil || chosen(d) != want {
 			t.Errorf("%q: got %q, %v: %+v", question, chosen(d), err, d)
 		}
 	}
-	d, err := r.Route(t.Context(), Question{Message: "turn the lamp off", All: true})
+	d, err := r.Route(t.Context(), Request{Message: "turn the lamp off", All: true})
 	if err != nil || chosen(d) != "plug" {
 		t.Errorf("of all: %+v, %v", d, err)
 	}
-	d, err = r.Route(t.Context(), Question{Message: "turn the lamp off", All: true, Among: td.Query{Type: "agent"}})
+	d, err = r.Route(t.Context(), Request{Message: "turn the lamp off", All: true, Filter: td.Query{Type: "agent"}})
 	if err != nil || d.Agent != nil {
 		t.Errorf("of all agents: %+v, %v", d, err)
 	}

@@ -1,7 +1,7 @@
 // Package embedding computes and caches embedding vectors of Things and queries.
 //
 // An endpoint converts a text to a vector; similar texts have vectors of similar direction. The vector of a query is requested at once, with
-// a short time limit ([Reader.Ask]). Things are queued, and [Reader.Run] requests their vectors in batches.
+// a short time limit ([Reader.Query]). Things are queued, and [Reader.Run] requests their vectors in batches.
 package embedding
 
 import (
@@ -23,23 +23,23 @@ type Embedder interface {
 	Embed(ctx context.Context, texts []string) ([][]float32, error)
 }
 
-// AskTimeout limits the request for a query; after a failure the endpoint is not used for AskAgain.
+// QueryTimeout limits the request for a query; after a failure the endpoint is not used for RetryAfter.
 const (
-	AskTimeout = time.Second
-	AskAgain   = 5 * time.Second
+	QueryTimeout = time.Second
+	RetryAfter   = 5 * time.Second
 )
 
 // Limits of requests.
 const (
-	maxText      = 4 << 10 // bytes of a Thing or a query
-	atOnce       = 32      // things in one request
-	timeout      = 30 * time.Second
-	maxWait      = time.Minute // between failures
-	maxQuestions = 256         // cached queries
+	maxText    = 4 << 10 // bytes of a Thing or a query
+	atOnce     = 32      // things in one request
+	timeout    = 30 * time.Second
+	maxWait    = time.Minute // between failures
+	maxQueries = 256         // cached queries
 )
 
 // A Reader computes the vectors of queries and of queued Things. Its methods are safe for concurrent use; Run is called once at a time.
-type Reader struct {
+type Embeddings struct {
 	embedder Embedder
 	model    string // of embedder; "" if unnamed
 	log      *slog.Logger
@@ -49,32 +49,32 @@ type Reader struct {
 	single int  // number of texts still to be requested one by one
 	works  bool // the last request succeeded
 
-	mu      sync.Mutex // owns the following fields
-	waiting map[[32]byte]bool
-	asked   map[string]*Vector
-	eldest  []string // of asked, oldest first
-	silent  time.Time
-	why     string // why the endpoint is not used until silent
+	mu          sync.Mutex // owns the following fields
+	queued      map[[32]byte]bool
+	vectors     map[string]*Vector
+	order       []string // of asked, oldest first
+	pausedUntil time.Time
+	pauseReason string // why the endpoint is not used until silent
 }
 
 // New returns a Reader that uses e. If e is nil, no Thing has a vector.
-func New(e Embedder, log *slog.Logger) *Reader {
-	r := &Reader{embedder: e, log: log, wake: make(chan struct{}, 1), waiting: map[[32]byte]bool{}, asked: map[string]*Vector{}}
+func New(e Embedder, log *slog.Logger) *Embeddings {
+	r := &Embeddings{embedder: e, log: log, wake: make(chan struct{}, 1), queued: map[[32]byte]bool{}, vectors: map[string]*Vector{}}
 	if named, ok := e.(interface{ Model() string }); ok {
 		r.model = named.Model()
 	}
 	return r
 }
 
-// Ask returns the vector of a query, or the reason if there is none. Without an endpoint, or a word, the reason is empty.
-func (r *Reader) Ask(ctx context.Context, question string) (v *Vector, why string) {
+// Query returns the vector of a query, or the reason if there is none. Without an endpoint, or a word, the reason is empty.
+func (r *Embeddings) Query(ctx context.Context, question string) (v *Vector, why string) {
 	if r.embedder == nil || len(textmatch.Content(question)) == 0 {
 		return nil, ""
 	}
 	question = cut(strings.TrimSpace(question))
 	r.mu.Lock()
-	v, why = r.asked[question], r.why
-	silent := time.Now().Before(r.silent)
+	v, why = r.vectors[question], r.pauseReason
+	silent := time.Now().Before(r.pausedUntil)
 	r.mu.Unlock()
 	switch {
 	case v != nil:
@@ -82,7 +82,7 @@ func (r *Reader) Ask(ctx context.Context, question string) (v *Vector, why strin
 	case silent:
 		return nil, why
 	}
-	limited, cancel := context.WithTimeout(ctx, AskTimeout)
+	limited, cancel := context.WithTimeout(ctx, QueryTimeout)
 	defer cancel()
 	all, err := r.embed(limited, []string{question})
 	r.mu.Lock()
@@ -91,21 +91,21 @@ func (r *Reader) Ask(ctx context.Context, question string) (v *Vector, why strin
 		return nil, "the query ended before the embedding endpoint answered" // not a failure of the endpoint
 	}
 	if err != nil {
-		r.silent, r.why = time.Now().Add(AskAgain), "the embedding endpoint failed: "+err.Error()
-		return nil, r.why
+		r.pausedUntil, r.pauseReason = time.Now().Add(RetryAfter), "the embedding endpoint failed: "+err.Error()
+		return nil, r.pauseReason
 	}
-	if r.asked[question] == nil {
-		if r.eldest = append(r.eldest, question); len(r.eldest) > maxQuestions {
-			delete(r.asked, r.eldest[0])
-			r.eldest = r.eldest[1:]
+	if r.vectors[question] == nil {
+		if r.order = append(r.order, question); len(r.order) > maxQueries {
+			delete(r.vectors, r.order[0])
+			r.order = r.order[1:]
 		}
-		r.asked[question] = all[0]
+		r.vectors[question] = all[0]
 	}
 	return all[0], ""
 }
 
 // embed calls the endpoint and validates the result.
-func (r *Reader) embed(ctx context.Context, texts []string) ([]*Vector, error) {
+func (r *Embeddings) embed(ctx context.Context, texts []string) ([]*Vector, error) {
 	raw, err := r.embedder.Embed(ctx, texts)
 	if err != nil {
 		return nil, err
@@ -122,15 +122,15 @@ func (r *Reader) embed(ctx context.Context, texts []string) ([]*Vector, error) {
 	return all, nil
 }
 
-// Wait queues Things for a vector, by key. They leave the queue when they are processed, or by [Reader.Leave]; the length is limited by the
+// Enqueue queues Things for a vector, by key. They leave the queue when they are processed, or by [Reader.Dequeue]; the length is limited by the
 // caller.
-func (r *Reader) Wait(keys ...[32]byte) {
+func (r *Embeddings) Enqueue(keys ...[32]byte) {
 	if r.embedder == nil {
 		return
 	}
 	r.mu.Lock()
 	for _, key := range keys {
-		r.waiting[key] = true
+		r.queued[key] = true
 	}
 	r.mu.Unlock()
 	select {
@@ -139,28 +139,28 @@ func (r *Reader) Wait(keys ...[32]byte) {
 	}
 }
 
-// Leave removes a Thing from the queue.
-func (r *Reader) Leave(key [32]byte) {
+// Dequeue removes a Thing from the queue.
+func (r *Embeddings) Dequeue(key [32]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.waiting, key)
+	delete(r.queued, key)
 }
 
-// Waiting returns the length of the queue.
-func (r *Reader) Waiting() int {
+// Len returns the length of the queue.
+func (r *Embeddings) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.waiting)
+	return len(r.queued)
 }
 
 // A Thing is a queued Thing that is processed.
 type Thing struct {
 	Describe func() *td.Description
-	Keep     func(v *Vector) // stores its vector
+	Store    func(v *Vector) // stores its vector
 }
 
 // Run computes the vectors of queued Things until ctx ends. find returns the Thing of a key, and false if it needs no vector any more.
-func (r *Reader) Run(ctx context.Context, find func(key [32]byte) (Thing, bool)) {
+func (r *Embeddings) Run(ctx context.Context, find func(key [32]byte) (Thing, bool)) {
 	if r.embedder == nil {
 		return
 	}
@@ -172,7 +172,7 @@ func (r *Reader) Run(ctx context.Context, find func(key [32]byte) (Thing, bool))
 			return
 		case err != nil:
 			wait := pauses.Next()
-			r.log.Warn("embedding of things failed, lexical match used", "err", err, "wait", r.Waiting(), "again", wait)
+			r.log.Warn("embedding of things failed, lexical match used", "err", err, "wait", r.Len(), "again", wait)
 			if backoff.Sleep(ctx, wait) != nil {
 				return
 			}
@@ -191,7 +191,7 @@ func (r *Reader) Run(ctx context.Context, find func(key [32]byte) (Thing, bool))
 }
 
 // readSome computes the vectors of a batch, and reports whether there was one.
-func (r *Reader) readSome(ctx context.Context, find func(key [32]byte) (Thing, bool)) (some bool, err error) {
+func (r *Embeddings) readSome(ctx context.Context, find func(key [32]byte) (Thing, bool)) (some bool, err error) {
 	most := atOnce
 	if r.single > 0 {
 		most = 1
@@ -218,25 +218,25 @@ func (r *Reader) readSome(ctx context.Context, find func(key [32]byte) (Thing, b
 	}
 	if err != nil {
 		r.single = atOnce
-		r.Wait(keys...)
+		r.Enqueue(keys...)
 		return true, err
 	}
 	r.single = max(r.single-1, 0)
 	for i, one := range things {
-		one.Keep(all[i])
+		one.Store(all[i])
 	}
 	return true, nil
 }
 
 // next removes a batch from the queue.
-func (r *Reader) next(most int) (line [][32]byte) {
+func (r *Embeddings) next(most int) (line [][32]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for key := range r.waiting {
+	for key := range r.queued {
 		if len(line) == most {
 			break
 		}
-		delete(r.waiting, key)
+		delete(r.queued, key)
 		line = append(line, key)
 	}
 	return line

@@ -60,7 +60,7 @@ type wrong [][]float32
 
 func (w wrong) Embed(context.Context, []string) ([][]float32, error) { return w, nil }
 
-func reader(e Embedder) *Reader { return New(e, slog.New(slog.DiscardHandler)) }
+func reader(e Embedder) *Embeddings { return New(e, slog.New(slog.DiscardHandler)) }
 
 func titled(title string) *td.Description {
 	return &td.Description{Thing: &td.Thing{ID: title, Title: title}}
@@ -72,7 +72,7 @@ func TestBadVectors(t *testing.T) {
 	for name, answer := range map[string]wrong{"0 vectors for 1": nil, "2 vectors for 1": {{1}, {1}}, "got 0": {nil},
 		"no direction": {{0, 0}}, "has no direction": {{float32(math.NaN())}}, "the vector has no direction": {{float32(math.Inf(1))}},
 		"got 4097": {make([]float32, maxDims+1)}} {
-		if v, why := reader(answer).Ask(t.Context(), "weather"); v != nil || !strings.Contains(why, name) {
+		if v, why := reader(answer).Query(t.Context(), "weather"); v != nil || !strings.Contains(why, name) {
 			t.Errorf("%s: got %v, %q", name, v, why)
 		}
 	}
@@ -107,13 +107,13 @@ func TestAsk(t *testing.T) {
 			{"somebody does", t.Context(), "rain", nil, 0, "", 1, 0},
 			{"again", t.Context(), " rain ", errors.New("no"), 0, "", 0, 0},
 			{"it fails", t.Context(), "snow", errors.New("out of service"), 0, "out of service", 1, 0},
-			{"and is left alone", t.Context(), "sun", nil, 0, "out of service", 0, AskAgain},
-			{"it is slow", t.Context(), "snow", nil, time.Minute, "deadline", 1, AskTimeout + AskAgain},
+			{"and is left alone", t.Context(), "sun", nil, 0, "out of service", 0, RetryAfter},
+			{"it is slow", t.Context(), "snow", nil, time.Minute, "deadline", 1, QueryTimeout + RetryAfter},
 			{"then it is not", t.Context(), strings.Repeat("snow ", maxText), nil, 0, "", 1, 0},
 		} {
 			e.will(step.fails, step.slow)
 			before, start := len(e.calls), time.Now()
-			v, why := r.Ask(step.ctx, step.question)
+			v, why := r.Query(step.ctx, step.question)
 			if why != "" {
 				time.Sleep(step.takes - time.Since(start)) // until it may be asked again
 			}
@@ -125,13 +125,13 @@ func TestAsk(t *testing.T) {
 		if long := e.calls[len(e.calls)-1][0]; len(long) > maxText {
 			t.Errorf("a question of %d bytes", len(long))
 		}
-		for i := range maxQuestions + 9 {
-			r.Ask(t.Context(), fmt.Sprint("weather", i))
+		for i := range maxQueries + 9 {
+			r.Query(t.Context(), fmt.Sprint("weather", i))
 		}
-		if len(r.asked) != maxQuestions || len(r.eldest) != maxQuestions {
-			t.Errorf("%d questions are remembered", len(r.asked))
+		if len(r.vectors) != maxQueries || len(r.order) != maxQueries {
+			t.Errorf("%d questions are remembered", len(r.vectors))
 		}
-		if v, why := reader(nil).Ask(t.Context(), "rain"); v != nil || why != "" {
+		if v, why := reader(nil).Query(t.Context(), "rain"); v != nil || why != "" {
 			t.Errorf("nobody to ask: %v, %q", v, why)
 		}
 	})
@@ -145,7 +145,7 @@ type shelf struct {
 
 func (s *shelf) find(key [32]byte) (Thing, bool) {
 	desc := s.things[key]
-	return Thing{Describe: func() *td.Description { return desc }, Keep: func(v *Vector) { s.vectors[key] = v }}, desc != nil
+	return Thing{Describe: func() *td.Description { return desc }, Store: func(v *Vector) { s.vectors[key] = v }}, desc != nil
 }
 
 // What waits gets its vector, a few at a time, as soon as the endpoint answers. A thing that it refuses keeps no other from its
@@ -158,23 +158,23 @@ func TestRun(t *testing.T) {
 		s := &shelf{map[[32]byte]*td.Description{}, map[[32]byte]*Vector{}}
 		for i := range byte(2 * atOnce) {
 			s.things[[32]byte{i}] = titled(fmt.Sprint("Weather ", i))
-			r.Wait([32]byte{i})
+			r.Enqueue([32]byte{i})
 		}
 		s.things[[32]byte{7}] = titled("poison")
-		r.Wait([32]byte{99})
+		r.Enqueue([32]byte{99})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); r.Run(ctx, s.find) }()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if calls := len(e.calls); len(s.vectors) != 0 || calls < 10 || calls > 20 || r.Waiting() < 2*atOnce-1 {
-			t.Errorf("without an answer: %d vectors after %d calls, %d wait", len(s.vectors), calls, r.Waiting())
+		if calls := len(e.calls); len(s.vectors) != 0 || calls < 10 || calls > 20 || r.Len() < 2*atOnce-1 {
+			t.Errorf("without an answer: %d vectors after %d calls, %d wait", len(s.vectors), calls, r.Len())
 		}
 		e.will(nil, 0)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if len(s.vectors) != 2*atOnce-1 || r.Waiting() != 0 {
-			t.Errorf("%d have a vector, %d wait", len(s.vectors), r.Waiting())
+		if len(s.vectors) != 2*atOnce-1 || r.Len() != 0 {
+			t.Errorf("%d have a vector, %d wait", len(s.vectors), r.Len())
 		}
 		for _, texts := range e.calls {
 			if len(texts) == 0 || len(texts) > atOnce {
@@ -184,7 +184,7 @@ func TestRun(t *testing.T) {
 		e.will(nil, time.Hour)
 		e.calls = nil
 		s.things[[32]byte{100}] = titled(strings.Repeat("long ", maxText))
-		r.Wait([32]byte{100})
+		r.Enqueue([32]byte{100})
 		synctest.Wait()
 		cancel()
 		<-done
@@ -192,8 +192,8 @@ func TestRun(t *testing.T) {
 			t.Errorf("%d calls, %d vectors", len(e.calls), len(s.vectors))
 		}
 		nobody := reader(nil)
-		nobody.Wait([32]byte{1})
-		if nobody.Run(t.Context(), s.find); nobody.Waiting() != 0 {
+		nobody.Enqueue([32]byte{1})
+		if nobody.Run(t.Context(), s.find); nobody.Len() != 0 {
 			t.Error("things wait for nobody")
 		}
 	})
@@ -221,7 +221,7 @@ func TestSaved(t *testing.T) {
 		}
 	}
 	nameless := reader(&endpoint{})
-	if !r.Keeps() || nameless.Keeps() || nameless.Restore(nameless.Save(v, desc), desc) != nil {
+	if !r.Stores() || nameless.Stores() || nameless.Restore(nameless.Save(v, desc), desc) != nil {
 		t.Error("a model without a name keeps vectors")
 	}
 }
