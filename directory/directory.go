@@ -97,10 +97,10 @@ type Directory struct {
 	lookalikes lookalikes // owned by mu
 	fetch      fetcher
 	embeddings *embedding.Embeddings
-	queue      chan *td.Signed // of Offer
+	queue      chan *td.Signed // of Enqueue
 	// queued is the size of the TDs in the queue, in bytes.
 	queued atomic.Int64
-	// pending is the number of goroutines of Run that complete an offer.
+	// pending is the number of goroutines of Run that complete a queued record.
 	pending atomic.Int64
 	wake    chan struct{} // the next expiry has changed
 	count   counts
@@ -196,7 +196,7 @@ const leastBytes = 32 << 20
 // share returns the memory limit for the descriptions of one owner.
 func (o *Options) share() int { return min(o.Bytes, max(o.Bytes/o.Max*o.PerOwner, leastBytes)) }
 
-// Run expires entries, processes offers and writes to the store, until ctx ends. It returns after its last goroutine, with the error of the
+// Run expires entries, processes queued records and writes to the store, until ctx ends. It returns after its last goroutine, with the error of the
 // last write.
 func (d *Directory) Run(ctx context.Context) error {
 	var g sync.WaitGroup

@@ -39,7 +39,7 @@ type entry struct {
 	equivocationLogged bool          // an equivocation was logged
 }
 
-// A grave is the tombstone or moved record of a Thing. A record of more than maxTombstone bytes has none: then only its sequence number is
+// A tombstone is the tombstone or moved record of a Thing. A record of more than maxTombstone bytes has none: then only its sequence number is
 // kept.
 type tombstone struct {
 	record *td.Record // without its capabilities

@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A Fork is equivocation: two different records of one Thing with one seq, which an owner must never sign. The usual cause is two programs
+// An Equivocation is two different records of one Thing with one seq, which an owner must never sign. The usual cause is two programs
 // with one key.
 type Equivocation struct {
 	Owner did.DID
@@ -38,7 +38,7 @@ func (f *Equivocation) same(o *Equivocation) bool {
 // equivocations records equivocations, oldest first, one per Thing. Its user locks.
 type equivocations []Equivocation
 
-// add returns the Things whose forks have changed.
+// add returns the Things whose equivocations have changed.
 func (fs *equivocations) add(f Equivocation) (changed [][32]byte) {
 	f.key = td.Key(f.Owner, f.Thing)
 	at := slices.IndexFunc(*fs, func(o Equivocation) bool { return o.key == f.key })
@@ -65,14 +65,14 @@ func (fs *equivocations) add(f Equivocation) (changed [][32]byte) {
 	return changed
 }
 
-// A savedEquivocation is the stored form of a fork.
+// A savedEquivocation is the stored form of an [Equivocation].
 type savedEquivocation struct {
 	Seen   int64  `cbor:"1,keyasint"` // Unix seconds
 	First  []byte `cbor:"2,keyasint"`
 	Second []byte `cbor:"3,keyasint"`
 }
 
-// saved returns the stored form of the fork of a Thing; nil if there is none.
+// saved returns the stored form of the equivocation of a Thing; nil if there is none.
 func (fs equivocations) saved(key [32]byte) *savedEquivocation {
 	for _, f := range fs {
 		if f.key == key {
@@ -101,7 +101,7 @@ func (d *Directory) loadEquivocations(ctx context.Context) error {
 	return err
 }
 
-// restoreEquivocation verifies a stored fork as of when it was seen, because evidence does not expire.
+// restoreEquivocation verifies a stored equivocation as of when it was seen, because evidence does not expire.
 func (d *Directory) restoreEquivocation(key [32]byte, value []byte) (*Equivocation, error) {
 	var s savedEquivocation
 	if err := unmarshal(value, &s); err != nil {
@@ -112,13 +112,13 @@ func (d *Directory) restoreEquivocation(key [32]byte, value []byte) (*Equivocati
 	for i, raw := range [][]byte{s.First, s.Second} {
 		r, err := d.opts.Verifier.Record(raw, f.Seen)
 		if err != nil {
-			return nil, fmt.Errorf("%w: fork: %w", errCorrupt, err)
+			return nil, fmt.Errorf("%w: equivocation: %w", errCorrupt, err)
 		}
 		both[i], f.Records[i] = r, raw
 	}
 	f.Owner, f.Thing, f.Seq = both[0].Owner, both[0].Thing, both[0].Seq
 	if both[0].Key() != key || both[1].Key() != key || both[1].Seq != f.Seq || both[0].Compare(both[1]) <= 0 {
-		return nil, fmt.Errorf("%w: the two records are not a fork", errCorrupt)
+		return nil, fmt.Errorf("%w: the two records are not an equivocation", errCorrupt)
 	}
 	return f, nil
 }
@@ -156,7 +156,7 @@ func (d *Directory) equivocationLocked(e *entry, cur, r *td.Record) error {
 			d.dirtyEquivocations[key] = true
 		}
 	}
-	if !e.equivocationLogged { // once per entry, so that forks cannot flood the log
+	if !e.equivocationLogged { // once per entry, so that equivocations cannot flood the log
 		e.equivocationLogged = true
 		d.log.Warn("equivocation: two records with one seq", "owner", r.Owner, "thing", r.Thing, "seq", r.Seq, "stays", stays)
 	}

@@ -30,7 +30,7 @@ var (
 	errBackoff = errors.New("failed recently")
 )
 
-// errCanceled ends a flight that was canceled, which says nothing about the host.
+// errCanceled ends a job that was canceled, which says nothing about the host.
 var errCanceled = errors.New("fetch canceled")
 
 // fetcher fetches TDs by hash: each once at a time, few from one host concurrently, and with a back-off after failures. It has no goroutines:
@@ -44,20 +44,20 @@ type fetcher struct {
 	failures map[fetchKey]failure
 }
 
-// A parcel identifies a fetch: a hash and a Thing. The hash alone is not sufficient: another owner could name it in a record of a dead host,
+// A fetchKey identifies a fetch: a hash and a Thing. The hash alone is not sufficient: another owner could name it in a record of a dead host,
 // and the failures would count for the TD's owner.
 type fetchKey struct{ key, hash [32]byte }
 
 func fetchKeyOf(r *td.Record) fetchKey { return fetchKey{r.Key(), r.Hash} }
 
-// A flight is a running fetch.
+// A fetchJob is a running fetch.
 type fetchJob struct {
 	done chan struct{} // closed when body and err are set
 	body []byte
 	err  error
 }
 
-// A berth limits the fetches from one host.
+// hostSlots limits the fetches from one host.
 type hostSlots struct {
 	slots chan struct{}
 	users int // owned by fetcher.mu
@@ -96,7 +96,7 @@ func (f *fetcher) body(ctx context.Context, r *td.Record) ([]byte, error) {
 	}
 }
 
-// join returns the flight for the TD of r, and whether the caller has to fetch.
+// join returns the job for the TD of r, and whether the caller has to fetch.
 func (f *fetcher) join(r *td.Record) (fl *fetchJob, mine bool, err error) {
 	p := fetchKeyOf(r)
 	f.mu.Lock()
@@ -143,7 +143,7 @@ func (f *fetcher) slotsLocked(host did.DID) *hostSlots {
 	return b
 }
 
-// run runs a flight.
+// run fetches the TD of r, completes the job and wakes its waiters.
 func (f *fetcher) run(ctx context.Context, r *td.Record, fl *fetchJob) {
 	f.mu.Lock()
 	b := f.hosts[hostOf(r)]

@@ -14,7 +14,7 @@ const (
 	maxCheckTime = 100 * time.Millisecond
 )
 
-// A sieve limits checks.
+// A checkLimit limits the checks of one query.
 type checkLimit struct {
 	ctx   context.Context
 	until time.Time
@@ -55,7 +55,7 @@ func (d *Directory) filterViews(ctx context.Context, q *td.Query, views []*view,
 	return fit, s.cut
 }
 
-// filterCandidates is sift for candidates.
+// filterCandidates is filterViews for candidates.
 func filterCandidates(ctx context.Context, q *td.Query, all []candidate, most int) (fit []candidate, cut bool) {
 	s := newCheckLimit(ctx)
 	for _, c := range all {

@@ -54,7 +54,7 @@ const maxMoves = 4
 type movedError struct{ to td.Ref }
 
 func (e *movedError) Error() string {
-	return "its new owner offers nothing of that name, as far as is known"
+	return "the new owner publishes no Thing of that name, as far as this node knows"
 }
 
 // get is Get without following moves. The error wraps a movedError if the Thing has moved.
@@ -364,7 +364,7 @@ func (d *Directory) notFound(r td.Ref, failed error) error {
 	}
 	title := fmt.Sprintf("no agent matches %q", r)
 	if failed != nil {
-		title += ", as far as could be asked"
+		title += "; not all sources answered"
 	}
 	return &interact.Error{Code: interact.NotFound, Title: title, Hint: hint, Err: failed}
 }

@@ -102,7 +102,7 @@ func (d *Directory) learn(ctx context.Context, g *sync.WaitGroup) {
 	}
 }
 
-// accept completes an offer.
+// accept completes the processing of a received record.
 func (d *Directory) accept(s *td.Signed, desc *td.Description, err error) {
 	if err == nil {
 		_, err = d.putWith(desc, received, d.from(s))
@@ -112,7 +112,7 @@ func (d *Directory) accept(s *td.Signed, desc *td.Description, err error) {
 	case errors.Is(err, errBusy):
 		d.count.dropped.Add(1)
 	default:
-		d.log.Debug("offer refused", "err", err)
+		d.log.Debug("record rejected", "err", err)
 	}
 }
 

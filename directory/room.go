@@ -61,7 +61,7 @@ func newRoom(most int) room {
 	}
 }
 
-// A standing is the position of an entry in a room.
+// An evictionState is the position of an entry in a room.
 type evictionState struct {
 	in    bool
 	tier  tier

@@ -19,7 +19,7 @@ type Stats struct {
 	Refused       uint64 // no room
 	Evicted       uint64 // evicted for others
 	Invalid       uint64 // failed verification
-	Dropped       uint64 // offers dropped because of a full queue
+	Dropped       uint64 // records dropped because of a full queue
 	Fetches       uint64 // fetches of TDs
 	Unfetched     uint64 // failed fetches
 	Corrupt       uint64 // corrupt entries of the store

@@ -162,9 +162,9 @@ func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
 		switch {
 		case errors.Is(err, td.ErrExpired):
 		case err != nil:
-			return fmt.Errorf("%w: grave: %w", errCorrupt, err)
+			return fmt.Errorf("%w: tombstone: %w", errCorrupt, err)
 		case r.Key() != key || r.Kind == td.KindTD:
-			return fmt.Errorf("%w: the grave of another thing", errCorrupt)
+			return fmt.Errorf("%w: the tombstone of another thing", errCorrupt)
 		default:
 			e.tombstone = newTombstone(r, s.Names)
 		}

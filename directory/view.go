@@ -91,14 +91,14 @@ func (vs *views) keep(v *view, d *td.Description) *td.Description {
 	vs.order = append(vs.order, v)
 	vs.bytes += weighOpen(d)
 	for vs.bytes > vs.most && len(vs.order) > 1 {
-		eldest := vs.order[0]
+		oldest := vs.order[0]
 		vs.order[0] = nil
 		vs.order = vs.order[1:]
-		if eldest.usedAgain.Swap(false) {
-			vs.order = append(vs.order, eldest)
+		if oldest.usedAgain.Swap(false) {
+			vs.order = append(vs.order, oldest)
 			continue
 		}
-		vs.bytes -= weighOpen(eldest.open.Swap(nil))
+		vs.bytes -= weighOpen(oldest.open.Swap(nil))
 	}
 	return d
 }

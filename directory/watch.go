@@ -116,7 +116,7 @@ func (d *Directory) change(h logEntry) Change {
 	return c
 }
 
-// A happening is a recorded [Change].
+// A logEntry is a recorded [Change].
 type logEntry struct {
 	seq        uint64
 	time       time.Time

@@ -1,7 +1,7 @@
 // Package embedding computes and caches embedding vectors of Things and queries.
 //
 // An endpoint converts a text to a vector; similar texts have vectors of similar direction. The vector of a query is requested at once, with
-// a short time limit ([Reader.Query]). Things are queued, and [Reader.Run] requests their vectors in batches.
+// a short time limit ([Embeddings.Query]). Things are queued, and [Embeddings.Run] requests their vectors in batches.
 package embedding
 
 import (
@@ -38,7 +38,7 @@ const (
 	maxQueries = 256         // cached queries
 )
 
-// A Reader computes the vectors of queries and of queued Things. Its methods are safe for concurrent use; Run is called once at a time.
+// Embeddings computes the vectors of queries and of queued Things. Its methods are safe for concurrent use; Run is called once at a time.
 type Embeddings struct {
 	embedder Embedder
 	model    string // of embedder; "" if unnamed
@@ -51,13 +51,13 @@ type Embeddings struct {
 
 	mu          sync.Mutex // owns the following fields
 	queued      map[[32]byte]bool
-	vectors     map[string]*Vector
-	order       []string // of asked, oldest first
+	vectors     map[string]*Vector // of queries
+	order       []string           // of vectors, oldest first
 	pausedUntil time.Time
-	pauseReason string // why the endpoint is not used until silent
+	pauseReason string // why the endpoint is not used until pausedUntil
 }
 
-// New returns a Reader that uses e. If e is nil, no Thing has a vector.
+// New returns Embeddings that uses e. If e is nil, no Thing has a vector.
 func New(e Embedder, log *slog.Logger) *Embeddings {
 	r := &Embeddings{embedder: e, log: log, wake: make(chan struct{}, 1), queued: map[[32]byte]bool{}, vectors: map[string]*Vector{}}
 	if named, ok := e.(interface{ Model() string }); ok {
@@ -122,7 +122,7 @@ func (r *Embeddings) embed(ctx context.Context, texts []string) ([]*Vector, erro
 	return all, nil
 }
 
-// Enqueue queues Things for a vector, by key. They leave the queue when they are processed, or by [Reader.Dequeue]; the length is limited by the
+// Enqueue queues Things for a vector, by key. They leave the queue when they are processed, or by [Embeddings.Dequeue]; the length is limited by the
 // caller.
 func (r *Embeddings) Enqueue(keys ...[32]byte) {
 	if r.embedder == nil {
