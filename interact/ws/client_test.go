@@ -238,7 +238,7 @@ func lineOf(thing interact.Thing) (c *conn) {
 // eventually waits for a condition inside of a connection, which nothing tells of.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	tick, late := time.NewTicker(time.Millisecond), time.After(20*time.Second)
+	tick, late := time.NewTicker(time.Millisecond), time.After(2*time.Minute)
 	defer tick.Stop()
 	for !ok() {
 		select {

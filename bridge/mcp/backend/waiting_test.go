@@ -73,43 +73,45 @@ func answers(requests map[string]struct{ Method string }) map[string]any {
 // A state is good once, for the same request of the same caller, and for nothing that was made up.
 func TestStatesOfParkedRequests(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, protocol.Legacy)
-	b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
-	resume := func(caller string, m *protocol.Message) string {
-		r, err := b.Call(protocol.WithCaller(t.Context(), caller), m, silent)
-		if err != nil {
-			return err.Error()
+	synctest.Test(t, func(t *testing.T) { // the time in which the server sends its three requests is that of the bubble
+		f := newFixture(t, protocol.Legacy)
+		b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
+		resume := func(caller string, m *protocol.Message) string {
+			r, err := b.Call(protocol.WithCaller(t.Context(), caller), m, silent)
+			if err != nil {
+				return err.Error()
+			}
+			return string(r.Bytes())
 		}
-		return string(r.Bytes())
-	}
-	for name, c := range map[string]struct {
-		caller string
-		change func(params map[string]any)
-		want   string
-	}{
-		"as it should be": {"ada", func(map[string]any) {}, "accept Ada m file:///work"},
-		"another's":       {"eve", func(map[string]any) {}, "-32602"},
-		"made up":         {"ada", func(p map[string]any) { p["requestState"] = "AAAA" }, "-32602"},
-		"changed":         {"ada", func(p map[string]any) { p["requestState"] = p["requestState"].(string) + "A" }, "-32602"},
-		"another request": {"ada", func(p map[string]any) { p["arguments"] = map[string]any{"x": 1} }, "-32602"},
-		"no answers":      {"ada", func(p map[string]any) { p["inputResponses"] = []any{} }, "-32602"},
-		"half of them":    {"ada", func(p map[string]any) { delete(p["inputResponses"].(map[string]any), "r1") }, "input_required"},
-	} {
+		for name, c := range map[string]struct {
+			caller string
+			change func(params map[string]any)
+			want   string
+		}{
+			"as it should be": {"ada", func(map[string]any) {}, "accept Ada m file:///work"},
+			"another's":       {"eve", func(map[string]any) {}, "-32602"},
+			"made up":         {"ada", func(p map[string]any) { p["requestState"] = "AAAA" }, "-32602"},
+			"changed":         {"ada", func(p map[string]any) { p["requestState"] = p["requestState"].(string) + "A" }, "-32602"},
+			"another request": {"ada", func(p map[string]any) { p["arguments"] = map[string]any{"x": 1} }, "-32602"},
+			"no answers":      {"ada", func(p map[string]any) { p["inputResponses"] = []any{} }, "-32602"},
+			"half of them":    {"ada", func(p map[string]any) { delete(p["inputResponses"].(map[string]any), "r1") }, "input_required"},
+		} {
+			word, requests := state(t, b, "ada")
+			params := map[string]any{"requestState": word, "inputResponses": answers(requests)}
+			c.change(params)
+			if got := resume(c.caller, askTool("2", params)); !strings.Contains(got, c.want) {
+				t.Errorf("%s: got %s", name, got)
+			}
+		}
 		word, requests := state(t, b, "ada")
-		params := map[string]any{"requestState": word, "inputResponses": answers(requests)}
-		c.change(params)
-		if got := resume(c.caller, askTool("2", params)); !strings.Contains(got, c.want) {
-			t.Errorf("%s: got %s", name, got)
+		m := askTool("3", map[string]any{"requestState": word, "inputResponses": answers(requests)})
+		if got := resume("ada", m); !strings.Contains(got, "Ada") {
+			t.Errorf("got %s", got)
 		}
-	}
-	word, requests := state(t, b, "ada")
-	m := askTool("3", map[string]any{"requestState": word, "inputResponses": answers(requests)})
-	if got := resume("ada", m); !strings.Contains(got, "Ada") {
-		t.Errorf("got %s", got)
-	}
-	if got := resume("ada", m); !strings.Contains(got, "-32602") {
-		t.Errorf("used twice: got %s", got)
-	}
+		if got := resume("ada", m); !strings.Contains(got, "-32602") {
+			t.Errorf("used twice: got %s", got)
+		}
+	})
 }
 
 // Who is not asked in time finds nothing to go on with, and the server's process is let go.
