@@ -8,11 +8,11 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// maxCompleted is how many values an answer has (MCP 2026-07-28, "Completion").
+// maxCompleted bounds the values of a completion (MCP 2026-07-28, "Completion").
 const maxCompleted = 100
 
-// Complete answers completion/complete: what the description says that an argument of a prompt, or a variable of a template, may
-// be. Of tools nothing is completed: their schemas have the values, and the protocol has no reference to a tool.
+// Complete responds to completion/complete with the values that the TD allows for an argument of a prompt or a variable of a resource
+// template. Tools have no completion in MCP.
 func (o *Offer) Complete(m *protocol.Message) *protocol.Message {
 	name := m.Text("argument", "name")
 	var schema *td.Schema
@@ -20,17 +20,17 @@ func (o *Offer) Complete(m *protocol.Message) *protocol.Message {
 	case "ref/prompt":
 		p := o.byPrompt[m.Text("ref", "name")]
 		if p == nil {
-			return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "there is no such prompt"))
+			return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "unknown prompt"))
 		}
 		schema = o.Desc.Thing.Actions[p.Key].Input.Property(name)
 	case "ref/resource":
 		r := o.template(m.Text("ref", "uri"))
 		if r == nil {
-			return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "there is no such template"))
+			return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "unknown resource template"))
 		}
 		schema = r.vars[name]
 	default:
-		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "a prompt or a resource is completed"))
+		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "expected a reference to a prompt or a resource"))
 	}
 	values := begin(valuesOf(schema), m.Text("argument", "value"))
 	shown := values[:min(len(values), maxCompleted)]
@@ -38,7 +38,7 @@ func (o *Offer) Complete(m *protocol.Message) *protocol.Message {
 		"completion": map[string]any{"values": shown, "total": len(values), "hasMore": len(shown) < len(values)}})
 }
 
-// template returns the template that is spelled so, or that a URI is of.
+// template returns the resource template with the URI template or a matching URI.
 func (o *Offer) template(uri string) *Resource {
 	for _, r := range o.Templates {
 		if r.Template == uri {
@@ -51,7 +51,7 @@ func (o *Offer) template(uri string) *Resource {
 	return nil
 }
 
-// valuesOf are the values that a schema allows, if it names them, as they are typed.
+// valuesOf returns the values that a schema enumerates, as text.
 func valuesOf(s *td.Schema) (all []string) {
 	if s == nil {
 		return nil
@@ -65,7 +65,7 @@ func valuesOf(s *td.Schema) (all []string) {
 	return all
 }
 
-// begin are those of all that begin with a word, in capitals or not.
+// withPrefix returns the values that begin with a prefix, without regard to case.
 func begin(all []string, word string) []string {
 	some := []string{}
 	for _, v := range all {

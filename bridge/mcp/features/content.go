@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A Result is that of a tool (MCP 2026-07-28, "Tools").
+// A Result is the result of tools/call (MCP 2026-07-28, "Tools").
 type Result struct {
 	Type       string          `json:"resultType"`
 	Content    []block         `json:"content"`
@@ -22,26 +22,26 @@ type Result struct {
 	IsError    bool            `json:"isError,omitempty"`
 	Meta       map[string]any  `json:"_meta,omitempty"`
 
-	// Task and Context are the agent's own that a turn was of; clients are told in words.
+	// Task and Context are the ids of the agent for a turn. The client gets them in the content.
 	Task    string `json:"-"`
 	Context string `json:"-"`
 }
 
-// A block is a part of a content.
+// A block is a content block.
 type block struct {
 	Type     string    `json:"type"`
 	Text     *string   `json:"text,omitempty"`
 	Data     []byte    `json:"data,omitempty"`
 	Media    string    `json:"mimeType,omitempty"`
 	Resource *contents `json:"resource,omitempty"`
-	// URI and Name are those of a link.
+	// URI and Name belong to a resource link.
 	URI         string          `json:"uri,omitempty"`
 	Name        string          `json:"name,omitempty"`
 	Annotations json.RawMessage `json:"annotations,omitempty"`
 	Meta        map[string]any  `json:"_meta,omitempty"`
 }
 
-// contents are those of a resource.
+// contents are the contents of a resource.
 type contents struct {
 	URI   string  `json:"uri"`
 	Media string  `json:"mimeType,omitempty"`
@@ -51,10 +51,10 @@ type contents struct {
 
 func textBlock(s string) block { return block{Type: "text", Text: &s} }
 
-// Result makes the result of a call of what came: the parts of an output, or one value.
+// Result returns the result of a call with the given output.
 func (t *Tool) Result(parts []interact.Part) Result { return t.result(parts, t.uri) }
 
-// TaskResult is Result for a task, which may be there for longer than its tool: t may be nil.
+// TaskResult is [Tool.Result] for a task, whose tool may no longer exist: t may be nil.
 func (t *Tool) TaskResult(parts []interact.Part) Result {
 	if t == nil {
 		t = &Tool{}
@@ -62,7 +62,7 @@ func (t *Tool) TaskResult(parts []interact.Part) Result {
 	return t.result(parts, scheme+"task/output")
 }
 
-// result makes a result. The URI is for what is neither text nor a picture.
+// result returns a result. The URI identifies embedded resources, that is, output other than text, image or audio.
 func (t *Tool) result(parts []interact.Part, uri string) Result {
 	if len(parts) == 1 && interact.MediaType(parts[0].ContentType) == bridge.TurnType {
 		return outcomeOf(parts[0].Data, uri)
@@ -82,7 +82,7 @@ func (t *Tool) result(parts []interact.Part, uri string) Result {
 	return r
 }
 
-// structured is what the output has as structured content: an object, as it is or with the output as a member.
+// structured returns the structured content for an output: an object, or the output as a member of one.
 func (t *Tool) structured(value json.RawMessage) json.RawMessage {
 	switch {
 	case value == nil:
@@ -95,7 +95,7 @@ func (t *Tool) structured(value json.RawMessage) json.RawMessage {
 	return nil
 }
 
-// oneKind reports whether all parts are of one kind, so that they are one output.
+// sameType reports whether all parts have the same media type, so that they form one output.
 func oneKind(parts []interact.Part) bool {
 	for _, p := range parts[1:] {
 		if interact.MediaType(p.ContentType) != interact.MediaType(parts[0].ContentType) {
@@ -105,7 +105,7 @@ func oneKind(parts []interact.Part) bool {
 	return true
 }
 
-// blockOf makes a block of a part; value is what it is in JSON, if it is something.
+// blockOf converts a part to a content block. The value is the part as JSON; nil if it has no JSON form.
 func blockOf(p interact.Part, uri string) (b block, value json.RawMessage) {
 	data, media, err := interact.Transcode(p.Data, orJSON(p.ContentType), interact.JSON)
 	kind := interact.MediaType(media)
@@ -113,7 +113,7 @@ func blockOf(p interact.Part, uri string) (b block, value json.RawMessage) {
 	switch {
 	case err == nil && td.IsJSON(media) && json.Valid(data):
 		var compact bytes.Buffer
-		_ = json.Compact(&compact, data) // it is valid
+		_ = json.Compact(&compact, data) // cannot fail: data is valid
 		var words string
 		if value = compact.Bytes(); json.Unmarshal(value, &words) != nil || value[0] != '"' {
 			words = string(value)
@@ -134,7 +134,7 @@ func orJSON(media string) string {
 	return media
 }
 
-// contentsOf is data as the contents of a resource: text if it is some.
+// contentsOf returns data as the contents of a resource, as text if possible.
 func contentsOf(data []byte, media, uri string) *contents {
 	c := &contents{URI: uri, Media: media}
 	major, _, _ := strings.Cut(media, "/")
@@ -148,7 +148,7 @@ func contentsOf(data []byte, media, uri string) *contents {
 	return c
 }
 
-// Contents is the result of reading a resource: data of a media type, in JSON if it can be said so.
+// Contents returns the result of resources/read, converted to JSON if possible.
 func Contents(data []byte, media, uri string) map[string]any {
 	if out, as, err := interact.Transcode(data, media, interact.JSON); err == nil {
 		data, media = out, as
@@ -157,7 +157,7 @@ func Contents(data []byte, media, uri string) map[string]any {
 	return map[string]any{"resultType": "complete", "contents": all, "ttlMs": 0, "cacheScope": "private"}
 }
 
-// ReadResult is a response to resources/read as the result of a tool that reads. What is no such response stays.
+// ReadResult converts a response to resources/read to the result of a tool. Other responses stay unchanged.
 func ReadResult(r *protocol.Message) *protocol.Message {
 	raw, _ := r.InResult("contents")
 	var all []json.RawMessage
@@ -175,7 +175,7 @@ func ReadResult(r *protocol.Message) *protocol.Message {
 	return protocol.Respond(r.ID(), map[string]any{"resultType": "complete", "content": blocks})
 }
 
-// Document is the result of a tool that gives doc, which is made of texts and JSON.
+// Document returns the result of a tool that returns doc, which must be encodable as JSON.
 func Document(doc any) Result {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
@@ -187,7 +187,7 @@ func Document(doc any) Result {
 	return Result{Type: "complete", Content: []block{textBlock(words)}, Structured: json.RawMessage(words)}
 }
 
-// Event is an event, as one of the latest that are read; now is when it came, if it does not say.
+// Event returns an event as an entry of the recent events. now is its time if the event has none.
 func Event(n *interact.Message, now time.Time) json.RawMessage {
 	at := n.Time
 	if at.IsZero() {
@@ -203,7 +203,7 @@ func Event(n *interact.Message, now time.Time) json.RawMessage {
 	return written(out)
 }
 
-// Words is what a reply says, if it is words, in at most [MaxWords] bytes; else it is empty.
+// Text returns a reply as text of at most [MaxText] bytes; empty if it has no textual form.
 func Words(r *interact.Message) string {
 	if len(r.Data) == 0 {
 		return ""

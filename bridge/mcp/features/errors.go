@@ -7,16 +7,16 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// metaError is the member of _meta that says what an error of a tool is in lmosd's catalogue.
+// metaError is the member of _meta with the error code and hint of lmosd.
 const metaError = "dev.lmosd/error"
 
-// Failed is the result of a tool that failed, in words that a model can act on.
+// Failed returns the result of a failed tool, with a text for the model.
 func Failed(err error) Result {
 	e := interact.AsError(err)
 	return Result{Type: "complete", IsError: true, Content: []block{textBlock(inWords(e))}, Meta: map[string]any{metaError: protocol.ErrorData(e)}}
 }
 
-// inWords says what happened, which parts of an input are wrong, and what to do. The cause stays here.
+// errorText returns the title, the issues and the hint of an error. It omits the cause, which may contain internal addresses.
 func inWords(e *interact.Error) string {
 	text := titleOf(e)
 	for _, i := range e.Issues {
@@ -28,7 +28,7 @@ func inWords(e *interact.Error) string {
 	return interact.Clip(text, MaxWords)
 }
 
-// MaxWords bounds what is said of an error, or of progress, in bytes.
+// MaxText bounds the text of an error or of a progress message, in bytes.
 const MaxWords = 8 << 10
 
 func titleOf(e *interact.Error) string {
@@ -38,7 +38,7 @@ func titleOf(e *interact.Error) string {
 	return e.Code.Title()
 }
 
-// Fault is the error of a request that is no tool's failure.
+// Error converts an error of a request to a protocol error. Failures of a tool are results instead, see [Failed].
 func Fault(err error) *protocol.Error {
 	e := interact.AsError(err)
 	code := protocol.InternalError
@@ -49,7 +49,7 @@ func Fault(err error) *protocol.Error {
 	return protocol.Errorf(code, "%s", interact.Clip(titleOf(e), MaxWords)).With(protocol.ErrorData(e))
 }
 
-// FaultAt is the error of reading what is at uri.
+// ReadError is [Error] for resources/read.
 func FaultAt(err error, uri string) *protocol.Error {
 	data := protocol.ErrorData(interact.AsError(err))
 	data["uri"] = uri

@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// capabilities are what a client says that it can be asked, with each request.
+// capabilities are the client capabilities in a request.
 type capabilities struct {
 	Elicitation *struct {
 		Form, URL *struct{}
@@ -21,48 +21,49 @@ type capabilities struct {
 
 func capabilitiesOf(m *protocol.Message) (c capabilities) {
 	if raw, err := m.Param("_meta", protocol.MetaCapabilities); err == nil {
-		_ = json.Unmarshal(raw, &c) // what cannot be read is not there
+		_ = json.Unmarshal(raw, &c) // malformed capabilities are absent ones
 	}
 	return c
 }
 
 func (c *capabilities) tasks() bool { return c.Extensions[protocol.Tasks] != nil }
 
-// form and url: an elicitation that says nothing is by forms.
+// form and url: an elicitation capability without members means forms.
 func (c *capabilities) form() bool {
 	return c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }
 func (c *capabilities) url() bool { return c.Elicitation != nil && c.Elicitation.URL != nil }
 
-// NeedTasks is the error of a request whose client does not say that it knows tasks; nil if it does.
+// NeedTasks returns an error if the client of a request does not support tasks; otherwise nil.
 func NeedTasks(m *protocol.Message) *protocol.Error {
 	if can := capabilitiesOf(m); can.tasks() {
 		return nil
 	}
-	return protocol.Errorf(protocol.MissingCapability, "the client does not say that it knows tasks").With(map[string]any{
+	return protocol.Errorf(protocol.MissingCapability, "the client does not support the Tasks extension").With(map[string]any{
 		"requiredCapabilities": map[string]any{"extensions": map[string]any{protocol.Tasks: struct{}{}}}})
 }
 
-// An InputRequest asks a client for one thing (MCP 2026-07-28, "Multi round-trip requests").
+// An InputRequest is a request to the client (MCP 2026-07-28, "Multi round-trip requests").
 type InputRequest struct {
 	Method string          `json:"method"`
 	Params json.RawMessage `json:"params,omitempty"`
 }
 
-// Members of the forms that are made here.
+// Members of generated forms.
 const (
 	wordsMember = "message"
 	jsonMember  = "json"
 )
 
-// Requests says what is wanted of the client of m. The error is [protocol.MissingCapability] if it cannot be asked for that.
+// Requests converts inputs to requests to the client of m. The error is [protocol.MissingCapability] if the client does not support one
+// of them.
 func Requests(in interact.Inputs, m *protocol.Message) (map[string]InputRequest, *protocol.Error) {
 	can, out := capabilitiesOf(m), map[string]InputRequest{}
 	for _, key := range slices.Sorted(maps.Keys(in)) {
 		one := in[key]
 		r, ok, lacks := requestFor(one, can)
 		if !ok {
-			return nil, protocol.Errorf(protocol.MissingCapability, "the call needs more, which this client cannot be asked for: %s",
+			return nil, protocol.Errorf(protocol.MissingCapability, "the client does not support this input request: %s",
 				interact.Clip(one.Message, 256)).With(map[string]any{"requiredCapabilities": lacks})
 		}
 		out[key] = r
@@ -91,8 +92,8 @@ func requestFor(in interact.Input, can capabilities) (r InputRequest, ok bool, l
 	return r, can.form(), map[string]any{"elicitation": map[string]any{"form": none}}
 }
 
-// isElicitation reports whether the verbatim params of an input are those of an elicitation of a mode: an agent that speaks another
-// protocol has others.
+// isElicitation reports whether the verbatim params of an input are those of an elicitation. Inputs of agents of other protocols have
+// other params.
 func isElicitation(params json.RawMessage, mode string) bool {
 	var p struct {
 		Mode    string
@@ -113,7 +114,7 @@ func orEmpty(object json.RawMessage) json.RawMessage {
 	return object
 }
 
-// formOf is the form for an input: its own schema if clients can make a form of that, else a field for words, or for JSON.
+// formOf returns the form for an input: its schema if clients can render it, otherwise one field for text or JSON.
 func formOf(in interact.Input) any {
 	field := func(name, words string) any {
 		return map[string]any{"type": "object", "required": []string{name},
@@ -127,14 +128,14 @@ func formOf(in interact.Input) any {
 	case len(in.Schema) == 0:
 		return map[string]any{"type": "object", "properties": struct{}{}}
 	}
-	return field(jsonMember, interact.Clip("JSON that fits "+string(in.Schema), MaxWords))
+	return field(jsonMember, interact.Clip("JSON that matches "+string(in.Schema), MaxWords))
 }
 
-// Answers reads what the client of m answers to what is open, and returns what still is. Keys that nobody asked for are left out.
+// Answers parses the inputResponses of m. It returns the answers and the inputs that are still open. Unknown keys are ignored.
 func Answers(open interact.Inputs, m *protocol.Message) (interact.Answers, interact.Inputs, *protocol.Error) {
 	given := map[string]json.RawMessage{}
 	if raw, _ := m.Param("inputResponses"); raw != nil && json.Unmarshal(raw, &given) != nil {
-		return nil, nil, protocol.Errorf(protocol.InvalidParams, "inputResponses are an object")
+		return nil, nil, protocol.Errorf(protocol.InvalidParams, "expected an object as inputResponses")
 	}
 	answers, left := interact.Answers{}, interact.Inputs{}
 	for key, in := range open {
@@ -152,9 +153,9 @@ func Answers(open interact.Inputs, m *protocol.Message) (interact.Answers, inter
 	return answers, left, nil
 }
 
-// answerTo reads the answer to one input.
+// answerTo parses the response to one input.
 func answerTo(in interact.Input, said json.RawMessage) (a interact.Answer, _ *protocol.Error) {
-	bad := protocol.Errorf(protocol.InvalidParams, "an answer cannot be read")
+	bad := protocol.Errorf(protocol.InvalidParams, "malformed input response")
 	if in.Kind == interact.InputModel || in.Kind == interact.InputRoots {
 		return interact.Answer{Action: interact.Accept, Content: said}, nil
 	}
@@ -175,7 +176,7 @@ func answerTo(in interact.Input, said json.RawMessage) (a interact.Answer, _ *pr
 		a.Content = fields[wordsMember]
 	case len(in.Schema) > 0 && !isElicitation(in.Params, "form") && !isFlat(in.Schema):
 		if json.Unmarshal(fields[jsonMember], &words) != nil || !json.Valid([]byte(words)) {
-			return a, protocol.Errorf(protocol.InvalidParams, "the answer is not JSON")
+			return a, protocol.Errorf(protocol.InvalidParams, "expected JSON in the input response")
 		}
 		a.Content = json.RawMessage(words)
 	}

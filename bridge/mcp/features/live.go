@@ -10,10 +10,10 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// maxLive bounds the tools of a server that are looked at.
+// maxLive bounds the number of live tools.
 const maxLive = 2000
 
-// Omitted is how many tools, prompts and resources of a thing its description has no room for.
+// Omitted returns the number of tools, prompts and resources that do not fit into the TD.
 func Omitted(t *td.Thing) int {
 	if bridge.MoreAction(t) == "" {
 		return 0
@@ -21,7 +21,7 @@ func Omitted(t *td.Thing) int {
 	var doc struct {
 		N any `json:"mcp:omitted"`
 	}
-	_ = json.Unmarshal(t.Raw, &doc) // it is a description
+	_ = json.Unmarshal(t.Raw, &doc) // the TD is valid JSON
 	return omitted(doc.N)
 }
 
@@ -30,8 +30,8 @@ func omitted(v any) int {
 	return int(min(max(n, 0), maxLive))
 }
 
-// With is the offer with the tools that the server lists now, as it says them, where its description has no room for all ([Offer.Omitted]).
-// What has no plain name, or no schema, is left out.
+// With returns the features with the tools that the server lists now, for a TD that omits some ([Features.Omitted]). Tools with an
+// invalid name or without a schema are left out.
 func (o *Offer) With(listed []json.RawMessage) *Offer {
 	c := *o
 	c.Tools, c.byTool = slices.Clone(o.Tools), map[string]*Tool{}
@@ -62,5 +62,5 @@ func (o *Offer) With(listed []json.RawMessage) *Offer {
 	return &c
 }
 
-// maxLiveName bounds the name of a tool, in bytes.
+// maxLiveName bounds a tool name, in bytes.
 const maxLiveName = 1 << 10

@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// MaxName is how many bytes models take for the name of a tool. MCP itself allows 128.
+	// MaxName bounds tool names, in bytes: model APIs accept no more. MCP itself allows 128.
 	MaxName = 64
-	// maxAlias leaves room for names behind it.
+	// maxAlias leaves room for the name after it.
 	maxAlias = 28
-	// between stands between an alias and a name. No alias has it, or begins or ends with a part of it.
+	// separator is between an alias and a name. No alias contains it, or starts or ends with an underscore.
 	between = "__"
 	hashLen = 8
 )
 
-// plain is a name of letters, digits, underscores and hyphens, at most most of them. What is no such name has its hash behind it, so
-// that names that differ stay different, and no name depends on what others there are.
+// plain returns name if it has only letters, digits, underscores and hyphens and at most maxLen of them. Otherwise the result ends with a
+// hash of name, so that different names stay different and a name does not depend on others.
 func plain(name string, most int) string {
 	fits := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-'
@@ -36,19 +36,19 @@ func plain(name string, most int) string {
 	return hashed(out, name, most)
 }
 
-// hashed is a beginning of text, and the hash of what.
+// hashed returns the beginning of text with the hash of key.
 func hashed(text, what string, most int) string {
 	sum := sha256.Sum256([]byte(what))
 	text = strings.TrimRight(text[:min(len(text), most-hashLen-1)], "_-")
 	return strings.TrimLeft(text+"-"+hex.EncodeToString(sum[:hashLen/2]), "-_")
 }
 
-// aliasOf is the short name of a thing, which no other has: it depends on nothing but the thing's title, id and owner.
+// aliasOf returns the alias of a Thing. It is unique and depends only on the title, the id and the owner.
 func aliasOf(d *td.Description) string {
 	return hashed(ascii(d.Thing.Name()), d.Ref(), maxAlias)
 }
 
-// AliasOfPin is the short name of a pinned thing, which depends on nothing but what is written in the configuration.
+// AliasOfPin returns the alias of a pinned Thing. It depends only on the configured reference.
 func AliasOfPin(ref string) string {
 	if out := ascii(ref); out == ref && out != "" && len(out) <= maxAlias && !strings.Contains(out, between) && strings.Trim(out, "_") == out {
 		return out
@@ -58,7 +58,7 @@ func AliasOfPin(ref string) string {
 	return hashed(ascii(td.Slug(name)), ref, maxAlias)
 }
 
-// ascii drops what is not a letter, a digit, an underscore or a hyphen of ASCII.
+// ascii removes all characters except ASCII letters, digits, underscores and hyphens.
 func ascii(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
@@ -72,7 +72,7 @@ func ascii(s string) string {
 	return s
 }
 
-// joined is the name of what a thing offers among those of others.
+// joined returns the name of a feature in the aggregate of several Things.
 func joined(alias, name string) string {
 	return plain(alias+between+name, MaxName)
 }

@@ -1,12 +1,12 @@
-// Package offer says a thing of the mesh in the words of MCP, without serving it:
+// Package features maps a Thing Description to MCP tools, prompts and resources, and maps calls and results between both.
 //
-//	offer.go     what its description offers: tools (tool.go), prompts (prompt.go) and resources (resource.go), under names that are
-//	             theirs alone (names.go), with schemas (schema.go) and values that complete an argument (complete.go)
-//	content.go   what came of a call, as the result; turn.go, of a turn of a conversation with an A2A agent; errors.go, of a failure
-//	input.go     what a run wants to know, as its client is asked, and the answers
-//	task.go      how a run stands, as a task
+//	features.go  the features of a TD: tools (tool.go), prompts (prompt.go) and resources (resource.go), with unique
+//	             names (names.go), schemas (schema.go) and completions (complete.go)
+//	content.go   results of calls; turn.go, of turns of a conversation with an A2A agent; errors.go, of failures
+//	input.go     input requests to the client, and its responses
+//	task.go      tasks
 //
-// All of it is of values, and keeps nothing: package facade serves it. Package mcp has the way back, servers of MCP as things.
+// The package is stateless; package aggregator serves the features. Package mcp does the reverse: it imports MCP servers as Things.
 //
 // Sources: MCP 2026-07-28, "Tools", "Prompts", "Resources", "Completion", "Elicitation", "Sampling", "Roots", "Multi round-trip
 // requests", extension "Tasks"; WoT Thing Description 1.1.
@@ -24,26 +24,25 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// An Offer is what a thing offers, in the words of MCP. It is read-only. The zero value offers nothing.
+// Features are the MCP features of a Thing. They are immutable. The zero value has none.
 type Offer struct {
-	// Desc is what it was made of.
+	// Desc is the description of the Thing.
 	Desc *td.Description
-	// Alias is the short name of the thing, which no other has. It is in the URIs of what is a resource here only.
+	// Alias is the unique short name of the Thing. It is part of the lmos: URIs.
 	Alias string
-	// Tools and Prompts are in the order of their names, Resources and Templates in that of their URIs.
+	// Tools and Prompts are sorted by name, Resources and Templates by URI.
 	Tools     []*Tool
 	Prompts   []*Prompt
 	Resources []*Resource
 	Templates []*Resource
-	// Omitted is how many tools, prompts and resources a server has that its description has no room for. What is here may not be all then
-	// ([Offer.With]).
+	// Omitted is the number of tools, prompts and resources that do not fit into the TD ([Features.With]).
 	Omitted int
 
 	byTool   map[string]*Tool
 	byPrompt map[string]*Prompt
 }
 
-// verbatim is what a description keeps of an MCP server as that says it.
+// verbatim are the terms of a TD that hold members of an MCP server unchanged.
 type verbatim struct {
 	Name        string          `json:"mcp:name"`
 	Input       json.RawMessage `json:"mcp:inputSchema"`
@@ -55,14 +54,14 @@ type verbatim struct {
 	Skill       string          `json:"a2a:skill"`
 }
 
-// Of reads a description. What cannot be said in MCP is left out.
+// Of returns the features of a Thing. Affordances without an equivalent in MCP are left out.
 func Of(d *td.Description) *Offer {
 	var doc struct {
 		Actions    map[string]verbatim `json:"actions"`
 		Properties map[string]verbatim `json:"properties"`
 		Omitted    any                 `json:"mcp:omitted"`
 	}
-	_ = json.Unmarshal(d.Thing.Raw, &doc) // it is a description; a term that is something else is left out
+	_ = json.Unmarshal(d.Thing.Raw, &doc) // terms of another type are ignored
 	o := &Offer{Desc: d, Alias: aliasOf(d), byTool: map[string]*Tool{}, byPrompt: map[string]*Prompt{}}
 	server := Tunnel(d.Thing) != ""
 	if server {
@@ -80,7 +79,7 @@ func Of(d *td.Description) *Offer {
 		switch {
 		case server:
 			o.addResource(key, d.Thing.Properties[key], doc.Properties[key])
-		case talks: // it is the tasks of this node, whoever asked for them
+		case talks: // its properties list the tasks of all callers
 		default:
 			o.addProperty(key, d.Thing.Properties[key])
 		}
@@ -96,7 +95,7 @@ func Of(d *td.Description) *Offer {
 	return o
 }
 
-// Renewed is what d offers: o if that was made of the same description, else it is made anew. A nil offer is of none.
+// Renewed returns the features of d: o if the description is the same. o may be nil.
 func (o *Offer) Renewed(d *td.Description) *Offer {
 	if o != nil && o.Desc.Record.Hash == d.Record.Hash {
 		return o
@@ -104,13 +103,13 @@ func (o *Offer) Renewed(d *td.Description) *Offer {
 	return Of(d)
 }
 
-// Tool returns the tool of that name; nil if there is none.
+// Tool returns a tool by name; nil if there is none.
 func (o *Offer) Tool(name string) *Tool { return o.byTool[name] }
 
-// Prompt returns the prompt of that name; nil if there is none.
+// Prompt returns a prompt by name; nil if there is none.
 func (o *Offer) Prompt(name string) *Prompt { return o.byPrompt[name] }
 
-// ToolOf returns the tool that an action is; nil if it is none.
+// ToolOf returns the tool of an action; nil if there is none.
 func (o *Offer) ToolOf(action string) *Tool {
 	for _, t := range o.Tools {
 		if t.Key == action && t.kind == interact.InvokeAction {
@@ -120,7 +119,7 @@ func (o *Offer) ToolOf(action string) *Tool {
 	return nil
 }
 
-// Params are the arguments that headers repeat, by tool. A tool whose schema says it in a wrong way has none: clients drop it.
+// Params returns the arguments that headers repeat, by tool. Tools with invalid annotations have none: clients drop them.
 func (o *Offer) Params() map[string][]protocol.Param {
 	all := map[string][]protocol.Param{}
 	for _, t := range o.Tools {
@@ -131,7 +130,7 @@ func (o *Offer) Params() map[string][]protocol.Param {
 	return all
 }
 
-// Tunnel returns the action of a thing that carries MCP; empty for a thing that is no MCP server.
+// Tunnel returns the action that carries MCP messages; empty if the Thing is not an MCP server.
 func Tunnel(t *td.Thing) string {
 	for _, key := range slices.Sorted(maps.Keys(t.Actions)) {
 		if slices.Contains(t.Actions[key].Types, bridge.MCPSession) {
@@ -141,7 +140,7 @@ func Tunnel(t *td.Thing) string {
 	return ""
 }
 
-// speaksA2A reports whether a thing is an A2A agent.
+// isA2AAgent reports whether a Thing is an A2A agent.
 func speaksA2A(t *td.Thing) bool {
 	for _, a := range t.Actions {
 		if slices.Contains(a.Types, bridge.A2AOperation) {

@@ -10,10 +10,10 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// promptType is the @type of an action that is a prompt.
+// promptType is the @type of an action that is an MCP prompt.
 const promptType = "mcp:Prompt"
 
-// A Prompt is an action that makes messages for a model (MCP 2026-07-28, "Prompts").
+// A Prompt is an action that returns messages for a model (MCP 2026-07-28, "Prompts").
 type Prompt struct {
 	Name        string     `json:"name"`
 	Title       string     `json:"title,omitempty"`
@@ -24,7 +24,7 @@ type Prompt struct {
 	Key string `json:"-"`
 }
 
-// An Argument is one of a prompt: a text.
+// An Argument is a text argument of a prompt.
 type Argument struct {
 	Name        string `json:"name"`
 	Title       string `json:"title,omitempty"`
@@ -47,10 +47,10 @@ func (o *Offer) addPrompt(key string, a *td.Action, v verbatim) {
 	}
 }
 
-// Under is what a prompt is called among those of other things, under the alias of its own.
+// Under returns the name of the prompt in the aggregate, under the alias of its Thing.
 func (p *Prompt) Under(alias string) string { return joined(alias, p.Name) }
 
-// Message is what m, a prompts/get of p, is to the thing, as that of a [Tool].
+// Message converts a prompts/get request to a message to the Thing, see [Tool.Message].
 func (p *Prompt) Message(m *protocol.Message) (*interact.Message, *protocol.Error) {
 	data, e := (&shape{}).input(m)
 	if e != nil {
@@ -62,7 +62,7 @@ func (p *Prompt) Message(m *protocol.Message) (*interact.Message, *protocol.Erro
 	return &interact.Message{Type: interact.InvokeAction, Name: p.Key, Data: data}, nil
 }
 
-// Result makes the result of prompts/get of what came, messages or words for one.
+// Result returns the result of prompts/get: the messages in the output, or the output as one message.
 func (p *Prompt) Result(parts []interact.Part) map[string]any {
 	out := map[string]any{"resultType": "complete"}
 	if p.Description != "" {

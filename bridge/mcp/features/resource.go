@@ -12,13 +12,13 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// scheme is that of the URIs of what is a resource here only.
+// scheme is the URI scheme of resources that have no URI of their own.
 const scheme = "lmos://"
 
-// served stands before the URI that a server's resource has there.
+// served precedes the URI of a resource of an MCP server.
 const served = "/mcp/"
 
-// A Resource is a property, or the latest events of a kind; or a template of such (MCP 2026-07-28, "Resources").
+// A Resource is a property, the recent events of an event affordance, or a template (MCP 2026-07-28, "Resources").
 type Resource struct {
 	URI         string `json:"uri,omitempty"`
 	Template    string `json:"uriTemplate,omitempty"`
@@ -27,16 +27,16 @@ type Resource struct {
 	Description string `json:"description,omitempty"`
 	Media       string `json:"mimeType,omitempty"`
 
-	// Key is the name of the property or event; empty for a resource of an MCP server, which the server answers for.
+	// Key is the name of the property or event; empty for a resource of an MCP server, which is read from the server.
 	Key string `json:"-"`
-	// Event tells that it is the latest events; Told, that its changes can be listened to.
+	// Event marks recent events; Observable, resources with subscriptions.
 	Event, Told bool `json:"-"`
 
-	raw  string // the URI, or template, that the server itself has
+	raw  string // URI or template at the MCP server
 	vars map[string]*td.Schema
 }
 
-// addResource adds what is a resource of a server.
+// addResource adds a resource of an MCP server.
 func (o *Offer) addResource(key string, p *td.Property, v verbatim) {
 	r := &Resource{Name: key, Title: p.Title, Description: p.Description, Media: mediaOf(p.Forms)}
 	switch {
@@ -49,7 +49,7 @@ func (o *Offer) addResource(key string, p *td.Property, v verbatim) {
 	}
 }
 
-// addProperty adds a resource, and tools: many clients show no resources to models.
+// addProperty adds a resource, and tools, since many clients do not show resources to models.
 func (o *Offer) addProperty(key string, p *td.Property) {
 	uri := scheme + o.Alias + "/properties/" + url.PathEscape(key)
 	r := &Resource{Name: key, Title: p.Title, Description: p.Description, Media: mediaOf(p.Forms), Key: key, vars: p.URIVariables}
@@ -81,7 +81,7 @@ func (o *Offer) addProperty(key string, p *td.Property) {
 	}
 }
 
-// mediaOf is the media type in which a property is read first.
+// mediaOf returns the media type of the first form that reads a property.
 func mediaOf(forms []td.Form) string {
 	for _, f := range forms {
 		if slices.Contains(f.Ops, "readproperty") && f.ResponseType != "" {
@@ -93,12 +93,12 @@ func mediaOf(forms []td.Form) string {
 
 func (o *Offer) addEvent(key string, e *td.Event) {
 	o.Resources = append(o.Resources, &Resource{URI: scheme + o.Alias + "/events/" + url.PathEscape(key), Name: key, Title: e.Title,
-		Description: strings.TrimSpace(e.Description + " (The latest events, while somebody listens.)"), Media: "application/json",
+		Description: strings.TrimSpace(e.Description + " (The latest events, while a client is subscribed.)"), Media: "application/json",
 		Key: key, Event: true, Told: true})
 }
 
-// Resource returns the resource that a URI names, or the template that it is of; nil if there is none. What is of a template of an MCP
-// server, the server knows alone.
+// Resource returns the resource with a URI, or the template that matches it; nil if there is none. Templates of an MCP server are left to
+// the server.
 func (o *Offer) Resource(uri string) *Resource {
 	for _, r := range o.Resources {
 		if r.URI == uri {
@@ -116,8 +116,7 @@ func (o *Offer) Resource(uri string) *Resource {
 	return nil
 }
 
-// Message is what reading uri, which r has or is a template of, is to the thing. The name of that, an id and a deadline are the
-// sender's to set.
+// Message returns the message that reads uri, which is r or matches the template r. The sender sets the Thing, the id and the deadline.
 func (r *Resource) Message(uri string) *interact.Message {
 	msg := &interact.Message{Type: interact.ReadProperty, Name: r.Key}
 	if _, query, _ := strings.Cut(uri, "?"); r.Template != "" {
@@ -128,7 +127,7 @@ func (r *Resource) Message(uri string) *interact.Message {
 	return msg
 }
 
-// Split splits a URI of a resource here into the alias of whose it is, and the URI that this has itself. Those of others have no alias.
+// Split splits a resource URI into the alias of its Thing and the URI at the Thing. Other URIs have no alias.
 func Split(uri string) (alias, inner string) {
 	path, ours := strings.CutPrefix(uri, scheme)
 	if !ours {
@@ -141,7 +140,7 @@ func Split(uri string) (alias, inner string) {
 	return alias, uri
 }
 
-// Own are the resources, and the templates, under the URIs that the thing itself has for them.
+// Own returns the resources and templates with their URIs at the Thing.
 func (o *Offer) Own() (resources, templates []Resource) {
 	for _, r := range o.Resources {
 		c := *r
@@ -156,7 +155,7 @@ func (o *Offer) Own() (resources, templates []Resource) {
 	return resources, templates
 }
 
-// OwnURI is the URI that the thing itself has for a resource, which is named by its name, or by its URI here. What is neither stays.
+// OwnURI returns the URI at the Thing of a resource, which is given by name or by its URI here. Other values stay unchanged.
 func (o *Offer) OwnURI(name string) string {
 	for _, r := range o.Resources {
 		if r.Name == name || r.raw != "" && r.URI == name {

@@ -11,22 +11,21 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// nothing is the schema of a tool without input (MCP 2026-07-28, "Tools").
+// noInput is the schema of a tool without input (MCP 2026-07-28, "Tools").
 var nothing = json.RawMessage(`{"type":"object","additionalProperties":false}`)
 
-// valueMember holds an input that is not an object, and an output.
+// valueMember holds an input or output that is not an object.
 const valueMember = schema.ValueMember
 
-// A shape is how arguments, which are always an object, stand for an input, which need not be one.
+// A shape maps the arguments of a tool, which are an object, to the input of an action.
 type shape struct {
 	schema json.RawMessage // of the arguments
-	// member holds an input that is no object; empty: the arguments are the input.
+	// member holds an input that is not an object; empty if the arguments are the input.
 	member string
-	none   bool // there is no input
+	none   bool // the action has no input
 }
 
-// shapeOf is how the input s of a is given, with the variables of an address beside it. The member is the name for an input that is no
-// object.
+// shapeOf returns the shape for the input s and the URI variables of a. member is the name for an input that is not an object.
 func shapeOf(s *td.Schema, a *td.Affordance, member string) shape {
 	switch {
 	case s == nil && len(a.URIVariables) == 0:
@@ -41,7 +40,7 @@ func shapeOf(s *td.Schema, a *td.Affordance, member string) shape {
 	return shape{schema: written(wrapped(s, member, s.Type() != "")), member: member}
 }
 
-// wrapped is the schema of an object that has a value of s as member.
+// wrapped returns the schema of an object with a value of s as member.
 func wrapped(s *td.Schema, member string, required bool) map[string]any {
 	out := map[string]any{"type": "object", "properties": map[string]any{member: translate(s.Value(), "#/properties/"+member)},
 		"additionalProperties": false}
@@ -51,8 +50,8 @@ func wrapped(s *td.Schema, member string, required bool) map[string]any {
 	return out
 }
 
-// outputOf is the schema of the structured content for an output; nil if it says nothing. Wrapped tells that the output is a member
-// of it: clients of 2025-11-25 take objects only.
+// outputOf returns the schema of the structured content for an output; nil if it is unknown. wraps reports whether the output is a member
+// of an object, because clients of 2025-11-25 accept only objects.
 func outputOf(s *td.Schema) (schema json.RawMessage, wraps bool) {
 	switch s.Type() {
 	case "":
@@ -65,12 +64,12 @@ func outputOf(s *td.Schema) (schema json.RawMessage, wraps bool) {
 	return written(wrapped(s, valueMember, true)), true
 }
 
-// dropped are terms of Thing Descriptions that are nothing to JSON Schema, or to models.
+// dropped are TD terms without meaning for JSON Schema and models.
 var dropped = map[string]bool{"titles": true, "descriptions": true, "forms": true, "uriVariables": true, "observable": true, "safe": true,
 	"idempotent": true, "synchronous": true}
 
-// translate converts a data schema (TD 1.1 §5.3.2) to JSON Schema 2020-12, as a part of another schema at the pointer root. References
-// that lead out of the schema are dropped: clients do not fetch them.
+// translate converts a TD data schema (TD 1.1 §5.3.2) to JSON Schema 2020-12, as a part of another schema at the pointer root. It drops
+// references out of the schema, which clients do not resolve.
 func translate(v any, root string) any {
 	return schema.Rewrite(v, func(part any) any {
 		m := object(part)
@@ -86,7 +85,7 @@ func translate(v any, root string) any {
 		if ref, ok := m["$ref"]; ok && !isLocal(ref) {
 			delete(m, "$ref")
 		}
-		if elements, ok := m["items"].([]any); ok { // one schema for each element
+		if elements, ok := m["items"].([]any); ok { // one schema per element
 			delete(m, "items")
 			m["prefixItems"] = elements
 		}
@@ -106,13 +105,13 @@ func object(v any) map[string]any {
 
 func written(v any) json.RawMessage {
 	raw, err := json.Marshal(v)
-	if err != nil { // it was decoded from JSON
+	if err != nil { // cannot happen: v was decoded from JSON, or consists of encodable types
 		panic(err)
 	}
 	return raw
 }
 
-// usable reports whether what a description has as JSON Schema can be that of a tool: an object that is of an object.
+// usable reports whether a JSON Schema in a TD can be the schema of a tool: it must describe an object.
 func usable(schema json.RawMessage) bool {
 	var s struct {
 		Type any `json:"type"`
@@ -120,8 +119,7 @@ func usable(schema json.RawMessage) bool {
 	return len(schema) > 0 && bytes.HasPrefix(schema, []byte("{")) && json.Unmarshal(schema, &s) == nil && s.Type == "object"
 }
 
-// isFlat reports whether a schema is one that clients make forms of: an object whose members are no objects and no lists of such (MCP
-// 2026-07-28, "Elicitation").
+// isFlat reports whether clients can render a schema as a form: an object without nested objects (MCP 2026-07-28, "Elicitation").
 func isFlat(schema json.RawMessage) bool {
 	var s struct {
 		Type       any                       `json:"type"`

@@ -8,7 +8,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A Task is how a run stands, as clients see it (MCP 2026-07-28, extension "Tasks").
+// A Task is the state of an invocation as an MCP task (MCP 2026-07-28, extension "Tasks").
 type Task struct {
 	Type     string                  `json:"resultType,omitempty"`
 	ID       string                  `json:"taskId"`
@@ -16,22 +16,22 @@ type Task struct {
 	Message  string                  `json:"statusMessage,omitempty"`
 	Created  time.Time               `json:"createdAt"`
 	Updated  time.Time               `json:"lastUpdatedAt"`
-	TTL      *int64                  `json:"ttlMs"` // null: as long as the host of the thing likes
+	TTL      *int64                  `json:"ttlMs"` // null: the host of the Thing decides
 	Poll     int64                   `json:"pollIntervalMs"`
 	Requests map[string]InputRequest `json:"inputRequests,omitempty"`
 	Result   json.RawMessage         `json:"result,omitempty"`
 	Error    *protocol.Error         `json:"error,omitempty"`
 }
 
-// Ended tells that nothing more comes of the task.
+// Ended reports whether the task is in a final state.
 func (t *Task) Ended() bool { return t.Status != "working" && t.Status != "input_required" }
 
-// Fail takes over why the run failed, a problem of RFC 9457.
+// Fail sets the failure of the task from a problem document (RFC 9457).
 func (t *Task) Fail(problem []byte) {
 	var p struct {
 		Title, Detail, Code, Hint string
 	}
-	_ = json.Unmarshal(problem, &p) // what cannot be read says nothing
+	_ = json.Unmarshal(problem, &p) // a malformed problem has no members
 	text := p.Detail
 	if text == "" {
 		text = p.Title
@@ -48,8 +48,8 @@ func (t *Task) Fail(problem []byte) {
 	}
 }
 
-// states is the table of states (MCP 2026-07-28, extension "Tasks"): what a task is as a run of an action, both ways. A
-// run that failed is a task that failed; but one whose agent says that it failed is completed, with isError.
+// states maps task states to action states, in both directions (MCP 2026-07-28, extension "Tasks"). A failed invocation is a failed task,
+// except if the agent itself reported the failure: then the task is completed with isError.
 var states = []struct {
 	task   string
 	failed bool // isError of the result
@@ -64,8 +64,7 @@ var states = []struct {
 	{"cancelled", false, interact.StatusCancelled},
 }
 
-// StatusOf is what a task of MCP is as a run; failed is the isError of its result. StatusNone is for what is not in the table: nobody
-// knows what it means.
+// StatusOf returns the action status of a task state; failed is the isError of its result. Unknown states map to StatusNone.
 func StatusOf(task string, failed bool) interact.Status {
 	for _, row := range states {
 		if row.task == task && row.failed == failed {
@@ -75,7 +74,8 @@ func StatusOf(task string, failed bool) interact.Status {
 	return interact.StatusNone
 }
 
-// StateOf is what a run is as a task; said tells of one that failed that its agent says so. It is empty for what is not in the table.
+// StateOf returns the task state of an action status; byAgent means that the agent itself reported the failure. Unknown statuses map to
+// "".
 func StateOf(s interact.Status, said bool) string {
 	for _, row := range states {
 		if row.status == s && row.failed == (said && s == interact.StatusFailed) {

@@ -25,16 +25,16 @@ type Tool struct {
 	// Key is the name of the action or property.
 	Key string `json:"-"`
 
-	kind  interact.Type // of the message that a call is
+	kind  interact.Type // of the message of a call
 	shape shape
-	wraps bool   // the structured content has the output as a member
-	long  bool   // it is a task if the caller takes one
-	asks  bool   // it is how one talks with an agent
-	turns bool   // it is a turn of a conversation (bridge.Turn)
-	uri   string // of an output that is neither text nor a picture
+	wraps bool   // the structured content contains the output as a member
+	long  bool   // a call is a task if the client supports tasks
+	asks  bool   // the tool sends a message to an agent
+	turns bool   // a call is a turn of a conversation (bridge.Turn)
+	uri   string // of output other than text, image or audio
 }
 
-// Hints are annotations of a tool.
+// Hints are the annotations of a tool.
 type Hints struct {
 	ReadOnly    bool  `json:"readOnlyHint,omitempty"`
 	Destructive *bool `json:"destructiveHint,omitempty"`
@@ -42,7 +42,7 @@ type Hints struct {
 	OpenWorld   *bool `json:"openWorldHint,omitempty"`
 }
 
-// IsTool reports whether an action is a tool: it is one unless it carries a protocol, or is a prompt.
+// IsTool reports whether an action is a tool: all are, except protocol tunnels and prompts.
 func IsTool(a *td.Action) bool {
 	return !bridge.IsTunnel(a.Types) && !slices.Contains(a.Types, promptType)
 }
@@ -61,13 +61,13 @@ func (o *Offer) addAction(key string, a *td.Action, v verbatim) {
 	thing := o.Desc.Thing
 	t.asks = (key == "ask" || key == "chat") && (slices.Contains(thing.Types, "lmos:Agent") || slices.Contains(thing.Types, "Agent"))
 	if t.turns = slices.Contains(a.Types, bridge.TurnAction); t.turns {
-		t.asks = v.Skill == "" // what says something to the agent itself
+		t.asks = v.Skill == "" // a message to the agent itself, not to one of its skills
 	}
 	switch {
 	case t.turns && t.asks:
 		t.shape = shape{schema: json.RawMessage(askInput)}
 		t.Title = "Ask " + thing.Name()
-		t.Description = strings.TrimSpace("Says something to " + thing.Name() + ", and returns its answer. " + thing.Description)
+		t.Description = strings.TrimSpace("Sends a message to " + thing.Name() + " and returns its response. " + thing.Description)
 	case t.turns:
 		t.shape = shape{schema: json.RawMessage(turnInput)}
 	case t.asks:
@@ -88,14 +88,14 @@ func (o *Offer) addAction(key string, a *td.Action, v verbatim) {
 	name := plain(key, MaxName)
 	switch {
 	case v.Name != "":
-		name = v.Name // it is the server's to say, and what it answers to
+		name = v.Name // the name at the MCP server
 	case t.asks:
 		name = plain("ask_"+cmp.Or(ascii(thing.Name()), o.Alias), MaxName)
 	}
 	o.addTool(t, name)
 }
 
-// asking is how one says something to an agent: in words, if it takes anything.
+// asking returns the shape of a tool that sends a message to an agent: text, if the action has no input schema.
 func asking(a *td.Action) shape {
 	if a.Input.Type() == "" && len(a.URIVariables) == 0 {
 		return shape{member: "message", schema: json.RawMessage(`{"type":"object","properties":{"message":{"type":"string",` +
@@ -104,7 +104,7 @@ func asking(a *td.Action) shape {
 	return shapeOf(a.Input, &a.Affordance, "message")
 }
 
-// addTool gives a tool its name. Of two that want the same, the second gets its hash behind it; one that has even that is left out.
+// addTool adds a tool. If the name is taken, a hash is appended; if that is taken too, the tool is left out.
 func (o *Offer) addTool(t *Tool, name string) {
 	if o.byTool[name] != nil {
 		name = hashed(name, "\x00"+t.Key, MaxName)
@@ -120,7 +120,7 @@ func (o *Offer) addTool(t *Tool, name string) {
 	o.Tools = append(o.Tools, t)
 }
 
-// Under is what a tool is called among those of other things, under the alias of its own.
+// Under returns the name of the tool in the aggregate, under the alias of its Thing.
 func (t *Tool) Under(alias string) string {
 	if t.asks {
 		return plain("ask_"+alias, MaxName)
@@ -128,8 +128,8 @@ func (t *Tool) Under(alias string) string {
 	return joined(alias, t.Name)
 }
 
-// Message is what m, a tools/call of t, is to the thing. The name of that, an id and a deadline are the sender's to set. Said is the
-// turn of a conversation that it is; nil: none. The error is why m is no call of t.
+// Message converts a tools/call request to a message to the Thing. The sender sets the Thing, the id and the deadline. The second result
+// is the turn of a conversation; nil if the call is none. The error is a malformed request.
 func (t *Tool) Message(m *protocol.Message) (_ *interact.Message, said *bridge.Turn, _ *protocol.Error) {
 	data, e := t.shape.input(m)
 	if e != nil {
@@ -146,14 +146,14 @@ func (t *Tool) Message(m *protocol.Message) (_ *interact.Message, said *bridge.T
 	return msg, said, nil
 }
 
-// input is what the arguments of a call are to the thing. The error is why they are none.
+// input converts the arguments of a call to the input of the Thing.
 func (s *shape) input(m *protocol.Message) ([]byte, *protocol.Error) {
 	raw, err := m.Param("arguments")
 	switch {
 	case err != nil:
-		return nil, protocol.Errorf(protocol.InvalidParams, "the arguments name a member twice")
+		return nil, protocol.Errorf(protocol.InvalidParams, "duplicate member in arguments")
 	case raw != nil && raw[0] != '{' && string(raw) != "null":
-		return nil, protocol.Errorf(protocol.InvalidParams, "the arguments are an object")
+		return nil, protocol.Errorf(protocol.InvalidParams, "expected an object as arguments")
 	case s.none || raw == nil || string(raw) == "null":
 		return nil, nil
 	case s.member == "":
@@ -161,7 +161,7 @@ func (s *shape) input(m *protocol.Message) ([]byte, *protocol.Error) {
 	}
 	value, err := m.Param("arguments", s.member)
 	if err != nil {
-		return nil, protocol.Errorf(protocol.InvalidParams, "the arguments name a member twice")
+		return nil, protocol.Errorf(protocol.InvalidParams, "duplicate member in arguments")
 	}
 	return value, nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// turnInput and turnOutput are the schemas of a tool that is a turn of a conversation (bridge.Turn).
+// turnInput and turnOutput are the schemas of a tool for a turn of a conversation (bridge.Turn).
 const (
 	turnProperties = `"message":{"type":"string","description":"what is said to the agent"},` +
 		`"data":{"type":"object","description":"JSON that goes with it"},` +
@@ -26,22 +26,22 @@ const (
 		`"data":{"description":"the data that the agent gave; several are an array"}},"required":["state"]}`
 )
 
-// Members of _meta that hold what a block of MCP has no member for.
+// Members of _meta for values without a member in MCP content blocks.
 const (
 	metaPart     = "dev.lmosd/part"     // filename, mediaType and metadata of a part
-	metaArtifact = "dev.lmosd/artifact" // id, name, description and metadata of the artifact that begins with the block
+	metaArtifact = "dev.lmosd/artifact" // id, name, description and metadata of the artifact that starts with the block
 	metaTask     = "dev.lmosd/metadata" // metadata of a task or message
 )
 
-// turn reads the arguments of a turn, and says what its client can be asked for.
+// turn parses the arguments of a turn. It adds the kinds of input that the client supports.
 func turn(m *protocol.Message, can capabilities) (*bridge.Turn, *protocol.Error) {
 	raw, err := m.Param("arguments")
 	t := &bridge.Turn{}
 	switch {
 	case err != nil:
-		return nil, protocol.Errorf(protocol.InvalidParams, "the arguments name a member twice")
+		return nil, protocol.Errorf(protocol.InvalidParams, "duplicate member in arguments")
 	case raw != nil && json.Unmarshal(raw, t) != nil:
-		return nil, protocol.Errorf(protocol.InvalidParams, "message, contextId and taskId are texts")
+		return nil, protocol.Errorf(protocol.InvalidParams, "expected strings as message, contextId and taskId")
 	}
 	if string(t.Data) == "null" {
 		t.Data = nil
@@ -62,11 +62,11 @@ func turn(m *protocol.Message, can capabilities) (*bridge.Turn, *protocol.Error)
 	return t, nil
 }
 
-// outcomeOf makes the result of a turn: what the agent gave, what it says last, and how to go on.
+// outcomeOf converts the outcome of a turn: artifacts, last message, and the ids to continue with.
 func outcomeOf(raw []byte, uri string) Result {
 	var o bridge.Outcome
 	if err := json.Unmarshal(raw, &o); err != nil {
-		return Failed(interact.Errorf(interact.AgentFailed, "see the log of its host", "what the agent gave cannot be read"))
+		return Failed(interact.Errorf(interact.AgentFailed, "see the log of its host", "malformed output of the agent"))
 	}
 	r := Result{Type: "complete", Content: []block{}, Task: o.Task, Context: o.Context}
 	var data []json.RawMessage
@@ -94,7 +94,7 @@ func outcomeOf(raw []byte, uri string) Result {
 			next[name] = id
 		}
 	}
-	if len(next) > 1 { // in words, too: many clients show no structured content to models
+	if len(next) > 1 { // also as text, since many clients do not show structured content to models
 		b := textBlock(string(written(next)))
 		b.Annotations = json.RawMessage(`{"audience":["assistant"]}`)
 		r.Content = append(r.Content, b)
@@ -121,7 +121,7 @@ func artifactMeta(a bridge.Artifact) map[string]any {
 	return meta
 }
 
-// partBlock makes a block of a part.
+// partBlock converts a part to a content block.
 func partBlock(p bridge.Part, uri string) (b block) {
 	kind := interact.MediaType(cmp.Or(p.MediaType, "application/octet-stream"))
 	major, _, _ := strings.Cut(kind, "/")
@@ -154,7 +154,8 @@ func partBlock(p bridge.Part, uri string) (b block) {
 	return b
 }
 
-// restore gives a block what the metadata of a part have of a block of MCP (package bridge/a2a/executor), and says the rest as it is.
+// restore sets the members of a content block that are in the metadata of a part (package bridge/a2a/executor). Other metadata go into
+// _meta.
 func (b *block) restore(metadata json.RawMessage, more map[string]any) {
 	var known map[string]json.RawMessage
 	if json.Unmarshal(metadata, &known) == nil {
