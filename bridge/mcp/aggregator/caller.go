@@ -9,8 +9,8 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// callerOf names who sends a request: by whom the node found, and beyond that by what the request showed, of which only the hash is
-// kept. The gateway has judged both. A consumer of this machine that shows nothing has the empty name.
+// callerOf returns the name of the caller of a request: the principal that the gateway determined, and a hash of the credentials in the
+// request. A local consumer without credentials has the empty name.
 func callerOf(r *http.Request) string {
 	var words []string
 	switch p := did.PrincipalOf(r.Context()); {
@@ -26,8 +26,7 @@ func callerOf(r *http.Request) string {
 	return strings.Join(words, " ")
 }
 
-// principalOf returns the principal of a name that [callerOf] made: sessions of the old era reach a thing through a connection, which
-// carries names.
+// principalOf returns the principal of a name of [callerOf]. Sessions reach a Thing through a connection, which carries only names.
 func principalOf(caller string) *did.Principal {
 	word, _, _ := strings.Cut(caller, " ")
 	via, name, ok := strings.Cut(word, "/")

@@ -21,30 +21,30 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A front is one server, and the HTTP at which it is served.
+// An endpoint is one MCP server and its HTTP handler.
 type front struct {
 	server protocol.Server
 	*server.Handler
-	close func() // ends what stands behind the HTTP
+	close func() // closes the server behind the handler
 
-	tunnel string                                      // the action that it is passed through; empty: it is not
-	offer  atomic.Pointer[features.Offer]              // as it was described last
-	listed atomic.Pointer[listed]                      // where the description has no room for all
-	params atomic.Pointer[map[string][]protocol.Param] // the arguments of its tools that headers repeat
-	busy   int                                         // owned by Handler.mu
-	used   time.Time                                   // owned by Handler.mu
+	tunnel string                                      // the action that tunnels MCP messages; empty for other Things
+	offer  atomic.Pointer[features.Offer]              // of the last description
+	listed atomic.Pointer[listed]                      // the live tools, if the TD omits some
+	params atomic.Pointer[map[string][]protocol.Param] // the arguments of the tools that headers repeat
+	busy   int                                         // guarded by Handler.mu
+	used   time.Time                                   // guarded by Handler.mu
 }
 
-// front makes the front of a thing.
+// newEndpoint creates the endpoint of a Thing.
 func (h *Handler) front(d *td.Description, ref, tunnel string) *front {
 	var f *front
 	if tunnel != "" {
 		here := h.o.Mesh.Signer().DID()
-		// A record that names another host, too, may lead there.
+		// A record with another host may lead to that host.
 		near := len(d.Record.Hosts) > 0 && !slices.ContainsFunc(d.Record.Hosts, func(host td.Host) bool { return host.Node != here })
 		back := backend.New(backend.Options{Name: d.Thing.Name(), Relay: true, Near: near, Version: h.o.Version, Log: h.o.Log,
 			Dial: func(ctx context.Context) (protocol.Conn, error) {
-				from := did.PrincipalOf(ctx) // of a session of its own
+				from := did.PrincipalOf(ctx) // the principal of a caller with a session of its own
 				if from == nil {
 					from = did.PrincipalOf(h.ctx)
 				}
@@ -61,7 +61,7 @@ func (h *Handler) front(d *td.Description, ref, tunnel string) *front {
 	return f
 }
 
-// both gives a modern server sessions of the old era.
+// withSessions adds sessions of earlier revisions to a stateless server.
 func (h *Handler) both(name string, m modern) *front {
 	var work sync.WaitGroup
 	back := backend.New(backend.Options{Name: name, Own: true, Log: h.o.Log, Dial: func(ctx context.Context) (protocol.Conn, error) {
@@ -76,13 +76,13 @@ func (h *Handler) both(name string, m modern) *front {
 	}}
 }
 
-// A modern server answers requests of 2026-07-28.
+// A statelessServer handles requests of 2026-07-28.
 type modern interface {
 	Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error)
 	close()
 }
 
-// A dual server has sessions of the old era, too.
+// A sessionServer is a stateless server with sessions.
 type dual struct {
 	modern
 	back *backend.Backend
@@ -90,7 +90,7 @@ type dual struct {
 
 func (d *dual) Session(ctx context.Context) (protocol.Conn, error) { return d.back.Session(ctx) }
 
-// lone is a modern server as package backend sees one: it has no sessions of the old era. Whoever has one there is its caller.
+// statelessOnly adapts a stateless server to [protocol.Server], for package backend. The user of a session is its caller.
 type lone struct{ modern }
 
 func (l lone) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
@@ -100,13 +100,13 @@ func (l lone) Call(ctx context.Context, m *protocol.Message, notify func(*protoc
 
 func (lone) Session(context.Context) (protocol.Conn, error) { return nil, errors.ErrUnsupported }
 
-// describes reports whether d is what it was described by last.
+// describes reports whether the features of the endpoint are those of d.
 func (f *front) describes(d *td.Description) bool {
 	o := f.offer.Load()
 	return o != nil && o.Desc.Record.Hash == d.Record.Hash
 }
 
-// describe takes over a description.
+// describe updates the features.
 func (f *front) describe(d *td.Description) {
 	old := f.offer.Load()
 	if now := old.Renewed(d); now != old {
@@ -116,7 +116,7 @@ func (f *front) describe(d *td.Description) {
 	}
 }
 
-// serve answers a request, or a body of lines.
+// serve handles a request, or a body of lines.
 func (f *front) serve(h *Handler, w http.ResponseWriter, r *http.Request) {
 	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media == LinesType && r.Method == http.MethodPost {
 		h.lines(f.server, w, r)
@@ -125,7 +125,7 @@ func (f *front) serve(h *Handler, w http.ResponseWriter, r *http.Request) {
 	f.ServeHTTP(w, r)
 }
 
-// end ends the sessions of a front, and then what stands behind them.
+// end closes the sessions, and then the server.
 func (f *front) end() {
 	f.Handler.Close()
 	f.close()

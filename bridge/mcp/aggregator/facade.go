@@ -1,14 +1,14 @@
 // Package aggregator serves Things as MCP servers: one endpoint per Thing, and one for the whole mesh.
 //
-//	/mcp/things/{name}  one thing with its own names (thing.go): its calls (run.go), tasks (task.go) and what is listened to
-//	                    (listen.go, feeds.go). One that is an MCP server itself is passed through (front.go)
-//	/mcp                the whole mesh (mesh.go, meshlisten.go): tools to search, describe (search.go), call and read, and what is
-//	                    pinned (pins.go)
+//	/mcp/things/{name}  one Thing under its own names (thing.go): calls (run.go), tasks (task.go) and subscriptions (listen.go,
+//	                    subscriptions.go). An MCP server is passed through (passed.go)
+//	/mcp                the whole mesh (mesh.go, meshlisten.go): tools to search, describe (search.go), call and read, and the
+//	                    pinned features (pins.go)
 //
-// What a thing offers, and all that is said of it in MCP, is of package offer: here it is served, as long as it takes.
+// Package features has the mapping between Things and MCP.
 //
-// What is here answers requests of 2026-07-28 only: clients of 2025-11-25 get package backend in between, which makes sessions of
-// them. A body of lines in place of one message, [LinesType], carries what a client says on its standard output; `lmosd mcp` sends it.
+// The servers of this package are stateless (2026-07-28); package backend adds sessions for clients of earlier revisions. A body of lines
+// instead of one message, [LinesType], carries the standard input and output of a client; `lmosd mcp` sends it.
 //
 // Sources: MCP 2026-07-28, "Pagination", "Progress", "Multi round-trip requests", "Subscriptions", extension "Tasks".
 package aggregator
@@ -38,57 +38,57 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Bounds of what is kept.
+// Bounds of the endpoints.
 const (
 	maxFronts = 256
-	// frontIdle is more than a session may be idle (serve.Options).
+	// endpointIdle exceeds the idle time of a session (server.Options).
 	frontIdle = 40 * time.Minute
 	sweepEach = time.Minute
-	// tunnelFor is how long a tunnel may last. Clients begin another.
+	// tunnelTimeout bounds the life of a tunnel. Clients open another.
 	tunnelFor = 24 * time.Hour
 )
 
-// Options are the settings of a [Handler].
+// Options configure a [Handler].
 type Options struct {
-	// Mesh has what is served. It is needed. Request states name its signer: a client whose retry arrives elsewhere is told where to
-	// go.
+	// Mesh provides the Things. It is required. Request states contain the DID of its signer, so that another node can name the node that
+	// issued them.
 	Mesh bridge.Mesh
-	// Pins are what /mcp lists beside its own tools: "thing", for all that it offers, or "thing/name", for one tool, prompt, property
-	// or event of it. At most [MaxPins]; those after are left out.
+	// Pins are the features that /mcp lists besides its own tools: "thing" for all features of a Thing, or "thing/name" for one tool,
+	// prompt, property or event. Pins after the first [MaxPins] are ignored.
 	Pins []string
-	// Version is that of lmosd: of the mesh as a server, and of things that say none of their own. Empty means "dev".
+	// Version is the version of lmosd, also for Things without a version. Empty means "dev".
 	Version string
-	// Log gets what goes wrong; nil discards.
+	// Log receives warnings; nil discards them.
 	Log *slog.Logger
 }
 
-// A Handler serves the things of a mesh. Close it when it is done.
+// A Handler serves the Things of a mesh. The caller must close it.
 type Handler struct {
 	o      Options
 	ctx    context.Context
 	cancel context.CancelFunc
 	sealer *opaque.Sealer
 	pages  *directory.Pages // of mesh_search
-	// listens are the subscriptions of all clients of things that are no MCP servers, and of the mesh.
+	// listens limits the subscriptions of all clients to the mesh and to Things that are not MCP servers.
 	listens *ratelimit.Inflight[string]
 	mesh    *front
-	// The tasks and conversations of turns of all things, whose they are: fronts come and go.
+	// The owners of the tasks and conversations of all Things, which outlive their endpoints.
 	tasks, contexts bridge.Owners
 
 	mu     sync.Mutex
-	fronts map[string]*front // by the reference of the thing
+	fronts map[string]*front // by the reference of the Thing
 	swept  time.Time
 	closed bool
-	closes sync.WaitGroup // of fronts that are being closed
+	closes sync.WaitGroup // endpoints that are closing
 }
 
-// New returns a handler, which the caller closes.
+// New returns a handler, which the caller must close.
 func New(o Options) *Handler {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Mesh = steady{o.Mesh, o.Log}
 	h := &Handler{o: o, sealer: opaque.New(string(o.Mesh.Signer().DID())), pages: directory.NewPages(), listens: ratelimit.NewInflight[string](maxListens, allListens),
 		fronts: map[string]*front{}}
-	// What is done for all clients, the node asks itself.
+	// Requests on behalf of all clients have the principal of the node.
 	h.ctx, h.cancel = context.WithCancel(did.WithPrincipal(context.Background(), did.Consumer(did.Process, "")))
 	m := newMesh(h)
 	h.mesh = h.both("the mesh", m)
@@ -96,7 +96,7 @@ func New(o Options) *Handler {
 	return h
 }
 
-// A steady mesh has things that may panic: that is an error to who asks, and ends nothing else.
+// A recovering mesh converts a panic of a Thing to an error.
 type steady struct {
 	bridge.Mesh
 	log *slog.Logger
@@ -105,16 +105,16 @@ type steady struct {
 // Do implements [interact.Thing].
 func (s steady) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
-		ours := false // what runs is the loop, whose panics are not the thing's
-		more := true  // the loop goes on
+		ours := false // the loop body is running: its panics are not those of the Thing
+		more := true  // the loop accepts more replies
 		defer func() {
 			if ours {
 				return
 			}
 			if p := recover(); p != nil {
-				s.log.Error("a thing panicked", "thing", m.Thing, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				s.log.Error("Thing panicked", "thing", m.Thing, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				if more {
-					yield(nil, interact.Errorf(interact.Internal, "see the log of the node", "the node failed while it asked %s", m.Name))
+					yield(nil, interact.Errorf(interact.Internal, "see the log of the node", "the node failed during %s", m.Name))
 				}
 			}
 		}()
@@ -127,10 +127,9 @@ func (s steady) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 	}
 }
 
-// Paths are what it serves, as patterns of [http.ServeMux].
+// Paths returns the patterns of [http.ServeMux] that the handler serves.
 func (h *Handler) Paths() []string { return []string{"/mcp", "/mcp/things/{name}"} }
 
-// ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	if name == "" {
@@ -146,12 +145,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.serve(h, w, r)
 }
 
-// serve makes the HTTP of a server.
+// serve returns the HTTP handler of a server.
 func (h *Handler) serve(s protocol.Server, params func(string) []protocol.Param) *server.Handler {
 	return server.New(server.Options{Server: s, Params: params, Caller: callerOf, Log: h.o.Log})
 }
 
-// enter returns the front of the thing that name refers to, and what to do when the request is over.
+// enter returns the endpoint of a Thing by name. The caller must call the function when the request ends.
 func (h *Handler) enter(ctx context.Context, name string) (*front, func(), error) {
 	d, err := h.o.Mesh.Get(ctx, name)
 	if err != nil {
@@ -160,7 +159,7 @@ func (h *Handler) enter(ctx context.Context, name string) (*front, func(), error
 	return h.use(d)
 }
 
-// use returns the front of a thing, made if there is none.
+// use returns the endpoint of a Thing. It creates it if necessary.
 func (h *Handler) use(d *td.Description) (*front, func(), error) {
 	ref, now := d.Ref(), time.Now()
 	h.mu.Lock()
@@ -170,13 +169,13 @@ func (h *Handler) use(d *td.Description) (*front, func(), error) {
 	}
 	h.sweepLocked(now)
 	f := h.fronts[ref]
-	if f != nil && !f.describes(d) && f.tunnel != features.Tunnel(d.Thing) { // it has become another kind of thing
+	if f != nil && !f.describes(d) && f.tunnel != features.Tunnel(d.Thing) { // the Thing became an MCP server, or is one no longer
 		h.dropLocked(ref)
 		f = nil
 	}
 	if f == nil {
 		if len(h.fronts) >= maxFronts && !h.roomLocked() {
-			return nil, nil, interact.Errorf(interact.Overloaded, "try again later", "%d things are being used over MCP already", maxFronts)
+			return nil, nil, interact.Errorf(interact.Overloaded, "try again later", "%d Things are in use over MCP", maxFronts)
 		}
 		f = h.front(d, ref, features.Tunnel(d.Thing))
 		h.fronts[ref] = f
@@ -192,7 +191,7 @@ func (h *Handler) use(d *td.Description) (*front, func(), error) {
 	}, nil
 }
 
-// sweepLocked closes the fronts that nobody has used for a long time.
+// sweepLocked closes idle endpoints.
 func (h *Handler) sweepLocked(now time.Time) {
 	if now.Sub(h.swept) < sweepEach {
 		return
@@ -205,7 +204,7 @@ func (h *Handler) sweepLocked(now time.Time) {
 	}
 }
 
-// roomLocked closes the front that was not used for the longest time, if there is one that nobody uses.
+// roomLocked closes the endpoint that is idle the longest, and reports whether there was one.
 func (h *Handler) roomLocked() bool {
 	oldest := ""
 	for ref, f := range h.fronts {
@@ -226,7 +225,7 @@ func (h *Handler) dropLocked(ref string) {
 	h.closes.Go(f.end)
 }
 
-// Close ends all sessions and runs, and waits for them.
+// Close ends all sessions and calls, and waits for them.
 func (h *Handler) Close() {
 	h.cancel()
 	h.mu.Lock()

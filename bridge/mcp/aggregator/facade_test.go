@@ -90,7 +90,7 @@ func TestCallsOfAThing(t *testing.T) {
 			t.Errorf("the trace arrived as %q", d.trace)
 		}
 		d.mu.Unlock()
-		if _, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "nothing"}); err == nil || !strings.Contains(err.Error(), "no tool") {
+		if _, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: "nothing"}); err == nil || !strings.Contains(err.Error(), "unknown tool") {
 			t.Errorf("an unknown tool: %v", err)
 		}
 	})

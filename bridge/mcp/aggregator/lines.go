@@ -11,18 +11,18 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// LinesType is the media type of a body that is messages, one a line, both ways at once: what a client and a server say to each other on
-// standard input and output, of either era. It is lmosd's own.
+// LinesType is the media type of a body of messages, one per line, in both directions at once: the standard input and output of a client
+// of any revision. It is specific to lmosd.
 const LinesType = "application/x-ndjson"
 
-// lines answers what comes line by line, until the client closes its end.
+// lines serves a connection of lines until the client closes it.
 func (h *Handler) lines(s protocol.Server, w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	if err := control.EnableFullDuplex(); err != nil {
-		http.Error(w, "lines go both ways at once, which this connection cannot", http.StatusHTTPVersionNotSupported)
+		http.Error(w, "the connection does not support full-duplex bodies", http.StatusHTTPVersionNotSupported)
 		return
 	}
-	_ = control.SetReadDeadline(time.Time{}) // a client may say nothing for hours
+	_ = control.SetReadDeadline(time.Time{}) // a client may be idle for hours
 	w.Header().Set("Content-Type", LinesType)
 	w.WriteHeader(http.StatusOK)
 	if control.Flush() != nil {
@@ -32,11 +32,11 @@ func (h *Handler) lines(s protocol.Server, w http.ResponseWriter, r *http.Reques
 	both := &duplex{Reader: r.Body, w: w, control: control}
 	defer both.Close()
 	if err := backend.Serve(ctx, s, protocol.Lines(both), knownRevision); err != nil && ctx.Err() == nil {
-		h.o.Log.Debug("a client of MCP on lines has left", "err", err)
+		h.o.Log.Debug("MCP client on lines disconnected", "err", err)
 	}
 }
 
-// knownRevision refuses requests of a revision that is not served. Those of the old era name none.
+// knownRevision rejects requests of unsupported revisions. Messages of sessions name no revision.
 func knownRevision(_ context.Context, m *protocol.Message) error {
 	if !m.IsModern() {
 		return nil
@@ -47,7 +47,7 @@ func knownRevision(_ context.Context, m *protocol.Message) error {
 	return nil
 }
 
-// A duplex is a request and its answer as one stream.
+// A duplex is the body of a request and its response as one stream.
 type duplex struct {
 	io.Reader
 	w       http.ResponseWriter
@@ -59,5 +59,5 @@ func (d *duplex) Write(p []byte) (int, error) {
 	return n, cmp.Or(err, d.control.Flush())
 }
 
-// Close ends a read that waits.
+// Close unblocks Read.
 func (d *duplex) Close() error { return d.control.SetReadDeadline(time.Now()) }

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// maxURIs bounds the resources, and the tasks, that one caller listens to.
+	// maxURIs bounds the resources, and the tasks, of one subscription.
 	maxURIs = 256
-	// againAfter is how long it is waited until a subscription that ended is made again; longer each time, up to againMost.
+	// resubscribeDelay is the first delay before an ended subscription is renewed. It grows up to maxResubscribeDelay.
 	againAfter = time.Second
 	againMost  = time.Minute
-	// settle is how long it is waited after a change for more of them.
+	// debounce is the delay after a change in which further changes are combined.
 	settle = 200 * time.Millisecond
 )
 
-// A filter is what a caller listens to (MCP 2026-07-28, "Subscriptions").
+// A filter is the content of a subscription (MCP 2026-07-28, "Subscriptions").
 type filter struct {
 	Tools     bool     `json:"toolsListChanged,omitempty"`
 	Prompts   bool     `json:"promptsListChanged,omitempty"`
@@ -38,7 +38,7 @@ type filter struct {
 func filterOf(m *protocol.Message) (f filter, _ *protocol.Error) {
 	raw, err := m.Param("notifications")
 	if err != nil || raw == nil || json.Unmarshal(raw, &f) != nil || len(f.URIs) > maxURIs || len(f.Tasks) > maxURIs {
-		return f, protocol.Errorf(protocol.InvalidParams, "notifications say what is listened to; at most %d resources", maxURIs)
+		return f, protocol.Errorf(protocol.InvalidParams, "expected an object as notifications, with at most %d resources and tasks each", maxURIs)
 	}
 	if len(f.Tasks) > 0 {
 		return f, features.NeedTasks(m)
@@ -46,7 +46,7 @@ func filterOf(m *protocol.Message) (f filter, _ *protocol.Error) {
 	return f, nil
 }
 
-// A listener is one subscriptions/listen that goes on. What is to be said comes from many goroutines, and is said from one.
+// A listener is one subscriptions/listen request. Its messages come from several goroutines and are sent by one.
 type listener struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -62,7 +62,7 @@ func listening(ctx context.Context, m *protocol.Message) *listener {
 	return l
 }
 
-// say says something to the caller, unless that has left.
+// notify sends a notification to the client, unless it has disconnected.
 func (l *listener) say(method string, params map[string]any) {
 	if params == nil {
 		params = map[string]any{}
@@ -77,7 +77,7 @@ func (l *listener) pass(n *protocol.Message) {
 	}
 }
 
-// run acknowledges what will be said, and says it until the caller leaves, or end is closed.
+// run acknowledges the subscription and sends its messages until the client disconnects or end is closed.
 func (l *listener) run(notify func(*protocol.Message) error, honoured filter, end <-chan struct{}) (*protocol.Message, error) {
 	defer l.work.Wait()
 	defer l.cancel()
@@ -99,15 +99,15 @@ func (l *listener) run(notify func(*protocol.Message) error, honoured filter, en
 	}
 }
 
-// How many listens one caller, and all, may have at once.
+// Bounds of the listen requests of one caller, and of all callers.
 const (
 	maxListens = 1024
 	allListens = 4096
 )
 
-var errListens = interact.Errorf(interact.Overloaded, "end a subscription", "you listen to too much already, or others do")
+var errListens = interact.Errorf(interact.Overloaded, "end a subscription", "too many subscriptions of this caller or of all callers")
 
-// listen answers subscriptions/listen.
+// listen handles subscriptions/listen.
 func (t *thing) listen(ctx context.Context, o *features.Offer, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	want, e := filterOf(m)
 	if e != nil {
@@ -148,7 +148,7 @@ func (t *thing) listen(ctx context.Context, o *features.Offer, m *protocol.Messa
 	return l.run(notify, want, t.runs.ctx.Done())
 }
 
-// updates says that a resource has changed whenever heard is told so.
+// updates sends an update of a resource for each signal of changed.
 func (l *listener) updates(uri string, heard <-chan struct{}) {
 	for {
 		select {
@@ -160,7 +160,7 @@ func (l *listener) updates(uri string, heard <-chan struct{}) {
 	}
 }
 
-// watchTask says how a task stands when that has changed, until it has ended.
+// watchTask sends the state of a task after each change, until the task ends.
 func (t *thing) watchTask(l *listener, word string, id taskID) {
 	last := ""
 	for {
@@ -172,7 +172,7 @@ func (t *thing) watchTask(l *listener, word string, id taskID) {
 		if string(text) != last {
 			last = string(text)
 			var params map[string]any
-			_ = json.Unmarshal(text, &params) // it was written a line above
+			_ = json.Unmarshal(text, &params) // cannot fail: text was encoded above
 			l.say("notifications/tasks", params)
 		}
 		if s.Ended() {
@@ -184,25 +184,25 @@ func (t *thing) watchTask(l *listener, word string, id taskID) {
 	}
 }
 
-// watchLists says which lists have changed when the description has.
+// watchLists sends the changes of the lists after a change of the description.
 func (t *thing) watchLists(l *listener, o *features.Offer, want filter) {
 	q := td.Query{ID: o.Desc.Thing.ID, Owner: o.Desc.Record.Owner}
 	watch(l, t.h, q, func() {
 		now, err := t.offer(l.ctx)
 		if err != nil {
-			now = &features.Offer{} // it is gone, and with it all that it offered
+			now = &features.Offer{} // the Thing was removed
 		}
 		l.changed(want, listsOf(o), listsOf(now))
 		o = now
 	})
 }
 
-// lists are what a server offers, to be compared.
+// lists are the features of a server, for comparison.
 type lists struct{ tools, prompts, resources, templates any }
 
 func listsOf(o *features.Offer) lists { return lists{o.Tools, o.Prompts, o.Resources, o.Templates} }
 
-// changed says which lists are not what they were.
+// changed sends a notification for each list that differs.
 func (l *listener) changed(want filter, was, is lists) {
 	differ := func(a, b any) bool { return !bytes.Equal(written(a), written(b)) }
 	if want.Tools && differ(was.tools, is.tools) {
@@ -216,14 +216,14 @@ func (l *listener) changed(want filter, was, is lists) {
 	}
 }
 
-// watch calls f after changes of what q asks for, not for each one of many at once, until the caller leaves; and at first: there may
-// have been one since the caller began.
+// watch calls f at the start and after changes of the Things that match q, until the client disconnects. Changes in quick succession
+// cause one call.
 func watch(l *listener, h *Handler, q td.Query, f func()) {
 	dirty := make(chan struct{}, 1)
 	l.work.Go(func() {
 		for {
 			latest := h.o.Mesh.Latest()
-			tell(dirty) // what came before is seen, too
+			tell(dirty) // covers the changes before latest
 			for _, err := range h.o.Mesh.Watch(l.ctx, q, latest) {
 				if err != nil {
 					break
@@ -245,14 +245,14 @@ func watch(l *listener, h *Handler, q td.Query, f func()) {
 			return
 		}
 		select {
-		case <-dirty: // what came meanwhile is seen, too
+		case <-dirty: // covers the changes during the delay
 		default:
 		}
 		f()
 	}
 }
 
-// tell leaves a sign, if there is none.
+// signal sends to c without blocking. One pending signal is enough.
 func tell(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

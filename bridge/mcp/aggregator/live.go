@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// liveFor is how long the list of a server holds whose description has no room for all of its tools.
+	// liveFor is the validity of the live tools.
 	liveFor = 30 * time.Second
-	// listFor is how long a server may take for it.
+	// listTimeout bounds the request for the live tools.
 	listFor = 10 * time.Second
-	// maxLivePages and maxLiveBytes bound that list.
+	// maxLivePages and maxLiveBytes bound the live tools.
 	maxLivePages = 64
 	maxLiveBytes = 8 << 20
 )
 
-// A listed offer is one with the tools that its server listed.
+// A liveFeatures value combines the features of a TD with the tools that the server lists.
 type listed struct {
-	of   *features.Offer // as it is described
+	of   *features.Offer // of the TD
 	all  *features.Offer
 	when time.Time
 }
 
-// whole is all that the thing of a description offers. Where the description has no room for all, the server itself is asked; the error
-// is why it did not say, and the offer then as it is described.
+// allFeatures returns the features of a Thing. If the TD omits some, it requests the list of tools from the server. With an error it
+// returns the features of the TD.
 func (h *Handler) whole(ctx context.Context, d *td.Description) (*features.Offer, error) {
 	f, leave, err := h.use(d)
 	if err != nil {
@@ -45,7 +45,7 @@ func (h *Handler) whole(ctx context.Context, d *td.Description) (*features.Offer
 	if have := f.listed.Load(); have != nil && have.of == o && time.Since(have.when) < liveFor {
 		return have.all, nil
 	}
-	// All callers are shown the list, so the node asks for it: a server may have tools for some callers only.
+	// All callers see this list, so the request has the principal of the node: a server may have tools for single callers.
 	ctx, cancel := context.WithTimeout(did.WithPrincipal(protocol.WithCaller(ctx, ""), did.PrincipalOf(h.ctx)), listFor)
 	defer cancel()
 	tools, err := list(ctx, f.server)
@@ -57,7 +57,7 @@ func (h *Handler) whole(ctx context.Context, d *td.Description) (*features.Offer
 	return now.all, nil
 }
 
-// list asks a server for all of its tools, for nobody in particular.
+// list requests all tools of a server, without a caller.
 func list(ctx context.Context, s protocol.Server) (all []json.RawMessage, err error) {
 	params := map[string]any{"_meta": map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}}
 	size := 0
@@ -72,14 +72,14 @@ func list(ctx context.Context, s protocol.Server) (all []json.RawMessage, err er
 		if raw, _ := r.InResult("_meta", metaStale); raw != nil {
 			why := protocol.InteractError(&protocol.Error{Data: raw})
 			if why == nil {
-				why = interact.Errorf(interact.Unreachable, "try again later", "its host is away")
+				why = interact.Errorf(interact.Unreachable, "try again later", "host unreachable")
 			}
 			return nil, why
 		}
 		raw, _ := r.InResult("tools")
 		var page []json.RawMessage
 		if size += len(raw); size > maxLiveBytes || json.Unmarshal(raw, &page) != nil {
-			return nil, errors.New("the server's list of tools is too large, or none")
+			return nil, errors.New("the tool list of the server is malformed or too large")
 		}
 		all = append(all, page...)
 		cursor, _ := r.InResult("nextCursor")

@@ -99,8 +99,8 @@ func TestWordsOfTheMesh(t *testing.T) {
 		"read as a tool":          {protocol.CallTool, map[string]any{"name": "mesh_read", "arguments": map[string]any{"thing": "far", "uri": "menu"}}, `{"contents":[{"uri":"shop://menu","text":"soup"}]}`, `shop://menu`, `"text":"soup"`},
 		"odd, as a tool":          {protocol.CallTool, map[string]any{"name": "mesh_read", "arguments": map[string]any{"thing": "far", "uri": "menu"}}, `{"contents":[{"blob":"AA=="},7]}`, `shop://menu`, `"blob":"AA=="`},
 		"another tool":            {protocol.CallTool, map[string]any{"name": "mesh_describe", "arguments": map[string]any{"thing": "far", "tool": "none"}}, `{}`, ``, `has no tool`},
-		"arguments that are none": {protocol.CallTool, map[string]any{"name": "mesh_call", "arguments": map[string]any{"thing": "far", "tool": "do.it", "arguments": 7}}, `{}`, ``, `are an object`},
-		"no thing":                {protocol.CallTool, map[string]any{"name": "mesh_call", "arguments": map[string]any{}}, `{}`, ``, `thing is missing`},
+		"arguments that are none": {protocol.CallTool, map[string]any{"name": "mesh_call", "arguments": map[string]any{"thing": "far", "tool": "do.it", "arguments": 7}}, `{}`, ``, `expected an object`},
+		"no thing":                {protocol.CallTool, map[string]any{"name": "mesh_call", "arguments": map[string]any{}}, `{}`, ``, `missing argument thing`},
 	} {
 		mu.Lock()
 		got, answer = "", c.answer

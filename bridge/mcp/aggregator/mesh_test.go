@@ -56,7 +56,7 @@ func TestTheMesh(t *testing.T) {
 			{"mesh_call", `{"thing":"desk","tool":"add","arguments":{"a":2,"b":5}}`, `{"sum":7}`, false},
 			{"mesh_call", `{"thing":"desk","tool":"confirm","arguments":{"value":"x"}}`, `accept {"yes":true}`, false},
 			{"mesh_call", `{"thing":"shop","tool":"buy.it","arguments":{"what":"a car"}}`, "car accept", false},
-			{"mesh_call", `{"thing":"desk","tool":"fly"}`, "there is no tool", true},
+			{"mesh_call", `{"thing":"desk","tool":"fly"}`, "unknown tool", true},
 			{"mesh_call", `{"thing":"nobody","tool":"fly"}`, "no agent matches", true},
 			{"mesh_read", `{"thing":"desk","uri":"motto"}`, "work", false},
 			{"mesh_read", `{"thing":"shop","uri":"menu"}`, "soup", false},
@@ -64,10 +64,10 @@ func TestTheMesh(t *testing.T) {
 			{"mesh_search", `{"query":"buy something"}`, `"name":"buy"`, false},
 			{"mesh_search", `{"query":"buy something"}`, `"total":1`, false},
 			{"mesh_search", `{"cursor":"made up"}`, "no such page", true},
-			{"mesh_search", `{}`, "query is missing", true},
+			{"mesh_search", `{}`, "missing argument query", true},
 			{"mesh_describe", `{"thing":"shop"}`, `"name":"buy.it"`, false},
 			{"mesh_describe", `{"thing":"desk","tool":"add"}`, `"required":["a","b"]`, false},
-			{"mesh_describe", `{}`, "thing is missing", true},
+			{"mesh_describe", `{}`, "missing argument thing", true},
 		} {
 			r, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: test.tool, Arguments: json.RawMessage(test.args)})
 			if err != nil {

@@ -14,18 +14,18 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// ackFor is how long it is waited for servers to say what they tell.
+// ackTimeout bounds the wait for the acknowledgments of Things.
 const ackFor = 5 * time.Second
 
-// A share is what a caller listens to of one thing.
+// A thingFilter is the part of a subscription that concerns one Thing.
 type share struct {
 	ref   string
-	uris  map[string]string // as the thing has them: as they are here
+	uris  map[string]string // by URI at the Thing: the URI in the mesh
 	tasks map[string]string
-	acked chan filter // what the thing says that it tells, once
+	acked chan filter // receives the filter that the Thing acknowledges, once
 }
 
-// listen answers subscriptions/listen: the lists are told of here, resources and tasks by the things whose they are.
+// listen handles subscriptions/listen. The mesh reports changes of lists; Things report changes of resources and tasks.
 func (s *mesh) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	want, e := filterOf(m)
 	if e != nil {
@@ -50,7 +50,7 @@ func (s *mesh) listen(ctx context.Context, m *protocol.Message, notify func(*pro
 		case f := <-one.acked:
 			want.URIs, want.Tasks = append(want.URIs, f.URIs...), append(want.Tasks, f.Tasks...)
 		case <-late.C:
-			late.Reset(0) // nor is it waited for the others
+			late.Reset(0) // do not wait for the others either
 		case <-ctx.Done():
 		}
 	}
@@ -70,7 +70,7 @@ func (s *mesh) listen(ctx context.Context, m *protocol.Message, notify func(*pro
 
 func (v *view) lists() lists { return lists{v.tools, v.prompts, v.resources, v.templates} }
 
-// shares are what is wanted, by thing.
+// byThing splits a filter by Thing.
 func (s *mesh) shares(ctx context.Context, v *view, want filter) []*share {
 	var all []*share
 	of := func(ref string) *share {
@@ -94,7 +94,8 @@ func (s *mesh) shares(ctx context.Context, v *view, want filter) []*share {
 	return all
 }
 
-// listenTo listens to one thing, again when that ends, until the caller leaves. What may have been missed between is told as changed.
+// listenTo subscribes to one Thing, and renews an ended subscription until the client disconnects. After a renewal it reports all
+// resources as changed.
 func (s *mesh) listenTo(l *listener, one *share) {
 	f := filter{}
 	for inner := range one.uris {
@@ -109,7 +110,7 @@ func (s *mesh) listenTo(l *listener, one *share) {
 		_, _ = s.forward(l.ctx, one.ref, m, func(n *protocol.Message) error {
 			if n.Method() == protocol.Acknowledged {
 				if first && heard {
-					return nil // once is enough
+					return nil // duplicate
 				}
 				if heard = true; first {
 					one.acknowledge(n)
@@ -122,7 +123,7 @@ func (s *mesh) listenTo(l *listener, one *share) {
 			one.pass(l, n)
 			return nil
 		})
-		if first && !heard { // it takes no listen, or is away: nothing is promised
+		if first && !heard { // listen is not supported, or the Thing is unreachable: nothing is acknowledged
 			one.acked <- filter{}
 			return
 		}
@@ -132,11 +133,11 @@ func (s *mesh) listenTo(l *listener, one *share) {
 	}
 }
 
-// acknowledge takes what the thing tells, in the words of here.
+// acknowledge reports the filter that the Thing acknowledged, with the URIs and ids of the mesh.
 func (one *share) acknowledge(n *protocol.Message) {
 	raw, _ := n.Param("notifications")
 	var f filter
-	_ = json.Unmarshal(raw, &f) // what cannot be read is nothing
+	_ = json.Unmarshal(raw, &f) // a malformed filter is empty
 	for i, inner := range f.URIs {
 		f.URIs[i] = one.uris[inner]
 	}
@@ -154,7 +155,7 @@ func (one *share) stale(l *listener) {
 	}
 }
 
-// pass tells the caller what a thing says, in the words of here.
+// pass sends a notification of the Thing to the client, with the URIs and ids of the mesh.
 func (one *share) pass(l *listener, n *protocol.Message) {
 	switch n.Method() {
 	case protocol.ResourceUpdated:
@@ -163,7 +164,7 @@ func (one *share) pass(l *listener, n *protocol.Message) {
 			l.pass(n.WithParam(written(outer), "uri"))
 			return
 		}
-		for inner, outer := range one.uris { // a part of what is listened to
+		for inner, outer := range one.uris { // the URI of a sub-resource
 			if strings.HasPrefix(uri, inner) {
 				l.pass(n.WithParam(written(strings.TrimSuffix(outer, inner)+uri), "uri"))
 				return

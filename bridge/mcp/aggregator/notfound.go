@@ -10,8 +10,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// absent tells the client of a thing that is not there so in its own words: a session that it had is over, and a new one is refused
-// with the reason.
+// serveNotFound responds for an unknown Thing in the protocol of the client: an existing session is not found, and a new one fails with
+// the reason.
 func (h *Handler) absent(w http.ResponseWriter, r *http.Request, err error) {
 	s := refusing{unknown(err)}
 	f := &front{server: s, Handler: h.serve(s, nil)}
@@ -19,7 +19,7 @@ func (h *Handler) absent(w http.ResponseWriter, r *http.Request, err error) {
 	f.serve(h, w, r)
 }
 
-// unknown is the error of a request to a thing that is not there, or cannot be told from another.
+// targetError returns the error of a request to an unknown or ambiguous Thing.
 func unknown(err error) *protocol.Error {
 	e := features.Fault(err)
 	switch interact.AsError(err).Code {
@@ -29,7 +29,7 @@ func unknown(err error) *protocol.Error {
 	return e
 }
 
-// A refusing server refuses all that it is asked.
+// A failingServer responds to each request with an error.
 type refusing struct{ why *protocol.Error }
 
 func (s refusing) Call(_ context.Context, m *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
@@ -41,7 +41,7 @@ func (s refusing) Session(ctx context.Context) (protocol.Conn, error) {
 	return &refusal{s.why, ctx, cancel, make(chan *protocol.Message)}, nil
 }
 
-// A refusal is a session with a refusing server.
+// A failingSession is a session of a failingServer.
 type refusal struct {
 	why    *protocol.Error
 	ctx    context.Context
@@ -77,12 +77,12 @@ func (c *refusal) Close() error {
 	return nil
 }
 
-// none is the error of a tool or a prompt that is not there.
+// notFound returns the error for an unknown tool or prompt.
 func none(what, name string) *protocol.Error {
-	return protocol.Errorf(protocol.InvalidParams, "there is no %s %q", what, interact.Clip(name, features.MaxName))
+	return protocol.Errorf(protocol.InvalidParams, "unknown %s %q", what, interact.Clip(name, features.MaxName))
 }
 
-// noResource is the error of a URI that leads to nothing.
+// noResource returns the error for an unknown resource.
 func noResource(uri string) *protocol.Error {
-	return protocol.Errorf(protocol.InvalidParams, "there is no resource %s", interact.Clip(uri, 256)).With(map[string]any{"uri": uri})
+	return protocol.Errorf(protocol.InvalidParams, "unknown resource %s", interact.Clip(uri, 256)).With(map[string]any{"uri": uri})
 }

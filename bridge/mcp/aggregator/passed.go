@@ -15,20 +15,19 @@ import (
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
-// A passed server is an MCP server at another host, which is passed through as it is. While its host is away its signed description
-// stands in for it: it says what the server is and has, in both eras, and calls fail with the reason until the host is back. So a client
-// that asks once, when it starts, is not without the server for ever.
+// A remoteServer passes messages to an MCP server at another host unchanged. While the host is unreachable, the signed TD replaces it:
+// lists come from the TD, and calls fail until the host is back. A client that requests the lists only at its start can therefore start
+// in the meantime.
 type passed struct {
 	h        *Handler
-	back     *backend.Backend // the way to the host
-	known    *thing           // as it is described
-	sessions protocol.Server  // of the old era while the host is away, made of Call
+	back     *backend.Backend // the connection to the host
+	known    *thing           // the server as described by the TD
+	sessions protocol.Server  // sessions while the host is unreachable, made of Call
 }
 
-// close implements [modern].
 func (p *passed) close() { p.back.Close() }
 
-// Call implements [modern].
+// Call implements [statelessServer].
 func (p *passed) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	if m.Method() == protocol.Listen {
 		return p.listen(ctx, m, notify, false)
@@ -53,10 +52,10 @@ func (p *passed) Call(ctx context.Context, m *protocol.Message, notify func(*pro
 	return r, err
 }
 
-// A standIn is what sessions that begin while the host is away are made of: what the server is, they are told at once.
+// An offlineServer serves sessions that begin while the host is unreachable. It responds to server/discover from the TD.
 type standIn struct{ *passed }
 
-// Call implements [modern].
+// Call implements [statelessServer].
 func (s standIn) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	switch m.Method() {
 	case protocol.Listen:
@@ -72,7 +71,7 @@ func (s standIn) Call(ctx context.Context, m *protocol.Message, notify func(*pro
 	return discovered(m, selfOf(o, s.h.o.Version), o.Desc.Thing.Description), nil
 }
 
-// away is why a server did not answer, if it may do so later; nil if it did, or if that is no reason to wait.
+// unavailable returns the reason of a failed request if it is retryable; otherwise nil.
 func away(r *protocol.Message, err error) *interact.Error {
 	if err == nil {
 		if e := r.Error(); e != nil {
@@ -90,10 +89,10 @@ func retryable(e *interact.Error) *interact.Error {
 	return e
 }
 
-// metaStale is the member of _meta that says why a list is only what the signed description has of it.
+// metaStale is the member of _meta with the reason why a list comes from the TD only.
 const metaStale = "dev.lmosd/away"
 
-// described answers from the description in place of a server that is away.
+// described responds from the TD instead of an unreachable server.
 func (p *passed) described(ctx context.Context, o *features.Offer, m *protocol.Message, why *interact.Error) *protocol.Message {
 	var r *protocol.Message
 	switch m.Method() {
@@ -114,13 +113,13 @@ func (p *passed) described(ctx context.Context, o *features.Offer, m *protocol.M
 }
 
 const (
-	// backAfter is how long it is waited until a host that is away is asked again for what a client listens to; twice as long each time.
+	// backAfter is the first delay before a subscription at an unreachable host is retried. It doubles up to maxBackAfter.
 	backAfter    = time.Second
 	maxBackAfter = 30 * time.Second
 )
 
-// listen answers subscriptions/listen. While the host is away the client listens to nothing, and when it is back, hears that all may have
-// changed. A stale client knows the server from its description, and hears it as well if the host is back by now.
+// listen handles subscriptions/listen. While the host is unreachable nothing is sent; when it is back, all is reported as changed. With
+// stale, the client has lists of the TD, and everything is reported as changed at once if the host is back already.
 func (p *passed) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error, stale bool) (*protocol.Message, error) {
 	acknowledged := false
 	want, bad := filterOf(m)
@@ -155,7 +154,7 @@ func (p *passed) listen(ctx context.Context, m *protocol.Message, notify func(*p
 	return r, err
 }
 
-// all says that all that is listened to may have changed.
+// all reports everything in the filter as changed.
 func (f filter) all(m *protocol.Message, notify func(*protocol.Message) error) (err error) {
 	for method, wanted := range map[string]bool{protocol.ToolsChanged: f.Tools, protocol.PromptsChanged: f.Prompts, protocol.ResourcesChanged: f.Resources} {
 		if wanted && err == nil {
@@ -170,7 +169,7 @@ func (f filter) all(m *protocol.Message, notify func(*protocol.Message) error) (
 	return err
 }
 
-// about is a notification for who listens with m.
+// about returns a notification for the listen request m.
 func about(m *protocol.Message, method string, params map[string]any) *protocol.Message {
 	params["_meta"] = map[string]any{protocol.MetaSubscription: json.RawMessage(m.ID())}
 	return protocol.Request("", method, params)
@@ -181,27 +180,26 @@ func (p *passed) Session(ctx context.Context) (protocol.Conn, error) {
 	s := &starting{p: p, first: make(chan *protocol.Message, 1), ready: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	return protocol.EnsureResponses(s, func(error) error {
-		return interact.Errorf(interact.Cancelled, "begin another session", "the session was ended before there was an answer")
+		return interact.Errorf(interact.Cancelled, "begin another session", "the session ended before the response")
 	}), nil
 }
 
-// A starting session is one with the server itself, unless its host is away when it begins: then it is one with what stands in for it.
+// A startingSession is a session at the server itself, or with its replacement if the host is unreachable at the start.
 type starting struct {
 	p      *passed
 	ctx    context.Context
 	cancel context.CancelFunc
-	begun  atomic.Bool            // whether first was sent
-	first  chan *protocol.Message // what the client began with
-	ready  chan struct{}          // closed once conn is there
+	begun  atomic.Bool            // first was sent
+	first  chan *protocol.Message // the initialize request
+	ready  chan struct{}          // closed when conn is set
 
 	mu   sync.Mutex
 	conn protocol.Conn
-	said []*protocol.Message // by the server, while it began; for Read alone
+	said []*protocol.Message // messages before the response to initialize; used by Read only
 }
 
-// Write implements [protocol.Conn].
 func (s *starting) Write(ctx context.Context, m *protocol.Message) error {
-	if m.Method() == protocol.Initialize && s.begun.CompareAndSwap(false, true) { // one that follows is for the server to answer
+	if m.Method() == protocol.Initialize && s.begun.CompareAndSwap(false, true) { // the server responds to a second one
 		s.first <- m
 		return nil
 	}
@@ -215,7 +213,7 @@ func (s *starting) Write(ctx context.Context, m *protocol.Message) error {
 	}
 }
 
-// Read implements [protocol.Conn]. The first one begins the session.
+// Read implements [protocol.Conn]. The first call starts the session.
 func (s *starting) Read(ctx context.Context) (*protocol.Message, error) {
 	select {
 	case <-s.ready:
@@ -256,7 +254,7 @@ func (s *starting) begin(ctx context.Context) error {
 	return nil
 }
 
-// open returns the connection that answers m, and what it said, to that answer.
+// open returns a connection that responds to m, and the messages up to the response.
 func (s *starting) open(ctx context.Context, m *protocol.Message) (conn protocol.Conn, said []*protocol.Message, err error) {
 	for _, server := range []protocol.Server{s.p.back, s.p.sessions} {
 		if conn, err = server.Session(s.ctx); err != nil {
@@ -276,13 +274,13 @@ func (s *starting) open(ctx context.Context, m *protocol.Message) (conn protocol
 	return nil, nil, err
 }
 
-// maxBefore and maxBeforeBytes bound what a server says before it answers the first request of a session.
+// maxBefore and maxBeforeBytes bound the messages before the response to initialize.
 const (
 	maxBefore      = 1000
 	maxBeforeBytes = protocol.MaxMessage
 )
 
-// answer sends m, and returns what is said up to its answer.
+// readUntilResponse sends m and returns the messages up to its response.
 func answer(ctx context.Context, conn protocol.Conn, m *protocol.Message) (said []*protocol.Message, err error) {
 	if err := conn.Write(ctx, m); err != nil {
 		return nil, err
@@ -303,10 +301,9 @@ func answer(ctx context.Context, conn protocol.Conn, m *protocol.Message) (said 
 			return said, nil
 		}
 	}
-	return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "the server says too much before it begins a session")
+	return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "the server sent too many messages before the response to initialize")
 }
 
-// Close implements [protocol.Conn].
 func (s *starting) Close() error {
 	s.cancel()
 	s.mu.Lock()

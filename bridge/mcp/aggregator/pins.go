@@ -15,31 +15,31 @@ import (
 )
 
 const (
-	// MaxPins bounds what is pinned.
+	// MaxPins bounds the pins.
 	MaxPins = 256
-	// findFor is how long it is looked for a pinned thing that is not known, and missFor how long that is not done again.
+	// findTimeout bounds the search for a pinned Thing, and missFor is the time until an unsuccessful search is repeated.
 	findFor = time.Second
 	missFor = 10 * time.Second
-	// partlyFor is how long a server that did not list all of its tools is not asked again.
+	// partlyFor is the time until an incomplete tool list is requested again.
 	partlyFor = 2 * time.Second
 )
 
-// A pin is one entry of the configuration. What it names is found again under its exact reference: nobody takes its place by calling
-// itself the same.
+// A pin is one configured pin. Once its Thing is found, it refers to exactly this Thing: another one with the same name cannot replace
+// it.
 type pin struct {
-	ref   string // of the thing, as it was written
-	name  string // of what it offers; empty: all
+	ref   string // the configured reference
+	name  string // of one feature; empty for all
 	alias string
 
-	described *features.Offer // as the thing is described
-	partly    bool            // the description has no room for all, and the server did not say more
+	described *features.Offer // features of the TD
+	partly    bool            // the tool list is incomplete: the TD omits some and the server did not respond
 
-	exact  string // the exact reference, once it was found; it stays when the thing goes
+	exact  string // the exact reference of the Thing, once found; kept if the Thing disappears
 	offer  *features.Offer
-	missed time.Time // when it was not found last
+	missed time.Time // time of the last unsuccessful search
 }
 
-// pinsOf reads the configuration. A name of an affordance has no slash; an id may have.
+// pinsOf parses the configured pins. Names of affordances contain no slash; ids may.
 func pinsOf(all []string) []*pin {
 	var out []*pin
 	for _, text := range all[:min(len(all), MaxPins)] {
@@ -53,7 +53,7 @@ func pinsOf(all []string) []*pin {
 	return out
 }
 
-// find looks for the thing of a pin. What cannot be reached now stays as it was last described; what is gone goes.
+// find looks for the Thing of a pin. An unreachable Thing keeps its last features; a removed Thing loses them.
 func (p *pin) find(ctx context.Context, h *Handler) {
 	if p.offer == nil && time.Since(p.missed) < missFor {
 		return
@@ -78,11 +78,11 @@ func (p *pin) find(ctx context.Context, h *Handler) {
 	}
 	o, err := h.whole(ctx, d)
 	if p.partly = err != nil; err == nil || p.offer == nil || p.offer.Desc.Record.Hash != d.Record.Hash {
-		p.offer = o // else what was listed before is more
+		p.offer = o // otherwise the previous list is more complete
 	}
 }
 
-// fits reports whether a pin means what is called so.
+// matches reports whether the pin includes a feature with one of the names.
 func (p *pin) fits(names ...string) bool { return p.name == "" || slices.Contains(names, p.name) }
 
 // An item is an element of a list, in JSON.
@@ -91,31 +91,30 @@ type item struct {
 	raw  json.RawMessage
 }
 
-// MarshalJSON implements [json.Marshaler].
 func (i item) MarshalJSON() ([]byte, error) { return i.raw, nil }
 
 func nameOf(i item) string { return i.name }
 
-// A target is what a pinned name stands for.
+// A target is the feature behind a pinned name.
 type target struct{ ref, name string }
 
-// A view is what /mcp lists. It is read-only.
+// A view is the content of /mcp. It is immutable.
 type view struct {
 	tools, prompts, resources, templates []item
 	byTool, byPrompt                     map[string]target
-	byAlias                              map[string]string // references of things by the alias in their URIs
+	byAlias                              map[string]string // references of Things by the alias in their URIs
 	params                               map[string][]protocol.Param
-	partly                               []string // aliases of things of which not all is listed: their servers do not say it now
+	partly                               []string // aliases of Things with incomplete tool lists
 }
 
-// pinned makes views of pins. It is safe for concurrent use.
+// pinned creates the views. It is safe for concurrent use.
 type pinned struct {
 	h     *Handler
-	fixed []item // tools that are always there
+	fixed []item // the tools of the mesh itself
 
-	shown atomic.Pointer[view] // the latest that was made
+	shown atomic.Pointer[view] // the latest view
 
-	mu   sync.Mutex // held while a view is made, which may take as long as findFor
+	mu   sync.Mutex // held while a view is created, for up to findTimeout
 	pins []*pin
 	seq  uint64
 	made time.Time
@@ -126,7 +125,7 @@ func newPinned(h *Handler, fixed []item) *pinned {
 	return &pinned{h: h, fixed: fixed, pins: pinsOf(h.o.Pins)}
 }
 
-// view returns what is listed now. It is made anew if something has changed; who asks while that goes on gets the one before.
+// view returns the current view. It creates a new one if something changed; concurrent callers get the previous one.
 func (s *pinned) view(ctx context.Context) *view {
 	if !s.mu.TryLock() {
 		if v := s.shown.Load(); v != nil {
@@ -143,7 +142,7 @@ func (s *pinned) view(ctx context.Context) *view {
 	var work sync.WaitGroup
 	for i, p := range s.pins {
 		partly[i] = p.partly
-		if was[i] = p.offer; p.offer == nil || p.offer.Omitted > 0 { // it may have to be looked for elsewhere
+		if was[i] = p.offer; p.offer == nil || p.offer.Omitted > 0 { // it may require a network request
 			work.Go(func() { p.find(ctx, s.h) })
 		} else {
 			p.find(ctx, s.h)
@@ -160,7 +159,7 @@ func (s *pinned) view(ctx context.Context) *view {
 	return s.now
 }
 
-// lost reports whether something is not there any more, or more or less of it is known than there is.
+// lost reports whether a pinned Thing disappeared, or the completeness of a list changed.
 func lost(was []*features.Offer, partly []bool, pins []*pin) bool {
 	for i, p := range pins {
 		if was[i] != nil && p.offer == nil || partly[i] != p.partly {
@@ -191,7 +190,7 @@ func (s *pinned) make() *view {
 	return v
 }
 
-// add lists what a pin means. Where two pins mean the same it is listed once.
+// add adds the features of a pin. Duplicates are listed once.
 func (v *view) add(p *pin, seen map[string]bool) {
 	o := p.offer
 	headers := o.Params()
@@ -228,10 +227,10 @@ func (v *view) add(p *pin, seen map[string]bool) {
 	}
 }
 
-// metaOrigin is the member of _meta that says whose a tool is.
+// metaOrigin is the member of _meta with the Thing and name of a tool.
 const metaOrigin = "dev.lmosd/origin"
 
-// thingOf splits a URI of a resource that is listed here: whose it is, and the URI that it has there.
+// thingOf splits a resource URI of the mesh into the Thing and the URI at the Thing.
 func (v *view) thingOf(uri string) (ref, inner string, ok bool) {
 	alias, inner := features.Split(uri)
 	ref, ok = v.byAlias[alias]

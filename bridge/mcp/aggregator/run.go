@@ -19,30 +19,30 @@ import (
 )
 
 const (
-	// maxParked bounds the runs of one thing that wait for what their callers were asked, and parkedFor how long each does.
+	// maxSuspended bounds the suspended runs of one Thing, and suspendTimeout the time of each.
 	maxParked = 256
 	parkedFor = 15 * time.Minute
-	// maxParkedEach bounds those of one caller.
+	// maxSuspendedEach bounds those of one caller.
 	maxParkedEach = 64
 	// maxOutput bounds an output that comes in parts, in bytes.
 	maxOutput = 16 << 20
-	// progressEach is how often progress is told at most.
+	// progressInterval is the minimum time between progress notifications.
 	progressEach = 50 * time.Millisecond
-	// taskAfter is how long a turn may take before it is a task, for callers that know tasks.
+	// taskAfter is the time after which a turn becomes a task, for clients that support tasks.
 	taskAfter = time.Second
-	// cancelFor is how long it is tried to cancel what goes on by itself.
+	// cancelTimeout bounds the cancellation of a detached action.
 	cancelFor = 5 * time.Second
 )
 
-// runs are the actions of one thing that are being called. One that wants to know something goes on while its caller is asked: it is
-// parked, and the caller's retry takes it up again (MCP 2026-07-28, "Multi round-trip requests").
+// runs are the running actions of one Thing. A run that requires input is suspended, and the caller's retry resumes it (MCP 2026-07-28,
+// "Multi round-trip requests").
 type runs struct {
 	t      *thing
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
-	parked map[string]*run // by what is sealed in the requestState that the caller has
+	parked map[string]*run // by the id in the requestState
 }
 
 func newRuns(t *thing) *runs {
@@ -61,25 +61,25 @@ func (r *runs) close() {
 	r.cancel()
 }
 
-// A run is one action, or one access to a property, that was begun.
+// A run is a running action or property access.
 type run struct {
 	t       *thing
 	msg     *interact.Message
-	finish  func(parts []interact.Part) any // makes the result
+	finish  func(parts []interact.Part) any // converts the output to the result
 	replies chan reply
 	cancel  context.CancelFunc
-	fresh   string           // the claim of a conversation that it is the first in, as long as nothing was heard of it
-	task    string           // the id under which it goes on by itself; empty: it ends with its caller
-	late    <-chan time.Time // when it becomes a task; nil: never
+	fresh   string           // the conversation that this run claimed, until the first reply
+	task    string           // the id of the detached action; empty if it ends with its caller
+	late    <-chan time.Time // fires when the run becomes a task; nil: never
 
-	whose  opaque.For // of the caller, and what it asked
+	whose  opaque.For // caller and request, for the requestState
 	open   interact.Inputs
-	asked  string // the ActionID to answer to
+	asked  string // the ActionID of the input
 	expiry *time.Timer
 
 	parts []interact.Part
 	size  int
-	at    float64 // how far it is
+	at    float64 // last progress value
 	told  time.Time
 }
 
@@ -88,7 +88,7 @@ type reply struct {
 	err error
 }
 
-// begin asks the thing.
+// start starts an action.
 func (r *runs) begin(ctx context.Context, m *protocol.Message, msg *interact.Message, finish func([]interact.Part) any) *run {
 	msg.From = did.PrincipalOf(ctx)
 	one := &run{t: r.t, msg: msg, finish: finish, replies: make(chan reply), whose: r.t.whose(ctx, m)}
@@ -108,7 +108,7 @@ func (r *runs) begin(ctx context.Context, m *protocol.Message, msg *interact.Mes
 	return one
 }
 
-// whose tells one caller's request from all others: a retry is the same request of the same caller.
+// bindingOf returns the binding of a requestState: the caller and the request, which a retry must repeat.
 func (t *thing) whose(ctx context.Context, m *protocol.Message) opaque.For {
 	sum := sha256.New()
 	sum.Write([]byte(t.ref + "\x00" + m.Method() + "\x00"))
@@ -120,7 +120,7 @@ func (t *thing) whose(ctx context.Context, m *protocol.Message) opaque.For {
 	return opaque.For{Purpose: "run", Caller: protocol.CallerOf(ctx), Request: [sha256.Size]byte(sum.Sum(nil))}
 }
 
-// park keeps a run until its caller has an answer, and returns the word for it.
+// suspend keeps a run until its caller responds, and returns the requestState.
 func (r *runs) park(one *run) (string, error) {
 	id := rand.Text()
 	r.mu.Lock()
@@ -132,7 +132,7 @@ func (r *runs) park(one *run) (string, error) {
 		}
 	}
 	if len(r.parked) >= maxParked || own >= maxParkedEach || r.ctx.Err() != nil {
-		return "", interact.Errorf(interact.Overloaded, "try again later", "%d calls wait for their callers already", own)
+		return "", interact.Errorf(interact.Overloaded, "try again later", "%d calls are waiting for input", own)
 	}
 	one.expiry = time.AfterFunc(parkedFor, func() {
 		if r.take(id) != nil {
@@ -143,7 +143,7 @@ func (r *runs) park(one *run) (string, error) {
 	return r.t.h.sealer.Seal(one.whose, parkedFor, id), nil
 }
 
-// take returns a parked run, once; nil if it is not there any more.
+// take returns a suspended run and removes it; nil if there is none.
 func (r *runs) take(id string) *run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,7 +155,7 @@ func (r *runs) take(id string) *run {
 	return one
 }
 
-// abandon ends a run that nobody waits for.
+// abandon ends a run without a caller.
 func (one *run) abandon() {
 	one.cancel()
 	if one.task == "" {
@@ -167,7 +167,7 @@ func (one *run) abandon() {
 		ActionID: one.task, ID: interact.NewID(), From: one.msg.From, Deadline: time.Now().Add(cancelFor)}) // it may have ended
 }
 
-// callTool answers tools/call.
+// callTool handles tools/call.
 func (t *thing) callTool(ctx context.Context, o *features.Offer, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	one, e := t.tool(ctx, o, m)
 	if e != nil {
@@ -181,7 +181,7 @@ func (t *thing) callTool(ctx context.Context, o *features.Offer, m *protocol.Mes
 	})
 }
 
-// tool begins a call, or takes up one that was parked.
+// tool starts a call, or resumes a suspended one.
 func (t *thing) tool(ctx context.Context, o *features.Offer, m *protocol.Message) (*run, *protocol.Error) {
 	tool := o.Tool(m.Text("name"))
 	if tool == nil {
@@ -204,30 +204,30 @@ func (t *thing) tool(ctx context.Context, o *features.Offer, m *protocol.Message
 	return one, nil
 }
 
-// enter refuses a turn that goes on with a task or a conversation of another caller. Fresh is a conversation that nobody was in
-// before: it is the caller's from now on. A task is so once the agent has said that there is one: ids that somebody guesses are
-// not taken from those who get them.
+// checkTurn returns an error if the task or conversation of a turn belongs to another caller. A new conversation belongs to the caller
+// from now on, and is returned. A task belongs to a caller only after the agent has returned its id, so that guessed ids are not taken
+// from their later owners.
 func (t *thing) enter(said *bridge.Turn, caller string) (fresh string, e *protocol.Error) {
 	if !t.tasks.Allows(said.Task, caller) {
 		return "", noTask()
 	}
 	switch own, first := t.contexts.Claim(said.Context, caller); {
 	case !own:
-		return "", protocol.Errorf(protocol.InvalidParams, "nobody can go on with this conversation here: leave contextId out to begin another")
+		return "", protocol.Errorf(protocol.InvalidParams, "unknown contextId: leave it out to start a new conversation")
 	case first:
 		return said.Context, nil
 	}
 	return "", nil
 }
 
-// claimed is a result, whose task and conversation are of a caller from now on.
+// claimed assigns the task and the conversation of a result to a caller.
 func (t *thing) claimed(r features.Result, caller string) features.Result {
 	t.tasks.Claim(r.Task, caller)
 	t.contexts.Claim(r.Context, caller)
 	return r
 }
 
-// resume gives a parked run what its caller answers.
+// resume passes the responses of the client to a suspended run.
 func (t *thing) resume(ctx context.Context, m *protocol.Message, state string) (*run, *protocol.Error) {
 	var id string
 	if err := t.h.sealer.Open(t.whose(ctx, m), state, &id); err != nil {
@@ -253,30 +253,30 @@ func (t *thing) resume(ctx context.Context, m *protocol.Message, state string) (
 	return one, nil
 }
 
-// answer tells a run of the thing what it wants to know.
+// answer sends input to a running action.
 func (t *thing) answer(ctx context.Context, action, id string, answers interact.Answers) error {
 	_, err := interact.Ask(ctx, t.h.o.Mesh, &interact.Message{Type: interact.ContinueAction, Thing: t.ref, Name: action, ActionID: id,
 		ID: interact.NewID(), From: did.PrincipalOf(ctx), Data: written(answers), Deadline: time.Now().Add(readFor)})
 	return err
 }
 
-// follow passes on what comes of a run, until it has ended, wants to know something, or goes on as a task.
+// follow passes on the replies of a run until it ends, requires input, or becomes a task.
 func (one *run) follow(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error,
 	failed func(error) *protocol.Message) (*protocol.Message, error) {
-	if len(one.open) > 0 { // not all was answered
+	if len(one.open) > 0 { // some input is still missing
 		return one.ask(ctx, m), nil
 	}
 	for {
 		select {
 		case r, ok := <-one.replies:
 			switch {
-			case !ok && one.t.runs.ctx.Err() != nil: // cut off, and not at its end
+			case !ok && one.t.runs.ctx.Err() != nil: // cancelled, not complete
 				return failed(interact.Errorf(interact.ShuttingDown, "ask again in a moment", "the node is shutting down")), nil
 			case !ok:
 				return protocol.Respond(m.ID(), one.finish(one.parts)), nil
 			case r.err != nil:
 				one.cancel()
-				if one.fresh != "" && bridge.Refused(r.err) { // nobody is in that conversation
+				if one.fresh != "" && bridge.Refused(r.err) { // the agent does not have the conversation
 					one.t.contexts.Release(one.fresh, one.whose.Caller)
 				}
 				return failed(r.err), nil
@@ -293,7 +293,7 @@ func (one *run) follow(ctx context.Context, m *protocol.Message, notify func(*pr
 				return response, err
 			}
 		case <-one.late:
-			one.cancel() // it goes on
+			one.cancel() // the action continues
 			return one.t.begun(ctx, m, one), nil
 		case <-ctx.Done():
 			one.abandon()
@@ -302,22 +302,22 @@ func (one *run) follow(ctx context.Context, m *protocol.Message, notify func(*pr
 	}
 }
 
-// heard takes one reply. A response is the end of the request, if not of the run.
+// handle handles one reply. A non-nil response ends the request.
 func (one *run) heard(ctx context.Context, m *protocol.Message, r *interact.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	switch {
 	case r.Status == interact.StatusInputRequired:
 		var in interact.Inputs
 		if json.Unmarshal(r.Data, &in) != nil || len(in) == 0 {
-			return nil, interact.Errorf(interact.AgentFailed, "see the agent's log", "what %s wants to know cannot be read", one.msg.Name)
+			return nil, interact.Errorf(interact.AgentFailed, "see the agent's log", "malformed input request of %s", one.msg.Name)
 		}
 		one.open, one.asked = in, r.ActionID
 		return one.ask(ctx, m), nil
 	case r.Status == interact.StatusPending:
 		switch one.task = r.ActionID; {
-		case one.msg.Detach && one.task != "" && one.msg.ContentType == bridge.TurnType: // nobody knows how long it takes
+		case one.msg.Detach && one.task != "" && one.msg.ContentType == bridge.TurnType: // its duration is unknown
 			one.late = time.After(taskAfter)
 		case one.msg.Detach && one.task != "":
-			one.cancel() // it goes on
+			one.cancel() // the action continues
 			return one.t.begun(ctx, m, one), nil
 		}
 		return nil, nil
@@ -328,13 +328,13 @@ func (one *run) heard(ctx context.Context, m *protocol.Message, r *interact.Mess
 	case r.Status == interact.StatusFailed:
 		return nil, &interact.Error{Code: interact.AgentFailed, Title: cmp.Or(features.Words(r), one.msg.Name+" failed"), Remote: true}
 	case r.Status != interact.StatusNone && features.StateOf(r.Status, false) == "":
-		return nil, interact.Errorf(interact.AgentFailed, "see the agent's log", "%s is in a state that lmosd does not know", one.msg.Name)
-	case len(r.Data) > 0 && r.Status != interact.StatusRunning: // the whole output
+		return nil, interact.Errorf(interact.AgentFailed, "see the agent's log", "unknown action status of %s", one.msg.Name)
+	case len(r.Data) > 0 && r.Status != interact.StatusRunning: // the complete output
 		one.parts = nil
 		fallthrough
 	case len(r.Data) > 0:
 		if one.size += len(r.Data); one.size > maxOutput {
-			return nil, interact.Errorf(interact.TooLarge, "ask for less", "the output of %s has more than %d bytes", one.msg.Name, maxOutput)
+			return nil, interact.Errorf(interact.TooLarge, "ask for less", "the output of %s exceeds %d bytes", one.msg.Name, maxOutput)
 		}
 		one.parts = append(one.parts, interact.Part{Data: slices.Clone(r.Data), ContentType: r.ContentType})
 	}
@@ -344,7 +344,7 @@ func (one *run) heard(ctx context.Context, m *protocol.Message, r *interact.Mess
 	return nil, nil
 }
 
-// progress tells the caller that something comes, in the words of what came if it is words.
+// progress sends a progress notification. A textual reply is its message.
 func (one *run) progress(m *protocol.Message, r *interact.Message, notify func(*protocol.Message) error) error {
 	token := m.ProgressToken()
 	if token == nil || time.Since(one.told) < progressEach {
@@ -365,13 +365,14 @@ func (one *run) progress(m *protocol.Message, r *interact.Message, notify func(*
 	return notify(protocol.Request("", protocol.Progress, params))
 }
 
-// far takes over how far the agent says that a run is. Progress grows, whatever it says (MCP 2026-07-28, "Progress").
+// setProgress applies the progress that the agent reports. Progress must increase, whatever the agent reports (MCP 2026-07-28,
+// "Progress").
 func (one *run) far(said []byte, params map[string]any) {
 	var p struct {
 		Progress, Total *float64
 		Message         string
 	}
-	_ = json.Unmarshal(said, &p) // what cannot be read says nothing
+	_ = json.Unmarshal(said, &p) // malformed progress has no members
 	if p.Progress != nil && *p.Progress > one.at {
 		if one.at = *p.Progress; p.Total != nil {
 			params["total"] = *p.Total
@@ -384,7 +385,7 @@ func (one *run) far(said []byte, params map[string]any) {
 	}
 }
 
-// ask parks the run, and asks its caller what it wants to know.
+// requestInput suspends the run and requests its input from the client.
 func (one *run) ask(ctx context.Context, m *protocol.Message) *protocol.Message {
 	requests, e := features.Requests(one.open, m)
 	if e != nil {
@@ -400,7 +401,7 @@ func (one *run) ask(ctx context.Context, m *protocol.Message) *protocol.Message 
 	return protocol.Respond(m.ID(), map[string]any{"resultType": "input_required", "inputRequests": requests, "requestState": state})
 }
 
-// getPrompt answers prompts/get: the action gives messages, or words for one.
+// getPrompt handles prompts/get.
 func (t *thing) getPrompt(ctx context.Context, o *features.Offer, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	p := o.Prompt(m.Text("name"))
 	if p == nil {

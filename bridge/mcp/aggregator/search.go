@@ -18,26 +18,26 @@ import (
 )
 
 const (
-	// searchFor is how long the mesh is searched, and enoughAfter how long once something was found.
+	// searchTimeout bounds a search, and enoughAfter the wait for more after the first match.
 	searchFor   = 2 * time.Second
 	enoughAfter = 100 * time.Millisecond
-	// maxHits is how many things a search returns, and toolsOfHit how many tools of each.
+	// maxHits bounds the Things in a result, and toolsOfHit the tools of each.
 	maxHits    = 20
 	toolsOfHit = 5
-	// fewTools is how many tools are described whole at once.
+	// fewTools is the number of tools up to which mesh_describe includes all schemas.
 	fewTools = 25
 )
 
-// A hit is a thing that a search found, with the tools that fit best.
+// A hit is a Thing in a search result, with its best matching tools.
 type hit struct {
 	Thing       string  `json:"thing"`
 	Title       string  `json:"title,omitempty"`
 	Description string  `json:"description,omitempty"`
 	Tools       []brief `json:"tools"`
 	More        int     `json:"moreTools,omitempty"`
-	// Resembles is the name that its own looks like and is not, of a thing that is trusted more or known for longer.
+	// Resembles is the similar name of another, more trusted or longer known Thing.
 	Resembles string `json:"resembles,omitempty"`
-	// State says whether it can be reached, and LastSeen when it was last there.
+	// State and LastSeen are the reachability of the Thing.
 	State    directory.State `json:"state"`
 	LastSeen time.Time       `json:"last_seen"`
 }
@@ -47,7 +47,7 @@ type brief struct {
 	Description string `json:"description,omitempty"`
 }
 
-// search is mesh_search.
+// search implements mesh_search.
 func (s *mesh) search(ctx context.Context, m *protocol.Message) (*protocol.Message, error) {
 	page, err := s.page(m)
 	if err != nil {
@@ -72,7 +72,7 @@ func (s *mesh) search(ctx context.Context, m *protocol.Message) (*protocol.Messa
 	return protocol.Respond(m.ID(), features.Document(doc)), nil
 }
 
-// page is what a search is asked for: its first page, or a next one.
+// page returns the requested page: the first of a query, or the one of a cursor.
 func (s *mesh) page(m *protocol.Message) (*directory.Search, error) {
 	if word := m.Text("arguments", "cursor"); word != "" {
 		return s.h.pages.Resume(word)
@@ -83,12 +83,12 @@ func (s *mesh) page(m *protocol.Message) (*directory.Search, error) {
 	}
 	limit := 10
 	if raw, err := m.Param("arguments", "limit"); err == nil && raw != nil {
-		_ = json.Unmarshal(raw, &limit) // what is no number means the default
+		_ = json.Unmarshal(raw, &limit) // other types mean the default
 	}
 	return s.h.pages.Begin(td.Query{Text: question, Limit: min(max(limit, 1), maxHits)}, nil), nil
 }
 
-// find asks the mesh. Once something was found, it is not waited long for more.
+// find searches the mesh. After the first match it waits only a short time for more.
 func (s *mesh) find(ctx context.Context, q td.Query) (found []*td.Description) {
 	ctx, cancel := context.WithTimeout(ctx, searchFor)
 	defer cancel()
@@ -116,7 +116,7 @@ func (s *mesh) hit(ctx context.Context, d *td.Description, sought []string) hit 
 	return out
 }
 
-// briefs are the tools of a thing, those first that have most of the words.
+// briefs returns the tools of a Thing, those with the most matching terms first.
 func briefs(t *td.Thing, sought []string) []brief {
 	type scored struct {
 		brief
@@ -144,7 +144,7 @@ func briefs(t *td.Thing, sought []string) []brief {
 	return out
 }
 
-// shortly is how a thing is named: by its name if no other has it, else exactly.
+// shortName returns the name of a Thing if it is unique, otherwise the exact reference.
 func (s *mesh) shortly(ctx context.Context, d *td.Description) string {
 	if same, err := s.h.o.Mesh.Get(directory.WithoutUse(ctx), d.Thing.Name()); err == nil && same.Ref() == d.Ref() {
 		return d.Thing.Name()
@@ -152,7 +152,7 @@ func (s *mesh) shortly(ctx context.Context, d *td.Description) string {
 	return d.Ref()
 }
 
-// describe is mesh_describe.
+// describe implements mesh_describe.
 func (s *mesh) describe(ctx context.Context, m *protocol.Message) (*protocol.Message, error) {
 	thing, err := wanted(m, "thing")
 	if err != nil {
@@ -178,7 +178,7 @@ func (s *mesh) describe(ctx context.Context, m *protocol.Message) (*protocol.Mes
 		}
 	}
 	if only != "" && len(tools) == 0 && away != nil {
-		return nil, away // it may have it: who knows is not there
+		return nil, away // the server may have it, but is unreachable
 	}
 	if only != "" && len(tools) == 0 {
 		return nil, interact.Errorf(interact.NoAffordance, "leave tool out, and see all", "%s has no tool %q", thing, interact.Clip(only, features.MaxName))
@@ -188,10 +188,10 @@ func (s *mesh) describe(ctx context.Context, m *protocol.Message) (*protocol.Mes
 		resources, templates := o.Own()
 		doc["resources"], doc["prompts"] = append(append([]features.Resource{}, resources...), templates...), append([]*features.Prompt{}, o.Prompts...)
 		if len(o.Tools) > fewTools {
-			doc["note"] = "there are many tools: give one in tool to see the schema of its input"
+			doc["note"] = "many tools: pass tool to get the schema of its input"
 		}
 		if away != nil {
-			doc["incomplete"] = fmt.Sprintf("%d more tools, prompts or resources are not in its description, and it cannot be asked now: %s",
+			doc["incomplete"] = fmt.Sprintf("%d more tools, prompts or resources are not in its description, and its server is unreachable: %s",
 				o.Omitted, protocol.FromError(away).Message)
 		}
 	}

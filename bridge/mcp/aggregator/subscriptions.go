@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// maxKept is how many events are kept of each kind, and maxKeptBytes how many bytes of each of them.
+	// maxEvents bounds the stored events of one kind, and maxEventBytes the size of each.
 	maxKept      = 50
 	maxKeptBytes = 64 << 10
-	// maxKeptAll bounds the events that are kept of one kind, in bytes.
+	// maxEventsBytes bounds the stored events of one kind, in bytes.
 	maxKeptAll = 256 << 10
 )
 
-// feeds are the subscriptions of one thing: one for each property and event that somebody listens to. Events are kept, and can be read.
+// feeds are the subscriptions of one Thing: one per property or event with subscribers. Events are stored and can be read.
 type feeds struct {
 	t      *thing
 	ctx    context.Context
@@ -31,10 +31,10 @@ type feeds struct {
 }
 
 type feed struct {
-	kept    []json.RawMessage // the latest events, the oldest first
-	size    int               // bytes of kept
+	kept    []json.RawMessage // the latest events, oldest first
+	size    int               // bytes of events
 	heard   map[chan struct{}]bool
-	stop    context.CancelFunc // nil: it does not run
+	stop    context.CancelFunc // nil while it is not running
 	isEvent bool
 }
 
@@ -53,7 +53,7 @@ func feedName(key string, event bool) string {
 	return "properties/" + key
 }
 
-// join tells of what is new of a resource, until leave is called.
+// join subscribes to changes of a resource until leave is called.
 func (f *feeds) join(r *features.Resource) (heard <-chan struct{}, leave func()) {
 	c := make(chan struct{}, 1)
 	f.mu.Lock()
@@ -80,7 +80,7 @@ func (f *feeds) join(r *features.Resource) (heard <-chan struct{}, leave func())
 	}
 }
 
-// run subscribes, again when it ends, until nobody listens any more.
+// run subscribes, and renews the subscription when it ends, until the last subscriber leaves.
 func (f *feeds) run(ctx context.Context, one *feed, r *features.Resource) {
 	pauses := backoff.Backoff{First: againAfter, Max: againMost}
 	for ctx.Err() == nil {
@@ -96,7 +96,7 @@ func (f *feeds) run(ctx context.Context, one *feed, r *features.Resource) {
 			pauses.Reset()
 			f.add(ctx, one, n)
 		}
-		_ = pauses.Sleep(ctx) // the loop ends with ctx
+		_ = pauses.Sleep(ctx) // the loop checks the context
 	}
 }
 
@@ -114,7 +114,7 @@ func (f *feeds) add(ctx context.Context, one *feed, n *interact.Message) {
 	}
 }
 
-// keep keeps an event, and lets go of the oldest if there are too many.
+// keep stores an event and drops the oldest ones beyond the bounds.
 func (one *feed) keep(event json.RawMessage) {
 	one.kept = append(one.kept, event)
 	for one.size += len(event); len(one.kept) > maxKept || one.size > maxKeptAll && len(one.kept) > 1; one.kept = one.kept[1:] {
@@ -122,7 +122,7 @@ func (one *feed) keep(event json.RawMessage) {
 	}
 }
 
-// latest are the events that are kept, as a JSON array.
+// latest returns the stored events as a JSON array.
 func (f *feeds) latest(key string) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()

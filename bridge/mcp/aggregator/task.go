@@ -12,15 +12,15 @@ import (
 	"github.com/lmosd/lmosd/internal/opaque"
 )
 
-// pollEach is how often a client does well to ask for a task.
+// pollInterval is the recommended interval between requests for the state of a task.
 const pollEach = time.Second
 
-// tasksOf is what ids of tasks of a caller are sealed for: as long as the node runs.
+// tasksOf returns the binding of the opaque task ids of a caller. They are valid until the node stops.
 func tasksOf(ctx context.Context) opaque.For {
 	return opaque.For{Purpose: "task", Caller: protocol.CallerOf(ctx)}
 }
 
-// A taskID is what the id of a task says, sealed for its caller.
+// A taskID is the content of an opaque task id.
 type taskID struct {
 	Ref    string    `json:"r"`
 	Tool   string    `json:"t"`
@@ -29,14 +29,14 @@ type taskID struct {
 	Began  time.Time `json:"b"`
 }
 
-// begun is the response to a call that goes on as a task.
+// started returns the response to a call that becomes a task.
 func (t *thing) begun(ctx context.Context, m *protocol.Message, one *run) *protocol.Message {
 	now := time.Now().UTC()
 	id := t.h.sealer.Seal(tasksOf(ctx), 0, taskID{t.ref, m.Text("name"), one.msg.Name, one.task, now})
 	return protocol.Respond(m.ID(), features.Task{Type: "task", ID: id, Status: "working", Created: now, Updated: now, Poll: pollEach.Milliseconds()})
 }
 
-// task answers tasks/get, tasks/update and tasks/cancel.
+// task handles tasks/get, tasks/update and tasks/cancel.
 func (t *thing) task(ctx context.Context, m *protocol.Message) *protocol.Message {
 	if e := features.NeedTasks(m); e != nil {
 		return protocol.RespondError(m.ID(), e)
@@ -65,10 +65,10 @@ func (t *thing) task(ctx context.Context, m *protocol.Message) *protocol.Message
 }
 
 func noTask() *protocol.Error {
-	return protocol.Errorf(protocol.InvalidParams, "there is no such task, or not any more")
+	return protocol.Errorf(protocol.InvalidParams, "unknown or expired task")
 }
 
-// state asks how a task stands, and what it wants to know of the client of m.
+// state requests the state of a task, with its input requests for the client of m.
 func (t *thing) state(ctx context.Context, m *protocol.Message, word string, id taskID) (*features.Task, *asked, *protocol.Error) {
 	r, err := t.query(ctx, id)
 	switch {
@@ -86,7 +86,7 @@ func (t *thing) state(ctx context.Context, m *protocol.Message, word string, id 
 	case interact.StatusInputRequired:
 		in = &asked{id: r.ActionID}
 		if json.Unmarshal(r.Data, &in.open) != nil {
-			return nil, nil, protocol.Errorf(protocol.InternalError, "what the task wants to know cannot be read")
+			return nil, nil, protocol.Errorf(protocol.InternalError, "malformed input request of the task")
 		}
 		requests, e := features.Requests(in.open, m)
 		if e != nil {
@@ -99,26 +99,26 @@ func (t *thing) state(ctx context.Context, m *protocol.Message, word string, id 
 		s.Fail(r.Data)
 	}
 	if s.Status == "" {
-		return nil, nil, protocol.Errorf(protocol.InternalError, "the task is in a state that lmosd does not know")
+		return nil, nil, protocol.Errorf(protocol.InternalError, "unknown task status")
 	}
 	return s, in, nil
 }
 
-// query asks for the state of a task; interact.Ask has an error for one that waits.
+// query requests the state of a task; interact.Ask returns an error for a task that waits for input.
 func (t *thing) query(ctx context.Context, id taskID) (*interact.Message, error) {
 	for r, err := range t.h.o.Mesh.Do(ctx, t.about(ctx, interact.QueryAction, id)) {
 		return r, err
 	}
-	return nil, interact.Errorf(interact.AgentFailed, "see the log of its host", "%s says nothing of its task", t.ref)
+	return nil, interact.Errorf(interact.AgentFailed, "see the log of its host", "no task state from %s", t.ref)
 }
 
-// asked is what a task wants to know.
+// A taskInput is the input that a task requires.
 type asked struct {
 	id   string
 	open interact.Inputs
 }
 
-// output is the result of a task that is completed.
+// output returns the result of a completed task.
 func (t *thing) output(ctx context.Context, id taskID, r *interact.Message) json.RawMessage {
 	var tool *features.Tool
 	if o, err := t.offer(ctx); err == nil {
@@ -136,7 +136,7 @@ func (t *thing) about(ctx context.Context, kind interact.Type, id taskID) *inter
 		Deadline: time.Now().Add(readFor)}
 }
 
-// update answers what a task wants to know. Answers to what it does not want to know any more mean nothing.
+// update passes input to a task. Responses to closed input requests are ignored.
 func (t *thing) update(ctx context.Context, m *protocol.Message, id taskID, in *asked) *protocol.Error {
 	if in == nil {
 		return nil
@@ -151,7 +151,7 @@ func (t *thing) update(ctx context.Context, m *protocol.Message, id taskID, in *
 	return nil
 }
 
-// cancelTask cancels a task that has not ended.
+// cancelTask cancels a task unless it has ended.
 func (t *thing) cancelTask(ctx context.Context, id taskID, s *features.Task) *protocol.Error {
 	if s.Ended() {
 		return nil

@@ -16,26 +16,26 @@ import (
 )
 
 const (
-	// pageSize is how many items a page of a list has.
+	// pageSize is the number of items per page of a list.
 	pageSize = 1000
-	// callFor is how long a call may take. Who waits for less leaves.
+	// callTimeout bounds a call. Clients may disconnect earlier.
 	callFor = time.Hour
-	// readFor is how long reading a resource may take.
+	// readTimeout bounds the reading of a resource.
 	readFor = time.Minute
 )
 
-// A thing that is no MCP server, as one. It answers requests of 2026-07-28.
+// A thing is the MCP server of a Thing that is not an MCP server itself. It handles requests of 2026-07-28.
 type thing struct {
 	h     *Handler
 	ref   string
 	runs  *runs
 	feeds *feeds
 	work  sync.WaitGroup
-	// Tasks and conversations of turns, whose they are.
+	// The owners of the tasks and conversations.
 	tasks, contexts bridge.AgentOwners
 
 	mu     sync.Mutex
-	latest *features.Offer // as the thing was described last
+	latest *features.Offer // features of the last description
 }
 
 func newThing(h *Handler, ref string) *thing {
@@ -44,14 +44,14 @@ func newThing(h *Handler, ref string) *thing {
 	return t
 }
 
-// close ends what goes on, and waits for it.
+// close ends all runs and subscriptions and waits for them.
 func (t *thing) close() {
 	t.runs.close()
 	t.feeds.close()
 	t.work.Wait()
 }
 
-// offer is that of the thing as it is described now.
+// features returns the current features of the Thing.
 func (t *thing) offer(ctx context.Context) (*features.Offer, error) {
 	d, err := t.h.o.Mesh.Get(ctx, t.ref)
 	if err != nil {
@@ -63,7 +63,7 @@ func (t *thing) offer(ctx context.Context) (*features.Offer, error) {
 	return t.latest, nil
 }
 
-// Call implements [modern].
+// Call implements [statelessServer].
 func (t *thing) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	o, err := t.offer(ctx)
 	if err != nil {
@@ -93,15 +93,15 @@ func (t *thing) Call(ctx context.Context, m *protocol.Message, notify func(*prot
 	case "tasks/get", "tasks/update", "tasks/cancel":
 		return t.task(ctx, m), nil
 	}
-	return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "%s is no method of this server", m.Method())), nil
+	return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "unknown method %s", m.Method())), nil
 }
 
-// selfOf is what a thing calls itself as a server. One that has no version has that of lmosd.
+// selfOf returns the Implementation of a Thing. A Thing without a version gets that of lmosd.
 func selfOf(o *features.Offer, version string) protocol.Implementation {
 	return protocol.Implementation{Name: o.Alias, Title: o.Desc.Thing.Title, Version: cmp.Or(o.Desc.Thing.Version, protocol.Self(version).Version)}
 }
 
-// discovered answers server/discover.
+// discovered responds to server/discover.
 func discovered(m *protocol.Message, s protocol.Implementation, instructions string) *protocol.Message {
 	type changes struct {
 		ListChanged bool `json:"listChanged"`
@@ -118,8 +118,8 @@ func discovered(m *protocol.Message, s protocol.Implementation, instructions str
 	return protocol.Respond(m.ID(), out)
 }
 
-// paged answers a list with the page that the cursor of m asks for. The items are in the order of their names, and a cursor says which
-// was the last, so that it holds while the list changes.
+// paged responds with the page of a list that the cursor of m selects. Items are sorted by name, and a cursor contains the name of the
+// last one, so that it stays valid while the list changes.
 func paged[T any](ctx context.Context, s *opaque.Sealer, m *protocol.Message, member string, all []T, name func(T) string) *protocol.Message {
 	of := opaque.For{Purpose: "cursor " + m.Method(), Caller: protocol.CallerOf(ctx)}
 	rest, e := after(s, of, m, all, name)
@@ -134,9 +134,9 @@ func paged[T any](ctx context.Context, s *opaque.Sealer, m *protocol.Message, me
 	return protocol.Respond(m.ID(), out)
 }
 
-// after returns what comes after the cursor of m.
+// after returns the items after the cursor of m.
 func after[T any](s *opaque.Sealer, of opaque.For, m *protocol.Message, all []T, name func(T) string) ([]T, *protocol.Error) {
-	bad := protocol.Errorf(protocol.InvalidParams, "this is no cursor of this list")
+	bad := protocol.Errorf(protocol.InvalidParams, "invalid cursor")
 	raw, err := m.Param("cursor")
 	if err != nil {
 		return nil, bad
@@ -156,13 +156,13 @@ func after[T any](s *opaque.Sealer, of opaque.For, m *protocol.Message, all []T,
 	return nil, nil
 }
 
-// address makes a message to the thing of what m is to it.
+// address sets the destination and the trace context of a message to the Thing.
 func (t *thing) address(msg *interact.Message, m *protocol.Message, patience time.Duration) {
 	msg.Thing, msg.ID, msg.Deadline = t.ref, interact.NewID(), time.Now().Add(patience)
 	msg.TraceParent, msg.TraceState = interact.TraceContext(m.Text("_meta", "traceparent"), m.Text("_meta", "tracestate"))
 }
 
-// readResource reads a property, or the latest events.
+// readResource reads a property, or the stored events.
 func (t *thing) readResource(ctx context.Context, o *features.Offer, m *protocol.Message) *protocol.Message {
 	uri := m.Text("uri")
 	r := o.Resource(uri)
@@ -184,7 +184,7 @@ func (t *thing) readResource(ctx context.Context, o *features.Offer, m *protocol
 
 func written(v any) json.RawMessage {
 	raw, err := json.Marshal(v)
-	if err != nil { // it is made of texts and JSON
+	if err != nil { // cannot happen: v consists of encodable types
 		panic(err)
 	}
 	return raw

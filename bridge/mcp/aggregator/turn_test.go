@@ -155,20 +155,20 @@ func TestTurns(t *testing.T) {
 		}
 	}
 	// A task is of whoever began it, and so is a conversation.
-	if got := call("Bearer other", at, "ask_talker", `{"message":"x","contextId":"c"}`, `{}`); !strings.Contains(got, "-32602") || !strings.Contains(got, "leave contextId out") {
+	if got := call("Bearer other", at, "ask_talker", `{"message":"x","contextId":"c"}`, `{}`); !strings.Contains(got, "-32602") || !strings.Contains(got, "unknown contextId") {
 		t.Errorf("another's conversation: %s", got)
 	}
 	if got := call("", at, "ask_talker", `{"message":"x","contextId":"c"}`, `{}`); !strings.Contains(got, `\"contextId\":\"c\"`) {
 		t.Errorf("the own conversation: %s", got)
 	}
-	if got := call("Bearer other", at, "ask_talker", `{"message":"x","taskId":"t-hi"}`, `{}`); !strings.Contains(got, "no such task") {
+	if got := call("Bearer other", at, "ask_talker", `{"message":"x","taskId":"t-hi"}`, `{}`); !strings.Contains(got, "unknown or expired task") {
 		t.Errorf("another's task: %s", got)
 	}
 	if got := call("", at, "ask_talker", `{"message":"x","taskId":"t-hi"}`, `{}`); !strings.Contains(got, `\"taskId\":\"t-hi\"`) {
 		t.Errorf("the own task: %s", got)
 	}
 	// What the agent refuses is nobody's, so that nobody takes what others are going to have.
-	if got := call("Bearer other", at, "ask_talker", `{"message":"refuse","taskId":"t-later","contextId":"later"}`, `{}`); !strings.Contains(got, "no such task") {
+	if got := call("Bearer other", at, "ask_talker", `{"message":"refuse","taskId":"t-later","contextId":"later"}`, `{}`); !strings.Contains(got, "unknown or expired task") {
 		t.Errorf("what is not there yet: %s", got)
 	}
 	for _, args := range []string{`{"message":"later"}`, `{"message":"x","taskId":"t-later","contextId":"later"}`} {

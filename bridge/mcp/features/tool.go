@@ -99,7 +99,7 @@ func (o *Offer) addAction(key string, a *td.Action, v verbatim) {
 func asking(a *td.Action) shape {
 	if a.Input.Type() == "" && len(a.URIVariables) == 0 {
 		return shape{member: "message", schema: json.RawMessage(`{"type":"object","properties":{"message":{"type":"string",` +
-			`"description":"what is said to the agent"}},"required":["message"],"additionalProperties":false}`)}
+			`"description":"the message to the agent"}},"required":["message"],"additionalProperties":false}`)}
 	}
 	return shapeOf(a.Input, &a.Affordance, "message")
 }

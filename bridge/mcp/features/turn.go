@@ -15,15 +15,15 @@ import (
 
 // turnInput and turnOutput are the schemas of a tool for a turn of a conversation (bridge.Turn).
 const (
-	turnProperties = `"message":{"type":"string","description":"what is said to the agent"},` +
-		`"data":{"type":"object","description":"JSON that goes with it"},` +
-		`"contextId":{"type":"string","description":"goes on with a conversation: the contextId of an earlier result"},` +
-		`"taskId":{"type":"string","description":"answers or goes on with a task: the taskId of an earlier result"}`
+	turnProperties = `"message":{"type":"string","description":"the message to the agent"},` +
+		`"data":{"type":"object","description":"JSON to send with it"},` +
+		`"contextId":{"type":"string","description":"continues a conversation: the contextId of an earlier result"},` +
+		`"taskId":{"type":"string","description":"continues a task or provides its input: the taskId of an earlier result"}`
 	turnInput  = `{"type":"object","properties":{` + turnProperties + `},"additionalProperties":false}`
 	askInput   = `{"type":"object","properties":{` + turnProperties + `},"required":["message"],"additionalProperties":false}`
 	turnOutput = `{"type":"object","properties":{"contextId":{"type":"string"},"taskId":{"type":"string"},` +
 		`"state":{"type":"string","enum":["completed","input-required","auth-required"]},` +
-		`"data":{"description":"the data that the agent gave; several are an array"}},"required":["state"]}`
+		`"data":{"description":"the data that the agent returned; several are an array"}},"required":["state"]}`
 )
 
 // Members of _meta for values without a member in MCP content blocks.
