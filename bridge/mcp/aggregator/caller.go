@@ -12,24 +12,24 @@ import (
 // callerOf returns the name of the caller of a request: the principal that the gateway determined, and a hash of the credentials in the
 // request. A local consumer without credentials has the empty name.
 func callerOf(r *http.Request) string {
-	var words []string
+	var parts []string
 	switch p := did.PrincipalOf(r.Context()); {
 	case p == nil:
-		words = append(words, "/")
+		parts = append(parts, "/")
 	case *p != *did.Consumer(did.Loopback, ""):
-		words = append(words, string(p.Via)+"/"+p.Name)
+		parts = append(parts, string(p.Via)+"/"+p.Name)
 	}
 	if shown := r.Header.Get("Authorization"); shown != "" {
 		sum := sha256.Sum256([]byte(shown))
-		words = append(words, hex.EncodeToString(sum[:16]))
+		parts = append(parts, hex.EncodeToString(sum[:16]))
 	}
-	return strings.Join(words, " ")
+	return strings.Join(parts, " ")
 }
 
 // principalOf returns the principal of a name of [callerOf]. Sessions reach a Thing through a connection, which carries only names.
 func principalOf(caller string) *did.Principal {
-	word, _, _ := strings.Cut(caller, " ")
-	via, name, ok := strings.Cut(word, "/")
+	first, _, _ := strings.Cut(caller, " ")
+	via, name, ok := strings.Cut(first, "/")
 	switch {
 	case !ok:
 		return did.Consumer(did.Loopback, "")

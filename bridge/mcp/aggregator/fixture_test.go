@@ -289,7 +289,7 @@ func says(status interact.Status, media, data string) interact.Thing {
 }
 
 // offered is what a thing offers, and the beginning of its URIs.
-func offered(t *testing.T, m bridge.Mesh, name string) (*features.Offer, string) {
+func offered(t *testing.T, m bridge.Mesh, name string) (*features.Features, string) {
 	t.Helper()
 	d, err := m.Get(t.Context(), name)
 	if err != nil {

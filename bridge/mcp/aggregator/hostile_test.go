@@ -206,17 +206,17 @@ func TestDescriptionsAreData(t *testing.T) {
 
 func TestKeptEventsAreBounded(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int{1, maxKeptBytes, 2 * maxKeptAll} {
+	for _, size := range []int{1, maxEventBytes, 2 * maxEventsBytes} {
 		f := &feed{}
 		for range 200 {
 			f.keep(make(json.RawMessage, size))
 		}
 		sum := 0
-		for _, e := range f.kept {
+		for _, e := range f.events {
 			sum += len(e)
 		}
-		if len(f.kept) == 0 || len(f.kept) > maxKept || sum != f.size || sum > max(maxKeptAll, size) {
-			t.Errorf("of events of %d bytes, %d are kept, %d bytes", size, len(f.kept), sum)
+		if len(f.events) == 0 || len(f.events) > maxEvents || sum != f.size || sum > max(maxEventsBytes, size) {
+			t.Errorf("of events of %d bytes, %d are kept, %d bytes", size, len(f.events), sum)
 		}
 	}
 }
@@ -250,7 +250,7 @@ func TestListensAreBounded(t *testing.T) {
 	}
 }
 
-func frontOf(t *testing.T, h *Handler, name string) *front {
+func frontOf(t *testing.T, h *Handler, name string) *endpoint {
 	t.Helper()
 	f, leave, err := h.enter(t.Context(), name)
 	if err != nil {
@@ -267,7 +267,7 @@ func TestAViewThatTakesLong(t *testing.T) {
 	add(t, m.Mesh, "urn:x", `{"title":"X","actions":{"do":{}}}`, newDesk())
 	h := New(Options{Mesh: m, Pins: []string{"x"}})
 	defer h.Close()
-	p := h.mesh.server.(*dual).modern.(*mesh).pinned
+	p := h.mesh.server.(*sessionServer).statelessServer.(*mesh).pinned
 	if v := p.view(t.Context()); len(v.tools) != len(ownTools)+1 {
 		t.Fatalf("%d tools", len(v.tools))
 	}

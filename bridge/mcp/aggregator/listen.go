@@ -20,10 +20,10 @@ const (
 	// maxURIs bounds the resources, and the tasks, of one subscription.
 	maxURIs = 256
 	// resubscribeDelay is the first delay before an ended subscription is renewed. It grows up to maxResubscribeDelay.
-	againAfter = time.Second
-	againMost  = time.Minute
+	resubscribeDelay    = time.Second
+	maxResubscribeDelay = time.Minute
 	// debounce is the delay after a change in which further changes are combined.
-	settle = 200 * time.Millisecond
+	debounce = 200 * time.Millisecond
 )
 
 // A filter is the content of a subscription (MCP 2026-07-28, "Subscriptions").
@@ -52,27 +52,27 @@ type listener struct {
 	cancel context.CancelFunc
 	m      *protocol.Message
 	tag    json.RawMessage
-	said   chan *protocol.Message
+	out    chan *protocol.Message
 	work   sync.WaitGroup
 }
 
-func listening(ctx context.Context, m *protocol.Message) *listener {
-	l := &listener{m: m, tag: json.RawMessage(m.ID()), said: make(chan *protocol.Message)}
+func newListener(ctx context.Context, m *protocol.Message) *listener {
+	l := &listener{m: m, tag: json.RawMessage(m.ID()), out: make(chan *protocol.Message)}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	return l
 }
 
 // notify sends a notification to the client, unless it has disconnected.
-func (l *listener) say(method string, params map[string]any) {
+func (l *listener) notify(method string, params map[string]any) {
 	if params == nil {
 		params = map[string]any{}
 	}
-	l.pass(about(l.m, method, params))
+	l.send(about(l.m, method, params))
 }
 
-func (l *listener) pass(n *protocol.Message) {
+func (l *listener) send(n *protocol.Message) {
 	select {
-	case l.said <- n:
+	case l.out <- n:
 	case <-l.ctx.Done():
 	}
 }
@@ -86,7 +86,7 @@ func (l *listener) run(notify func(*protocol.Message) error, honoured filter, en
 	}
 	for {
 		select {
-		case n := <-l.said:
+		case n := <-l.out:
 			if err := notify(n); err != nil {
 				return nil, err
 			}
@@ -108,39 +108,39 @@ const (
 var errListens = interact.Errorf(interact.Overloaded, "end a subscription", "too many subscriptions of this caller or of all callers")
 
 // listen handles subscriptions/listen.
-func (t *thing) listen(ctx context.Context, o *features.Offer, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (t *thing) listen(ctx context.Context, o *features.Features, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	want, e := filterOf(m)
 	if e != nil {
 		return protocol.RespondError(m.ID(), e), nil
 	}
 	caller := protocol.CallerOf(ctx)
 	if t.h.listens.Enter(caller) != ratelimit.Entered {
-		return protocol.RespondError(m.ID(), features.Fault(errListens)), nil
+		return protocol.RespondError(m.ID(), features.Error(errListens)), nil
 	}
 	defer t.h.listens.Leave(caller)
-	l := listening(ctx, m)
+	l := newListener(ctx, m)
 	tasks := map[string]taskID{}
 	want.URIs = slices.DeleteFunc(want.URIs, func(uri string) bool {
 		r := o.Resource(uri)
-		return r == nil || !r.Told
+		return r == nil || !r.Observable
 	})
-	want.Tasks = slices.DeleteFunc(want.Tasks, func(word string) bool {
+	want.Tasks = slices.DeleteFunc(want.Tasks, func(token string) bool {
 		var id taskID
-		if t.h.sealer.Open(tasksOf(ctx), word, &id) != nil || id.Ref != t.ref {
+		if t.h.sealer.Open(tasksOf(ctx), token, &id) != nil || id.Ref != t.ref {
 			return true
 		}
-		tasks[word] = id
+		tasks[token] = id
 		return false
 	})
 	for _, uri := range want.URIs {
-		heard, leave := t.feeds.join(o.Resource(uri))
+		changed, leave := t.feeds.join(o.Resource(uri))
 		l.work.Go(func() {
 			defer leave()
-			l.updates(uri, heard)
+			l.updates(uri, changed)
 		})
 	}
-	for word, id := range tasks {
-		l.work.Go(func() { t.watchTask(l, word, id) })
+	for token, id := range tasks {
+		l.work.Go(func() { t.watchTask(l, token, id) })
 	}
 	if want.Tools || want.Prompts || want.Resources {
 		l.work.Go(func() { t.watchLists(l, o, want) })
@@ -149,11 +149,11 @@ func (t *thing) listen(ctx context.Context, o *features.Offer, m *protocol.Messa
 }
 
 // updates sends an update of a resource for each signal of changed.
-func (l *listener) updates(uri string, heard <-chan struct{}) {
+func (l *listener) updates(uri string, changed <-chan struct{}) {
 	for {
 		select {
-		case <-heard:
-			l.say(protocol.ResourceUpdated, map[string]any{"uri": uri})
+		case <-changed:
+			l.notify(protocol.ResourceUpdated, map[string]any{"uri": uri})
 		case <-l.ctx.Done():
 			return
 		}
@@ -161,10 +161,10 @@ func (l *listener) updates(uri string, heard <-chan struct{}) {
 }
 
 // watchTask sends the state of a task after each change, until the task ends.
-func (t *thing) watchTask(l *listener, word string, id taskID) {
+func (t *thing) watchTask(l *listener, token string, id taskID) {
 	last := ""
 	for {
-		s, _, e := t.state(l.ctx, l.m, word, id)
+		s, _, e := t.state(l.ctx, l.m, token, id)
 		if e != nil {
 			return
 		}
@@ -173,24 +173,24 @@ func (t *thing) watchTask(l *listener, word string, id taskID) {
 			last = string(text)
 			var params map[string]any
 			_ = json.Unmarshal(text, &params) // cannot fail: text was encoded above
-			l.say("notifications/tasks", params)
+			l.notify("notifications/tasks", params)
 		}
 		if s.Ended() {
 			return
 		}
-		if backoff.Sleep(l.ctx, pollEach) != nil {
+		if backoff.Sleep(l.ctx, pollInterval) != nil {
 			return
 		}
 	}
 }
 
 // watchLists sends the changes of the lists after a change of the description.
-func (t *thing) watchLists(l *listener, o *features.Offer, want filter) {
+func (t *thing) watchLists(l *listener, o *features.Features, want filter) {
 	q := td.Query{ID: o.Desc.Thing.ID, Owner: o.Desc.Record.Owner}
 	watch(l, t.h, q, func() {
-		now, err := t.offer(l.ctx)
+		now, err := t.features(l.ctx)
 		if err != nil {
-			now = &features.Offer{} // the Thing was removed
+			now = &features.Features{} // the Thing was removed
 		}
 		l.changed(want, listsOf(o), listsOf(now))
 		o = now
@@ -200,19 +200,19 @@ func (t *thing) watchLists(l *listener, o *features.Offer, want filter) {
 // lists are the features of a server, for comparison.
 type lists struct{ tools, prompts, resources, templates any }
 
-func listsOf(o *features.Offer) lists { return lists{o.Tools, o.Prompts, o.Resources, o.Templates} }
+func listsOf(o *features.Features) lists { return lists{o.Tools, o.Prompts, o.Resources, o.Templates} }
 
 // changed sends a notification for each list that differs.
 func (l *listener) changed(want filter, was, is lists) {
 	differ := func(a, b any) bool { return !bytes.Equal(written(a), written(b)) }
 	if want.Tools && differ(was.tools, is.tools) {
-		l.say(protocol.ToolsChanged, nil)
+		l.notify(protocol.ToolsChanged, nil)
 	}
 	if want.Prompts && differ(was.prompts, is.prompts) {
-		l.say(protocol.PromptsChanged, nil)
+		l.notify(protocol.PromptsChanged, nil)
 	}
 	if want.Resources && (differ(was.resources, is.resources) || differ(was.templates, is.templates)) {
-		l.say(protocol.ResourcesChanged, nil)
+		l.notify(protocol.ResourcesChanged, nil)
 	}
 }
 
@@ -223,14 +223,14 @@ func watch(l *listener, h *Handler, q td.Query, f func()) {
 	l.work.Go(func() {
 		for {
 			latest := h.o.Mesh.Latest()
-			tell(dirty) // covers the changes before latest
+			signal(dirty) // covers the changes before latest
 			for _, err := range h.o.Mesh.Watch(l.ctx, q, latest) {
 				if err != nil {
 					break
 				}
-				tell(dirty)
+				signal(dirty)
 			}
-			if backoff.Sleep(l.ctx, againAfter) != nil {
+			if backoff.Sleep(l.ctx, resubscribeDelay) != nil {
 				return
 			}
 		}
@@ -241,7 +241,7 @@ func watch(l *listener, h *Handler, q td.Query, f func()) {
 		case <-l.ctx.Done():
 			return
 		}
-		if backoff.Sleep(l.ctx, settle) != nil {
+		if backoff.Sleep(l.ctx, debounce) != nil {
 			return
 		}
 		select {
@@ -253,7 +253,7 @@ func watch(l *listener, h *Handler, q td.Query, f func()) {
 }
 
 // signal sends to c without blocking. One pending signal is enough.
-func tell(c chan struct{}) {
+func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -17,43 +17,43 @@ const (
 	// liveFor is the validity of the live tools.
 	liveFor = 30 * time.Second
 	// listTimeout bounds the request for the live tools.
-	listFor = 10 * time.Second
+	listTimeout = 10 * time.Second
 	// maxLivePages and maxLiveBytes bound the live tools.
 	maxLivePages = 64
 	maxLiveBytes = 8 << 20
 )
 
 // A liveFeatures value combines the features of a TD with the tools that the server lists.
-type listed struct {
-	of   *features.Offer // of the TD
-	all  *features.Offer
-	when time.Time
+type liveFeatures struct {
+	described *features.Features // of the TD
+	all       *features.Features
+	when      time.Time
 }
 
 // allFeatures returns the features of a Thing. If the TD omits some, it requests the list of tools from the server. With an error it
 // returns the features of the TD.
-func (h *Handler) whole(ctx context.Context, d *td.Description) (*features.Offer, error) {
+func (h *Handler) allFeatures(ctx context.Context, d *td.Description) (*features.Features, error) {
 	f, leave, err := h.use(d)
 	if err != nil {
 		return features.Of(d), err
 	}
 	defer leave()
-	o := f.offer.Load()
+	o := f.features.Load()
 	if o.Omitted == 0 || f.tunnel == "" {
 		return o, nil
 	}
-	if have := f.listed.Load(); have != nil && have.of == o && time.Since(have.when) < liveFor {
+	if have := f.live.Load(); have != nil && have.described == o && time.Since(have.when) < liveFor {
 		return have.all, nil
 	}
 	// All callers see this list, so the request has the principal of the node: a server may have tools for single callers.
-	ctx, cancel := context.WithTimeout(did.WithPrincipal(protocol.WithCaller(ctx, ""), did.PrincipalOf(h.ctx)), listFor)
+	ctx, cancel := context.WithTimeout(did.WithPrincipal(protocol.WithCaller(ctx, ""), did.PrincipalOf(h.ctx)), listTimeout)
 	defer cancel()
 	tools, err := list(ctx, f.server)
 	if err != nil {
 		return o, err
 	}
-	now := &listed{o, o.With(tools), time.Now()}
-	f.listed.Store(now)
+	now := &liveFeatures{o, o.With(tools), time.Now()}
+	f.live.Store(now)
 	return now.all, nil
 }
 

@@ -62,7 +62,7 @@ func (s *mesh) close() {}
 
 // headers returns the arguments of a pinned tool that headers repeat.
 func (s *mesh) headers(tool string) []protocol.Param {
-	ctx, cancel := context.WithTimeout(s.h.ctx, findFor)
+	ctx, cancel := context.WithTimeout(s.h.ctx, findTimeout)
 	defer cancel()
 	return s.pinned.view(ctx).params[tool]
 }
@@ -92,9 +92,9 @@ func (s *mesh) Call(ctx context.Context, m *protocol.Message, notify func(*proto
 	case protocol.GetPrompt:
 		p, ok := s.pinned.view(ctx).byPrompt[m.Text("name")]
 		if !ok {
-			return protocol.RespondError(m.ID(), none("prompt", m.Text("name"))), nil
+			return protocol.RespondError(m.ID(), notFound("prompt", m.Text("name"))), nil
 		}
-		return s.passed(ctx, p.ref, m.WithParam(written(p.name), "name"), notify)
+		return s.forwardOrError(ctx, p.ref, m.WithParam(written(p.name), "name"), notify)
 	case protocol.ReadRes:
 		return s.readResource(ctx, m, notify)
 	case "completion/complete":
@@ -126,10 +126,10 @@ func (s *mesh) forward(ctx context.Context, ref string, m *protocol.Message, not
 }
 
 // forwardOrError is forward with an error response instead of an error.
-func (s *mesh) passed(ctx context.Context, ref string, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s *mesh) forwardOrError(ctx context.Context, ref string, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	r, err := s.forward(ctx, ref, m, notify)
 	if err != nil && ctx.Err() == nil {
-		return protocol.RespondError(m.ID(), unknown(err)), nil
+		return protocol.RespondError(m.ID(), targetError(err)), nil
 	}
 	return r, err
 }
@@ -150,7 +150,7 @@ func (s *mesh) callTool(ctx context.Context, m *protocol.Message, notify func(*p
 	default:
 		t, ok := s.pinned.view(ctx).byTool[name]
 		if !ok {
-			return protocol.RespondError(m.ID(), none("tool", name)), nil
+			return protocol.RespondError(m.ID(), notFound("tool", name)), nil
 		}
 		r, err = s.forward(ctx, t.ref, m.WithParam(written(t.name), "name"), notify)
 	}
@@ -161,7 +161,7 @@ func (s *mesh) callTool(ctx context.Context, m *protocol.Message, notify func(*p
 }
 
 // argument returns a required text argument.
-func wanted(m *protocol.Message, name string) (string, error) {
+func argument(m *protocol.Message, name string) (string, error) {
 	if text := m.Text("arguments", name); text != "" {
 		return text, nil
 	}
@@ -170,11 +170,11 @@ func wanted(m *protocol.Message, name string) (string, error) {
 
 // callOther implements mesh_call.
 func (s *mesh) callOther(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
-	thing, err := wanted(m, "thing")
+	thing, err := argument(m, "thing")
 	if err != nil {
 		return nil, err
 	}
-	name, err := wanted(m, "tool")
+	name, err := argument(m, "tool")
 	if err != nil {
 		return nil, err
 	}
@@ -200,14 +200,14 @@ func (s *mesh) callOther(ctx context.Context, m *protocol.Message, notify func(*
 	case e == nil, e.Code != protocol.InvalidParams && e.Code != protocol.InternalError: // the request itself was valid
 		return r, nil
 	default:
-		return nil, failed(e, "mesh_describe shows its tools and what they take")
+		return nil, callError(e, "mesh_describe shows its tools and what they take")
 	}
 }
 
 // callError converts the error response of a Thing. Errors of lmosd keep their hint; errors of the server get the given one.
-func failed(e *protocol.Error, hint string) error {
-	if said := protocol.InteractError(e); said != nil {
-		return said
+func callError(e *protocol.Error, hint string) error {
+	if own := protocol.InteractError(e); own != nil {
+		return own
 	}
 	return interact.Errorf(interact.AgentFailed, hint, "%s", e.Message)
 }
@@ -219,7 +219,7 @@ func (s *mesh) toolOf(d *td.Description, name string) (string, error) {
 		return "", err
 	}
 	defer leave()
-	o := f.offer.Load()
+	o := f.features.Load()
 	if o.Tool(name) != nil {
 		return name, nil
 	}
@@ -231,11 +231,11 @@ func (s *mesh) toolOf(d *td.Description, name string) (string, error) {
 
 // readOther implements mesh_read.
 func (s *mesh) readOther(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
-	thing, err := wanted(m, "thing")
+	thing, err := argument(m, "thing")
 	if err != nil {
 		return nil, err
 	}
-	uri, err := wanted(m, "uri")
+	uri, err := argument(m, "uri")
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +254,7 @@ func (s *mesh) readOther(ctx context.Context, m *protocol.Message, notify func(*
 		return nil, err
 	}
 	if e := r.Error(); e != nil && e.Code != protocol.MissingCapability {
-		return nil, failed(e, "mesh_describe shows its resources")
+		return nil, callError(e, "mesh_describe shows its resources")
 	}
 	return features.ReadResult(r), nil
 }
@@ -266,7 +266,7 @@ func (s *mesh) readResource(ctx context.Context, m *protocol.Message, notify fun
 	if !ok {
 		return protocol.RespondError(m.ID(), noResource(uri)), nil
 	}
-	r, err := s.passed(ctx, ref, m.WithParam(written(inner), "uri"), notify)
+	r, err := s.forwardOrError(ctx, ref, m.WithParam(written(inner), "uri"), notify)
 	if err != nil || inner == uri {
 		return r, err
 	}
@@ -293,10 +293,10 @@ func outward(r *protocol.Message, before string) *protocol.Message {
 func (s *mesh) complete(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	v := s.pinned.view(ctx)
 	if p, ok := v.byPrompt[m.Text("ref", "name")]; ok {
-		return s.passed(ctx, p.ref, m.WithParam(written(p.name), "ref", "name"), notify)
+		return s.forwardOrError(ctx, p.ref, m.WithParam(written(p.name), "ref", "name"), notify)
 	}
 	if ref, inner, ok := v.thingOf(m.Text("ref", "uri")); ok {
-		return s.passed(ctx, ref, m.WithParam(written(inner), "ref", "uri"), notify)
+		return s.forwardOrError(ctx, ref, m.WithParam(written(inner), "ref", "uri"), notify)
 	}
 	return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "unknown prompt or resource template")), nil
 }
@@ -323,13 +323,13 @@ func (s *mesh) task(ctx context.Context, m *protocol.Message, notify func(*proto
 	if s.h.sealer.Open(meshTaskOf(ctx), m.Text("taskId"), &id) != nil {
 		return protocol.RespondError(m.ID(), noTask()), nil
 	}
-	word, _ := m.Param("taskId")
-	r, err := s.passed(ctx, id.Ref, m.WithParam(written(id.ID), "taskId"), notify)
+	token, _ := m.Param("taskId")
+	r, err := s.forwardOrError(ctx, id.Ref, m.WithParam(written(id.ID), "taskId"), notify)
 	if err != nil {
 		return nil, err
 	}
 	if raw, _ := r.InResult("taskId"); raw != nil {
-		r = r.WithResult(word, "taskId")
+		r = r.WithResult(token, "taskId")
 	}
 	return r, nil
 }

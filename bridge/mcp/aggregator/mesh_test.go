@@ -237,7 +237,7 @@ func TestFrontsAreBounded(t *testing.T) {
 	h := New(Options{Mesh: m})
 	defer h.Close()
 	var first string
-	for i := range maxFronts + 10 {
+	for i := range maxEndpoints + 10 {
 		d := add(t, m, fmt.Sprintf("urn:n%d", i), `{"title":"n"}`, newDesk())
 		_, leave, err := h.use(d)
 		if err != nil {
@@ -249,8 +249,8 @@ func TestFrontsAreBounded(t *testing.T) {
 			leave()
 		}
 	}
-	if len(h.fronts) != maxFronts || h.fronts[first] == nil {
-		t.Errorf("there are %d fronts, and the one in use is gone: %v", len(h.fronts), h.fronts[first] == nil)
+	if len(h.endpoints) != maxEndpoints || h.endpoints[first] == nil {
+		t.Errorf("there are %d fronts, and the one in use is gone: %v", len(h.endpoints), h.endpoints[first] == nil)
 	}
 }
 

@@ -15,10 +15,10 @@ import (
 )
 
 // ackTimeout bounds the wait for the acknowledgments of Things.
-const ackFor = 5 * time.Second
+const ackTimeout = 5 * time.Second
 
 // A thingFilter is the part of a subscription that concerns one Thing.
-type share struct {
+type thingFilter struct {
 	ref   string
 	uris  map[string]string // by URI at the Thing: the URI in the mesh
 	tasks map[string]string
@@ -33,19 +33,19 @@ func (s *mesh) listen(ctx context.Context, m *protocol.Message, notify func(*pro
 	}
 	caller := protocol.CallerOf(ctx)
 	if s.h.listens.Enter(caller) != ratelimit.Entered {
-		return protocol.RespondError(m.ID(), features.Fault(errListens)), nil
+		return protocol.RespondError(m.ID(), features.Error(errListens)), nil
 	}
 	defer s.h.listens.Leave(caller)
-	l := listening(ctx, m)
+	l := newListener(ctx, m)
 	v := s.pinned.view(ctx)
-	shares := s.shares(ctx, v, want)
-	for _, one := range shares {
+	parts := s.byThing(ctx, v, want)
+	for _, one := range parts {
 		l.work.Go(func() { s.listenTo(l, one) })
 	}
 	want.URIs, want.Tasks = nil, nil
-	late := time.NewTimer(ackFor)
+	late := time.NewTimer(ackTimeout)
 	defer late.Stop()
-	for _, one := range shares {
+	for _, one := range parts {
 		select {
 		case f := <-one.acked:
 			want.URIs, want.Tasks = append(want.URIs, f.URIs...), append(want.Tasks, f.Tasks...)
@@ -71,12 +71,12 @@ func (s *mesh) listen(ctx context.Context, m *protocol.Message, notify func(*pro
 func (v *view) lists() lists { return lists{v.tools, v.prompts, v.resources, v.templates} }
 
 // byThing splits a filter by Thing.
-func (s *mesh) shares(ctx context.Context, v *view, want filter) []*share {
-	var all []*share
-	of := func(ref string) *share {
-		i := slices.IndexFunc(all, func(one *share) bool { return one.ref == ref })
+func (s *mesh) byThing(ctx context.Context, v *view, want filter) []*thingFilter {
+	var all []*thingFilter
+	of := func(ref string) *thingFilter {
+		i := slices.IndexFunc(all, func(one *thingFilter) bool { return one.ref == ref })
 		if i < 0 {
-			i, all = len(all), append(all, &share{ref, map[string]string{}, map[string]string{}, make(chan filter, 1)})
+			i, all = len(all), append(all, &thingFilter{ref, map[string]string{}, map[string]string{}, make(chan filter, 1)})
 		}
 		return all[i]
 	}
@@ -85,10 +85,10 @@ func (s *mesh) shares(ctx context.Context, v *view, want filter) []*share {
 			of(ref).uris[inner] = uri
 		}
 	}
-	for _, word := range want.Tasks {
+	for _, token := range want.Tasks {
 		var id foreignTask
-		if s.h.sealer.Open(meshTaskOf(ctx), word, &id) == nil {
-			of(id.Ref).tasks[id.ID] = word
+		if s.h.sealer.Open(meshTaskOf(ctx), token, &id) == nil {
+			of(id.Ref).tasks[id.ID] = token
 		}
 	}
 	return all
@@ -96,7 +96,7 @@ func (s *mesh) shares(ctx context.Context, v *view, want filter) []*share {
 
 // listenTo subscribes to one Thing, and renews an ended subscription until the client disconnects. After a renewal it reports all
 // resources as changed.
-func (s *mesh) listenTo(l *listener, one *share) {
+func (s *mesh) listenTo(l *listener, one *thingFilter) {
 	f := filter{}
 	for inner := range one.uris {
 		f.URIs = append(f.URIs, inner)
@@ -105,17 +105,17 @@ func (s *mesh) listenTo(l *listener, one *share) {
 		f.Tasks = append(f.Tasks, inner)
 	}
 	m := l.m.WithParam(written(f), "notifications")
-	pauses, heard := backoff.Backoff{First: againAfter, Max: againMost}, false
+	pauses, acknowledged := backoff.Backoff{First: resubscribeDelay, Max: maxResubscribeDelay}, false
 	for first := true; ; first = false {
 		_, _ = s.forward(l.ctx, one.ref, m, func(n *protocol.Message) error {
 			if n.Method() == protocol.Acknowledged {
-				if first && heard {
+				if first && acknowledged {
 					return nil // duplicate
 				}
-				if heard = true; first {
+				if acknowledged = true; first {
 					one.acknowledge(n)
 				} else {
-					one.stale(l)
+					one.allChanged(l)
 				}
 				return nil
 			}
@@ -123,7 +123,7 @@ func (s *mesh) listenTo(l *listener, one *share) {
 			one.pass(l, n)
 			return nil
 		})
-		if first && !heard { // listen is not supported, or the Thing is unreachable: nothing is acknowledged
+		if first && !acknowledged { // listen is not supported, or the Thing is unreachable: nothing is acknowledged
 			one.acked <- filter{}
 			return
 		}
@@ -134,7 +134,7 @@ func (s *mesh) listenTo(l *listener, one *share) {
 }
 
 // acknowledge reports the filter that the Thing acknowledged, with the URIs and ids of the mesh.
-func (one *share) acknowledge(n *protocol.Message) {
+func (one *thingFilter) acknowledge(n *protocol.Message) {
 	raw, _ := n.Param("notifications")
 	var f filter
 	_ = json.Unmarshal(raw, &f) // a malformed filter is empty
@@ -149,30 +149,30 @@ func (one *share) acknowledge(n *protocol.Message) {
 	one.acked <- f
 }
 
-func (one *share) stale(l *listener) {
+func (one *thingFilter) allChanged(l *listener) {
 	for _, uri := range one.uris {
-		l.say(protocol.ResourceUpdated, map[string]any{"uri": uri})
+		l.notify(protocol.ResourceUpdated, map[string]any{"uri": uri})
 	}
 }
 
-// pass sends a notification of the Thing to the client, with the URIs and ids of the mesh.
-func (one *share) pass(l *listener, n *protocol.Message) {
+// send sends a notification of the Thing to the client, with the URIs and ids of the mesh.
+func (one *thingFilter) pass(l *listener, n *protocol.Message) {
 	switch n.Method() {
 	case protocol.ResourceUpdated:
 		uri := n.Text("uri")
 		if outer, ok := one.uris[uri]; ok {
-			l.pass(n.WithParam(written(outer), "uri"))
+			l.send(n.WithParam(written(outer), "uri"))
 			return
 		}
 		for inner, outer := range one.uris { // the URI of a sub-resource
 			if strings.HasPrefix(uri, inner) {
-				l.pass(n.WithParam(written(strings.TrimSuffix(outer, inner)+uri), "uri"))
+				l.send(n.WithParam(written(strings.TrimSuffix(outer, inner)+uri), "uri"))
 				return
 			}
 		}
 	case "notifications/tasks":
 		if outer, ok := one.tasks[n.Text("taskId")]; ok {
-			l.pass(n.WithParam(written(outer), "taskId"))
+			l.send(n.WithParam(written(outer), "taskId"))
 		}
 	}
 }

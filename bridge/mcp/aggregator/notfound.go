@@ -12,16 +12,16 @@ import (
 
 // serveNotFound responds for an unknown Thing in the protocol of the client: an existing session is not found, and a new one fails with
 // the reason.
-func (h *Handler) absent(w http.ResponseWriter, r *http.Request, err error) {
-	s := refusing{unknown(err)}
-	f := &front{server: s, Handler: h.serve(s, nil)}
+func (h *Handler) serveNotFound(w http.ResponseWriter, r *http.Request, err error) {
+	s := failingServer{targetError(err)}
+	f := &endpoint{server: s, Handler: h.serve(s, nil)}
 	defer f.Handler.Close()
 	f.serve(h, w, r)
 }
 
 // targetError returns the error of a request to an unknown or ambiguous Thing.
-func unknown(err error) *protocol.Error {
-	e := features.Fault(err)
+func targetError(err error) *protocol.Error {
+	e := features.Error(err)
 	switch interact.AsError(err).Code {
 	case interact.NotFound, interact.Ambiguous, interact.Withdrawn, interact.Expired, interact.Invalid:
 		e.Code = protocol.InvalidParams
@@ -30,40 +30,40 @@ func unknown(err error) *protocol.Error {
 }
 
 // A failingServer responds to each request with an error.
-type refusing struct{ why *protocol.Error }
+type failingServer struct{ err *protocol.Error }
 
-func (s refusing) Call(_ context.Context, m *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
-	return protocol.RespondError(m.ID(), s.why), nil
+func (s failingServer) Call(_ context.Context, m *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
+	return protocol.RespondError(m.ID(), s.err), nil
 }
 
-func (s refusing) Session(ctx context.Context) (protocol.Conn, error) {
+func (s failingServer) Session(ctx context.Context) (protocol.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	return &refusal{s.why, ctx, cancel, make(chan *protocol.Message)}, nil
+	return &failingSession{s.err, ctx, cancel, make(chan *protocol.Message)}, nil
 }
 
 // A failingSession is a session of a failingServer.
-type refusal struct {
-	why    *protocol.Error
+type failingSession struct {
+	err    *protocol.Error
 	ctx    context.Context
 	cancel context.CancelFunc
-	said   chan *protocol.Message
+	out    chan *protocol.Message
 }
 
-func (c *refusal) Read(context.Context) (*protocol.Message, error) {
+func (c *failingSession) Read(context.Context) (*protocol.Message, error) {
 	select {
-	case m := <-c.said:
+	case m := <-c.out:
 		return m, nil
 	case <-c.ctx.Done():
 		return nil, io.EOF
 	}
 }
 
-func (c *refusal) Write(ctx context.Context, m *protocol.Message) error {
+func (c *failingSession) Write(ctx context.Context, m *protocol.Message) error {
 	if !m.IsRequest() {
 		return nil
 	}
 	select {
-	case c.said <- protocol.RespondError(m.ID(), c.why):
+	case c.out <- protocol.RespondError(m.ID(), c.err):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -72,13 +72,13 @@ func (c *refusal) Write(ctx context.Context, m *protocol.Message) error {
 	}
 }
 
-func (c *refusal) Close() error {
+func (c *failingSession) Close() error {
 	c.cancel()
 	return nil
 }
 
 // notFound returns the error for an unknown tool or prompt.
-func none(what, name string) *protocol.Error {
+func notFound(what, name string) *protocol.Error {
 	return protocol.Errorf(protocol.InvalidParams, "unknown %s %q", what, interact.Clip(name, features.MaxName))
 }
 

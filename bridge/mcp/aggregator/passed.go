@@ -18,32 +18,32 @@ import (
 // A remoteServer passes messages to an MCP server at another host unchanged. While the host is unreachable, the signed TD replaces it:
 // lists come from the TD, and calls fail until the host is back. A client that requests the lists only at its start can therefore start
 // in the meantime.
-type passed struct {
-	h        *Handler
-	back     *backend.Backend // the connection to the host
-	known    *thing           // the server as described by the TD
-	sessions protocol.Server  // sessions while the host is unreachable, made of Call
+type remoteServer struct {
+	h         *Handler
+	back      *backend.Backend // the connection to the host
+	described *thing           // the server as described by the TD
+	sessions  protocol.Server  // sessions while the host is unreachable, made of Call
 }
 
-func (p *passed) close() { p.back.Close() }
+func (p *remoteServer) close() { p.back.Close() }
 
 // Call implements [statelessServer].
-func (p *passed) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (p *remoteServer) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	if m.Method() == protocol.Listen {
 		return p.listen(ctx, m, notify, false)
 	}
 	r, err := p.back.Call(ctx, m, notify)
-	why := away(r, err)
+	why := unavailable(r, err)
 	if why == nil || ctx.Err() != nil {
 		return r, err
 	}
 	switch m.Method() {
 	case protocol.Discover, "tools/list", "prompts/list", "resources/list", "resources/templates/list":
-		o, gone := p.known.offer(ctx)
+		o, gone := p.described.features(ctx)
 		if gone != nil {
 			return r, err
 		}
-		return p.described(ctx, o, m, why), nil
+		return p.fromTD(ctx, o, m, why), nil
 	case protocol.CallTool:
 		if !why.Started {
 			return protocol.Respond(m.ID(), features.Failed(why)), nil
@@ -53,18 +53,18 @@ func (p *passed) Call(ctx context.Context, m *protocol.Message, notify func(*pro
 }
 
 // An offlineServer serves sessions that begin while the host is unreachable. It responds to server/discover from the TD.
-type standIn struct{ *passed }
+type offlineServer struct{ *remoteServer }
 
 // Call implements [statelessServer].
-func (s standIn) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (s offlineServer) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	switch m.Method() {
 	case protocol.Listen:
 		return s.listen(ctx, m, notify, true)
 	case protocol.Discover:
 	default:
-		return s.passed.Call(ctx, m, notify)
+		return s.remoteServer.Call(ctx, m, notify)
 	}
-	o, err := s.known.offer(ctx)
+	o, err := s.described.features(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (s standIn) Call(ctx context.Context, m *protocol.Message, notify func(*pro
 }
 
 // unavailable returns the reason of a failed request if it is retryable; otherwise nil.
-func away(r *protocol.Message, err error) *interact.Error {
+func unavailable(r *protocol.Message, err error) *interact.Error {
 	if err == nil {
 		if e := r.Error(); e != nil {
 			return retryable(protocol.InteractError(e))
@@ -92,8 +92,8 @@ func retryable(e *interact.Error) *interact.Error {
 // metaStale is the member of _meta with the reason why a list comes from the TD only.
 const metaStale = "dev.lmosd/away"
 
-// described responds from the TD instead of an unreachable server.
-func (p *passed) described(ctx context.Context, o *features.Offer, m *protocol.Message, why *interact.Error) *protocol.Message {
+// fromTD responds from the TD instead of an unreachable server.
+func (p *remoteServer) fromTD(ctx context.Context, o *features.Features, m *protocol.Message, why *interact.Error) *protocol.Message {
 	var r *protocol.Message
 	switch m.Method() {
 	case protocol.Discover:
@@ -120,7 +120,7 @@ const (
 
 // listen handles subscriptions/listen. While the host is unreachable nothing is sent; when it is back, all is reported as changed. With
 // stale, the client has lists of the TD, and everything is reported as changed at once if the host is back already.
-func (p *passed) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error, stale bool) (*protocol.Message, error) {
+func (p *remoteServer) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error, stale bool) (*protocol.Message, error) {
 	acknowledged := false
 	want, bad := filterOf(m)
 	r, err := p.back.Call(ctx, m, func(n *protocol.Message) error {
@@ -130,13 +130,13 @@ func (p *passed) listen(ctx context.Context, m *protocol.Message, notify func(*p
 		}
 		return want.all(m, notify)
 	})
-	if acknowledged || away(r, err) == nil || ctx.Err() != nil || bad != nil {
+	if acknowledged || unavailable(r, err) == nil || ctx.Err() != nil || bad != nil {
 		return r, err
 	}
 	if err := notify(about(m, protocol.Acknowledged, map[string]any{"notifications": want})); err != nil {
 		return nil, err
 	}
-	for pauses := (backoff.Backoff{First: backAfter, Max: maxBackAfter}); !acknowledged && away(r, err) != nil; {
+	for pauses := (backoff.Backoff{First: backAfter, Max: maxBackAfter}); !acknowledged && unavailable(r, err) != nil; {
 		select {
 		case <-time.After(pauses.Next()):
 		case <-p.h.ctx.Done():
@@ -176,8 +176,8 @@ func about(m *protocol.Message, method string, params map[string]any) *protocol.
 }
 
 // Session implements [protocol.Server].
-func (p *passed) Session(ctx context.Context) (protocol.Conn, error) {
-	s := &starting{p: p, first: make(chan *protocol.Message, 1), ready: make(chan struct{})}
+func (p *remoteServer) Session(ctx context.Context) (protocol.Conn, error) {
+	s := &startingSession{p: p, first: make(chan *protocol.Message, 1), ready: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	return protocol.EnsureResponses(s, func(error) error {
 		return interact.Errorf(interact.Cancelled, "begin another session", "the session ended before the response")
@@ -185,21 +185,21 @@ func (p *passed) Session(ctx context.Context) (protocol.Conn, error) {
 }
 
 // A startingSession is a session at the server itself, or with its replacement if the host is unreachable at the start.
-type starting struct {
-	p      *passed
-	ctx    context.Context
-	cancel context.CancelFunc
-	begun  atomic.Bool            // first was sent
-	first  chan *protocol.Message // the initialize request
-	ready  chan struct{}          // closed when conn is set
+type startingSession struct {
+	p       *remoteServer
+	ctx     context.Context
+	cancel  context.CancelFunc
+	started atomic.Bool            // first was sent
+	first   chan *protocol.Message // the initialize request
+	ready   chan struct{}          // closed when conn is set
 
-	mu   sync.Mutex
-	conn protocol.Conn
-	said []*protocol.Message // messages before the response to initialize; used by Read only
+	mu       sync.Mutex
+	conn     protocol.Conn
+	received []*protocol.Message // messages before the response to initialize; used by Read only
 }
 
-func (s *starting) Write(ctx context.Context, m *protocol.Message) error {
-	if m.Method() == protocol.Initialize && s.begun.CompareAndSwap(false, true) { // the server responds to a second one
+func (s *startingSession) Write(ctx context.Context, m *protocol.Message) error {
+	if m.Method() == protocol.Initialize && s.started.CompareAndSwap(false, true) { // the server responds to a second one
 		s.first <- m
 		return nil
 	}
@@ -214,23 +214,23 @@ func (s *starting) Write(ctx context.Context, m *protocol.Message) error {
 }
 
 // Read implements [protocol.Conn]. The first call starts the session.
-func (s *starting) Read(ctx context.Context) (*protocol.Message, error) {
+func (s *startingSession) Read(ctx context.Context) (*protocol.Message, error) {
 	select {
 	case <-s.ready:
 	default:
-		if err := s.begin(ctx); err != nil {
+		if err := s.start(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if len(s.said) > 0 {
-		m := s.said[0]
-		s.said = s.said[1:]
+	if len(s.received) > 0 {
+		m := s.received[0]
+		s.received = s.received[1:]
 		return m, nil
 	}
 	return s.conn.Read(ctx)
 }
 
-func (s *starting) begin(ctx context.Context) error {
+func (s *startingSession) start(ctx context.Context) error {
 	var m *protocol.Message
 	select {
 	case m = <-s.first:
@@ -239,7 +239,7 @@ func (s *starting) begin(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	conn, said, err := s.open(ctx, m)
+	conn, received, err := s.open(ctx, m)
 	if err != nil {
 		return err
 	}
@@ -249,21 +249,21 @@ func (s *starting) begin(ctx context.Context) error {
 		conn.Close()
 		return io.EOF
 	}
-	s.conn, s.said = conn, said
+	s.conn, s.received = conn, received
 	close(s.ready)
 	return nil
 }
 
 // open returns a connection that responds to m, and the messages up to the response.
-func (s *starting) open(ctx context.Context, m *protocol.Message) (conn protocol.Conn, said []*protocol.Message, err error) {
+func (s *startingSession) open(ctx context.Context, m *protocol.Message) (conn protocol.Conn, received []*protocol.Message, err error) {
 	for _, server := range []protocol.Server{s.p.back, s.p.sessions} {
 		if conn, err = server.Session(s.ctx); err != nil {
 			continue
 		}
 		stop := context.AfterFunc(s.ctx, func() { conn.Close() })
-		if said, err = answer(ctx, conn, m); err == nil && (server != s.p.back || away(said[len(said)-1], nil) == nil) {
+		if received, err = readUntilResponse(ctx, conn, m); err == nil && (server != s.p.back || unavailable(received[len(received)-1], nil) == nil) {
 			stop()
-			return conn, said, nil
+			return conn, received, nil
 		}
 		stop()
 		conn.Close()
@@ -281,7 +281,7 @@ const (
 )
 
 // readUntilResponse sends m and returns the messages up to its response.
-func answer(ctx context.Context, conn protocol.Conn, m *protocol.Message) (said []*protocol.Message, err error) {
+func readUntilResponse(ctx context.Context, conn protocol.Conn, m *protocol.Message) (received []*protocol.Message, err error) {
 	if err := conn.Write(ctx, m); err != nil {
 		return nil, err
 	}
@@ -297,14 +297,14 @@ func answer(ctx context.Context, conn protocol.Conn, m *protocol.Message) (said 
 			return nil, err
 		}
 		size += len(r.Bytes())
-		if said = append(said, r); r.IsResponse() && r.ID() == m.ID() {
-			return said, nil
+		if received = append(received, r); r.IsResponse() && r.ID() == m.ID() {
+			return received, nil
 		}
 	}
 	return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "the server sent too many messages before the response to initialize")
 }
 
-func (s *starting) Close() error {
+func (s *startingSession) Close() error {
 	s.cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()

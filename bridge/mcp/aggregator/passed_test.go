@@ -182,7 +182,7 @@ func (*chatter) Close() error                                   { return nil }
 func TestWhatIsSaidBeforeASessionIsBounded(t *testing.T) {
 	t.Parallel()
 	c := new(chatter)
-	_, err := answer(t.Context(), c, protocol.Request("1", protocol.Initialize, nil))
+	_, err := readUntilResponse(t.Context(), c, protocol.Request("1", protocol.Initialize, nil))
 	if interact.AsError(err).Code != interact.AgentFailed || c.sent > 2*maxBeforeBytes {
 		t.Errorf("%d bytes were kept: %v", c.sent, err)
 	}
@@ -213,7 +213,7 @@ func TestSharedListsAreAskedForByTheNode(t *testing.T) {
 		t.Cleanup(h.Close)
 		of, record := *d, *d.Record
 		record.Hosts, of.Record = c.hosts, &record
-		o, err := h.whole(ada, &of)
+		o, err := h.allFeatures(ada, &of)
 		if err != nil || o.ToolOf("sell") == nil && o.Tool("sell") == nil {
 			t.Fatalf("%s: %+v, %v", name, o, err)
 		}
@@ -242,14 +242,14 @@ func TestAStaleSessionListensLate(t *testing.T) {
 	d := add(t, m, "urn:shop", shopTD, thing)
 	h := New(Options{Mesh: m})
 	defer h.Close()
-	f := h.front(d, d.Ref(), "mcp")
-	defer f.server.(*passed).close()
+	f := h.newEndpoint(d, d.Ref(), "mcp")
+	defer f.server.(*remoteServer).close()
 	for _, stale := range []bool{true, false} {
 		ctx, cancel := context.WithCancel(t.Context())
 		q := protocol.Request(`1`, protocol.Listen, map[string]any{"notifications": map[string]any{"toolsListChanged": true},
 			"_meta": map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}})
 		var said []string
-		_, _ = f.server.(*passed).listen(ctx, q, func(n *protocol.Message) error {
+		_, _ = f.server.(*remoteServer).listen(ctx, q, func(n *protocol.Message) error {
 			if said = append(said, n.Method()); !stale || n.Method() == protocol.ToolsChanged {
 				cancel()
 			}

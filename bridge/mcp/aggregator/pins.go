@@ -18,8 +18,8 @@ const (
 	// MaxPins bounds the pins.
 	MaxPins = 256
 	// findTimeout bounds the search for a pinned Thing, and missFor is the time until an unsuccessful search is repeated.
-	findFor = time.Second
-	missFor = 10 * time.Second
+	findTimeout = time.Second
+	missFor     = 10 * time.Second
 	// partlyFor is the time until an incomplete tool list is requested again.
 	partlyFor = 2 * time.Second
 )
@@ -31,12 +31,12 @@ type pin struct {
 	name  string // of one feature; empty for all
 	alias string
 
-	described *features.Offer // features of the TD
-	partly    bool            // the tool list is incomplete: the TD omits some and the server did not respond
+	described *features.Features // features of the TD
+	partly    bool               // the tool list is incomplete: the TD omits some and the server did not respond
 
-	exact  string // the exact reference of the Thing, once found; kept if the Thing disappears
-	offer  *features.Offer
-	missed time.Time // time of the last unsuccessful search
+	exact    string // the exact reference of the Thing, once found; kept if the Thing disappears
+	features *features.Features
+	missed   time.Time // time of the last unsuccessful search
 }
 
 // pinsOf parses the configured pins. Names of affordances contain no slash; ids may.
@@ -55,10 +55,10 @@ func pinsOf(all []string) []*pin {
 
 // find looks for the Thing of a pin. An unreachable Thing keeps its last features; a removed Thing loses them.
 func (p *pin) find(ctx context.Context, h *Handler) {
-	if p.offer == nil && time.Since(p.missed) < missFor {
+	if p.features == nil && time.Since(p.missed) < missFor {
 		return
 	}
-	limited, cancel := context.WithTimeout(ctx, findFor)
+	limited, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	ref := p.exact
 	if ref == "" {
@@ -66,24 +66,24 @@ func (p *pin) find(ctx context.Context, h *Handler) {
 	}
 	d, err := h.o.Mesh.Get(limited, ref)
 	if err != nil {
-		if code := interact.AsError(err).Code; p.offer == nil || code == interact.NotFound || code == interact.Withdrawn || code == interact.Expired {
-			p.offer, p.missed = nil, time.Now()
+		if code := interact.AsError(err).Code; p.features == nil || code == interact.NotFound || code == interact.Withdrawn || code == interact.Expired {
+			p.features, p.missed = nil, time.Now()
 		}
 		return
 	}
 	p.exact = d.Ref()
 	if p.described = p.described.Renewed(d); p.described.Omitted == 0 {
-		p.offer, p.partly = p.described, false
+		p.features, p.partly = p.described, false
 		return
 	}
-	o, err := h.whole(ctx, d)
-	if p.partly = err != nil; err == nil || p.offer == nil || p.offer.Desc.Record.Hash != d.Record.Hash {
-		p.offer = o // otherwise the previous list is more complete
+	o, err := h.allFeatures(ctx, d)
+	if p.partly = err != nil; err == nil || p.features == nil || p.features.Desc.Record.Hash != d.Record.Hash {
+		p.features = o // otherwise the previous list is more complete
 	}
 }
 
 // matches reports whether the pin includes a feature with one of the names.
-func (p *pin) fits(names ...string) bool { return p.name == "" || slices.Contains(names, p.name) }
+func (p *pin) matches(names ...string) bool { return p.name == "" || slices.Contains(names, p.name) }
 
 // An item is an element of a list, in JSON.
 type item struct {
@@ -138,11 +138,11 @@ func (s *pinned) view(ctx context.Context) *view {
 	if s.now != nil && s.seq == seq && (time.Since(s.made) < partlyFor || time.Since(s.made) < missFor && len(s.now.partly) == 0) {
 		return s.now
 	}
-	was, partly := make([]*features.Offer, len(s.pins)), make([]bool, len(s.pins))
+	was, partly := make([]*features.Features, len(s.pins)), make([]bool, len(s.pins))
 	var work sync.WaitGroup
 	for i, p := range s.pins {
 		partly[i] = p.partly
-		if was[i] = p.offer; p.offer == nil || p.offer.Omitted > 0 { // it may require a network request
+		if was[i] = p.features; p.features == nil || p.features.Omitted > 0 { // it may require a network request
 			work.Go(func() { p.find(ctx, s.h) })
 		} else {
 			p.find(ctx, s.h)
@@ -152,7 +152,7 @@ func (s *pinned) view(ctx context.Context) *view {
 	if ctx.Err() == nil {
 		s.seq, s.made = seq, time.Now()
 	}
-	if s.now == nil || slices.ContainsFunc(s.pins, func(p *pin) bool { return !slices.Contains(was, p.offer) }) || lost(was, partly, s.pins) {
+	if s.now == nil || slices.ContainsFunc(s.pins, func(p *pin) bool { return !slices.Contains(was, p.features) }) || lost(was, partly, s.pins) {
 		s.now = s.make()
 		s.shown.Store(s.now)
 	}
@@ -160,9 +160,9 @@ func (s *pinned) view(ctx context.Context) *view {
 }
 
 // lost reports whether a pinned Thing disappeared, or the completeness of a list changed.
-func lost(was []*features.Offer, partly []bool, pins []*pin) bool {
+func lost(was []*features.Features, partly []bool, pins []*pin) bool {
 	for i, p := range pins {
-		if was[i] != nil && p.offer == nil || partly[i] != p.partly {
+		if was[i] != nil && p.features == nil || partly[i] != p.partly {
 			return true
 		}
 	}
@@ -174,9 +174,9 @@ func (s *pinned) make() *view {
 		tools: slices.Clone(s.fixed)}
 	seen := map[string]bool{}
 	for _, p := range s.pins {
-		if p.offer != nil {
-			if _, taken := v.byAlias[p.offer.Alias]; !taken {
-				v.byAlias[p.offer.Alias] = p.exact
+		if p.features != nil {
+			if _, taken := v.byAlias[p.features.Alias]; !taken {
+				v.byAlias[p.features.Alias] = p.exact
 			}
 			v.add(p, seen)
 			if p.partly {
@@ -192,11 +192,11 @@ func (s *pinned) make() *view {
 
 // add adds the features of a pin. Duplicates are listed once.
 func (v *view) add(p *pin, seen map[string]bool) {
-	o := p.offer
+	o := p.features
 	headers := o.Params()
 	for _, t := range o.Tools {
 		name := t.Under(p.alias)
-		if _, there := v.byTool[name]; there || !p.fits(t.Key, t.Name) {
+		if _, there := v.byTool[name]; there || !p.matches(t.Key, t.Name) {
 			continue
 		}
 		v.byTool[name] = target{p.exact, t.Name}
@@ -209,7 +209,7 @@ func (v *view) add(p *pin, seen map[string]bool) {
 	}
 	for _, one := range o.Prompts {
 		name := one.Under(p.alias)
-		if _, there := v.byPrompt[name]; there || !p.fits(one.Key, one.Name) {
+		if _, there := v.byPrompt[name]; there || !p.matches(one.Key, one.Name) {
 			continue
 		}
 		v.byPrompt[name] = target{p.exact, one.Name}
@@ -219,7 +219,7 @@ func (v *view) add(p *pin, seen map[string]bool) {
 	}
 	for list, all := range map[*[]item][]*features.Resource{&v.resources: o.Resources, &v.templates: o.Templates} {
 		for _, r := range all {
-			if uri := r.URI + r.Template; !seen[uri] && p.fits(r.Key, r.Name) {
+			if uri := r.URI + r.Template; !seen[uri] && p.matches(r.Key, r.Name) {
 				seen[uri] = true
 				*list = append(*list, item{uri, written(r)})
 			}

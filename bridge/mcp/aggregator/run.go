@@ -20,18 +20,18 @@ import (
 
 const (
 	// maxSuspended bounds the suspended runs of one Thing, and suspendTimeout the time of each.
-	maxParked = 256
-	parkedFor = 15 * time.Minute
+	maxSuspended   = 256
+	suspendTimeout = 15 * time.Minute
 	// maxSuspendedEach bounds those of one caller.
-	maxParkedEach = 64
+	maxSuspendedEach = 64
 	// maxOutput bounds an output that comes in parts, in bytes.
 	maxOutput = 16 << 20
 	// progressInterval is the minimum time between progress notifications.
-	progressEach = 50 * time.Millisecond
+	progressInterval = 50 * time.Millisecond
 	// taskAfter is the time after which a turn becomes a task, for clients that support tasks.
 	taskAfter = time.Second
 	// cancelTimeout bounds the cancellation of a detached action.
-	cancelFor = 5 * time.Second
+	cancelTimeout = 5 * time.Second
 )
 
 // runs are the running actions of one Thing. A run that requires input is suspended, and the caller's retry resumes it (MCP 2026-07-28,
@@ -41,21 +41,21 @@ type runs struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu     sync.Mutex
-	parked map[string]*run // by the id in the requestState
+	mu        sync.Mutex
+	suspended map[string]*run // by the id in the requestState
 }
 
 func newRuns(t *thing) *runs {
-	r := &runs{t: t, parked: map[string]*run{}}
+	r := &runs{t: t, suspended: map[string]*run{}}
 	r.ctx, r.cancel = context.WithCancel(t.h.ctx)
 	return r
 }
 
 func (r *runs) close() {
 	r.mu.Lock()
-	for id, one := range r.parked {
+	for id, one := range r.suspended {
 		one.expiry.Stop()
-		delete(r.parked, id)
+		delete(r.suspended, id)
 	}
 	r.mu.Unlock()
 	r.cancel()
@@ -72,15 +72,15 @@ type run struct {
 	task    string           // the id of the detached action; empty if it ends with its caller
 	late    <-chan time.Time // fires when the run becomes a task; nil: never
 
-	whose  opaque.For // caller and request, for the requestState
-	open   interact.Inputs
-	asked  string // the ActionID of the input
-	expiry *time.Timer
+	binding opaque.For // caller and request, for the requestState
+	open    interact.Inputs
+	inputID string // the ActionID of the input
+	expiry  *time.Timer
 
-	parts []interact.Part
-	size  int
-	at    float64 // last progress value
-	told  time.Time
+	parts        []interact.Part
+	size         int
+	reported     float64 // last progress value
+	lastProgress time.Time
 }
 
 type reply struct {
@@ -89,9 +89,9 @@ type reply struct {
 }
 
 // start starts an action.
-func (r *runs) begin(ctx context.Context, m *protocol.Message, msg *interact.Message, finish func([]interact.Part) any) *run {
+func (r *runs) start(ctx context.Context, m *protocol.Message, msg *interact.Message, finish func([]interact.Part) any) *run {
 	msg.From = did.PrincipalOf(ctx)
-	one := &run{t: r.t, msg: msg, finish: finish, replies: make(chan reply), whose: r.t.whose(ctx, m)}
+	one := &run{t: r.t, msg: msg, finish: finish, replies: make(chan reply), binding: r.t.bindingOf(ctx, m)}
 	runs, cancel := context.WithCancel(r.ctx)
 	one.cancel = cancel
 	r.t.work.Go(func() {
@@ -109,7 +109,7 @@ func (r *runs) begin(ctx context.Context, m *protocol.Message, msg *interact.Mes
 }
 
 // bindingOf returns the binding of a requestState: the caller and the request, which a retry must repeat.
-func (t *thing) whose(ctx context.Context, m *protocol.Message) opaque.For {
+func (t *thing) bindingOf(ctx context.Context, m *protocol.Message) opaque.For {
 	sum := sha256.New()
 	sum.Write([]byte(t.ref + "\x00" + m.Method() + "\x00"))
 	for _, path := range []string{"name", "arguments"} {
@@ -121,36 +121,36 @@ func (t *thing) whose(ctx context.Context, m *protocol.Message) opaque.For {
 }
 
 // suspend keeps a run until its caller responds, and returns the requestState.
-func (r *runs) park(one *run) (string, error) {
+func (r *runs) suspend(one *run) (string, error) {
 	id := rand.Text()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	own := 0
-	for _, other := range r.parked {
-		if other.whose.Caller == one.whose.Caller {
+	for _, other := range r.suspended {
+		if other.binding.Caller == one.binding.Caller {
 			own++
 		}
 	}
-	if len(r.parked) >= maxParked || own >= maxParkedEach || r.ctx.Err() != nil {
+	if len(r.suspended) >= maxSuspended || own >= maxSuspendedEach || r.ctx.Err() != nil {
 		return "", interact.Errorf(interact.Overloaded, "try again later", "%d calls are waiting for input", own)
 	}
-	one.expiry = time.AfterFunc(parkedFor, func() {
+	one.expiry = time.AfterFunc(suspendTimeout, func() {
 		if r.take(id) != nil {
 			one.abandon()
 		}
 	})
-	r.parked[id] = one
-	return r.t.h.sealer.Seal(one.whose, parkedFor, id), nil
+	r.suspended[id] = one
+	return r.t.h.sealer.Seal(one.binding, suspendTimeout, id), nil
 }
 
 // take returns a suspended run and removes it; nil if there is none.
 func (r *runs) take(id string) *run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	one := r.parked[id]
+	one := r.suspended[id]
 	if one != nil {
 		one.expiry.Stop()
-		delete(r.parked, id)
+		delete(r.suspended, id)
 	}
 	return one
 }
@@ -161,45 +161,45 @@ func (one *run) abandon() {
 	if one.task == "" {
 		return
 	}
-	ctx, done := context.WithTimeout(one.t.h.ctx, cancelFor)
+	ctx, done := context.WithTimeout(one.t.h.ctx, cancelTimeout)
 	defer done()
 	_, _ = interact.Ask(ctx, one.t.h.o.Mesh, &interact.Message{Type: interact.CancelAction, Thing: one.msg.Thing, Name: one.msg.Name,
-		ActionID: one.task, ID: interact.NewID(), From: one.msg.From, Deadline: time.Now().Add(cancelFor)}) // it may have ended
+		ActionID: one.task, ID: interact.NewID(), From: one.msg.From, Deadline: time.Now().Add(cancelTimeout)}) // it may have ended
 }
 
 // callTool handles tools/call.
-func (t *thing) callTool(ctx context.Context, o *features.Offer, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (t *thing) callTool(ctx context.Context, o *features.Features, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	one, e := t.tool(ctx, o, m)
 	if e != nil {
 		return protocol.RespondError(m.ID(), e), nil
 	}
 	return one.follow(ctx, m, notify, func(err error) *protocol.Message {
 		if interact.AsError(err).Code == interact.NoAffordance {
-			return protocol.RespondError(m.ID(), features.Fault(err))
+			return protocol.RespondError(m.ID(), features.Error(err))
 		}
 		return protocol.Respond(m.ID(), features.Failed(err))
 	})
 }
 
 // tool starts a call, or resumes a suspended one.
-func (t *thing) tool(ctx context.Context, o *features.Offer, m *protocol.Message) (*run, *protocol.Error) {
+func (t *thing) tool(ctx context.Context, o *features.Features, m *protocol.Message) (*run, *protocol.Error) {
 	tool := o.Tool(m.Text("name"))
 	if tool == nil {
-		return nil, none("tool", m.Text("name"))
+		return nil, notFound("tool", m.Text("name"))
 	}
 	if state := m.Text("requestState"); state != "" {
 		return t.resume(ctx, m, state)
 	}
-	msg, said, e := tool.Message(m)
+	msg, turn, e := tool.Message(m)
 	caller, fresh := protocol.CallerOf(ctx), ""
-	if e == nil && said != nil {
-		fresh, e = t.enter(said, caller)
+	if e == nil && turn != nil {
+		fresh, e = t.checkTurn(turn, caller)
 	}
 	if e != nil {
 		return nil, e
 	}
-	t.address(msg, m, callFor)
-	one := t.runs.begin(ctx, m, msg, func(parts []interact.Part) any { return t.claimed(tool.Result(parts), caller) })
+	t.address(msg, m, callTimeout)
+	one := t.runs.start(ctx, m, msg, func(parts []interact.Part) any { return t.claimed(tool.Result(parts), caller) })
 	one.fresh = fresh
 	return one, nil
 }
@@ -207,15 +207,15 @@ func (t *thing) tool(ctx context.Context, o *features.Offer, m *protocol.Message
 // checkTurn returns an error if the task or conversation of a turn belongs to another caller. A new conversation belongs to the caller
 // from now on, and is returned. A task belongs to a caller only after the agent has returned its id, so that guessed ids are not taken
 // from their later owners.
-func (t *thing) enter(said *bridge.Turn, caller string) (fresh string, e *protocol.Error) {
-	if !t.tasks.Allows(said.Task, caller) {
+func (t *thing) checkTurn(turn *bridge.Turn, caller string) (fresh string, e *protocol.Error) {
+	if !t.tasks.Allows(turn.Task, caller) {
 		return "", noTask()
 	}
-	switch own, first := t.contexts.Claim(said.Context, caller); {
+	switch own, first := t.contexts.Claim(turn.Context, caller); {
 	case !own:
 		return "", protocol.Errorf(protocol.InvalidParams, "unknown contextId: leave it out to start a new conversation")
 	case first:
-		return said.Context, nil
+		return turn.Context, nil
 	}
 	return "", nil
 }
@@ -230,7 +230,7 @@ func (t *thing) claimed(r features.Result, caller string) features.Result {
 // resume passes the responses of the client to a suspended run.
 func (t *thing) resume(ctx context.Context, m *protocol.Message, state string) (*run, *protocol.Error) {
 	var id string
-	if err := t.h.sealer.Open(t.whose(ctx, m), state, &id); err != nil {
+	if err := t.h.sealer.Open(t.bindingOf(ctx, m), state, &id); err != nil {
 		return nil, protocol.StateError(err)
 	}
 	one := t.runs.take(id)
@@ -239,8 +239,8 @@ func (t *thing) resume(ctx context.Context, m *protocol.Message, state string) (
 	}
 	answers, open, e := features.Answers(one.open, m)
 	if e == nil && len(answers) > 0 {
-		if err := t.answer(ctx, one.msg.Name, one.asked, answers); err != nil {
-			e = features.Fault(err)
+		if err := t.answer(ctx, one.msg.Name, one.inputID, answers); err != nil {
+			e = features.Error(err)
 		}
 	}
 	if e != nil {
@@ -253,10 +253,10 @@ func (t *thing) resume(ctx context.Context, m *protocol.Message, state string) (
 	return one, nil
 }
 
-// answer sends input to a running action.
+// readUntilResponse sends input to a running action.
 func (t *thing) answer(ctx context.Context, action, id string, answers interact.Answers) error {
 	_, err := interact.Ask(ctx, t.h.o.Mesh, &interact.Message{Type: interact.ContinueAction, Thing: t.ref, Name: action, ActionID: id,
-		ID: interact.NewID(), From: did.PrincipalOf(ctx), Data: written(answers), Deadline: time.Now().Add(readFor)})
+		ID: interact.NewID(), From: did.PrincipalOf(ctx), Data: written(answers), Deadline: time.Now().Add(readTimeout)})
 	return err
 }
 
@@ -264,7 +264,7 @@ func (t *thing) answer(ctx context.Context, action, id string, answers interact.
 func (one *run) follow(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error,
 	failed func(error) *protocol.Message) (*protocol.Message, error) {
 	if len(one.open) > 0 { // some input is still missing
-		return one.ask(ctx, m), nil
+		return one.requestInput(ctx, m), nil
 	}
 	for {
 		select {
@@ -277,12 +277,12 @@ func (one *run) follow(ctx context.Context, m *protocol.Message, notify func(*pr
 			case r.err != nil:
 				one.cancel()
 				if one.fresh != "" && bridge.Refused(r.err) { // the agent does not have the conversation
-					one.t.contexts.Release(one.fresh, one.whose.Caller)
+					one.t.contexts.Release(one.fresh, one.binding.Caller)
 				}
 				return failed(r.err), nil
 			}
 			one.fresh = ""
-			response, err := one.heard(ctx, m, r.m, notify)
+			response, err := one.handle(ctx, m, r.m, notify)
 			if err != nil {
 				one.abandon()
 				if ctx.Err() == nil {
@@ -294,7 +294,7 @@ func (one *run) follow(ctx context.Context, m *protocol.Message, notify func(*pr
 			}
 		case <-one.late:
 			one.cancel() // the action continues
-			return one.t.begun(ctx, m, one), nil
+			return one.t.started(ctx, m, one), nil
 		case <-ctx.Done():
 			one.abandon()
 			return nil, ctx.Err()
@@ -303,22 +303,22 @@ func (one *run) follow(ctx context.Context, m *protocol.Message, notify func(*pr
 }
 
 // handle handles one reply. A non-nil response ends the request.
-func (one *run) heard(ctx context.Context, m *protocol.Message, r *interact.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (one *run) handle(ctx context.Context, m *protocol.Message, r *interact.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	switch {
 	case r.Status == interact.StatusInputRequired:
 		var in interact.Inputs
 		if json.Unmarshal(r.Data, &in) != nil || len(in) == 0 {
 			return nil, interact.Errorf(interact.AgentFailed, "see the agent's log", "malformed input request of %s", one.msg.Name)
 		}
-		one.open, one.asked = in, r.ActionID
-		return one.ask(ctx, m), nil
+		one.open, one.inputID = in, r.ActionID
+		return one.requestInput(ctx, m), nil
 	case r.Status == interact.StatusPending:
 		switch one.task = r.ActionID; {
 		case one.msg.Detach && one.task != "" && one.msg.ContentType == bridge.TurnType: // its duration is unknown
 			one.late = time.After(taskAfter)
 		case one.msg.Detach && one.task != "":
 			one.cancel() // the action continues
-			return one.t.begun(ctx, m, one), nil
+			return one.t.started(ctx, m, one), nil
 		}
 		return nil, nil
 	case r.Status == interact.StatusRunning && r.ContentType == interact.Progress:
@@ -326,7 +326,7 @@ func (one *run) heard(ctx context.Context, m *protocol.Message, r *interact.Mess
 	case r.Status == interact.StatusCancelled:
 		return nil, interact.Errorf(interact.Cancelled, "somebody cancelled it", "%s was cancelled", one.msg.Name)
 	case r.Status == interact.StatusFailed:
-		return nil, &interact.Error{Code: interact.AgentFailed, Title: cmp.Or(features.Words(r), one.msg.Name+" failed"), Remote: true}
+		return nil, &interact.Error{Code: interact.AgentFailed, Title: cmp.Or(features.Text(r), one.msg.Name+" failed"), Remote: true}
 	case r.Status != interact.StatusNone && features.StateOf(r.Status, false) == "":
 		return nil, interact.Errorf(interact.AgentFailed, "see the agent's log", "unknown action status of %s", one.msg.Name)
 	case len(r.Data) > 0 && r.Status != interact.StatusRunning: // the complete output
@@ -347,19 +347,19 @@ func (one *run) heard(ctx context.Context, m *protocol.Message, r *interact.Mess
 // progress sends a progress notification. A textual reply is its message.
 func (one *run) progress(m *protocol.Message, r *interact.Message, notify func(*protocol.Message) error) error {
 	token := m.ProgressToken()
-	if token == nil || time.Since(one.told) < progressEach {
+	if token == nil || time.Since(one.lastProgress) < progressInterval {
 		return nil
 	}
-	one.told = time.Now()
+	one.lastProgress = time.Now()
 	params := map[string]any{"progressToken": token}
 	if r.ContentType == interact.Progress {
-		one.far(r.Data, params)
+		one.setProgress(r.Data, params)
 	} else {
-		one.at++
+		one.reported++
 	}
-	if params["progress"] = one.at; r.ContentType != interact.Progress {
-		if words := features.Words(r); words != "" {
-			params["message"] = words
+	if params["progress"] = one.reported; r.ContentType != interact.Progress {
+		if text := features.Text(r); text != "" {
+			params["message"] = text
 		}
 	}
 	return notify(protocol.Request("", protocol.Progress, params))
@@ -367,47 +367,47 @@ func (one *run) progress(m *protocol.Message, r *interact.Message, notify func(*
 
 // setProgress applies the progress that the agent reports. Progress must increase, whatever the agent reports (MCP 2026-07-28,
 // "Progress").
-func (one *run) far(said []byte, params map[string]any) {
+func (one *run) setProgress(data []byte, params map[string]any) {
 	var p struct {
 		Progress, Total *float64
 		Message         string
 	}
-	_ = json.Unmarshal(said, &p) // malformed progress has no members
-	if p.Progress != nil && *p.Progress > one.at {
-		if one.at = *p.Progress; p.Total != nil {
+	_ = json.Unmarshal(data, &p) // malformed progress has no members
+	if p.Progress != nil && *p.Progress > one.reported {
+		if one.reported = *p.Progress; p.Total != nil {
 			params["total"] = *p.Total
 		}
 	} else {
-		one.at++
+		one.reported++
 	}
 	if p.Message != "" {
-		params["message"] = interact.Clip(p.Message, features.MaxWords)
+		params["message"] = interact.Clip(p.Message, features.MaxText)
 	}
 }
 
 // requestInput suspends the run and requests its input from the client.
-func (one *run) ask(ctx context.Context, m *protocol.Message) *protocol.Message {
+func (one *run) requestInput(ctx context.Context, m *protocol.Message) *protocol.Message {
 	requests, e := features.Requests(one.open, m)
 	if e != nil {
 		one.abandon()
 		return protocol.RespondError(m.ID(), e)
 	}
-	one.whose = one.t.whose(ctx, m)
-	state, err := one.t.runs.park(one)
+	one.binding = one.t.bindingOf(ctx, m)
+	state, err := one.t.runs.suspend(one)
 	if err != nil {
 		one.abandon()
-		return protocol.RespondError(m.ID(), features.Fault(err))
+		return protocol.RespondError(m.ID(), features.Error(err))
 	}
 	return protocol.Respond(m.ID(), map[string]any{"resultType": "input_required", "inputRequests": requests, "requestState": state})
 }
 
 // getPrompt handles prompts/get.
-func (t *thing) getPrompt(ctx context.Context, o *features.Offer, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (t *thing) getPrompt(ctx context.Context, o *features.Features, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	p := o.Prompt(m.Text("name"))
 	if p == nil {
-		return protocol.RespondError(m.ID(), none("prompt", m.Text("name"))), nil
+		return protocol.RespondError(m.ID(), notFound("prompt", m.Text("name"))), nil
 	}
-	refused := func(err error) *protocol.Message { return protocol.RespondError(m.ID(), features.Fault(err)) }
+	refused := func(err error) *protocol.Message { return protocol.RespondError(m.ID(), features.Error(err)) }
 	if state := m.Text("requestState"); state != "" {
 		one, e := t.resume(ctx, m, state)
 		if e != nil {
@@ -419,7 +419,7 @@ func (t *thing) getPrompt(ctx context.Context, o *features.Offer, m *protocol.Me
 	if e != nil {
 		return protocol.RespondError(m.ID(), e), nil
 	}
-	t.address(msg, m, callFor)
-	one := t.runs.begin(ctx, m, msg, func(parts []interact.Part) any { return p.Result(parts) })
+	t.address(msg, m, callTimeout)
+	one := t.runs.start(ctx, m, msg, func(parts []interact.Part) any { return p.Result(parts) })
 	return one.follow(ctx, m, notify, refused)
 }

@@ -19,8 +19,8 @@ import (
 
 const (
 	// searchTimeout bounds a search, and enoughAfter the wait for more after the first match.
-	searchFor   = 2 * time.Second
-	enoughAfter = 100 * time.Millisecond
+	searchTimeout = 2 * time.Second
+	enoughAfter   = 100 * time.Millisecond
 	// maxHits bounds the Things in a result, and toolsOfHit the tools of each.
 	maxHits    = 20
 	toolsOfHit = 5
@@ -58,9 +58,9 @@ func (s *mesh) search(ctx context.Context, m *protocol.Message) (*protocol.Messa
 	s.h.o.Mesh.Look(ctx, found...)
 	ranked, next := directory.Cut(page, s.h.o.Mesh.Rank(ctx, q, found), func(one directory.Ranked) *td.Description { return one.Description })
 	hits := make([]hit, 0, len(ranked))
-	sought := textmatch.Content(q.Text)
+	terms := textmatch.Content(q.Text)
 	for _, d := range ranked {
-		hits = append(hits, s.hit(ctx, d.Description, sought))
+		hits = append(hits, s.hit(ctx, d.Description, terms))
 	}
 	doc := map[string]any{"results": hits}
 	if total, ok := q.Counter.Total(); ok && total >= len(hits) {
@@ -74,10 +74,10 @@ func (s *mesh) search(ctx context.Context, m *protocol.Message) (*protocol.Messa
 
 // page returns the requested page: the first of a query, or the one of a cursor.
 func (s *mesh) page(m *protocol.Message) (*directory.Search, error) {
-	if word := m.Text("arguments", "cursor"); word != "" {
-		return s.h.pages.Resume(word)
+	if cursor := m.Text("arguments", "cursor"); cursor != "" {
+		return s.h.pages.Resume(cursor)
 	}
-	question, err := wanted(m, "query")
+	query, err := argument(m, "query")
 	if err != nil {
 		return nil, err
 	}
@@ -85,14 +85,14 @@ func (s *mesh) page(m *protocol.Message) (*directory.Search, error) {
 	if raw, err := m.Param("arguments", "limit"); err == nil && raw != nil {
 		_ = json.Unmarshal(raw, &limit) // other types mean the default
 	}
-	return s.h.pages.Begin(td.Query{Text: question, Limit: min(max(limit, 1), maxHits)}, nil), nil
+	return s.h.pages.Begin(td.Query{Text: query, Limit: min(max(limit, 1), maxHits)}, nil), nil
 }
 
 // find searches the mesh. After the first match it waits only a short time for more.
 func (s *mesh) find(ctx context.Context, q td.Query) (found []*td.Description) {
-	ctx, cancel := context.WithTimeout(ctx, searchFor)
+	ctx, cancel := context.WithTimeout(ctx, searchTimeout)
 	defer cancel()
-	enough := time.AfterFunc(searchFor, cancel)
+	enough := time.AfterFunc(searchTimeout, cancel)
 	defer enough.Stop()
 	for d, err := range s.h.o.Mesh.Find(ctx, q) {
 		if err != nil {
@@ -105,19 +105,19 @@ func (s *mesh) find(ctx context.Context, q td.Query) (found []*td.Description) {
 	return found
 }
 
-func (s *mesh) hit(ctx context.Context, d *td.Description, sought []string) hit {
-	out := hit{Thing: s.shortly(ctx, d), Title: d.Thing.Title, Description: interact.Clip(d.Thing.Description, 300), Tools: []brief{}}
+func (s *mesh) hit(ctx context.Context, d *td.Description, terms []string) hit {
+	out := hit{Thing: s.shortName(ctx, d), Title: d.Thing.Title, Description: interact.Clip(d.Thing.Description, 300), Tools: []brief{}}
 	p := s.h.o.Mesh.Presence(d)
 	out.Resembles = s.h.o.Mesh.Resembles(d.Record)
 	out.State, out.LastSeen = p.State, p.LastSeen.UTC().Truncate(time.Second)
-	all := briefs(d.Thing, sought)
+	all := briefs(d.Thing, terms)
 	out.More = max(0, len(all)-toolsOfHit) + features.Omitted(d.Thing)
 	out.Tools = append(out.Tools, all[:min(len(all), toolsOfHit)]...)
 	return out
 }
 
 // briefs returns the tools of a Thing, those with the most matching terms first.
-func briefs(t *td.Thing, sought []string) []brief {
+func briefs(t *td.Thing, terms []string) []brief {
 	type scored struct {
 		brief
 		score int
@@ -129,7 +129,7 @@ func briefs(t *td.Thing, sought []string) []brief {
 		}
 		one := scored{brief: brief{key, interact.Clip(cmp.Or(a.Description, a.Title), 200)}}
 		text := " " + strings.ToLower(key+" "+a.Title+" "+a.Description)
-		for _, w := range sought {
+		for _, w := range terms {
 			if strings.Contains(text, w) {
 				one.score++
 			}
@@ -145,7 +145,7 @@ func briefs(t *td.Thing, sought []string) []brief {
 }
 
 // shortName returns the name of a Thing if it is unique, otherwise the exact reference.
-func (s *mesh) shortly(ctx context.Context, d *td.Description) string {
+func (s *mesh) shortName(ctx context.Context, d *td.Description) string {
 	if same, err := s.h.o.Mesh.Get(directory.WithoutUse(ctx), d.Thing.Name()); err == nil && same.Ref() == d.Ref() {
 		return d.Thing.Name()
 	}
@@ -154,7 +154,7 @@ func (s *mesh) shortly(ctx context.Context, d *td.Description) string {
 
 // describe implements mesh_describe.
 func (s *mesh) describe(ctx context.Context, m *protocol.Message) (*protocol.Message, error) {
-	thing, err := wanted(m, "thing")
+	thing, err := argument(m, "thing")
 	if err != nil {
 		return nil, err
 	}
@@ -163,9 +163,9 @@ func (s *mesh) describe(ctx context.Context, m *protocol.Message) (*protocol.Mes
 		return nil, err
 	}
 	o, only := features.Of(d), m.Text("arguments", "tool")
-	var away error
+	var unreachable error
 	if o.Omitted > 0 && (only == "" || o.Tool(only) == nil && o.ToolOf(only) == nil) {
-		o, away = s.h.whole(ctx, d)
+		o, unreachable = s.h.allFeatures(ctx, d)
 	}
 	tools := []any{}
 	for _, t := range o.Tools {
@@ -177,8 +177,8 @@ func (s *mesh) describe(ctx context.Context, m *protocol.Message) (*protocol.Mes
 			tools = append(tools, t)
 		}
 	}
-	if only != "" && len(tools) == 0 && away != nil {
-		return nil, away // the server may have it, but is unreachable
+	if only != "" && len(tools) == 0 && unreachable != nil {
+		return nil, unreachable // the server may have it, but is unreachable
 	}
 	if only != "" && len(tools) == 0 {
 		return nil, interact.Errorf(interact.NoAffordance, "leave tool out, and see all", "%s has no tool %q", thing, interact.Clip(only, features.MaxName))
@@ -190,9 +190,9 @@ func (s *mesh) describe(ctx context.Context, m *protocol.Message) (*protocol.Mes
 		if len(o.Tools) > fewTools {
 			doc["note"] = "many tools: pass tool to get the schema of its input"
 		}
-		if away != nil {
+		if unreachable != nil {
 			doc["incomplete"] = fmt.Sprintf("%d more tools, prompts or resources are not in its description, and its server is unreachable: %s",
-				o.Omitted, protocol.FromError(away).Message)
+				o.Omitted, protocol.FromError(unreachable).Message)
 		}
 	}
 	return protocol.Respond(m.ID(), features.Document(doc)), nil

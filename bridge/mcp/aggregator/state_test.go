@@ -127,10 +127,10 @@ func TestParkedCallsAreBounded(t *testing.T) {
 	ask := func(auth string) *protocol.Message {
 		return post(t, url, auth, protocol.CallTool, `{"name":"confirm","arguments":{"value":"x"}}`, `{"elicitation":{}}`)
 	}
-	for range maxParkedEach {
+	for range maxSuspendedEach {
 		member(t, ask("Bearer eve"), "requestState")
 	}
-	if r := ask("Bearer eve"); !strings.Contains(string(r.Bytes()), "wait for their callers") {
+	if r := ask("Bearer eve"); !strings.Contains(string(r.Bytes()), "are waiting for input") {
 		t.Errorf("one more: got %s", r.Bytes())
 	}
 	member(t, ask("Bearer ada"), "requestState")

@@ -14,10 +14,10 @@ import (
 
 const (
 	// maxEvents bounds the stored events of one kind, and maxEventBytes the size of each.
-	maxKept      = 50
-	maxKeptBytes = 64 << 10
+	maxEvents     = 50
+	maxEventBytes = 64 << 10
 	// maxEventsBytes bounds the stored events of one kind, in bytes.
-	maxKeptAll = 256 << 10
+	maxEventsBytes = 256 << 10
 )
 
 // feeds are the subscriptions of one Thing: one per property or event with subscribers. Events are stored and can be read.
@@ -31,11 +31,11 @@ type feeds struct {
 }
 
 type feed struct {
-	kept    []json.RawMessage // the latest events, oldest first
-	size    int               // bytes of events
-	heard   map[chan struct{}]bool
-	stop    context.CancelFunc // nil while it is not running
-	isEvent bool
+	events      []json.RawMessage // the latest events, oldest first
+	size        int               // bytes of events
+	subscribers map[chan struct{}]bool
+	stop        context.CancelFunc // nil while it is not running
+	isEvent     bool
 }
 
 func newFeeds(t *thing) *feeds {
@@ -54,17 +54,17 @@ func feedName(key string, event bool) string {
 }
 
 // join subscribes to changes of a resource until leave is called.
-func (f *feeds) join(r *features.Resource) (heard <-chan struct{}, leave func()) {
+func (f *feeds) join(r *features.Resource) (changed <-chan struct{}, leave func()) {
 	c := make(chan struct{}, 1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	name := feedName(r.Key, r.Event)
 	one := f.all[name]
 	if one == nil {
-		one = &feed{heard: map[chan struct{}]bool{}, isEvent: r.Event}
+		one = &feed{subscribers: map[chan struct{}]bool{}, isEvent: r.Event}
 		f.all[name] = one
 	}
-	one.heard[c] = true
+	one.subscribers[c] = true
 	if one.stop == nil {
 		ctx, stop := context.WithCancel(f.ctx)
 		one.stop = stop
@@ -73,7 +73,7 @@ func (f *feeds) join(r *features.Resource) (heard <-chan struct{}, leave func())
 	return c, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if delete(one.heard, c); len(one.heard) == 0 {
+		if delete(one.subscribers, c); len(one.subscribers) == 0 {
 			one.stop()
 			one.stop = nil
 		}
@@ -82,7 +82,7 @@ func (f *feeds) join(r *features.Resource) (heard <-chan struct{}, leave func())
 
 // run subscribes, and renews the subscription when it ends, until the last subscriber leaves.
 func (f *feeds) run(ctx context.Context, one *feed, r *features.Resource) {
-	pauses := backoff.Backoff{First: againAfter, Max: againMost}
+	pauses := backoff.Backoff{First: resubscribeDelay, Max: maxResubscribeDelay}
 	for ctx.Err() == nil {
 		kind := interact.ObserveProperty
 		if r.Event {
@@ -106,19 +106,19 @@ func (f *feeds) add(ctx context.Context, one *feed, n *interact.Message) {
 	if ctx.Err() != nil {
 		return
 	}
-	if one.isEvent && len(n.Data) <= maxKeptBytes {
+	if one.isEvent && len(n.Data) <= maxEventBytes {
 		one.keep(features.Event(n, time.Now()))
 	}
-	for c := range one.heard {
-		tell(c)
+	for c := range one.subscribers {
+		signal(c)
 	}
 }
 
 // keep stores an event and drops the oldest ones beyond the bounds.
 func (one *feed) keep(event json.RawMessage) {
-	one.kept = append(one.kept, event)
-	for one.size += len(event); len(one.kept) > maxKept || one.size > maxKeptAll && len(one.kept) > 1; one.kept = one.kept[1:] {
-		one.size -= len(one.kept[0])
+	one.events = append(one.events, event)
+	for one.size += len(event); len(one.events) > maxEvents || one.size > maxEventsBytes && len(one.events) > 1; one.events = one.events[1:] {
+		one.size -= len(one.events[0])
 	}
 }
 
@@ -126,8 +126,8 @@ func (one *feed) keep(event json.RawMessage) {
 func (f *feeds) latest(key string) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if one := f.all[feedName(key, true)]; one != nil && len(one.kept) > 0 {
-		return written(one.kept)
+	if one := f.all[feedName(key, true)]; one != nil && len(one.events) > 0 {
+		return written(one.events)
 	}
 	return []byte("[]")
 }

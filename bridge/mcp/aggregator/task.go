@@ -13,7 +13,7 @@ import (
 )
 
 // pollInterval is the recommended interval between requests for the state of a task.
-const pollEach = time.Second
+const pollInterval = time.Second
 
 // tasksOf returns the binding of the opaque task ids of a caller. They are valid until the node stops.
 func tasksOf(ctx context.Context) opaque.For {
@@ -30,10 +30,10 @@ type taskID struct {
 }
 
 // started returns the response to a call that becomes a task.
-func (t *thing) begun(ctx context.Context, m *protocol.Message, one *run) *protocol.Message {
+func (t *thing) started(ctx context.Context, m *protocol.Message, one *run) *protocol.Message {
 	now := time.Now().UTC()
 	id := t.h.sealer.Seal(tasksOf(ctx), 0, taskID{t.ref, m.Text("name"), one.msg.Name, one.task, now})
-	return protocol.Respond(m.ID(), features.Task{Type: "task", ID: id, Status: "working", Created: now, Updated: now, Poll: pollEach.Milliseconds()})
+	return protocol.Respond(m.ID(), features.Task{Type: "task", ID: id, Status: "working", Created: now, Updated: now, Poll: pollInterval.Milliseconds()})
 }
 
 // task handles tasks/get, tasks/update and tasks/cancel.
@@ -42,11 +42,11 @@ func (t *thing) task(ctx context.Context, m *protocol.Message) *protocol.Message
 		return protocol.RespondError(m.ID(), e)
 	}
 	var id taskID
-	word := m.Text("taskId")
-	if t.h.sealer.Open(tasksOf(ctx), word, &id) != nil || id.Ref != t.ref {
+	token := m.Text("taskId")
+	if t.h.sealer.Open(tasksOf(ctx), token, &id) != nil || id.Ref != t.ref {
 		return protocol.RespondError(m.ID(), noTask())
 	}
-	state, in, e := t.state(ctx, m, word, id)
+	state, in, e := t.state(ctx, m, token, id)
 	if e == nil {
 		switch m.Method() {
 		case "tasks/update":
@@ -69,22 +69,22 @@ func noTask() *protocol.Error {
 }
 
 // state requests the state of a task, with its input requests for the client of m.
-func (t *thing) state(ctx context.Context, m *protocol.Message, word string, id taskID) (*features.Task, *asked, *protocol.Error) {
+func (t *thing) state(ctx context.Context, m *protocol.Message, token string, id taskID) (*features.Task, *taskInput, *protocol.Error) {
 	r, err := t.query(ctx, id)
 	switch {
 	case err != nil && interact.AsError(err).Code == interact.NoTask:
 		return nil, nil, noTask()
 	case err != nil:
-		return nil, nil, features.Fault(err)
+		return nil, nil, features.Error(err)
 	}
-	s := &features.Task{ID: word, Status: features.StateOf(r.Status, false), Created: id.Began, Updated: id.Began, Poll: pollEach.Milliseconds()}
+	s := &features.Task{ID: token, Status: features.StateOf(r.Status, false), Created: id.Began, Updated: id.Began, Poll: pollInterval.Milliseconds()}
 	if !r.Time.IsZero() {
 		s.Updated = r.Time.UTC()
 	}
-	var in *asked
+	var in *taskInput
 	switch r.Status {
 	case interact.StatusInputRequired:
-		in = &asked{id: r.ActionID}
+		in = &taskInput{id: r.ActionID}
 		if json.Unmarshal(r.Data, &in.open) != nil {
 			return nil, nil, protocol.Errorf(protocol.InternalError, "malformed input request of the task")
 		}
@@ -113,7 +113,7 @@ func (t *thing) query(ctx context.Context, id taskID) (*interact.Message, error)
 }
 
 // A taskInput is the input that a task requires.
-type asked struct {
+type taskInput struct {
 	id   string
 	open interact.Inputs
 }
@@ -121,7 +121,7 @@ type asked struct {
 // output returns the result of a completed task.
 func (t *thing) output(ctx context.Context, id taskID, r *interact.Message) json.RawMessage {
 	var tool *features.Tool
-	if o, err := t.offer(ctx); err == nil {
+	if o, err := t.features(ctx); err == nil {
 		tool = o.Tool(id.Tool)
 	}
 	var parts []interact.Part
@@ -133,11 +133,11 @@ func (t *thing) output(ctx context.Context, id taskID, r *interact.Message) json
 
 func (t *thing) about(ctx context.Context, kind interact.Type, id taskID) *interact.Message {
 	return &interact.Message{Type: kind, Thing: t.ref, Name: id.Action, ActionID: id.ID, ID: interact.NewID(), From: did.PrincipalOf(ctx),
-		Deadline: time.Now().Add(readFor)}
+		Deadline: time.Now().Add(readTimeout)}
 }
 
 // update passes input to a task. Responses to closed input requests are ignored.
-func (t *thing) update(ctx context.Context, m *protocol.Message, id taskID, in *asked) *protocol.Error {
+func (t *thing) update(ctx context.Context, m *protocol.Message, id taskID, in *taskInput) *protocol.Error {
 	if in == nil {
 		return nil
 	}
@@ -146,7 +146,7 @@ func (t *thing) update(ctx context.Context, m *protocol.Message, id taskID, in *
 		return e
 	}
 	if err := t.answer(ctx, id.Action, in.id, answers); err != nil && interact.AsError(err).Code != interact.NoTask {
-		return features.Fault(err)
+		return features.Error(err)
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (t *thing) cancelTask(ctx context.Context, id taskID, s *features.Task) *pr
 		return nil
 	}
 	if _, err := interact.Ask(ctx, t.h.o.Mesh, t.about(ctx, interact.CancelAction, id)); err != nil && interact.AsError(err).Code != interact.NoTask {
-		return features.Fault(err)
+		return features.Error(err)
 	}
 	return nil
 }

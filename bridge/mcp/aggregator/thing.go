@@ -19,9 +19,9 @@ const (
 	// pageSize is the number of items per page of a list.
 	pageSize = 1000
 	// callTimeout bounds a call. Clients may disconnect earlier.
-	callFor = time.Hour
+	callTimeout = time.Hour
 	// readTimeout bounds the reading of a resource.
-	readFor = time.Minute
+	readTimeout = time.Minute
 )
 
 // A thing is the MCP server of a Thing that is not an MCP server itself. It handles requests of 2026-07-28.
@@ -35,7 +35,7 @@ type thing struct {
 	tasks, contexts bridge.AgentOwners
 
 	mu     sync.Mutex
-	latest *features.Offer // features of the last description
+	latest *features.Features // features of the last description
 }
 
 func newThing(h *Handler, ref string) *thing {
@@ -52,7 +52,7 @@ func (t *thing) close() {
 }
 
 // features returns the current features of the Thing.
-func (t *thing) offer(ctx context.Context) (*features.Offer, error) {
+func (t *thing) features(ctx context.Context) (*features.Features, error) {
 	d, err := t.h.o.Mesh.Get(ctx, t.ref)
 	if err != nil {
 		return nil, err
@@ -65,9 +65,9 @@ func (t *thing) offer(ctx context.Context) (*features.Offer, error) {
 
 // Call implements [statelessServer].
 func (t *thing) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
-	o, err := t.offer(ctx)
+	o, err := t.features(ctx)
 	if err != nil {
-		return protocol.RespondError(m.ID(), unknown(err)), nil
+		return protocol.RespondError(m.ID(), targetError(err)), nil
 	}
 	switch m.Method() {
 	case protocol.Discover:
@@ -97,7 +97,7 @@ func (t *thing) Call(ctx context.Context, m *protocol.Message, notify func(*prot
 }
 
 // selfOf returns the Implementation of a Thing. A Thing without a version gets that of lmosd.
-func selfOf(o *features.Offer, version string) protocol.Implementation {
+func selfOf(o *features.Features, version string) protocol.Implementation {
 	return protocol.Implementation{Name: o.Alias, Title: o.Desc.Thing.Title, Version: cmp.Or(o.Desc.Thing.Version, protocol.Self(version).Version)}
 }
 
@@ -157,13 +157,13 @@ func after[T any](s *opaque.Sealer, of opaque.For, m *protocol.Message, all []T,
 }
 
 // address sets the destination and the trace context of a message to the Thing.
-func (t *thing) address(msg *interact.Message, m *protocol.Message, patience time.Duration) {
-	msg.Thing, msg.ID, msg.Deadline = t.ref, interact.NewID(), time.Now().Add(patience)
+func (t *thing) address(msg *interact.Message, m *protocol.Message, timeout time.Duration) {
+	msg.Thing, msg.ID, msg.Deadline = t.ref, interact.NewID(), time.Now().Add(timeout)
 	msg.TraceParent, msg.TraceState = interact.TraceContext(m.Text("_meta", "traceparent"), m.Text("_meta", "tracestate"))
 }
 
 // readResource reads a property, or the stored events.
-func (t *thing) readResource(ctx context.Context, o *features.Offer, m *protocol.Message) *protocol.Message {
+func (t *thing) readResource(ctx context.Context, o *features.Features, m *protocol.Message) *protocol.Message {
 	uri := m.Text("uri")
 	r := o.Resource(uri)
 	switch {
@@ -173,11 +173,11 @@ func (t *thing) readResource(ctx context.Context, o *features.Offer, m *protocol
 		return protocol.Respond(m.ID(), features.Contents(t.feeds.latest(r.Key), interact.JSON, uri))
 	}
 	msg := r.Message(uri)
-	t.address(msg, m, readFor)
+	t.address(msg, m, readTimeout)
 	msg.From = did.PrincipalOf(ctx)
 	reading, err := interact.Ask(ctx, t.h.o.Mesh, msg)
 	if err != nil {
-		return protocol.RespondError(m.ID(), features.FaultAt(err, uri))
+		return protocol.RespondError(m.ID(), features.ReadError(err, uri))
 	}
 	return protocol.Respond(m.ID(), features.Contents(reading.Data, reading.Media(), uri))
 }

@@ -32,7 +32,7 @@ func TestEndsOfRuns(t *testing.T) {
 		{interact.StatusFailed, ``, nil, `do failed`},
 		{interact.StatusCancelled, ``, nil, `do was cancelled`},
 		{interact.StatusInputRequired, `{}`, nil, `cannot be read`},
-		{99, `"x"`, nil, `in a state that lmosd does not know`},
+		{99, `"x"`, nil, `unknown action status`},
 		{0, ``, &interact.Error{Code: interact.AgentFailed, Title: "no ink"}, `"text":"no ink"`},
 		{0, ``, &interact.Error{Code: interact.Forbidden, Title: "rule 7"}, `"isError":true`},
 		{0, ``, &interact.Error{Code: interact.NoAffordance, Title: "gone"}, `"code":-32602`},
@@ -101,7 +101,7 @@ func (k *talker) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 				if r.Status = interact.StatusRunning; !yield(r, nil) {
 					return
 				}
-				time.Sleep(2 * progressEach)
+				time.Sleep(2 * progressInterval)
 			}
 		}
 		out.Artifacts = []bridge.Artifact{{ID: "a", Name: "A", Parts: []bridge.Part{{Text: &text}}}}
@@ -168,7 +168,7 @@ func TestTurns(t *testing.T) {
 		t.Errorf("the own task: %s", got)
 	}
 	// What the agent refuses is nobody's, so that nobody takes what others are going to have.
-	if got := call("Bearer other", at, "ask_talker", `{"message":"refuse","taskId":"t-later","contextId":"later"}`, `{}`); !strings.Contains(got, "unknown or expired task") {
+	if got := call("Bearer other", at, "ask_talker", `{"message":"refuse","taskId":"t-later","contextId":"later"}`, `{}`); !strings.Contains(got, "no such task") {
 		t.Errorf("what is not there yet: %s", got)
 	}
 	for _, args := range []string{`{"message":"later"}`, `{"message":"x","taskId":"t-later","contextId":"later"}`} {
@@ -241,7 +241,7 @@ func TestTurnsAfterAWhile(t *testing.T) {
 	}
 	call("Bearer ada", "talker", `{"message":"hi"}`)
 	h.mu.Lock()
-	for ref := range h.fronts {
+	for ref := range h.endpoints {
 		h.dropLocked(ref)
 	}
 	h.mu.Unlock()
@@ -292,7 +292,7 @@ func (shaky) Do(_ context.Context, m *interact.Message) iter.Seq2[*interact.Mess
 // What panics is an error to who still listens, and nothing to who has left.
 func TestThingsThatPanic(t *testing.T) {
 	t.Parallel()
-	s := steady{shaky{}, slog.New(slog.DiscardHandler)}
+	s := recovering{shaky{}, slog.New(slog.DiscardHandler)}
 	for range s.Do(t.Context(), &interact.Message{Name: "do"}) {
 		break
 	}
@@ -322,7 +322,7 @@ func TestCallersOfSessions(t *testing.T) {
 	t.Parallel()
 	h := New(Options{Mesh: bridgetest.NewMesh(t)})
 	t.Cleanup(h.Close)
-	f := h.both("x", census{})
+	f := h.withSessions("x", census{})
 	t.Cleanup(f.close)
 	for _, caller := range []string{"ada", "eve", ""} {
 		c, err := f.server.Session(protocol.WithCaller(t.Context(), caller))

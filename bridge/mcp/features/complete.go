@@ -13,7 +13,7 @@ const maxCompleted = 100
 
 // Complete responds to completion/complete with the values that the TD allows for an argument of a prompt or a variable of a resource
 // template. Tools have no completion in MCP.
-func (o *Offer) Complete(m *protocol.Message) *protocol.Message {
+func (o *Features) Complete(m *protocol.Message) *protocol.Message {
 	name := m.Text("argument", "name")
 	var schema *td.Schema
 	switch m.Text("ref", "type") {
@@ -24,7 +24,7 @@ func (o *Offer) Complete(m *protocol.Message) *protocol.Message {
 		}
 		schema = o.Desc.Thing.Actions[p.Key].Input.Property(name)
 	case "ref/resource":
-		r := o.template(m.Text("ref", "uri"))
+		r := o.templateOf(m.Text("ref", "uri"))
 		if r == nil {
 			return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "unknown resource template"))
 		}
@@ -32,14 +32,14 @@ func (o *Offer) Complete(m *protocol.Message) *protocol.Message {
 	default:
 		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "expected a reference to a prompt or a resource"))
 	}
-	values := begin(valuesOf(schema), m.Text("argument", "value"))
+	values := withPrefix(valuesOf(schema), m.Text("argument", "value"))
 	shown := values[:min(len(values), maxCompleted)]
 	return protocol.Respond(m.ID(), map[string]any{"resultType": "complete",
 		"completion": map[string]any{"values": shown, "total": len(values), "hasMore": len(shown) < len(values)}})
 }
 
-// template returns the resource template with the URI template or a matching URI.
-func (o *Offer) template(uri string) *Resource {
+// templateOf returns the resource template with the URI template or a matching URI.
+func (o *Features) templateOf(uri string) *Resource {
 	for _, r := range o.Templates {
 		if r.Template == uri {
 			return r
@@ -66,10 +66,10 @@ func valuesOf(s *td.Schema) (all []string) {
 }
 
 // withPrefix returns the values that begin with a prefix, without regard to case.
-func begin(all []string, word string) []string {
+func withPrefix(all []string, prefix string) []string {
 	some := []string{}
 	for _, v := range all {
-		if len(v) >= len(word) && strings.EqualFold(v[:len(word)], word) {
+		if len(v) >= len(prefix) && strings.EqualFold(v[:len(prefix)], prefix) {
 			some = append(some, v)
 		}
 	}

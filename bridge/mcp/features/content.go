@@ -68,7 +68,7 @@ func (t *Tool) result(parts []interact.Part, uri string) Result {
 		return outcomeOf(parts[0].Data, uri)
 	}
 	r := Result{Type: "complete", Content: []block{}}
-	if len(parts) > 1 && oneKind(parts) {
+	if len(parts) > 1 && sameType(parts) {
 		data, media := interact.Join(parts)
 		parts = []interact.Part{{Data: data, ContentType: media}}
 	}
@@ -96,7 +96,7 @@ func (t *Tool) structured(value json.RawMessage) json.RawMessage {
 }
 
 // sameType reports whether all parts have the same media type, so that they form one output.
-func oneKind(parts []interact.Part) bool {
+func sameType(parts []interact.Part) bool {
 	for _, p := range parts[1:] {
 		if interact.MediaType(p.ContentType) != interact.MediaType(parts[0].ContentType) {
 			return false
@@ -114,11 +114,11 @@ func blockOf(p interact.Part, uri string) (b block, value json.RawMessage) {
 	case err == nil && td.IsJSON(media) && json.Valid(data):
 		var compact bytes.Buffer
 		_ = json.Compact(&compact, data) // cannot fail: data is valid
-		var words string
-		if value = compact.Bytes(); json.Unmarshal(value, &words) != nil || value[0] != '"' {
-			words = string(value)
+		var text string
+		if value = compact.Bytes(); json.Unmarshal(value, &text) != nil || value[0] != '"' {
+			text = string(value)
 		}
-		return textBlock(words), value
+		return textBlock(text), value
 	case major == "text" && utf8.Valid(p.Data):
 		return textBlock(string(p.Data)), written(string(p.Data))
 	case major == "image" || major == "audio":
@@ -183,8 +183,8 @@ func Document(doc any) Result {
 	if err := enc.Encode(doc); err != nil {
 		panic(err)
 	}
-	words := strings.TrimSpace(text.String())
-	return Result{Type: "complete", Content: []block{textBlock(words)}, Structured: json.RawMessage(words)}
+	encoded := strings.TrimSpace(text.String())
+	return Result{Type: "complete", Content: []block{textBlock(encoded)}, Structured: json.RawMessage(encoded)}
 }
 
 // Event returns an event as an entry of the recent events. now is its time if the event has none.
@@ -204,7 +204,7 @@ func Event(n *interact.Message, now time.Time) json.RawMessage {
 }
 
 // Text returns a reply as text of at most [MaxText] bytes; empty if it has no textual form.
-func Words(r *interact.Message) string {
+func Text(r *interact.Message) string {
 	if len(r.Data) == 0 {
 		return ""
 	}
@@ -212,5 +212,5 @@ func Words(r *interact.Message) string {
 	if b.Text == nil {
 		return ""
 	}
-	return interact.Clip(*b.Text, MaxWords)
+	return interact.Clip(*b.Text, MaxText)
 }

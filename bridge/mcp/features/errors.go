@@ -13,11 +13,11 @@ const metaError = "dev.lmosd/error"
 // Failed returns the result of a failed tool, with a text for the model.
 func Failed(err error) Result {
 	e := interact.AsError(err)
-	return Result{Type: "complete", IsError: true, Content: []block{textBlock(inWords(e))}, Meta: map[string]any{metaError: protocol.ErrorData(e)}}
+	return Result{Type: "complete", IsError: true, Content: []block{textBlock(errorText(e))}, Meta: map[string]any{metaError: protocol.ErrorData(e)}}
 }
 
 // errorText returns the title, the issues and the hint of an error. It omits the cause, which may contain internal addresses.
-func inWords(e *interact.Error) string {
+func errorText(e *interact.Error) string {
 	text := titleOf(e)
 	for _, i := range e.Issues {
 		text += "\n" + strings.TrimPrefix(i.Pointer+" ", " ") + i.Reason
@@ -25,11 +25,11 @@ func inWords(e *interact.Error) string {
 	if hint := protocol.Hint(e); hint != "" {
 		text += "\n" + hint
 	}
-	return interact.Clip(text, MaxWords)
+	return interact.Clip(text, MaxText)
 }
 
 // MaxText bounds the text of an error or of a progress message, in bytes.
-const MaxWords = 8 << 10
+const MaxText = 8 << 10
 
 func titleOf(e *interact.Error) string {
 	if e.Title != "" {
@@ -39,19 +39,19 @@ func titleOf(e *interact.Error) string {
 }
 
 // Error converts an error of a request to a protocol error. Failures of a tool are results instead, see [Failed].
-func Fault(err error) *protocol.Error {
+func Error(err error) *protocol.Error {
 	e := interact.AsError(err)
 	code := protocol.InternalError
 	switch e.Code {
 	case interact.Invalid, interact.NoAffordance, interact.NoTask, interact.NotAllowed:
 		code = protocol.InvalidParams
 	}
-	return protocol.Errorf(code, "%s", interact.Clip(titleOf(e), MaxWords)).With(protocol.ErrorData(e))
+	return protocol.Errorf(code, "%s", interact.Clip(titleOf(e), MaxText)).With(protocol.ErrorData(e))
 }
 
 // ReadError is [Error] for resources/read.
-func FaultAt(err error, uri string) *protocol.Error {
+func ReadError(err error, uri string) *protocol.Error {
 	data := protocol.ErrorData(interact.AsError(err))
 	data["uri"] = uri
-	return Fault(err).With(data)
+	return Error(err).With(data)
 }

@@ -51,8 +51,8 @@ type InputRequest struct {
 
 // Members of generated forms.
 const (
-	wordsMember = "message"
-	jsonMember  = "json"
+	textMember = "message"
+	jsonMember = "json"
 )
 
 // Requests converts inputs to requests to the client of m. The error is [protocol.MissingCapability] if the client does not support one
@@ -116,19 +116,19 @@ func orEmpty(object json.RawMessage) json.RawMessage {
 
 // formOf returns the form for an input: its schema if clients can render it, otherwise one field for text or JSON.
 func formOf(in interact.Input) any {
-	field := func(name, words string) any {
+	field := func(name, description string) any {
 		return map[string]any{"type": "object", "required": []string{name},
-			"properties": map[string]any{name: map[string]any{"type": "string", "description": words}}}
+			"properties": map[string]any{name: map[string]any{"type": "string", "description": description}}}
 	}
 	switch {
 	case in.Kind == interact.InputMessage:
-		return field(wordsMember, "the answer")
+		return field(textMember, "the answer")
 	case isFlat(in.Schema):
 		return in.Schema
 	case len(in.Schema) == 0:
 		return map[string]any{"type": "object", "properties": struct{}{}}
 	}
-	return field(jsonMember, interact.Clip("JSON that matches "+string(in.Schema), MaxWords))
+	return field(jsonMember, interact.Clip("JSON that matches "+string(in.Schema), MaxText))
 }
 
 // Answers parses the inputResponses of m. It returns the answers and the inputs that are still open. Unknown keys are ignored.
@@ -139,12 +139,12 @@ func Answers(open interact.Inputs, m *protocol.Message) (interact.Answers, inter
 	}
 	answers, left := interact.Answers{}, interact.Inputs{}
 	for key, in := range open {
-		said, ok := given[key]
+		response, ok := given[key]
 		if !ok {
 			left[key] = in
 			continue
 		}
-		a, e := answerTo(in, said)
+		a, e := answerTo(in, response)
 		if e != nil {
 			return nil, nil, e
 		}
@@ -154,12 +154,12 @@ func Answers(open interact.Inputs, m *protocol.Message) (interact.Answers, inter
 }
 
 // answerTo parses the response to one input.
-func answerTo(in interact.Input, said json.RawMessage) (a interact.Answer, _ *protocol.Error) {
+func answerTo(in interact.Input, response json.RawMessage) (a interact.Answer, _ *protocol.Error) {
 	bad := protocol.Errorf(protocol.InvalidParams, "malformed input response")
 	if in.Kind == interact.InputModel || in.Kind == interact.InputRoots {
-		return interact.Answer{Action: interact.Accept, Content: said}, nil
+		return interact.Answer{Action: interact.Accept, Content: response}, nil
 	}
-	if json.Unmarshal(said, &a) != nil || !slices.Contains([]string{interact.Accept, interact.Decline, interact.Dismiss}, a.Action) {
+	if json.Unmarshal(response, &a) != nil || !slices.Contains([]string{interact.Accept, interact.Decline, interact.Dismiss}, a.Action) {
 		return a, bad
 	}
 	if a.Action != interact.Accept || in.Kind == interact.InputURL {
@@ -170,15 +170,15 @@ func answerTo(in interact.Input, said json.RawMessage) (a interact.Answer, _ *pr
 	if len(a.Content) > 0 && json.Unmarshal(a.Content, &fields) != nil {
 		return a, bad
 	}
-	var words string
+	var text string
 	switch {
 	case in.Kind == interact.InputMessage:
-		a.Content = fields[wordsMember]
+		a.Content = fields[textMember]
 	case len(in.Schema) > 0 && !isElicitation(in.Params, "form") && !isFlat(in.Schema):
-		if json.Unmarshal(fields[jsonMember], &words) != nil || !json.Valid([]byte(words)) {
+		if json.Unmarshal(fields[jsonMember], &text) != nil || !json.Valid([]byte(text)) {
 			return a, protocol.Errorf(protocol.InvalidParams, "expected JSON in the input response")
 		}
-		a.Content = json.RawMessage(words)
+		a.Content = json.RawMessage(text)
 	}
 	return a, nil
 }

@@ -32,7 +32,7 @@ func omitted(v any) int {
 
 // With returns the features with the tools that the server lists now, for a TD that omits some ([Features.Omitted]). Tools with an
 // invalid name or without a schema are left out.
-func (o *Offer) With(listed []json.RawMessage) *Offer {
+func (o *Features) With(listed []json.RawMessage) *Features {
 	c := *o
 	c.Tools, c.byTool = slices.Clone(o.Tools), map[string]*Tool{}
 	at := map[string]int{}

@@ -14,13 +14,13 @@ const (
 	// maxAlias leaves room for the name after it.
 	maxAlias = 28
 	// separator is between an alias and a name. No alias contains it, or starts or ends with an underscore.
-	between = "__"
-	hashLen = 8
+	separator = "__"
+	hashLen   = 8
 )
 
 // plain returns name if it has only letters, digits, underscores and hyphens and at most maxLen of them. Otherwise the result ends with a
 // hash of name, so that different names stay different and a name does not depend on others.
-func plain(name string, most int) string {
+func plain(name string, maxLen int) string {
 	fits := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-'
 	}
@@ -30,16 +30,16 @@ func plain(name string, most int) string {
 		}
 		return '_'
 	}, name)
-	if out == name && out != "" && len(out) <= most {
+	if out == name && out != "" && len(out) <= maxLen {
 		return out
 	}
-	return hashed(out, name, most)
+	return hashed(out, name, maxLen)
 }
 
 // hashed returns the beginning of text with the hash of key.
-func hashed(text, what string, most int) string {
-	sum := sha256.Sum256([]byte(what))
-	text = strings.TrimRight(text[:min(len(text), most-hashLen-1)], "_-")
+func hashed(text, key string, maxLen int) string {
+	sum := sha256.Sum256([]byte(key))
+	text = strings.TrimRight(text[:min(len(text), maxLen-hashLen-1)], "_-")
 	return strings.TrimLeft(text+"-"+hex.EncodeToString(sum[:hashLen/2]), "-_")
 }
 
@@ -50,7 +50,7 @@ func aliasOf(d *td.Description) string {
 
 // AliasOfPin returns the alias of a pinned Thing. It depends only on the configured reference.
 func AliasOfPin(ref string) string {
-	if out := ascii(ref); out == ref && out != "" && len(out) <= maxAlias && !strings.Contains(out, between) && strings.Trim(out, "_") == out {
+	if out := ascii(ref); out == ref && out != "" && len(out) <= maxAlias && !strings.Contains(out, separator) && strings.Trim(out, "_") == out {
 		return out
 	}
 	r := td.ParseRef(ref)
@@ -66,13 +66,13 @@ func ascii(s string) string {
 		}
 		return -1
 	}, s)
-	for strings.Contains(s, between) {
-		s = strings.ReplaceAll(s, between, "_")
+	for strings.Contains(s, separator) {
+		s = strings.ReplaceAll(s, separator, "_")
 	}
 	return s
 }
 
 // joined returns the name of a feature in the aggregate of several Things.
 func joined(alias, name string) string {
-	return plain(alias+between+name, MaxName)
+	return plain(alias+separator+name, MaxName)
 }

@@ -32,7 +32,7 @@ type Argument struct {
 	Required    bool   `json:"required,omitempty"`
 }
 
-func (o *Offer) addPrompt(key string, a *td.Action, v verbatim) {
+func (o *Features) addPrompt(key string, a *td.Action, v verbatim) {
 	p := &Prompt{Name: cmp.Or(v.Name, plain(key, MaxName)), Title: a.Title, Description: a.Description, Key: key}
 	required := a.Input.Required()
 	for _, name := range a.Input.Properties() {
@@ -73,16 +73,16 @@ func (p *Prompt) Result(parts []interact.Part) map[string]any {
 		data, media = interact.Join(parts)
 	}
 	b, value := blockOf(interact.Part{Data: data, ContentType: media}, "")
-	var said struct {
+	var output struct {
 		Description string            `json:"description"`
 		Messages    []json.RawMessage `json:"messages"`
 	}
 	switch {
-	case value != nil && json.Unmarshal(value, &said.Messages) == nil && said.Messages != nil:
-		out["messages"] = said.Messages
-	case value != nil && json.Unmarshal(value, &said) == nil && said.Messages != nil:
-		if out["messages"] = said.Messages; said.Description != "" {
-			out["description"] = said.Description
+	case value != nil && json.Unmarshal(value, &output.Messages) == nil && output.Messages != nil:
+		out["messages"] = output.Messages
+	case value != nil && json.Unmarshal(value, &output) == nil && output.Messages != nil:
+		if out["messages"] = output.Messages; output.Description != "" {
+			out["description"] = output.Description
 		}
 	default:
 		out["messages"] = []any{map[string]any{"role": "user", "content": b}}

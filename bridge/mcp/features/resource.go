@@ -30,18 +30,18 @@ type Resource struct {
 	// Key is the name of the property or event; empty for a resource of an MCP server, which is read from the server.
 	Key string `json:"-"`
 	// Event marks recent events; Observable, resources with subscriptions.
-	Event, Told bool `json:"-"`
+	Event, Observable bool `json:"-"`
 
 	raw  string // URI or template at the MCP server
 	vars map[string]*td.Schema
 }
 
 // addResource adds a resource of an MCP server.
-func (o *Offer) addResource(key string, p *td.Property, v verbatim) {
+func (o *Features) addResource(key string, p *td.Property, v verbatim) {
 	r := &Resource{Name: key, Title: p.Title, Description: p.Description, Media: mediaOf(p.Forms)}
 	switch {
 	case v.URI != "":
-		r.raw, r.URI, r.Told = v.URI, scheme+o.Alias+served+v.URI, p.Observable
+		r.raw, r.URI, r.Observable = v.URI, scheme+o.Alias+served+v.URI, p.Observable
 		o.Resources = append(o.Resources, r)
 	case v.Template != "":
 		r.raw, r.Template = v.Template, scheme+o.Alias+served+v.Template
@@ -50,7 +50,7 @@ func (o *Offer) addResource(key string, p *td.Property, v verbatim) {
 }
 
 // addProperty adds a resource, and tools, since many clients do not show resources to models.
-func (o *Offer) addProperty(key string, p *td.Property) {
+func (o *Features) addProperty(key string, p *td.Property) {
 	uri := scheme + o.Alias + "/properties/" + url.PathEscape(key)
 	r := &Resource{Name: key, Title: p.Title, Description: p.Description, Media: mediaOf(p.Forms), Key: key, vars: p.URIVariables}
 	switch {
@@ -59,7 +59,7 @@ func (o *Offer) addProperty(key string, p *td.Property) {
 		r.Template = uri + "{?" + strings.Join(slices.Sorted(maps.Keys(p.URIVariables)), ",") + "}"
 		o.Templates = append(o.Templates, r)
 	default:
-		r.URI, r.Told = uri, p.Observable
+		r.URI, r.Observable = uri, p.Observable
 		o.Resources = append(o.Resources, r)
 	}
 	title := cmp.Or(p.Title, key)
@@ -91,15 +91,15 @@ func mediaOf(forms []td.Form) string {
 	return "application/json"
 }
 
-func (o *Offer) addEvent(key string, e *td.Event) {
+func (o *Features) addEvent(key string, e *td.Event) {
 	o.Resources = append(o.Resources, &Resource{URI: scheme + o.Alias + "/events/" + url.PathEscape(key), Name: key, Title: e.Title,
 		Description: strings.TrimSpace(e.Description + " (The latest events, while a client is subscribed.)"), Media: "application/json",
-		Key: key, Event: true, Told: true})
+		Key: key, Event: true, Observable: true})
 }
 
 // Resource returns the resource with a URI, or the template that matches it; nil if there is none. Templates of an MCP server are left to
 // the server.
-func (o *Offer) Resource(uri string) *Resource {
+func (o *Features) Resource(uri string) *Resource {
 	for _, r := range o.Resources {
 		if r.URI == uri {
 			return r
@@ -141,7 +141,7 @@ func Split(uri string) (alias, inner string) {
 }
 
 // Own returns the resources and templates with their URIs at the Thing.
-func (o *Offer) Own() (resources, templates []Resource) {
+func (o *Features) Own() (resources, templates []Resource) {
 	for _, r := range o.Resources {
 		c := *r
 		c.URI = cmp.Or(c.raw, c.URI)
@@ -156,7 +156,7 @@ func (o *Offer) Own() (resources, templates []Resource) {
 }
 
 // OwnURI returns the URI at the Thing of a resource, which is given by name or by its URI here. Other values stay unchanged.
-func (o *Offer) OwnURI(name string) string {
+func (o *Features) OwnURI(name string) string {
 	for _, r := range o.Resources {
 		if r.Name == name || r.raw != "" && r.URI == name {
 			return cmp.Or(r.raw, r.URI)

@@ -12,7 +12,7 @@ import (
 )
 
 // noInput is the schema of a tool without input (MCP 2026-07-28, "Tools").
-var nothing = json.RawMessage(`{"type":"object","additionalProperties":false}`)
+var noInput = json.RawMessage(`{"type":"object","additionalProperties":false}`)
 
 // valueMember holds an input or output that is not an object.
 const valueMember = schema.ValueMember
@@ -29,7 +29,7 @@ type shape struct {
 func shapeOf(s *td.Schema, a *td.Affordance, member string) shape {
 	switch {
 	case s == nil && len(a.URIVariables) == 0:
-		return shape{schema: nothing, none: true}
+		return shape{schema: noInput, none: true}
 	case len(a.URIVariables) > 0:
 		return shape{schema: written(translate(a.WithVariables(s).Value(), "#"))}
 	case s.Type() == "object":

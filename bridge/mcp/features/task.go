@@ -36,12 +36,12 @@ func (t *Task) Fail(problem []byte) {
 	if text == "" {
 		text = p.Title
 	}
-	said := p.Code == "" || p.Code == interact.AgentFailed.String()
-	if t.Status = StateOf(interact.StatusFailed, said); said {
+	byAgent := p.Code == "" || p.Code == interact.AgentFailed.String()
+	if t.Status = StateOf(interact.StatusFailed, byAgent); byAgent {
 		t.Result = written(Failed(&interact.Error{Code: interact.AgentFailed, Title: text, Hint: p.Hint}))
 		return
 	}
-	t.Message = interact.Clip(text, MaxWords)
+	t.Message = interact.Clip(text, MaxText)
 	t.Error = protocol.Errorf(protocol.InternalError, "%s", t.Message)
 	if ours := protocol.InteractError(&protocol.Error{Data: problem}); ours != nil {
 		t.Error = t.Error.With(protocol.ErrorData(ours))
@@ -76,9 +76,9 @@ func StatusOf(task string, failed bool) interact.Status {
 
 // StateOf returns the task state of an action status; byAgent means that the agent itself reported the failure. Unknown statuses map to
 // "".
-func StateOf(s interact.Status, said bool) string {
+func StateOf(s interact.Status, byAgent bool) string {
 	for _, row := range states {
-		if row.status == s && row.failed == (said && s == interact.StatusFailed) {
+		if row.status == s && row.failed == (byAgent && s == interact.StatusFailed) {
 			return row.task
 		}
 	}

@@ -47,7 +47,7 @@ func IsTool(a *td.Action) bool {
 	return !bridge.IsTunnel(a.Types) && !slices.Contains(a.Types, promptType)
 }
 
-func (o *Offer) addAction(key string, a *td.Action, v verbatim) {
+func (o *Features) addAction(key string, a *td.Action, v verbatim) {
 	switch {
 	case bridge.IsTunnel(a.Types):
 		return
@@ -105,7 +105,7 @@ func asking(a *td.Action) shape {
 }
 
 // addTool adds a tool. If the name is taken, a hash is appended; if that is taken too, the tool is left out.
-func (o *Offer) addTool(t *Tool, name string) {
+func (o *Features) addTool(t *Tool, name string) {
 	if o.byTool[name] != nil {
 		name = hashed(name, "\x00"+t.Key, MaxName)
 	}

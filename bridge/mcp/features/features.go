@@ -25,7 +25,7 @@ import (
 )
 
 // Features are the MCP features of a Thing. They are immutable. The zero value has none.
-type Offer struct {
+type Features struct {
 	// Desc is the description of the Thing.
 	Desc *td.Description
 	// Alias is the unique short name of the Thing. It is part of the lmos: URIs.
@@ -55,14 +55,14 @@ type verbatim struct {
 }
 
 // Of returns the features of a Thing. Affordances without an equivalent in MCP are left out.
-func Of(d *td.Description) *Offer {
+func Of(d *td.Description) *Features {
 	var doc struct {
 		Actions    map[string]verbatim `json:"actions"`
 		Properties map[string]verbatim `json:"properties"`
 		Omitted    any                 `json:"mcp:omitted"`
 	}
 	_ = json.Unmarshal(d.Thing.Raw, &doc) // terms of another type are ignored
-	o := &Offer{Desc: d, Alias: aliasOf(d), byTool: map[string]*Tool{}, byPrompt: map[string]*Prompt{}}
+	o := &Features{Desc: d, Alias: aliasOf(d), byTool: map[string]*Tool{}, byPrompt: map[string]*Prompt{}}
 	server := Tunnel(d.Thing) != ""
 	if server {
 		o.Omitted = omitted(doc.Omitted)
@@ -74,12 +74,12 @@ func Of(d *td.Description) *Offer {
 		}
 		o.addAction(key, d.Thing.Actions[key], v)
 	}
-	talks := speaksA2A(d.Thing)
+	isAgent := isA2AAgent(d.Thing)
 	for _, key := range slices.Sorted(maps.Keys(d.Thing.Properties)) {
 		switch {
 		case server:
 			o.addResource(key, d.Thing.Properties[key], doc.Properties[key])
-		case talks: // its properties list the tasks of all callers
+		case isAgent: // its properties list the tasks of all callers
 		default:
 			o.addProperty(key, d.Thing.Properties[key])
 		}
@@ -96,7 +96,7 @@ func Of(d *td.Description) *Offer {
 }
 
 // Renewed returns the features of d: o if the description is the same. o may be nil.
-func (o *Offer) Renewed(d *td.Description) *Offer {
+func (o *Features) Renewed(d *td.Description) *Features {
 	if o != nil && o.Desc.Record.Hash == d.Record.Hash {
 		return o
 	}
@@ -104,13 +104,13 @@ func (o *Offer) Renewed(d *td.Description) *Offer {
 }
 
 // Tool returns a tool by name; nil if there is none.
-func (o *Offer) Tool(name string) *Tool { return o.byTool[name] }
+func (o *Features) Tool(name string) *Tool { return o.byTool[name] }
 
 // Prompt returns a prompt by name; nil if there is none.
-func (o *Offer) Prompt(name string) *Prompt { return o.byPrompt[name] }
+func (o *Features) Prompt(name string) *Prompt { return o.byPrompt[name] }
 
 // ToolOf returns the tool of an action; nil if there is none.
-func (o *Offer) ToolOf(action string) *Tool {
+func (o *Features) ToolOf(action string) *Tool {
 	for _, t := range o.Tools {
 		if t.Key == action && t.kind == interact.InvokeAction {
 			return t
@@ -120,7 +120,7 @@ func (o *Offer) ToolOf(action string) *Tool {
 }
 
 // Params returns the arguments that headers repeat, by tool. Tools with invalid annotations have none: clients drop them.
-func (o *Offer) Params() map[string][]protocol.Param {
+func (o *Features) Params() map[string][]protocol.Param {
 	all := map[string][]protocol.Param{}
 	for _, t := range o.Tools {
 		if params, err := protocol.Params(t.Input); err == nil && len(params) > 0 {
@@ -141,7 +141,7 @@ func Tunnel(t *td.Thing) string {
 }
 
 // isA2AAgent reports whether a Thing is an A2A agent.
-func speaksA2A(t *td.Thing) bool {
+func isA2AAgent(t *td.Thing) bool {
 	for _, a := range t.Actions {
 		if slices.Contains(a.Types, bridge.A2AOperation) {
 			return true

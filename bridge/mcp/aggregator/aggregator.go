@@ -40,12 +40,12 @@ import (
 
 // Bounds of the endpoints.
 const (
-	maxFronts = 256
+	maxEndpoints = 256
 	// endpointIdle exceeds the idle time of a session (server.Options).
-	frontIdle = 40 * time.Minute
-	sweepEach = time.Minute
+	endpointIdle  = 40 * time.Minute
+	sweepInterval = time.Minute
 	// tunnelTimeout bounds the life of a tunnel. Clients open another.
-	tunnelFor = 24 * time.Hour
+	tunnelTimeout = 24 * time.Hour
 )
 
 // Options configure a [Handler].
@@ -68,42 +68,42 @@ type Handler struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	sealer *opaque.Sealer
-	pages  *directory.Pages // of mesh_search
+	pages  *directory.Pages // described mesh_search
 	// listens limits the subscriptions of all clients to the mesh and to Things that are not MCP servers.
 	listens *ratelimit.Inflight[string]
-	mesh    *front
+	mesh    *endpoint
 	// The owners of the tasks and conversations of all Things, which outlive their endpoints.
 	tasks, contexts bridge.Owners
 
-	mu     sync.Mutex
-	fronts map[string]*front // by the reference of the Thing
-	swept  time.Time
-	closed bool
-	closes sync.WaitGroup // endpoints that are closing
+	mu        sync.Mutex
+	endpoints map[string]*endpoint // by the reference of the Thing
+	swept     time.Time
+	closed    bool
+	closes    sync.WaitGroup // endpoints that are closing
 }
 
 // New returns a handler, which the caller must close.
 func New(o Options) *Handler {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	o.Mesh = steady{o.Mesh, o.Log}
+	o.Mesh = recovering{o.Mesh, o.Log}
 	h := &Handler{o: o, sealer: opaque.New(string(o.Mesh.Signer().DID())), pages: directory.NewPages(), listens: ratelimit.NewInflight[string](maxListens, allListens),
-		fronts: map[string]*front{}}
+		endpoints: map[string]*endpoint{}}
 	// Requests on behalf of all clients have the principal of the node.
 	h.ctx, h.cancel = context.WithCancel(did.WithPrincipal(context.Background(), did.Consumer(did.Process, "")))
 	m := newMesh(h)
-	h.mesh = h.both("the mesh", m)
+	h.mesh = h.withSessions("the mesh", m)
 	h.mesh.Handler = h.serve(h.mesh.server, m.headers)
 	return h
 }
 
 // A recovering mesh converts a panic of a Thing to an error.
-type steady struct {
+type recovering struct {
 	bridge.Mesh
 	log *slog.Logger
 }
 
 // Do implements [interact.Thing].
-func (s steady) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+func (s recovering) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		ours := false // the loop body is running: its panics are not those of the Thing
 		more := true  // the loop accepts more replies
@@ -138,7 +138,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f, leave, err := h.enter(r.Context(), name)
 	if err != nil {
-		h.absent(w, r, err)
+		h.serveNotFound(w, r, err)
 		return
 	}
 	defer leave()
@@ -150,8 +150,8 @@ func (h *Handler) serve(s protocol.Server, params func(string) []protocol.Param)
 	return server.New(server.Options{Server: s, Params: params, Caller: callerOf, Log: h.o.Log})
 }
 
-// enter returns the endpoint of a Thing by name. The caller must call the function when the request ends.
-func (h *Handler) enter(ctx context.Context, name string) (*front, func(), error) {
+// checkTurn returns the endpoint of a Thing by name. The caller must call the function when the request ends.
+func (h *Handler) enter(ctx context.Context, name string) (*endpoint, func(), error) {
 	d, err := h.o.Mesh.Get(ctx, name)
 	if err != nil {
 		return nil, nil, err
@@ -160,7 +160,7 @@ func (h *Handler) enter(ctx context.Context, name string) (*front, func(), error
 }
 
 // use returns the endpoint of a Thing. It creates it if necessary.
-func (h *Handler) use(d *td.Description) (*front, func(), error) {
+func (h *Handler) use(d *td.Description) (*endpoint, func(), error) {
 	ref, now := d.Ref(), time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -168,17 +168,17 @@ func (h *Handler) use(d *td.Description) (*front, func(), error) {
 		return nil, nil, interact.Errorf(interact.ShuttingDown, "try again later", "the node is shutting down")
 	}
 	h.sweepLocked(now)
-	f := h.fronts[ref]
+	f := h.endpoints[ref]
 	if f != nil && !f.describes(d) && f.tunnel != features.Tunnel(d.Thing) { // the Thing became an MCP server, or is one no longer
 		h.dropLocked(ref)
 		f = nil
 	}
 	if f == nil {
-		if len(h.fronts) >= maxFronts && !h.roomLocked() {
-			return nil, nil, interact.Errorf(interact.Overloaded, "try again later", "%d Things are in use over MCP", maxFronts)
+		if len(h.endpoints) >= maxEndpoints && !h.roomLocked() {
+			return nil, nil, interact.Errorf(interact.Overloaded, "try again later", "%d Things are in use over MCP", maxEndpoints)
 		}
-		f = h.front(d, ref, features.Tunnel(d.Thing))
-		h.fronts[ref] = f
+		f = h.newEndpoint(d, ref, features.Tunnel(d.Thing))
+		h.endpoints[ref] = f
 	}
 	f.describe(d)
 	f.busy++
@@ -193,12 +193,12 @@ func (h *Handler) use(d *td.Description) (*front, func(), error) {
 
 // sweepLocked closes idle endpoints.
 func (h *Handler) sweepLocked(now time.Time) {
-	if now.Sub(h.swept) < sweepEach {
+	if now.Sub(h.swept) < sweepInterval {
 		return
 	}
 	h.swept = now
-	for ref, f := range h.fronts {
-		if f.busy == 0 && now.Sub(f.used) > frontIdle {
+	for ref, f := range h.endpoints {
+		if f.busy == 0 && now.Sub(f.used) > endpointIdle {
 			h.dropLocked(ref)
 		}
 	}
@@ -207,8 +207,8 @@ func (h *Handler) sweepLocked(now time.Time) {
 // roomLocked closes the endpoint that is idle the longest, and reports whether there was one.
 func (h *Handler) roomLocked() bool {
 	oldest := ""
-	for ref, f := range h.fronts {
-		if f.busy == 0 && (oldest == "" || f.used.Before(h.fronts[oldest].used)) {
+	for ref, f := range h.endpoints {
+		if f.busy == 0 && (oldest == "" || f.used.Before(h.endpoints[oldest].used)) {
 			oldest = ref
 		}
 	}
@@ -220,8 +220,8 @@ func (h *Handler) roomLocked() bool {
 }
 
 func (h *Handler) dropLocked(ref string) {
-	f := h.fronts[ref]
-	delete(h.fronts, ref)
+	f := h.endpoints[ref]
+	delete(h.endpoints, ref)
 	h.closes.Go(f.end)
 }
 
@@ -230,7 +230,7 @@ func (h *Handler) Close() {
 	h.cancel()
 	h.mu.Lock()
 	h.closed = true
-	for _, ref := range slices.Sorted(maps.Keys(h.fronts)) {
+	for _, ref := range slices.Sorted(maps.Keys(h.endpoints)) {
 		h.dropLocked(ref)
 	}
 	h.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// said are the texts of a result.
+// out are the texts of a result.
 func said(r *mcp.CallToolResult) string {
 	var all []string
 	for _, c := range r.Content {

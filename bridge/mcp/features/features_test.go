@@ -33,7 +33,7 @@ func described(raw []byte) *td.Description {
 }
 
 // offerOf is what a thing of that TD offers.
-func offerOf(t *testing.T, doc string) *Offer {
+func offerOf(t *testing.T, doc string) *Features {
 	t.Helper()
 	d := described([]byte(doc))
 	if d == nil {
@@ -147,8 +147,8 @@ func TestResults(t *testing.T) {
 		"contents that lie":     {Contents([]byte{0xff}, "application/cbor", "u"), `{"cacheScope":"private","contents":[{"uri":"u","mimeType":"application/cbor","blob":"/w=="}],"resultType":"complete","ttlMs":0}`},
 		"a document":            {Document(map[string]string{"a": "<b>"}), of + `{"type":"text","text":"{\"a\":\"\u003cb\u003e\"}"}],"structuredContent":{"a":"\u003cb\u003e"}}`},
 		"an error":              {Failed(&interact.Error{Code: interact.Overloaded, Title: "no room", Hint: "wait"}), of + `{"type":"text","text":"no room\nwait"}],"isError":true,"_meta":{"dev.lmosd/error":{"code":"LMOS-1529","hint":"wait","retryable":true}}}`},
-		"an error of a request": {Fault(&interact.Error{Code: interact.Invalid, Title: "no number"}), `{"code":-32602,"message":"no number","data":{"code":"LMOS-1400","hint":"","retryable":false}}`},
-		"one of a resource":     {FaultAt(&interact.Error{Code: interact.Unreachable, Title: "away"}, "u"), `{"code":-32603,"message":"away","data":{"code":"LMOS-1503","hint":"","retryable":true,"uri":"u"}}`},
+		"an error of a request": {Error(&interact.Error{Code: interact.Invalid, Title: "no number"}), `{"code":-32602,"message":"no number","data":{"code":"LMOS-1400","hint":"","retryable":false}}`},
+		"one of a resource":     {ReadError(&interact.Error{Code: interact.Unreachable, Title: "away"}, "u"), `{"code":-32603,"message":"away","data":{"code":"LMOS-1503","hint":"","retryable":true,"uri":"u"}}`},
 	} {
 		if got := string(written(c.got)); got != c.want {
 			t.Errorf("%s: got  %s\nwant %s", name, got, c.want)
