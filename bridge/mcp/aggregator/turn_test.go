@@ -31,7 +31,7 @@ func TestEndsOfRuns(t *testing.T) {
 		{interact.StatusFailed, `"no ink"`, nil, `"isError":true`},
 		{interact.StatusFailed, ``, nil, `do failed`},
 		{interact.StatusCancelled, ``, nil, `do was cancelled`},
-		{interact.StatusInputRequired, `{}`, nil, `cannot be read`},
+		{interact.StatusInputRequired, `{}`, nil, `malformed input request`},
 		{99, `"x"`, nil, `unknown action status`},
 		{0, ``, &interact.Error{Code: interact.AgentFailed, Title: "no ink"}, `"text":"no ink"`},
 		{0, ``, &interact.Error{Code: interact.Forbidden, Title: "rule 7"}, `"isError":true`},

@@ -130,7 +130,7 @@ func (t *Tool) Under(alias string) string {
 
 // Message converts a tools/call request to a message to the Thing. The sender sets the Thing, the id and the deadline. The second result
 // is the turn of a conversation; nil if the call is none. The error is a malformed request.
-func (t *Tool) Message(m *protocol.Message) (_ *interact.Message, said *bridge.Turn, _ *protocol.Error) {
+func (t *Tool) Message(m *protocol.Message) (_ *interact.Message, turnOf *bridge.Turn, _ *protocol.Error) {
 	data, e := t.shape.input(m)
 	if e != nil {
 		return nil, nil, e
@@ -138,12 +138,12 @@ func (t *Tool) Message(m *protocol.Message) (_ *interact.Message, said *bridge.T
 	can := capabilitiesOf(m)
 	msg := &interact.Message{Type: t.kind, Name: t.Key, Data: data, Detach: (t.long || t.turns) && can.tasks()}
 	if t.turns {
-		if said, e = turn(m, can); e != nil {
+		if turnOf, e = turn(m, can); e != nil {
 			return nil, nil, e
 		}
-		msg.ContentType, msg.Data = bridge.TurnType, written(said)
+		msg.ContentType, msg.Data = bridge.TurnType, written(turnOf)
 	}
-	return msg, said, nil
+	return msg, turnOf, nil
 }
 
 // input converts the arguments of a call to the input of the Thing.
