@@ -188,8 +188,11 @@ func (b *Broker) Addr() net.Addr { return b.door.Addr() }
 func (b *Broker) Run(ctx context.Context) error {
 	b.mu.Lock()
 	if b.running || b.life.Err() != nil {
-		b.mu.Unlock()
-		return errors.New("the MQTT broker runs already, or was closed")
+		defer b.mu.Unlock()
+		if b.running {
+			return errors.New("the MQTT broker is already running")
+		}
+		return nil // it was closed before
 	}
 	b.running = true
 	b.runs.Add(1)

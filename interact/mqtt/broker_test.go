@@ -228,6 +228,12 @@ func serve(t testing.TB, m *mesh, change ...func(*BrokerOptions)) *Broker {
 	for _, f := range change {
 		f(&o)
 	}
+	return runBroker(t, o)
+}
+
+// runBroker runs a broker until the test ends.
+func runBroker(t testing.TB, o BrokerOptions) *Broker {
+	t.Helper()
 	b, err := NewBroker(o)
 	if err != nil {
 		t.Fatal(err)

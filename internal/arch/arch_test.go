@@ -31,7 +31,7 @@ var rows = [][]string{
 	{"interact", "td/openapi", "td/lmos", "directory/index", "directory/embedding", "directory/directorytest"},
 	{"interact/credentials", "interact/problem"},
 	// Messages and framing of single protocols, below their bindings and bridges.
-	{"interact/form", "interact/coap/messaging", "interact/ws/frame", "interact/oauth", "bridge/mcp/protocol"},
+	{"interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/ws/frame", "interact/oauth", "bridge/mcp/protocol"},
 	// Carriers of records, the index, the policy, the bindings: one concern each.
 	{"dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "discovery/dnssd", "directory", "directory/route", "policy", "telemetry",
 		"interact/task", "interact/hub", "interact/stream", "interact/rest", "interact/ws", "interact/mqtt", "interact/coap", "interact/command"},
@@ -63,7 +63,7 @@ var beside = map[string][]string{
 }
 
 // forTests are packages that only tests import.
-var forTests = []string{"bridge/bridgetest", "interact/coap/coaptest"}
+var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest"}
 
 // free modules are the vocabulary that libp2p packages share: allowed where peers and addresses are spoken of.
 var free = []string{
@@ -124,7 +124,7 @@ var homes = []struct {
 		"clients and servers of MCP, in tests: the product passes messages on as they are; and the documents in which servers say where to log in"},
 	{"golang.org/x/oauth2", []string{"interact/oauth", "bridge/mcp/client"}, "tokens; and what a browser is sent to for one"},
 	{"github.com/yosida95/uritemplate/v3", []string{"bridge/mcp"}, "addresses of MCP resources (RFC 6570)"},
-	{"go.uber.org/goleak", []string{"bridge/bridgetest"}, "the contract of bridges counts what is left; all others are tests"},
+	{"go.uber.org/goleak", []string{"bridge/bridgetest", "interact/bindingtest"}, "the contracts of bridges and bindings count goroutines; all others are tests"},
 	{"github.com/google/jsonschema-go", []string{"bridge/mcp/backend", "bridge/mcp"}, "schemas of the go-sdk's servers, in tests"},
 	{"go.opentelemetry.io/otel", []string{"telemetry"}, "spans"},
 	{"go.opentelemetry.io/proto/otlp", []string{"telemetry"}, "messages of OTLP; its collector packages bring gRPC along"},
