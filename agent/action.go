@@ -155,7 +155,7 @@ func decode(m *interact.Message, v any) error {
 	}
 	if err != nil {
 		return &interact.Error{Code: interact.Invalid, Title: "the input of " + m.Name + " is not of the type that the agent takes",
-			Hint: "see what it takes: lmosd show", Err: err}
+			Hint: "see what it takes", Next: interact.Next(interact.StepShow), Err: err}
 	}
 	return nil
 }

@@ -244,7 +244,7 @@ func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 		return interact.Fail(interact.Errorf(interact.NotAllowed, "the node answers this for its agents",
 			"an agent is not asked for %s", m.Type.Op()))
 	}
-	return interact.Fail(interact.Errorf(interact.NoAffordance, "see what it has: lmosd show", "there is no %q here", m.Name))
+	return interact.Fail(interact.Errorf(interact.NoAffordance, "see what it has", "there is no %q here", m.Name).Then(interact.StepShow))
 }
 
 // CallerOf returns who asks, to a function of an agent that has the context of a call; nil where nobody says: outside of a call, for
@@ -279,7 +279,7 @@ func Call[Out any](ctx context.Context, agent, action string, input any) (Out, e
 	}
 	if err := json.Unmarshal(raw, &out); err != nil {
 		return out, &interact.Error{Code: interact.AgentFailed, Title: "the output of " + action + " is no " + typeName[Out](),
-			Hint: "see what it gives: lmosd show " + interact.Quote(agent), Err: err}
+			Hint: "see what it gives", Next: interact.Next(interact.StepShow, agent), Err: err}
 	}
 	return out, nil
 }

@@ -54,7 +54,7 @@ func outcome(action string, stream []byte) ([]byte, error) {
 		var s state
 		if err := json.Unmarshal(e.Data, &s); err != nil {
 			return nil, &interact.Error{Code: interact.NodeLost, Title: "a state of " + action + " cannot be read",
-				Hint: "lmosd status", Err: err}
+				Next: interact.Next(interact.StepStatus), Err: err}
 		}
 		switch status := interact.StatusOf(s.Status); {
 		case status == interact.StatusFailed:
@@ -70,5 +70,5 @@ func outcome(action string, stream []byte) ([]byte, error) {
 			parts = append(parts, interact.Part{Data: s.Output})
 		}
 	}
-	return nil, interact.Errorf(interact.NodeLost, "lmosd status", "%s ended without a result", action)
+	return nil, interact.Errorf(interact.NodeLost, "", "%s ended without a result", action).Then(interact.StepStatus)
 }

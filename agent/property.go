@@ -167,8 +167,8 @@ func (p *property) do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 	case m.Type == interact.ObserveProperty && p.changes != nil:
 		return listenTo(ctx, m, interact.PropertyReading, []source{p.changes})
 	}
-	return interact.Fail(interact.Errorf(interact.NotAllowed, "see what it offers: lmosd show",
-		"%s is not offered for %s", m.Type.Op(), p.name))
+	return interact.Fail(interact.Errorf(interact.NotAllowed, "see what it offers",
+		"%s is not offered for %s", m.Type.Op(), p.name).Then(interact.StepShow))
 }
 
 // readSome reads the properties that m names, or all that can be read.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -71,12 +72,13 @@ type Equivocation struct {
 
 // A Warning is a state of the node that someone should know about.
 type Warning struct {
-	Code     string    `json:"code"` // LMOS-W…
-	Title    string    `json:"title"`
-	Severity string    `json:"severity"`
-	Text     string    `json:"text"`
-	Hint     string    `json:"hint,omitempty"`
-	Since    time.Time `json:"since"`
+	Code     string         `json:"code"` // LMOS-W…
+	Title    string         `json:"title"`
+	Severity string         `json:"severity"`
+	Text     string         `json:"text"`
+	Hint     string         `json:"hint,omitempty"`
+	Next     interact.Steps `json:"next,omitempty"`
+	Since    time.Time      `json:"since"`
 }
 
 // Peer is one connected node; PeerList is GET /v1/peers.

@@ -51,8 +51,8 @@ func Dial(target, token string) (*Client, error) {
 	}
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return nil, interact.Errorf(interact.Usage, "lmosd status --node http://127.0.0.1:4668",
-			"%q is neither the URL nor the socket of a node", target)
+		return nil, interact.Errorf(interact.Usage, "", "%q is neither the URL nor the socket of a node", target).
+			Then(interact.StepStatus, defaultURL)
 	}
 	c.base = u.Scheme + "://" + u.Host + strings.TrimSuffix(u.EscapedPath(), "/")
 	return c, nil
@@ -358,18 +358,21 @@ func (c *Client) read(ctx context.Context, resp *http.Response) ([]byte, string,
 	case err != nil:
 		return nil, "", c.lost(ctx, err)
 	case len(body) > maxAnswer:
-		return nil, "", interact.Errorf(interact.TooLarge, "ask for less, for example with --limit",
-			"the answer has more than %d bytes", maxAnswer)
+		return nil, "", interact.Errorf(interact.TooLarge, "ask for fewer results at once", "the answer has more than %d bytes", maxAnswer).
+			Then(interact.StepOption, "limit", "20")
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
 		return nil, "", problem.Read(resp, body)
 	}
 	return body, resp.Header.Get("Content-Type"), nil
 }
 
+// defaultURL is the API of a node with the default configuration.
+const defaultURL = "http://127.0.0.1:4668"
+
 // notANode returns the error of a response that a node would not send.
 func (c *Client) notANode(err error) error {
 	return &interact.Error{Code: interact.NodeLost, Title: "what answers at " + c.target + " is not a node of lmosd",
-		Hint: "lmosd status --node http://127.0.0.1:4668", Err: foreignError{err}}
+		Next: interact.Next(interact.StepStatus, defaultURL), Err: foreignError{err}}
 }
 
 // A foreignError is the defect of a response that a node would not send.
@@ -387,11 +390,11 @@ func (c *Client) lost(ctx context.Context, err error) error {
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
-		return &interact.Error{Code: interact.NotRunning, Title: "no node answers at " + c.target, Hint: "lmosd run",
-			Err: err}
+		return &interact.Error{Code: interact.NotRunning, Title: "no node answers at " + c.target, Err: err,
+			Next: interact.Next(interact.StepRun)}
 	}
 	return &interact.Error{Code: interact.NodeLost, Title: "the node at " + c.target + " broke the connection",
-		Hint: "lmosd status", Err: err}
+		Next: interact.Next(interact.StepStatus), Err: err}
 }
 
 // clip bounds text that was received and makes it safe to print.

@@ -41,7 +41,7 @@ func TestClientOfNobody(t *testing.T) {
 	for _, target := range []string{"http://" + free, filepath.Join(t.TempDir(), "socket")} {
 		_, err := dial(t, target, "").Status(t.Context())
 		e := interact.AsError(err)
-		if e == nil || e.Code != interact.NotRunning || !strings.Contains(e.Error(), target) || e.Hint != "lmosd run" {
+		if e == nil || e.Code != interact.NotRunning || !strings.Contains(e.Error(), target) || len(e.Next) != 1 || e.Next[0].Kind != interact.StepRun {
 			t.Errorf("%s: %v", target, err)
 		}
 	}
@@ -78,7 +78,7 @@ func TestClientOfAnotherServer(t *testing.T) {
 	}
 	for name, want := range map[string]interact.Code{"no JSON": interact.NodeLost, "broken off": interact.NodeLost,
 		"endless": interact.TooLarge, "redirect": interact.Internal, "not found": interact.NotFound} {
-		if e := interact.AsError(ask[name]()); e == nil || e.Code != want || e.Hint == "" {
+		if e := interact.AsError(ask[name]()); e == nil || e.Code != want || e.Hint == "" && e.Next == nil {
 			t.Errorf("%s: %v, want code %v", name, e, want)
 		}
 	}

@@ -62,7 +62,7 @@ func (c *Client) WaitTask(ctx context.Context, t *Task) (*Task, error) {
 			return now, nil
 		}
 	}
-	return nil, interact.Errorf(interact.NodeLost, "lmosd status", "the node does not tell how %s went on", clip(t.ID))
+	return nil, interact.Errorf(interact.NodeLost, "", "the node does not tell how %s went on", clip(t.ID)).Then(interact.StepStatus)
 }
 
 // AnswerTask tells a run what it wants to know. Of t it needs Thing, Action and ID. The error is NoTask if it waits for nothing.

@@ -28,12 +28,12 @@ func (c *Config) check(ps *problems) {
 }
 
 // bad reports the value of a key where it was written.
-func (c *Config) bad(ps *problems, key, hint, format string, args ...any) {
+func (c *Config) bad(ps *problems, key, hint, format string, args ...any) *Problem {
 	at, ok := c.places[key]
 	if !ok {
 		at = place{text: "default"}
 	}
-	ps.add(interact.ConfigInvalid, at, key, hint, format, args...)
+	return ps.add(interact.ConfigInvalid, at, key, hint, format, args...)
 }
 
 func (c *Config) checkNode(ps *problems) {
@@ -75,8 +75,8 @@ func (c *Config) checkAddrs(ps *problems) {
 	}
 	for _, a := range c.Mesh.Bootstrap {
 		if strings.HasPrefix(a, "/") && !strings.Contains(a, "/p2p/") {
-			c.bad(ps, "mesh.bootstrap", "copy the whole address that `lmosd id` prints on that node",
-				"%q does not end in /p2p/ and the id of the peer", a)
+			c.bad(ps, "mesh.bootstrap", "copy a whole address from that node",
+				"%q does not end in /p2p/ and the id of the peer", a).Next = interact.Next(interact.StepID)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func (c *Config) checkTrust(ps *problems) {
 	for _, list := range []named{{"trust.allow", c.Trust.Allow}, {"trust.deny", c.Trust.Deny}} {
 		for _, id := range list.values {
 			if _, err := did.Parse(id); err != nil {
-				c.bad(ps, list.key, "a node prints its own with `lmosd id`", "%q in %s is no DID: %v", id, list.key, err)
+				c.bad(ps, list.key, "copy the DID from its node", "%q in %s is no DID: %v", id, list.key, err).Next = interact.Next(interact.StepID)
 			}
 		}
 	}

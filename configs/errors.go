@@ -9,11 +9,12 @@ import (
 
 // A Problem is one thing that is wrong with a configuration.
 type Problem struct {
-	Code   interact.Code `json:"-"`
-	Where  string        `json:"where"` // "lmosd.yaml:2:3", "env LMOSD_…" or "flag --…"
-	Key    string        `json:"key,omitempty"`
-	Reason string        `json:"reason"`
-	Hint   string        `json:"hint,omitempty"`
+	Code   interact.Code   `json:"-"`
+	Where  string          `json:"where"` // "lmosd.yaml:2:3", "env LMOSD_…" or "flag --…"
+	Key    string          `json:"key,omitempty"`
+	Reason string          `json:"reason"`
+	Hint   string          `json:"hint,omitempty"`
+	Next   []interact.Step `json:"next,omitempty"`
 	// Source shows the line of the file with its neighbours and a caret below the place; empty outside a file.
 	Source string `json:"source,omitempty"`
 }
@@ -34,7 +35,7 @@ func (e *Error) Error() string {
 // Unwrap returns the first problem as the error that commands and programs see.
 func (e *Error) Unwrap() error {
 	first := e.Problems[0]
-	return &interact.Error{Code: first.Code, Title: e.Error(), Hint: first.Hint}
+	return &interact.Error{Code: first.Code, Title: e.Error(), Hint: first.Hint, Next: first.Next}
 }
 
 func (p *Problem) line() string { return p.Where + ": " + p.Reason }
@@ -85,9 +86,14 @@ func (p place) excerpt() string {
 // problems collects what is wrong while a configuration is read.
 type problems struct{ list []Problem }
 
-func (ps *problems) add(code interact.Code, at place, key, hint, format string, args ...any) {
-	ps.list = append(ps.list, Problem{Code: code, Where: at.String(), Key: key, Reason: fmt.Sprintf(format, args...),
-		Hint: hint, Source: at.excerpt()})
+// add adds a problem. Without a hint, the keys are the next step. The caller may set another one in the result.
+func (ps *problems) add(code interact.Code, at place, key, hint, format string, args ...any) *Problem {
+	p := Problem{Code: code, Where: at.String(), Key: key, Reason: fmt.Sprintf(format, args...), Hint: hint, Source: at.excerpt()}
+	if hint == "" {
+		p.Hint, p.Next = "see the keys and their values", interact.Next(interact.StepConfig)
+	}
+	ps.list = append(ps.list, p)
+	return &ps.list[len(ps.list)-1]
 }
 
 // secret adds a problem without the line that it was found in.

@@ -65,11 +65,10 @@ func (o LoadOptions) files(ps *problems) []setting {
 func readFile(name string, ps *problems) []setting {
 	source, err := os.ReadFile(name)
 	if err != nil {
-		hint := "check the path and the permissions"
+		p := ps.add(interact.ConfigFile, place{text: name}, "", "check the path and the permissions", "the file cannot be read: %v", cause(err))
 		if errors.Is(err, fs.ErrNotExist) {
-			hint = "lmosd config describe > " + name + "  makes one with the defaults"
+			p.Hint, p.Next = "write one with the defaults", interact.Next(interact.StepConfig, name)
 		}
-		ps.add(interact.ConfigFile, place{text: name}, "", hint, "the file cannot be read: %v", cause(err))
 		return nil
 	}
 	return readYAML(name, source, ps)
@@ -103,7 +102,7 @@ func (o LoadOptions) env(ps *problems) []setting {
 		case known && f.value.IsValid():
 			list = append(list, setting{key, elements(f, value), at})
 		case strings.Contains(words, "__"):
-			ps.add(interact.ConfigUnknown, at, key, didYouMean(name, envNames(), "lmosd config describe shows every key"),
+			ps.add(interact.ConfigUnknown, at, key, didYouMean(name, envNames(), ""),
 				"no key has this variable")
 		}
 		// Other names are left alone: Kubernetes, for one, sets LMOSD_PORT and LMOSD_SERVICE_HOST for a service
@@ -142,7 +141,7 @@ func (o LoadOptions) flags(ps *problems) []setting {
 		at := place{text: "flag --" + key}
 		f, known := shape[key]
 		if !known || !f.value.IsValid() {
-			ps.add(interact.ConfigUnknown, at, key, "lmosd run --help lists the flags", "no key has this flag")
+			ps.add(interact.ConfigUnknown, at, key, "", "no key has this flag")
 			continue
 		}
 		var values []string
@@ -175,7 +174,7 @@ func (c *Config) apply(list []setting, ps *problems) {
 			c.places[s.key] = s.at
 			continue
 		}
-		hint := "lmosd config describe says what may stand here"
+		hint := ""
 		var choice *choiceError
 		if errors.As(err, &choice) {
 			hint = didYouMean(choice.given, choice.known, hint)

@@ -349,7 +349,7 @@ func TestMissingFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "none.yaml")
 	p := problemsOf(t, LoadOptions{File: path})[0]
-	if p.Code != interact.ConfigFile || !strings.Contains(p.Hint, "config describe") || strings.Count(p.Where+p.Reason, path) != 1 {
+	if p.Code != interact.ConfigFile || len(p.Next) != 1 || p.Next[0].Kind != interact.StepConfig || strings.Count(p.Where+p.Reason, path) != 1 {
 		t.Errorf("got %+v", p)
 	}
 	p = problemsOf(t, LoadOptions{File: filepath.Dir(path)})[0]

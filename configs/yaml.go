@@ -110,7 +110,7 @@ func (r *reader) syntax(err error) {
 		message = y.GetMessage()
 		at = r.place(y.GetToken())
 	}
-	r.add(interact.ConfigFile, at, "", "lmosd config describe prints a file to start from", "%s", message)
+	r.add(interact.ConfigFile, at, "", "", "%s", message)
 }
 
 func (r *reader) at(n ast.Node) place { return r.place(n.GetToken()) }
@@ -136,7 +136,7 @@ func (r *reader) section(prefix string, n ast.Node) {
 	case *ast.CommentGroupNode:
 		return
 	default:
-		r.add(interact.ConfigInvalid, r.at(n), strings.TrimSuffix(prefix, "."), "lmosd config describe shows the keys",
+		r.add(interact.ConfigInvalid, r.at(n), strings.TrimSuffix(prefix, "."), "",
 			"%s is wanted here, this is %s", r.sectionName(prefix), kindOf(n))
 		return
 	}
@@ -174,7 +174,7 @@ func (r *reader) entry(prefix string, e *ast.MappingValueNode) {
 // in another section.
 func (r *reader) unknown(prefix, name string, at place) {
 	var siblings []string
-	elsewhere := "lmosd config describe shows every key"
+	elsewhere := ""
 	for _, key := range slices.Sorted(maps.Keys(r.shape)) {
 		parent, last := split(key)
 		switch {

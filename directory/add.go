@@ -152,8 +152,8 @@ func (d *Directory) compareLocked(e *entry, desc *td.Description) (known bool, e
 }
 
 func (d *Directory) rolledBackLocked(e *entry, r *td.Record, why string) error {
-	return interact.Errorf(interact.RolledBack, "lmosd show "+interact.Quote(exactRef(r)),
-		"%s of %s: %s (seq %d, known %d)", r.Thing, r.Owner.Short(), why, r.Seq, e.seq)
+	return interact.Errorf(interact.RolledBack, "", "%s of %s: %s (seq %d, known %d)", r.Thing, r.Owner.Short(), why, r.Seq, e.seq).
+		Then(interact.StepShow, exactRef(r))
 }
 
 // ownLocked sets whether this node publishes a living e.

@@ -32,7 +32,7 @@ func TestAddKeepsTheNewest(t *testing.T) {
 		t.Errorf("again: got %v, %v, want no change", changed, err)
 	}
 	_, err := d.Add(one)
-	wantCode(t, err, interact.RolledBack, "urn:example:weather", "lmosd show")
+	wantCode(t, err, interact.RolledBack, "urn:example:weather", "{show [urn:example:weather@")
 	if changed, err := d.Add(described(t, a.signed(t, 3))); err != nil || !changed {
 		t.Errorf("newer: got %v, %v", changed, err)
 	}

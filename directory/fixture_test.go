@@ -135,12 +135,12 @@ func wantCode(t *testing.T, err error, code interact.Code, parts ...string) {
 	if e == nil || e.Code != code {
 		t.Fatalf("got error %v, want %v", err, code)
 	}
-	if e.Hint == "" {
+	if e.Hint == "" && e.Next == nil {
 		t.Errorf("error %q has no hint", err)
 	}
 	for _, p := range parts {
-		if !strings.Contains(e.Error()+"\n"+e.Hint, p) {
-			t.Errorf("error %q, hint %q: want %q in it", e, e.Hint, p)
+		if text := fmt.Sprintln(e, e.Hint, e.Next); !strings.Contains(text, p) {
+			t.Errorf("error %q: want %q in it", text, p)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (d *Directory) Get(ctx context.Context, ref string) (*td.Description, error
 		desc, err = successor, next
 	}
 	if _, ok := errors.AsType[*movedError](err); ok {
-		return nil, interact.Errorf(interact.Withdrawn, "lmosd find", "%s has moved more than %d times, or in a cycle", ref, maxMoves)
+		return nil, interact.Errorf(interact.Withdrawn, "", "%s has moved more than %d times, or in a cycle", ref, maxMoves).Then(interact.StepFind)
 	}
 	return desc, err
 }
@@ -106,11 +106,9 @@ func (d *Directory) pick(r td.Ref, found []*view) (*td.Description, error) {
 		refs[i] = exactRef(v.record)
 	}
 	slices.Sort(refs)
-	hint := "use one of " + strings.Join(refs[:min(len(refs), 8)], ", ")
-	if len(refs) > 8 {
-		hint += ", …"
-	}
-	return nil, interact.Errorf(interact.Ambiguous, hint, "%d agents match %q%s", len(found), r, d.alike(found))
+	e := interact.Errorf(interact.Ambiguous, "use an exact reference", "%d agents match %q%s", len(found), r, d.alike(found))
+	e.Next = interact.UseOne(refs)
+	return nil, e
 }
 
 // alike returns a text about the names of Things that imitate others, because a reference does not show which letters it has.
@@ -268,15 +266,15 @@ func (d *Directory) withdrawn(r td.Ref) error {
 	case last == nil:
 		return nil
 	case last.Kind == td.KindMoved:
-		e := interact.Errorf(interact.Withdrawn, "lmosd show "+interact.Quote(last.SuccessorRef().String()),
-			"%s has moved to %s at %s", last.Thing, last.Successor, stamp(last.Issued))
+		e := interact.Errorf(interact.Withdrawn, "", "%s has moved to %s at %s", last.Thing, last.Successor, stamp(last.Issued)).
+			Then(interact.StepShow, last.SuccessorRef().String())
 		if !several {
 			e.Err = &movedError{last.SuccessorRef()}
 		}
 		return e
 	}
-	return interact.Errorf(interact.Withdrawn, "lmosd find", "%s was withdrawn by its owner %s at %s",
-		last.Thing, last.Owner.Short(), stamp(last.Issued))
+	return interact.Errorf(interact.Withdrawn, "", "%s was withdrawn by its owner %s at %s", last.Thing, last.Owner.Short(), stamp(last.Issued)).
+		Then(interact.StepFind)
 }
 
 // lookUp queries the sources for a full id or a name. It returns the results and the failures.
@@ -358,15 +356,15 @@ func (d *Directory) lookUpOwned(ctx context.Context, owner did.DID, thing string
 
 // notFound returns the error for an unknown reference, with a suggestion. failed is the reason if the result may be incomplete.
 func (d *Directory) notFound(r td.Ref, failed error) error {
-	hint := "lmosd find"
+	next := interact.Next(interact.StepFind)
 	if near := d.similarName(r.Name); near != "" {
-		hint = "lmosd show " + interact.Quote(near)
+		next = interact.Next(interact.StepShow, near)
 	}
 	title := fmt.Sprintf("no agent matches %q", r)
 	if failed != nil {
 		title += "; not all sources answered"
 	}
-	return &interact.Error{Code: interact.NotFound, Title: title, Hint: hint, Err: failed}
+	return &interact.Error{Code: interact.NotFound, Title: title, Next: next, Err: failed}
 }
 
 // Locate returns the Thing that ref names, made by Options.Bind. The errors are those of [Directory.Get], and [interact.Unreachable] if no
@@ -388,8 +386,8 @@ func (d *Directory) Locate(ctx context.Context, ref string) (interact.Thing, err
 		t = d.opts.Bind(desc)
 	}
 	if t == nil {
-		return nil, interact.Errorf(interact.Unreachable, "lmosd show "+interact.Quote(desc.Ref()),
-			"no binding of this node reaches %s", desc.Record.Thing)
+		return nil, interact.Errorf(interact.Unreachable, "", "no binding of this node reaches %s", desc.Record.Thing).
+			Then(interact.StepShow, desc.Ref())
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

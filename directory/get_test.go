@@ -54,8 +54,8 @@ func TestGet(t *testing.T) {
 			[]string{"2 agents", "urn:example:same@" + one.Multibase(), "urn:example:same@" + two.Multibase()}},
 		{"name of two", "weather", "", interact.Ambiguous, []string{"urn:example:weather@", "urn:other:weather@"}},
 		{"did of an owner of many", string(one), "", interact.Ambiguous, []string{"3 agents"}},
-		{"nearly a name", "wether-agent", "", interact.NotFound, []string{"lmosd show weather-agent"}},
-		{"nothing like it", "xylophone", "", interact.NotFound, []string{"no agent matches \"xylophone\"", "lmosd find"}},
+		{"nearly a name", "wether-agent", "", interact.NotFound, []string{"{show [weather-agent]}"}},
+		{"nothing like it", "xylophone", "", interact.NotFound, []string{"no agent matches \"xylophone\"", "{find []}"}},
 		{"other owner", "billing@" + two.Multibase(), "", interact.NotFound, nil},
 		{"unknown id", "urn:example:nothing", "", interact.NotFound, nil},
 		{"empty", "", "", interact.NotFound, nil},
@@ -85,8 +85,8 @@ func TestAmbiguousListsEight(t *testing.T) {
 		descs = append(descs, plain(t, byte(i+1), "urn:same", "Same"))
 	}
 	_, err := filled(t, Options{}, descs...).Get(t.Context(), "same")
-	wantCode(t, err, interact.Ambiguous, "12 agents", "…")
-	if n := strings.Count(interact.AsError(err).Hint, "urn:same@"); n != 8 {
+	wantCode(t, err, interact.Ambiguous, "12 agents")
+	if n := strings.Count(fmt.Sprint(interact.AsError(err).Next), "urn:same@"); n != 8 {
 		t.Errorf("got %d candidates, want 8", n)
 	}
 }

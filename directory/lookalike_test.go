@@ -109,7 +109,7 @@ func TestAnAmbiguousNameThatLooksLikeAnotherIsMarked(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := d.Get(t.Context(), "\u0435cho")
-	wantCode(t, err, interact.Ambiguous, "2 agents match \"\u0435cho\"; \"\u0435cho\" looks like \"echo\" (Cyrillic \u0435)", "use one of urn:x:2@")
+	wantCode(t, err, interact.Ambiguous, "2 agents match \"\u0435cho\"; \"\u0435cho\" looks like \"echo\" (Cyrillic \u0435)", "{use [urn:x:2@")
 	if _, err = d.Get(t.Context(), "plain"); interact.AsError(err).Code != interact.Ambiguous || strings.Contains(err.Error(), "looks like") {
 		t.Errorf("names that look like no other: %v", err)
 	}

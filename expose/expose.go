@@ -108,7 +108,7 @@ func Open(ctx context.Context, s Spec, bridges []bridge.Bridge, log *slog.Logger
 		}
 	}
 	if kind == "mcp" || kind == "a2a" {
-		return nil, interact.Errorf(interact.Usage, "expose it as a command or an HTTP server: lmosd help expose", "%s: is not spoken here", kind)
+		return nil, interact.Errorf(interact.Usage, "expose it as a command or an HTTP server", "%s: is not spoken here", kind).Then(interact.StepHelp, "expose")
 	}
 	raw, err := load(ctx, s.Target)
 	if err != nil {
@@ -120,7 +120,8 @@ func Open(ctx context.Context, s Spec, bridges []bridge.Bridge, log *slog.Logger
 // fits says which setting makes no sense for a kind of target.
 func (s Spec) fits(kind string) error {
 	if strings.TrimSpace(s.Target) == "" {
-		return interact.Errorf(interact.Usage, "lmosd expose exec:./agent.sh --name weather", "nothing is named that could be exposed")
+		return interact.Errorf(interact.Usage, "", "nothing is named that could be exposed").
+			Then(interact.StepExpose, "exec:./agent.sh", "name", "weather")
 	}
 	for _, setting := range []struct {
 		name  string
@@ -153,7 +154,8 @@ func bridged(ctx context.Context, s Spec, target string, b bridge.Bridge) (*Agen
 func openCommand(s Spec, line string, log *slog.Logger) (*Agent, error) {
 	words := strings.Fields(line)
 	if len(words) == 0 {
-		return nil, interact.Errorf(interact.Usage, "lmosd expose 'exec:./agent.sh --fast' --name weather", "exec: names no command")
+		return nil, interact.Errorf(interact.Usage, "", "exec: names no command").
+			Then(interact.StepExpose, "exec:./agent.sh --fast", "name", "weather")
 	}
 	if err := runnable(words[0], s.Dir); err != nil {
 		return nil, err
@@ -196,7 +198,7 @@ func runnable(program, dir string) error {
 	}
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return interact.Errorf(interact.ConfigInvalid, "is it in another folder? --dir DIR says where the command runs", "there is no %s", path)
+		return interact.Errorf(interact.ConfigInvalid, "is it in another folder? name the folder that the command runs in", "there is no %s", path).Then(interact.StepOption, "dir", "DIR")
 	case err == nil && info.Mode()&0o111 == 0:
 		return interact.Errorf(interact.ConfigInvalid, "chmod +x "+interact.Quote(path), "%s cannot be run", path)
 	}
@@ -214,7 +216,8 @@ func openDocument(s Spec, raw []byte, from string) (*Agent, error) {
 	}
 	if err != nil {
 		bad := *interact.AsError(err)
-		bad.Title, bad.Hint = from+" is no OpenAPI document that can be exposed", "give one of version 3, with --server URL if it names none"
+		bad.Title, bad.Hint, bad.Next = from+" is no OpenAPI document that can be exposed", "give one of version 3, and its server if it names none",
+			interact.Next(interact.StepOption, "server", "URL")
 		return nil, &bad
 	}
 	return &Agent{TD: thing, Warnings: warnings}, nil
@@ -252,7 +255,7 @@ func described(s Spec, raw []byte) (*Agent, error) {
 		return nil, interact.AsError(err)
 	}
 	if s.Name != "" || s.Description != "" || len(s.Capabilities) > 0 {
-		return nil, interact.Errorf(interact.Usage, "change the description, or leave out --name, --description and --capability",
+		return nil, interact.Errorf(interact.Usage, "change the description, or leave out name, description and capabilities",
 			"a Thing Description says itself what it is called and can do")
 	}
 	return &Agent{TD: raw}, nil

@@ -58,8 +58,9 @@ func probe(ctx context.Context, s Spec) (*Agent, error) {
 			return a, nil
 		}
 	}
-	return nil, interact.Errorf(interact.BadTD, "write a description and publish it, or lmosd expose openapi:FILE",
-		"%s describes itself neither as a Thing nor with OpenAPI 3 (looked there, and at %s)", s.Target, strings.Join(places, ", "))
+	return nil, interact.Errorf(interact.BadTD, "write a description and publish it, or expose a document",
+		"%s describes itself neither as a Thing nor with OpenAPI 3 (looked there, and at %s)", s.Target, strings.Join(places, ", ")).
+		Then(interact.StepPublish).Then(interact.StepExpose, "openapi:FILE")
 }
 
 // identified is the agent whose TD a DID document has at an address.

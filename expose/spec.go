@@ -56,7 +56,7 @@ func ParseLine(line string) (Spec, error) {
 
 func unreadable(line string, err error) error {
 	return &interact.Error{Code: interact.ConfigInvalid, Title: "this is no target with flags: " + line, Err: err,
-		Hint: `for example "exec:./weather.sh --name weather"; a command with arguments needs quotes: "'exec:./weather.sh --fast' --name weather"`}
+		Hint: "write it like the arguments of expose", Next: interact.Next(interact.StepExpose, "exec:./weather.sh --fast", "name", "weather")}
 }
 
 // unescape replaces \n, \t, \0 and \\, because few shells have a word for them.

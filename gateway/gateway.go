@@ -270,7 +270,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	for _, s := range g.servers {
 		group.Go(func() error {
 			if err := s.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
-				return &interact.Error{Code: interact.Internal, Title: "the HTTP server stopped", Hint: "lmosd run",
+				return &interact.Error{Code: interact.Internal, Title: "the HTTP server stopped", Next: interact.Next(interact.StepRun),
 					Err: err}
 			}
 			return nil

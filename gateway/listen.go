@@ -25,7 +25,7 @@ const maxSocketPath = 100
 func listenTCP(o Options) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(o.Listen)
 	if err != nil {
-		return nil, &interact.Error{Code: interact.ConfigInvalid, Hint: "lmosd run --http.listen " + DefaultListen,
+		return nil, &interact.Error{Code: interact.ConfigInvalid, Next: interact.Next(interact.StepRun, "http.listen", DefaultListen),
 			Title: fmt.Sprintf("%q is no address and port to listen on", o.Listen), Err: err}
 	}
 	l, err := net.Listen("tcp", o.Listen)
@@ -39,7 +39,7 @@ func listenTCP(o Options) (net.Listener, error) {
 		}
 	}
 	if err != nil {
-		return nil, &interact.Error{Code: interact.ConfigInvalid, Hint: "lmosd run --http.listen " + DefaultListen,
+		return nil, &interact.Error{Code: interact.ConfigInvalid, Next: interact.Next(interact.StepRun, "http.listen", DefaultListen),
 			Title: "cannot listen on " + o.Listen, Err: err}
 	}
 	if !isLoopback(l.Addr()) && (o.Token == "" || o.NoAuth) {
@@ -59,7 +59,7 @@ func portBusy(listen, by string) *interact.Error {
 	if by != "" {
 		by = " by " + by
 	}
-	return interact.Errorf(interact.PortBusy, "lmosd run --http.listen 127.0.0.1:0", "%s is in use%s", listen, by)
+	return interact.Errorf(interact.PortBusy, "", "%s is in use%s", listen, by).Then(interact.StepRun, "http.listen", "127.0.0.1:0")
 }
 
 // holder names the process that listens on a port, as far as the system tells: "process 4711 (lmosd)", or "".
@@ -139,8 +139,9 @@ func hasSocket(dir string, inodes []string) bool {
 func listenUnix(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, interact.Errorf(interact.ConfigInvalid,
-			"lmosd run --http.socket /run/user/1000/lmosd.sock, or a shorter --data-dir",
-			"the path of the socket has %d bytes, %d are possible: %s", len(path), maxSocketPath, path)
+			"choose a shorter path, or a shorter data directory",
+			"the path of the socket has %d bytes, %d are possible: %s", len(path), maxSocketPath, path).
+			Then(interact.StepRun, "http.socket", "/run/user/1000/lmosd.sock")
 	}
 	if err := removeStale(path); err != nil {
 		return nil, err
@@ -158,7 +159,7 @@ func listenUnix(path string) (net.Listener, error) {
 }
 
 func socketError(title string, err error) *interact.Error {
-	return &interact.Error{Code: interact.ConfigInvalid, Title: title, Hint: "lmosd run --http.socket none", Err: err}
+	return &interact.Error{Code: interact.ConfigInvalid, Title: title, Next: interact.Next(interact.StepRun, "http.socket", "none"), Err: err}
 }
 
 // removeStale removes the socket at path if nobody answers on it. Anything but a socket is left alone.
@@ -170,15 +171,15 @@ func removeStale(path string) error {
 	case err != nil:
 		return socketError("cannot look at the socket "+path, err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return interact.Errorf(interact.ConfigInvalid, "move it away, or choose another --http.socket",
+		return interact.Errorf(interact.ConfigInvalid, "move it away, or set another path in http.socket",
 			"%s exists and is no socket", path)
 	}
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	switch {
 	case err == nil:
 		conn.Close() // it was only a question
-		return interact.Errorf(interact.PortBusy, "lmosd status --node unix:"+path,
-			"another process answers on the socket %s", path)
+		return interact.Errorf(interact.PortBusy, "", "another process answers on the socket %s", path).
+			Then(interact.StepStatus, "unix:"+path)
 	case !errors.Is(err, syscall.ECONNREFUSED):
 		return socketError("cannot tell whether another process uses the socket "+path, err)
 	}

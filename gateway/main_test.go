@@ -414,11 +414,14 @@ func checkProblem(t *testing.T, resp *http.Response, body, code string) {
 	if got := resp.Header.Get("Content-Type"); got != "application/problem+json" {
 		t.Errorf("content type %q of status %d", got, resp.StatusCode)
 	}
-	for _, member := range []string{`"type":`, `"title":`, `"status":`, `"hint":`, `"detail":`} {
+	for _, member := range []string{`"type":`, `"title":`, `"status":`, `"detail":`} {
 		// Whoever cancelled needs no hint.
 		if resp.StatusCode != 499 && !strings.Contains(body, member) {
 			t.Errorf("problem without %s: %s", member, body)
 		}
+	}
+	if resp.StatusCode != 499 && !strings.Contains(body, `"hint":`) && !strings.Contains(body, `"next":`) {
+		t.Errorf("problem without a hint and steps: %s", body)
 	}
 	if code != "" && !strings.Contains(body, `"code":"`+code+`"`) {
 		t.Errorf("problem %s, want code %s", body, code)

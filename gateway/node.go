@@ -193,7 +193,7 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) error {
 		return writeChecks(w, check{Name: "node", Elapsed: elapsed}, err, g.o.Node.Status().Warnings)
 	}
 	if err != nil {
-		return interact.Errorf(interact.NotReady, "lmosd status", "the node is not ready: %v", err)
+		return interact.Errorf(interact.NotReady, "", "the node is not ready: %v", err).Then(interact.StepStatus)
 	}
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "pass"})
 }

@@ -53,7 +53,7 @@ func (g *Gateway) named() map[string]map[string]http.Handler {
 
 // lacks says that this node does not have something.
 func lacks(what string) error {
-	return interact.Errorf(interact.NoAffordance, "lmosd status", "this node keeps no %s", what)
+	return interact.Errorf(interact.NoAffordance, "", "this node keeps no %s", what).Then(interact.StepStatus)
 }
 
 func (g *Gateway) tasks() (Tasks, error) {

@@ -80,7 +80,7 @@ func Check(d *td.Thing, m *Message) error {
 		}
 	case SubscribeAllEvents:
 		if len(d.Events) == 0 {
-			return Errorf(NotAllowed, "lmosd show "+Quote(d.Name()), "%s has no events", d.Name())
+			return Errorf(NotAllowed, "", "%s has no events", d.Name()).Then(StepShow, d.Name())
 		}
 		if len(m.Data) > 0 {
 			return noData(m)
@@ -94,7 +94,7 @@ func Check(d *td.Thing, m *Message) error {
 				return nil
 			}
 		}
-		return Errorf(NotAllowed, "lmosd show "+Quote(d.Name()), "%s has no observable properties", d.Name())
+		return Errorf(NotAllowed, "", "%s has no observable properties", d.Name()).Then(StepShow, d.Name())
 	case ReadAllProperties, QueryAllActions:
 	default:
 		return Errorf(NotAllowed, "ask for one of the operations of TD 1.1 §5.3.4.2; to end a subscription, leave it",
@@ -110,18 +110,17 @@ func noData(m *Message) error {
 
 func checkProperty(d *td.Thing, m *Message) error {
 	p := d.Properties[m.Name]
-	who, what := Quote(d.Name()), Quote(m.Name)
 	switch {
 	case p == nil:
 		return noAffordance(d, "property", m.Name, slices.Collect(maps.Keys(d.Properties)))
 	case m.Type == WriteProperty && p.ReadOnly:
-		return Errorf(NotAllowed, "read it: lmosd read "+who+" "+what, "property %s of %s is read-only", m.Name, d.Name())
+		return Errorf(NotAllowed, "read it", "property %s of %s is read-only", m.Name, d.Name()).Then(StepRead, d.Name(), m.Name)
 	case m.Type == WriteProperty:
 		return checkInput(d, &p.Affordance, p.Schema, m)
 	case p.WriteOnly:
-		return Errorf(NotAllowed, "write it: lmosd write "+who+" "+what+" VALUE", "property %s of %s is write-only", m.Name, d.Name())
+		return Errorf(NotAllowed, "write it", "property %s of %s is write-only", m.Name, d.Name()).Then(StepWrite, d.Name(), m.Name)
 	case m.Type == ObserveProperty && !p.Observable:
-		return Errorf(NotAllowed, "read it now and then: lmosd read "+who+" "+what, "property %s of %s cannot be observed", m.Name, d.Name())
+		return Errorf(NotAllowed, "read it now and then", "property %s of %s cannot be observed", m.Name, d.Name()).Then(StepRead, d.Name(), m.Name)
 	case m.Type == ObserveProperty && len(m.Data) > 0 && len(p.URIVariables) == 0:
 		return noData(m)
 	}
@@ -183,7 +182,7 @@ func checkValues(d *td.Thing, m *Message) error {
 		}
 	}
 	if len(issues) > 0 {
-		return &Error{Code: Invalid, Title: "the values do not fit the properties", Hint: "see what they take: lmosd show " + Quote(m.Thing), Issues: issues}
+		return &Error{Code: Invalid, Title: "the values do not fit the properties", Hint: "see what they take", Next: Next(StepShow, m.Thing), Issues: issues}
 	}
 	return nil
 }
@@ -217,7 +216,7 @@ func checkInput(d *td.Thing, a *td.Affordance, s *td.Schema, m *Message) error {
 	}
 	if issues := s.Check(v); len(issues) > 0 {
 		return &Error{Code: Invalid, Title: "the input does not fit the schema of " + m.Name,
-			Hint: "see what it takes: lmosd show " + Quote(m.Thing), Issues: issues}
+			Hint: "see what it takes", Next: Next(StepShow, m.Thing), Issues: issues}
 	}
 	return nil
 }
@@ -228,7 +227,7 @@ func checkAbsent(s *td.Schema, m *Message) error {
 	if m.Type == InvokeAction && (s.Type() == "" || s.Type() == "object" && len(s.Check(map[string]any{})) == 0) {
 		return nil
 	}
-	return &Error{Code: Invalid, Title: "the input is missing", Hint: "see what it takes: lmosd show " + Quote(m.Thing),
+	return &Error{Code: Invalid, Title: "the input is missing", Hint: "see what it takes", Next: Next(StepShow, m.Thing),
 		Issues: []td.Issue{{Reason: "a value is needed here"}}}
 }
 

@@ -165,7 +165,7 @@ func subscribeEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.S
 // merged asks all parts at once and yields what any of them answers.
 func merged(ctx context.Context, d *td.Thing, t Thing, parts []*Message, what string) iter.Seq2[*Message, error] {
 	if len(parts) == 0 || len(parts) > maxParts {
-		return Fail(Errorf(NotAllowed, "lmosd show "+Quote(d.Name()), "%s has no %s, or more than %d", d.Name(), what, maxParts))
+		return Fail(Errorf(NotAllowed, "", "%s has no %s, or more than %d", d.Name(), what, maxParts).Then(StepShow, d.Name()))
 	}
 	return func(yield func(*Message, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)

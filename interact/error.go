@@ -154,8 +154,10 @@ type Error struct {
 	Code Code
 	// Title is one line that says what happened to what; empty means the catalogue's title.
 	Title string
-	// Hint is a line that the user can act on, best a command that can be run.
+	// Hint is a line of prose that the user can act on; commands are in Next.
 	Hint string
+	// Next is what can be done, as data.
+	Next []Step
 	// Remote tells that the far end said so; otherwise this node inferred it.
 	Remote bool
 	// Started tells that the far end may have begun before the error, so that asking again may do it twice.
@@ -224,19 +226,19 @@ func AsError(err error) *Error {
 	case errors.Is(err, context.Canceled):
 		return &Error{Code: Cancelled, Err: err}
 	case errors.Is(err, context.DeadlineExceeded):
-		return &Error{Code: Timeout, Hint: "raise --timeout, or see whether the agent is busy", Err: err}
+		return &Error{Code: Timeout, Hint: BusyHint, Next: MoreTime(), Err: err}
 	default:
 		return &Error{Code: Internal, Err: err}
 	}
 }
 
 func fromValidation(v *td.ValidationError, err error) *Error {
-	e := &Error{Code: BadTD, Hint: "lmosd validate FILE shows every place", Issues: v.Issues, Err: err}
+	e := &Error{Code: BadTD, Hint: "see every place", Next: Next(StepValidate), Issues: v.Issues, Err: err}
 	switch {
 	case v.NotJSON:
 		e.Code = NotJSON
 	case v.TooLarge:
-		e.Code, e.Hint = TooLarge, fmt.Sprintf("a TD may have %d bytes", td.MaxTD)
+		e.Code, e.Hint, e.Next = TooLarge, fmt.Sprintf("a TD may have %d bytes", td.MaxTD), nil
 	}
 	return e
 }

@@ -138,7 +138,7 @@ func TestErrorText(t *testing.T) {
 		"no path to weather":                         {Code: Unreachable, Title: "no path to weather"},
 		"Agent unreachable: connection refused":      {Code: Unreachable, Err: cause},
 		"no path to weather: connection refused":     {Code: Unreachable, Title: "no path to weather", Err: cause},
-		`no agent matches "weathr"`:                  Errorf(NotFound, "lmosd find weather", "no agent matches %q", "weathr"),
+		`no agent matches "weathr"`:                  Errorf(NotFound, "search for it", "no agent matches %q", "weathr"),
 		"100% of it failed (no verb is left behind)": Errorf(Internal, "", "%s", "100% of it failed (no verb is left behind)"),
 	} {
 		if got := e.Error(); got != want {
@@ -148,7 +148,7 @@ func TestErrorText(t *testing.T) {
 	if e := (&Error{Err: cause}); !errors.Is(e, cause) {
 		t.Error("the cause is hidden")
 	}
-	if e := Errorf(NotFound, "lmosd find weather", "x"); e.Code != NotFound || e.Hint != "lmosd find weather" || e.Remote {
+	if e := Errorf(NotFound, "search for it", "x"); e.Code != NotFound || e.Hint != "search for it" || e.Remote {
 		t.Errorf("got %+v", e)
 	}
 }
@@ -187,7 +187,7 @@ func TestAsError(t *testing.T) {
 		t.Error("an Error was wrapped again")
 	}
 	for _, err := range []error{context.DeadlineExceeded, invalid} {
-		if AsError(err).Hint == "" {
+		if AsError(err).Hint == "" && AsError(err).Next == nil {
 			t.Errorf("%v has no hint", err)
 		}
 	}

@@ -1,15 +1,12 @@
 package interact
 
-import "regexp"
+import "cmp"
 
-// commands finds what a person types at a shell: a command of lmosd, or a flag of one.
-var commands = regexp.MustCompile("\\blmosd(?: +[-a-z]|$)|(?:^|[ ,:`])--[a-z]")
-
-// HintFor returns the hint for a reader that has no shell, such as a model that uses tools: a hint that is or names a command gives way
-// to what the reader's own table says for the code, which may be nothing.
+// HintFor returns the hint for a reader that does not render steps, such as a model that uses tools: if e has steps, the text of the
+// reader's own table for the code, if there is one.
 func (e *Error) HintFor(instead map[Code]string) string {
-	if commands.MatchString(e.Hint) {
-		return instead[e.Code]
+	if len(e.Next) > 0 {
+		return cmp.Or(instead[e.Code], e.Hint)
 	}
 	return e.Hint
 }

@@ -49,7 +49,7 @@ type Answers map[string]Answer
 // NeedsInput is the error for a consumer that cannot be asked what a run of the action wants to know.
 func NeedsInput(action string) *Error {
 	return &Error{Code: InputNeeded, Title: action + " wants to know more before it goes on", Started: true,
-		Hint: "call it as a task, and give it the answers: lmosd call --async, lmosd task answer"}
+		Hint: "call it as a task, and answer the task", Next: Next(StepOption, "async")}
 }
 
 const (

@@ -304,7 +304,7 @@ func (a *answer) take(r *Message, err error) bool {
 		return true
 	}
 	if a.size += len(r.Data); a.size > maxJoined {
-		a.err = Errorf(TooLarge, "take the output in parts: lmosd call --stream", "the output of %s has more than %d bytes", a.request.Name, maxJoined)
+		a.err = Errorf(TooLarge, "take the output in parts", "the output of %s has more than %d bytes", a.request.Name, maxJoined).Then(StepOption, "stream")
 		return false
 	}
 	a.parts = append(a.parts, Part{r.Data, r.ContentType})

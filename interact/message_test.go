@@ -131,7 +131,7 @@ func (p places) Locate(_ context.Context, ref string) (Thing, error) {
 	if t, ok := p[ref]; ok {
 		return t, nil
 	}
-	return nil, Errorf(NotFound, "lmosd find", "no agent matches %q", ref)
+	return nil, Errorf(NotFound, "", "no agent matches %q", ref).Then(StepFind)
 }
 
 func TestRouter(t *testing.T) {

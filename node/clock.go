@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -16,7 +17,7 @@ const (
 const clockHint = "set the clock: timedatectl set-ntp true"
 
 // warnOfClock adds a warning if the clock is wrong, or one of few peers has another time.
-func (n *Node) warnOfClock(add func(code, title, severity, hint, format string, args ...any)) {
+func (n *Node) warnOfClock(add func(code, title, severity, hint, format string, args ...any) *api.Warning) {
 	s := n.sync.Skew()
 	switch {
 	case s.IsOurs(skewRefuse):
@@ -43,6 +44,7 @@ func (n *Node) blameClock(err error) error {
 			Hint: clockHint, Err: err}
 	case interact.NotFound:
 		named := *e
+		named.Next = nil
 		named.Hint = fmt.Sprintf("this node's clock is off by %s and it refuses what others say for that; %s", s, clockHint)
 		return &named
 	}

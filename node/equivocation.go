@@ -46,18 +46,18 @@ func (n *Node) showForks(s *api.Status) {
 			s.Equivocations = append(s.Equivocations, api.Equivocation{ID: f.Thing, Owner: f.Owner, Seq: f.Seq, Seen: f.Seen.UTC()})
 		}
 	}
-	warn := func(forks []directory.Equivocation, severity, who, hint string) {
+	warn := func(forks []directory.Equivocation, severity, who, hint string, next []interact.Step) {
 		if len(forks) == 0 {
 			return
 		}
 		last := forks[0]
-		s.Warnings = append(s.Warnings, api.Warning{Code: "LMOS-W061", Title: "equivocation", Severity: severity, Hint: hint, Since: forks[len(forks)-1].Seen,
+		s.Warnings = append(s.Warnings, api.Warning{Code: "LMOS-W061", Title: "equivocation", Severity: severity, Hint: hint, Next: next, Since: forks[len(forks)-1].Seen,
 			Text: fmt.Sprintf("%s signed two different records with one number, and others may know another one than you: %s; in all of %d things",
 				who, td.ExactRef(last.Thing, last.Owner), len(forks))})
 	}
-	warn(own, "high", "a process with this node's key", "let one process have identity.pem: stop the other one, then publish again here")
+	warn(own, "high", "a process with this node's key", "let one process have identity.pem: stop the other one, then publish again here", nil)
 	if len(others) > 0 {
-		warn(others, "medium", others[0].Owner.Short(), "lmosd show "+interact.Quote(td.ExactRef(others[0].Thing, others[0].Owner))+
-			" -o json has both records: ask the owner whether two programs use the key, or deny it (trust.deny)")
+		warn(others, "medium", others[0].Owner.Short(), "ask the owner whether two programs use the key, or deny it (trust.deny); its details in JSON have both records",
+			interact.Next(interact.StepShow, td.ExactRef(others[0].Thing, others[0].Owner)))
 	}
 }

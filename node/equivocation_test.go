@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -50,7 +51,7 @@ func TestEquivocationIsShown(t *testing.T) {
 	if e.ID != "urn:x:forked" || e.Owner != liar.DID() || e.Seq != 7 || e.Records != nil || s.State != "ready" {
 		t.Errorf("the status has %+v and is %s", e, s.State)
 	}
-	if w := warningOf(s); w.Severity != "medium" || !strings.Contains(w.Text, "urn:x:forked") || !strings.Contains(w.Hint, "lmosd show urn:x:forked@") {
+	if w := warningOf(s); w.Severity != "medium" || !strings.Contains(w.Text, "urn:x:forked") || !strings.Contains(fmt.Sprint(w.Next), "show [urn:x:forked@") {
 		t.Errorf("got %+v, want what it is about and what to do", w)
 	}
 	for _, g := range found(t, n) {

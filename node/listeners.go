@@ -52,12 +52,13 @@ func cannotListen(key, addr string, err error) error {
 	if known := (*interact.Error)(nil); errors.As(err, &known) {
 		return known
 	}
-	return &interact.Error{Code: interact.PortBusy, Title: "nothing can listen on " + addr, Err: err, Hint: "choose another address: lmosd run --" + key + " 127.0.0.1:0"}
+	return &interact.Error{Code: interact.PortBusy, Title: "nothing can listen on " + addr, Err: err, Hint: "choose another address",
+		Next: interact.Next(interact.StepRun, key, "127.0.0.1:0")}
 }
 
 func openToAll(key, addr string) error {
-	return interact.Errorf(interact.WildcardBind, "lmosd run --"+key+" 127.0.0.1:0",
-		"everybody who reaches %s could call agents as this node", addr)
+	return interact.Errorf(interact.WildcardBind, "", "everybody who reaches %s could call agents as this node", addr).
+		Then(interact.StepRun, key, "127.0.0.1:0")
 }
 
 // mqttAuth asks clients that do not come over loopback for the API's token as their password.

@@ -348,8 +348,8 @@ func TestNamesThatTwoHave(t *testing.T) {
 	_, err := n.Get(t.Context(), "lamp")
 	e := wantCode(t, err, interact.Ambiguous)
 	for _, ref := range []string{lamp, "urn:dev:lamp@" + n.discoveries.Owner().Multibase(), "urn:dev:both@" + n.discoveries.Owner().Multibase()} {
-		if !strings.Contains(e.Hint, ref) {
-			t.Errorf("the hint has no %s: %s", ref, e.Hint)
+		if !strings.Contains(fmt.Sprint(e.Next), ref) {
+			t.Errorf("the steps have no %s: %v", ref, e.Next)
 		}
 		if d, err := n.Get(t.Context(), ref); err != nil || d.Ref() != ref {
 			t.Errorf("%s: %v", ref, err)

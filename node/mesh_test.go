@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -234,14 +235,14 @@ func TestNamesThatFitNoneOrMany(t *testing.T) {
 	}
 	e := wantCode(t, ask(t, nodes[2], "clock"), interact.Ambiguous)
 	for _, ref := range refs {
-		if !strings.Contains(e.Hint, ref) {
-			t.Errorf("the hint %q does not list %s", e.Hint, ref)
+		if !strings.Contains(fmt.Sprint(e.Next), ref) {
+			t.Errorf("the steps %v do not list %s", e.Next, ref)
 		}
 	}
 	if err := ask(t, nodes[1], "clock"); err != nil {
 		t.Errorf("where one of the two is offered, its name fails: %v", err)
 	}
-	if e := wantCode(t, ask(t, nodes[2], "clok"), interact.NotFound); !strings.Contains(e.Hint, "clock") {
+	if e := wantCode(t, ask(t, nodes[2], "clok"), interact.NotFound); !strings.Contains(fmt.Sprint(e.Next), "show [clock") {
 		t.Errorf("the hint %q does not say what may have been meant", e.Hint)
 	}
 }

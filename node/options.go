@@ -152,7 +152,7 @@ func (o Options) withDefaults() (Options, error) {
 func (o *Options) check() error {
 	switch {
 	case !networkName.MatchString(o.Network):
-		return interact.Errorf(interact.ConfigInvalid, "use lower-case letters, digits and hyphens, at most 32: --mesh.network acme",
+		return interact.Errorf(interact.ConfigInvalid, "use lower-case letters, digits and hyphens, at most 32, for example acme",
 			"mesh.network %q is no network name", o.Network)
 	case !slices.Contains([]string{"server", "client", "auto"}, o.DHTMode):
 		return interact.Errorf(interact.ConfigInvalid, "it is server, client or auto", "mesh.dht.mode %q is unknown", o.DHTMode)

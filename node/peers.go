@@ -161,7 +161,7 @@ func (n *Node) refusal(id did.DID) error {
 
 func refusedBy(id did.DID) *interact.Error {
 	return &interact.Error{Code: interact.Forbidden, Title: "host " + id.Short() + " refuses this node by its policy", Remote: true,
-		Hint: "ask its operator to admit this node (trust.allow, trust.deny there): lmosd id prints its DID"}
+		Hint: "ask its operator to admit the DID of this node (trust.allow, trust.deny there)", Next: interact.Next(interact.StepID)}
 }
 
 // refuses reports whether all hosts of a thing are known not to talk with this node by a policy: one that does is enough for a call. It
@@ -194,7 +194,7 @@ func (n *Node) Connect(ctx context.Context, addr string) error {
 		}
 	}
 	return &interact.Error{Code: interact.Invalid, Title: "not the address of a peer: " + addr, Err: err,
-		Hint: "copy a line that `lmosd id` prints there, like /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooW…"}
+		Hint: "copy an address of that node, like /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooW…", Next: interact.Next(interact.StepID)}
 }
 
 func (n *Node) dial(ctx context.Context, p peer.AddrInfo) error {
@@ -215,7 +215,7 @@ func (n *Node) dial(ctx context.Context, p peer.AddrInfo) error {
 			Hint: "compare them: date -u; then " + clockHint}
 	case err != nil:
 		return &interact.Error{Code: interact.Unreachable, Title: "the peer does not answer", Err: err,
-			Hint: "see that lmosd runs there, in the same network (" + n.opts.Network + "), and that a firewall lets the port through"}
+			Hint: "see that the node runs there, in the same network (" + n.opts.Network + "), and that a firewall lets the port through"}
 	}
 	n.bootstrap.HandlePeerFound(p)
 	return nil

@@ -147,7 +147,7 @@ func TestEndpointsThatCannotBe(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s: it is opened", name)
 			_ = n.Close()
-		} else if e := interact.AsError(err); e.Hint == "" || e.Code != interact.ConfigInvalid && e.Code != interact.Usage {
+		} else if e := interact.AsError(err); e.Hint == "" && e.Next == nil || e.Code != interact.ConfigInvalid && e.Code != interact.Usage {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

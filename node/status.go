@@ -67,9 +67,10 @@ func (n *Node) countPeers() (total, direct, relayed int) {
 }
 
 // warner returns a function that adds a warning to ws.
-func (n *Node) warner(ws *[]api.Warning) func(code, title, severity, hint, format string, args ...any) {
-	return func(code, title, severity, hint, format string, args ...any) {
+func (n *Node) warner(ws *[]api.Warning) func(code, title, severity, hint, format string, args ...any) *api.Warning {
+	return func(code, title, severity, hint, format string, args ...any) *api.Warning {
 		*ws = append(*ws, api.Warning{Code: "LMOS-" + code, Title: title, Severity: severity, Hint: hint, Text: fmt.Sprintf(format, args...), Since: n.started})
+		return &(*ws)[len(*ws)-1]
 	}
 }
 
@@ -84,13 +85,13 @@ func (n *Node) warnings() []api.Warning {
 	ws := []api.Warning{}
 	add := n.warner(&ws)
 	if up := time.Since(n.started); len(n.host.Network().Peers()) == 0 && up > 30*time.Second {
-		add("W001", "no-peers", "low", "lmosd peers connect ADDR, or start with --mesh.bootstrap ADDR", "this node is alone")
+		add("W001", "no-peers", "low", "connect to a peer, or name one in mesh.bootstrap", "this node is alone").Next = interact.Next(interact.StepConnect)
 	}
 	if k := n.publisher.Pending(); k > 0 && time.Since(n.started) > 5*time.Second {
 		add("W042", "announce-pending", "low", "they are announced as soon as a peer is there", "%d agents are known to nobody else yet", k)
 	}
 	if p2p.OnlyLoopback(n.host.Addrs(), n.host.Network().ListenAddresses()) {
-		add("W005", "loopback-only", "medium", "see the interfaces of this machine and listen.no_announce, or name an address: --listen.announce ADDR",
+		add("W005", "loopback-only", "medium", "see the interfaces of this machine and listen.no_announce, or name an address in listen.announce",
 			"peers learn no address of this node but loopback: no other machine reaches it")
 	}
 	n.warnOfClock(add)

@@ -50,7 +50,7 @@ func (s *stores) of(network string) (part *stores, home string, err error) {
 func lockDir(dir string) (release func() error, err error) {
 	release, err = storage.Lock(dir)
 	if e, ok := errors.AsType[*storage.LockedError](err); ok {
-		return nil, interact.Errorf(interact.DataDirLocked, "stop it, or start with another directory: lmosd run --data-dir DIR", "%s", e)
+		return nil, interact.Errorf(interact.DataDirLocked, "stop it, or start with another directory", "%s", e).Then(interact.StepRun, "data-dir", "DIR")
 	}
 	if err != nil {
 		return nil, dirError(dir, err)
@@ -83,7 +83,7 @@ func storeError(path string, err error) error {
 		return diskFull(path, err)
 	case unwritable(err):
 		return &interact.Error{Code: interact.StoreCorrupt, Title: "the store " + path + " cannot be written", Err: err,
-			Hint: "make " + filepath.Dir(path) + " writable, or choose another: lmosd run --data-dir DIR"}
+			Hint: "make " + filepath.Dir(path) + " writable, or choose another", Next: interact.Next(interact.StepRun, "data-dir", "DIR")}
 	}
 	return &interact.Error{Code: interact.StoreCorrupt, Title: "the store " + path + " cannot be read", Err: err,
 		Hint: "move it away and start again: the key stays, and agents come back from their copies; if identity.pem was replaced, move own/ away, " +
@@ -93,12 +93,12 @@ func storeError(path string, err error) error {
 // dirError is the error of a data directory that cannot be used.
 func dirError(dir string, err error) error {
 	e := &interact.Error{Code: interact.ConfigInvalid, Title: dir + " cannot be the data directory", Err: err,
-		Hint: "choose another: lmosd run --data-dir DIR"}
+		Hint: "choose another", Next: interact.Next(interact.StepRun, "data-dir", "DIR")}
 	switch {
 	case storage.Full(err):
 		return diskFull(dir, err)
 	case unwritable(err):
-		e.Title, e.Hint = "the data directory "+dir+" cannot be written", "make it writable, or choose another: lmosd run --data-dir DIR"
+		e.Title, e.Hint = "the data directory "+dir+" cannot be written", "make it writable, or choose another"
 	}
 	return e
 }

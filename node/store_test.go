@@ -207,7 +207,7 @@ func TestADirectoryThatCannotBe(t *testing.T) {
 		"a directory in place of the lock": lockIsDir,
 	} {
 		_, err := lockDir(dir)
-		if e := wantCode(t, err, interact.ConfigInvalid); !strings.Contains(e.Title, dir) || !strings.Contains(e.Hint, "--data-dir") {
+		if e := wantCode(t, err, interact.ConfigInvalid); !strings.Contains(e.Title, dir) || !strings.Contains(fmt.Sprint(e.Next), "run [data-dir") {
 			t.Errorf("%s: %q (%s)", name, e, e.Hint)
 		}
 	}

@@ -102,7 +102,7 @@ func (b begun) Cancel(ctx context.Context, id string) (*api.Task, error) {
 func (b begun) ask(ctx context.Context, typ interact.Type, id string) (*api.Task, error) {
 	e, ok := b.ledger.Get(id)
 	if !ok {
-		return nil, interact.Errorf(interact.NoTask, "lmosd task ls shows those of this node", "no task %q was begun here", id)
+		return nil, interact.Errorf(interact.NoTask, "see the tasks of this node", "no task %q was begun here", id).Then(interact.StepTasks)
 	}
 	r, err := interact.Ask(ctx, b.mesh, &interact.Message{Type: typ, From: e.By, Thing: e.Thing, Name: e.Action, ActionID: id})
 	if err != nil {
@@ -205,7 +205,7 @@ func (n *Node) Ping(ctx context.Context, ref string, times int) (*api.Ping, erro
 		}
 	}
 	return nil, &interact.Error{Code: interact.Unreachable, Title: "no host of " + d.Name() + " answers a ping", Err: err,
-		Hint: "lmosd show " + interact.Quote(ref) + " says where it is"}
+		Hint: "see where it is", Next: interact.Next(interact.StepShow, ref)}
 }
 
 func (n *Node) pingHost(ctx context.Context, id peer.ID, times int, p *api.Ping) error {

@@ -50,7 +50,7 @@ func NewBootstrap(h host.Host, configured []string, store ds.Batching, log *slog
 		info, err := peer.AddrInfoFromString(text)
 		if err != nil {
 			return nil, &interact.Error{Code: interact.ConfigInvalid, Title: "expected the address of a peer in mesh.bootstrap, got " + text, Err: err,
-				Hint: "copy a line that `lmosd run` prints, like /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooW…"}
+				Hint: "copy an address of that node, like /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooW…", Next: interact.Next(interact.StepID)}
 		}
 		b.configured = append(b.configured, *info)
 	}

@@ -50,9 +50,9 @@ func vacant(a ma.Multiaddr) error {
 
 func listenError(a ma.Multiaddr, err error) error {
 	e := &interact.Error{Code: interact.ConfigInvalid, Title: "cannot listen on " + a.String(), Err: err,
-		Hint: "choose another address: lmosd run --listen.p2p /ip4/0.0.0.0/udp/4667/quic-v1"}
+		Hint: "choose another address", Next: interact.Next(interact.StepRun, "listen.p2p", "/ip4/0.0.0.0/udp/4667/quic-v1")}
 	if errors.Is(err, syscall.EADDRINUSE) {
-		e.Code, e.Hint = interact.PortBusy, "stop what listens there, or choose another: lmosd run --listen.p2p "+anyPort(a).String()
+		e.Code, e.Hint, e.Next = interact.PortBusy, "stop what listens there, or choose another", interact.Next(interact.StepRun, "listen.p2p", anyPort(a).String())
 	}
 	return e
 }

@@ -73,7 +73,7 @@ func dial(t testing.TB, from, to *Host) error {
 func wantCode(t testing.TB, err error, want interact.Code) *interact.Error {
 	t.Helper()
 	e, ok := errors.AsType[*interact.Error](err)
-	if !ok || e.Code != want || e.Hint == "" {
+	if !ok || e.Code != want || e.Hint == "" && e.Next == nil {
 		t.Fatalf("got %v, want %v with a hint", err, want)
 	}
 	return e

@@ -141,7 +141,7 @@ func TestInvalidDraftsAreNotAttached(t *testing.T) {
 	f := newFixture(t)
 	for _, raw := range []string{`x`, `[]`, `{}`, `{"title": "x", "id": "no uri"}`, `{"title": "x", "actions": {"a": {"input": {"type": "float"}}}}`,
 		`{"title": "x", "id": "did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"}`} {
-		if id, _, err := f.Attach(t.Context(), []byte(raw), says("x")); err == nil || interact.AsError(err).Hint == "" {
+		if id, _, err := f.Attach(t.Context(), []byte(raw), says("x")); err == nil || interact.AsError(err).Hint == "" && interact.AsError(err).Next == nil {
 			t.Errorf("%s: got %q, %v", raw, id, err)
 		}
 	}

@@ -126,13 +126,13 @@ func (x *Index) missing(ref string) error {
 	switch {
 	case p == nil || p.Withdrawn.IsZero():
 	case p.Moved != "":
-		return interact.Errorf(interact.Withdrawn, "lmosd show "+interact.Quote(successorOf(p.Thing, p.Moved).String()), "%s has moved to %s at %s",
-			p.Thing, p.Moved, p.Withdrawn.UTC().Format(time.RFC3339))
+		return interact.Errorf(interact.Withdrawn, "", "%s has moved to %s at %s", p.Thing, p.Moved, p.Withdrawn.UTC().Format(time.RFC3339)).
+			Then(interact.StepShow, successorOf(p.Thing, p.Moved).String())
 	default:
-		return interact.Errorf(interact.Withdrawn, "lmosd find shows what is offered now", "%s was withdrawn at %s",
-			p.Thing, p.Withdrawn.UTC().Format(time.RFC3339))
+		return interact.Errorf(interact.Withdrawn, "see what is offered now", "%s was withdrawn at %s",
+			p.Thing, p.Withdrawn.UTC().Format(time.RFC3339)).Then(interact.StepFind)
 	}
-	return interact.Errorf(interact.NotFound, "lmosd find shows where it is now", "this node does not offer %s", ref)
+	return interact.Errorf(interact.NotFound, "see where it is now", "this node does not offer %s", ref).Then(interact.StepFind)
 }
 
 // Of returns the publication that d describes, which may be withdrawn; nil if this node has none. A record that only names this node as

@@ -71,10 +71,10 @@ func (p *Publisher) newOwner(ctx context.Context, thing, to string) (did.DID, er
 	}
 	switch {
 	case owner == p.o.Signer.DID():
-		return "", interact.Errorf(interact.Invalid, "name the node that has it now: lmosd id prints its DID there", "this node owns %s already", thing)
+		return "", interact.Errorf(interact.Invalid, "name the DID of the node that has it now", "this node owns %s already", thing).Then(interact.StepID)
 	case owner.Method() != "key":
-		return "", interact.Errorf(interact.Invalid, "the DID that lmosd id prints there", "%s cannot own a thing of the mesh: expected a did:key",
-			owner.Short())
+		return "", interact.Errorf(interact.Invalid, "name the DID of its new node", "%s cannot own a thing of the mesh: expected a did:key",
+			owner.Short()).Then(interact.StepID)
 	}
 	return owner, nil
 }

@@ -68,8 +68,8 @@ func (b *Bridge) Name() string { return "a2a" }
 func (b *Bridge) Import(ctx context.Context, target string, o bridge.Import) (*bridge.Agent, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, interact.Errorf(interact.Usage, "lmosd expose a2a:https://agent.example", "expected the URL of an A2A agent, got %q",
-			target)
+		return nil, interact.Errorf(interact.Usage, "", "expected the URL of an A2A agent, got %q", target).
+			Then(interact.StepExpose, "a2a:https://agent.example")
 	}
 	i := newImported(b.o, u, target, o)
 	if _, err := i.load(ctx); err != nil {

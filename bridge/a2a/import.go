@@ -175,7 +175,7 @@ func (i *imported) close() {
 
 // closedError is the error of a closed agent.
 func closedError() *interact.Error {
-	return interact.Errorf(interact.Unreachable, "it may come back: lmosd find", "the agent is not published here anymore")
+	return interact.Errorf(interact.Unreachable, "it may come back", "the agent is not published here anymore").Then(interact.StepFind)
 }
 
 // begin registers a call, which ends with end, close, or the deadline of m.

@@ -135,7 +135,7 @@ func (b *fixture) checkError(what string, err error, codes ...interact.Code) {
 		b.Errorf("%s: no error", what)
 	case len(codes) > 0 && !slices.Contains(codes, e.Code) || e.Code == interact.Internal:
 		b.Errorf("%s: the error is %v %q, want %v", what, e.Code, e, codes)
-	case e.Code != interact.Cancelled && (e.Hint == "" || e.Error() == ""):
+	case e.Code != interact.Cancelled && (e.Hint == "" && e.Next == nil || e.Error() == ""):
 		b.Errorf("%s: %v %q has the hint %q, want one", what, e.Code, e, e.Hint)
 	case strings.Contains(e.Error(), "\x1b"):
 		b.Errorf("%s: %q contains control codes", what, e)

@@ -301,8 +301,8 @@ func (p *pins) judge(_ context.Context, m *protocol.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, held := p.held[key]; held {
-		return interact.Errorf(interact.Forbidden, "the operator of its host approves it: lmosd expose … --approve",
-			"%s was changed by its server, and is held back", interact.Readable(calledIn(key)))
+		return interact.Errorf(interact.Forbidden, "the operator of its host approves it",
+			"%s was changed by its server, and is held back", interact.Readable(calledIn(key))).Then(interact.StepExpose, "TARGET", "approve")
 	}
 	return nil
 }

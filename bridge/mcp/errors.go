@@ -21,9 +21,9 @@ var codes = map[int]interact.Code{
 }
 
 var hints = map[interact.Code]string{
-	interact.NotAllowed:   "the server offers less than it says; lmosd show tells what it says",
-	interact.Invalid:      "see what it takes: lmosd show; its own words are above",
-	interact.NoAffordance: "it may have gone: read the list again, lmosd show",
+	interact.NotAllowed:   "the server offers less than it says; see what it says",
+	interact.Invalid:      "its own words are above; see what it takes",
+	interact.NoAffordance: "it may have gone: read the list again",
 	interact.InputNeeded:  "use an MCP client, through its own node",
 	interact.AgentFailed:  "the MCP server says so; see its log",
 }
@@ -44,5 +44,9 @@ func fault(err error, m *interact.Message) error {
 	if code == interact.Invalid && m.Type != interact.InvokeAction {
 		code = interact.NoAffordance // of a URI that is not there
 	}
-	return &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Error()), maxComplaint), Hint: hints[code], Remote: true, Started: true}
+	ours := &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Error()), maxComplaint), Hint: hints[code], Remote: true, Started: true}
+	if code != interact.InputNeeded && code != interact.AgentFailed {
+		ours = ours.Then(interact.StepShow, m.Thing)
+	}
+	return ours
 }

@@ -195,7 +195,7 @@ func (s *server) run(ctx context.Context, m *interact.Message, yield func(*inter
 	}
 	target, ok := s.index.Load().actions[m.Name]
 	if !ok {
-		return nil, interact.Errorf(interact.NoAffordance, "it had more before: lmosd show", "the server has no %s now", m.Name)
+		return nil, interact.Errorf(interact.NoAffordance, "it had more before", "the server has no %s now", m.Name).Then(interact.StepShow, m.Thing)
 	}
 	args, err := arguments(m)
 	if err != nil {
@@ -237,7 +237,7 @@ func (s *server) failed(m *interact.Message, r *protocol.Message, yield func(*in
 	if text == "" {
 		text = m.Name + " failed, and does not say why"
 	}
-	return &interact.Error{Code: interact.AgentFailed, Title: text, Hint: "the tool says so: see its description, lmosd show", Remote: true, Started: true}
+	return &interact.Error{Code: interact.AgentFailed, Title: text, Hint: "the tool says so: see its description", Next: interact.Next(interact.StepShow, m.Thing), Remote: true, Started: true}
 }
 
 func completed(m *interact.Message, v value) *interact.Message {
@@ -267,7 +267,7 @@ func arguments(m *interact.Message) (json.RawMessage, error) {
 func (s *server) address(m *interact.Message) (string, error) {
 	r, ok := s.index.Load().properties[m.Name]
 	if !ok {
-		return "", interact.Errorf(interact.NoAffordance, "it had more before: lmosd show", "the server has no %s now", m.Name)
+		return "", interact.Errorf(interact.NoAffordance, "it had more before", "the server has no %s now", m.Name).Then(interact.StepShow, m.Thing)
 	}
 	if r.Template == "" {
 		return r.URI, nil
@@ -298,7 +298,7 @@ func (s *server) address(m *interact.Message) (string, error) {
 	uri, err := t.Expand(values)
 	if err != nil {
 		return "", &interact.Error{Code: interact.Invalid, Title: "the variables do not fit " + interact.Clip(r.Template, maxTitle), Err: err,
-			Hint: "lmosd show tells what they are"}
+			Hint: "see what they are", Next: interact.Next(interact.StepShow, m.Thing)}
 	}
 	return uri, nil
 }

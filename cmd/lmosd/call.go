@@ -293,7 +293,7 @@ func goesOn(ctx context.Context, err error, title, hint string) error {
 		return err
 	}
 	e := *interact.AsError(err)
-	e.Title, e.Hint, e.Err = title, hint, nil
+	e.Title, e.Hint, e.Next, e.Err = title, hint, nil, nil
 	return &e
 }
 

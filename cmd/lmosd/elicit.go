@@ -120,7 +120,7 @@ func (a *app) answerTask(ctx context.Context, c *api.Client, t *api.Task, w prom
 		answers, err = w.Answer(a.Console, now.Inputs)
 	}
 	if e := interact.AsError(err); e != nil && (e.Code == interact.Invalid || e.Code == interact.Usage && len(now.Inputs) > 1) {
-		e.Hint = answering(now) // what it gives is not known to who reads words
+		e.Hint, e.Next = answering(now), nil // what it gives is not known to who reads words
 	}
 	if err == nil {
 		err = c.AnswerTask(ctx, now, answers)

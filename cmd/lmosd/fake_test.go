@@ -261,10 +261,10 @@ func (n *fakeNode) named(w http.ResponseWriter, r *http.Request) (string, *api.A
 	name := ref[strings.LastIndexByte(ref, ':')+1:]
 	switch d := n.agents[name]; {
 	case name == "twins":
-		problem.Write(w, r, interact.Errorf(interact.Ambiguous, "use one of urn:lmos:did:key:"+twin1+":twins, urn:example:twins@"+twin2,
-			`2 agents match "twins"`))
+		problem.Write(w, r, interact.Errorf(interact.Ambiguous, "use an exact reference", `2 agents match "twins"`).
+			Then(interact.StepUse, "urn:lmos:did:key:"+twin1+":twins", "urn:example:twins@"+twin2))
 	case d == nil:
-		problem.Write(w, r, interact.Errorf(interact.NotFound, "lmosd show weather", "no agent matches %q", ref))
+		problem.Write(w, r, interact.Errorf(interact.NotFound, "", "no agent matches %q", ref).Then(interact.StepShow, "weather"))
 	default:
 		return name, d
 	}

@@ -125,7 +125,7 @@ func (n *fakeNode) task(w http.ResponseWriter, r *http.Request) {
 		answer(w, t)
 		return
 	}
-	problem.Write(w, r, interact.Errorf(interact.NoTask, "lmosd task ls", "no such task"))
+	problem.Write(w, r, interact.Errorf(interact.NoTask, "", "no such task").Then(interact.StepTasks))
 }
 
 // begun answers that an action goes on.

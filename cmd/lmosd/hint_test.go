@@ -27,33 +27,29 @@ func TestHints(t *testing.T) {
 	for name, test := range map[string]struct {
 		flags      cli.Flags
 		hint, want string
-		said       string // where: "" is this command or its node, else by an agent "far" or "here"
-		asked      bool   // a node was
+		asked      bool // a node was
 	}{
-		"another folder":               {cli.Flags{DataDir: "/a b"}, "lmosd login mcp:https://a.example", "lmosd " + dir + " login mcp:https://a.example", "", false},
-		"all flags":                    {cli.Flags{Config: "c", DataDir: "d", Node: "n"}, "lmosd show x", "lmosd --config c --data-dir d --node n show x", "", false},
-		"no flags":                     {cli.Flags{}, "lmosd show x", "lmosd show x", "", false},
-		"words around it":              {cli.Flags{DataDir: "d"}, "it is away: lmosd show tells, or lmosd find", "it is away: lmosd --data-dir d show tells, or lmosd --data-dir d find", "", false},
-		"below a command":              {cli.Flags{DataDir: "d"}, "lmosd task wait 3f2a", "lmosd --data-dir d task wait 3f2a", "", false},
-		"no command":                   {cli.Flags{DataDir: "d"}, "see that lmosd runs there", "see that lmosd runs there", "", false},
-		"of any node":                  {cli.Flags{DataDir: "d"}, "lmosd errors explain LMOS-1404", "lmosd errors explain LMOS-1404", "", false},
-		"of the other node":            {cli.Flags{DataDir: "d"}, "copy a line that `lmosd id` prints there", "copy a line that `lmosd id` prints there", "", false},
-		"it says where":                {cli.Flags{DataDir: "d"}, "lmosd run --data-dir DIR", "lmosd run --data-dir DIR", "", false},
-		"a name of a stranger":         {cli.Flags{DataDir: "d"}, "lmosd show 'x lmosd run'", "lmosd --data-dir d show 'x lmosd run'", "", false},
-		"with a quote in it":           {cli.Flags{DataDir: "/a b"}, `lmosd show 'it'\''s lmosd run' x`, "lmosd " + dir + ` show 'it'\''s lmosd run' x`, "", false},
-		"clipped":                      {cli.Flags{DataDir: "/a b"}, `lmosd show 'it'\''s lmosd run…`, "lmosd " + dir + ` show 'it'\''s lmosd run…`, "", false},
-		"in other quotes":              {cli.Flags{DataDir: "d"}, `did you mean "a \" lmosd run"? lmosd show x`, `did you mean "a \" lmosd run"? lmosd --data-dir d show x`, "", false},
-		"said elsewhere":               {cli.Flags{DataDir: "d"}, "lmosd login mcp:https://a.example", "lmosd login mcp:https://a.example", "far", false},
-		"said by an agent of the node": {cli.Flags{DataDir: "d"}, "lmosd login mcp:https://a.example", "lmosd --data-dir d login mcp:https://a.example", "here", true},
-		"asked elsewhere":              {cli.Flags{DataDir: "d"}, "lmosd show x", "lmosd --data-dir d show x", "far", false},
-		"a context's folder":           {cli.Flags{Node: "other"}, "lmosd login mcp:https://a.example", "lmosd --data-dir /o login mcp:https://a.example", "", true},
-		"a context":                    {cli.Flags{Node: "other"}, "lmosd show x", "lmosd --node other show x", "", true},
-		"a node that is far":           {cli.Flags{Node: "http://192.0.2.1:1"}, "lmosd run", "lmosd run", "", true},
+		"another folder":       {cli.Flags{DataDir: "/a b"}, "lmosd login mcp:https://a.example", "lmosd " + dir + " login mcp:https://a.example", false},
+		"all flags":            {cli.Flags{Config: "c", DataDir: "d", Node: "n"}, "lmosd show x", "lmosd --config c --data-dir d --node n show x", false},
+		"no flags":             {cli.Flags{}, "lmosd show x", "lmosd show x", false},
+		"words around it":      {cli.Flags{DataDir: "d"}, "it is away: lmosd show tells, or lmosd find", "it is away: lmosd --data-dir d show tells, or lmosd --data-dir d find", false},
+		"below a command":      {cli.Flags{DataDir: "d"}, "lmosd task wait 3f2a", "lmosd --data-dir d task wait 3f2a", false},
+		"no command":           {cli.Flags{DataDir: "d"}, "see that lmosd runs there", "see that lmosd runs there", false},
+		"of any node":          {cli.Flags{DataDir: "d"}, "lmosd errors explain LMOS-1404", "lmosd errors explain LMOS-1404", false},
+		"of the other node":    {cli.Flags{DataDir: "d"}, "copy a line that `lmosd id` prints there", "copy a line that `lmosd id` prints there", false},
+		"it says where":        {cli.Flags{DataDir: "d"}, "lmosd run --data-dir DIR", "lmosd run --data-dir DIR", false},
+		"a name of a stranger": {cli.Flags{DataDir: "d"}, "lmosd show 'x lmosd run'", "lmosd --data-dir d show 'x lmosd run'", false},
+		"with a quote in it":   {cli.Flags{DataDir: "/a b"}, `lmosd show 'it'\''s lmosd run' x`, "lmosd " + dir + ` show 'it'\''s lmosd run' x`, false},
+		"clipped":              {cli.Flags{DataDir: "/a b"}, `lmosd show 'it'\''s lmosd run…`, "lmosd " + dir + ` show 'it'\''s lmosd run…`, false},
+		"in other quotes":      {cli.Flags{DataDir: "d"}, `did you mean "a \" lmosd run"? lmosd show x`, `did you mean "a \" lmosd run"? lmosd --data-dir d show x`, false},
+		"a context's folder":   {cli.Flags{Node: "other"}, "lmosd login mcp:https://a.example", "lmosd --data-dir /o login mcp:https://a.example", true},
+		"a context":            {cli.Flags{Node: "other"}, "lmosd show x", "lmosd --node other show x", true},
+		"a node that is far":   {cli.Flags{Node: "http://192.0.2.1:1"}, "lmosd run", "lmosd run", true},
 	} {
 		var out bytes.Buffer
 		a := newApp(home(t, "XDG_CONFIG_HOME="+filepath.Dir(contexts)), strings.NewReader(""), &out, &out)
-		a.Lead = a.leader(newRootCommand(a))
-		a.Flags, a.here = test.flags, test.said == "here"
+		a.Lead, a.Flagged = a.lead, a.flagged(newRootCommand(a))
+		a.Flags = test.flags
 		a.Flags.Output = "table"
 		if test.asked {
 			var err error
@@ -61,7 +57,49 @@ func TestHints(t *testing.T) {
 				t.Fatal(name, err)
 			}
 		}
-		a.Fail(&interact.Error{Code: interact.NotAllowed, Title: "no", Hint: test.hint, Remote: test.said != ""}, false)
+		a.Fail(&interact.Error{Code: interact.NotAllowed, Title: "no", Hint: test.hint}, false)
+		if _, got, _ := strings.Cut(out.String(), "  hint   "); got != test.want+"\n" {
+			t.Errorf("%s: the hint is %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// Steps become commands that act on the node of this command, as far as they are for that node.
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	next := interact.Next
+	const far, here = "far", "here"
+	for name, test := range map[string]struct {
+		hint string
+		next []interact.Step
+		from string // "" is this command or its node, else an agent far away or here
+		want string
+	}{
+		"a reference":           {"", next(interact.StepShow, "urn:x"), "", "lmosd --data-dir d show urn:x"},
+		"of another node":       {"", next(interact.StepShow, "urn:x"), far, "lmosd --data-dir d show urn:x"},
+		"with words":            {"see it", next(interact.StepShow, "urn:x"), "", "see it: lmosd --data-dir d show urn:x"},
+		"several":               {"", (&interact.Error{}).Then(interact.StepFind).Then(interact.StepTasks).Next, "", "lmosd --data-dir d find, or lmosd --data-dir d task ls"},
+		"a name with a command": {"", next(interact.StepShow, "x;reboot"), far, "lmosd --data-dir d show 'x;reboot'"},
+		"a name like a flag":    {"", next(interact.StepShow, "--node=x"), far, "lmosd --data-dir d show -- --node=x"},
+		"a value":               {"", next(interact.StepWrite, "a", "b c"), "", "lmosd --data-dir d write a 'b c' VALUE"},
+		"a missing argument":    {"", next(interact.StepPublish), "", "lmosd --data-dir d publish FILE"},
+		"a setting":             {"", next(interact.StepRun, "http.listen", "127.0.0.1:0"), "", "lmosd --data-dir d run --http.listen 127.0.0.1:0"},
+		"another folder":        {"", next(interact.StepRun, "data-dir", "DIR"), "", "lmosd run --data-dir DIR"},
+		"another node":          {"", next(interact.StepStatus, "unix:/a"), "", "lmosd status --node unix:/a"},
+		"a far program":         {"start it", next(interact.StepExpose, "exec:reboot"), far, "start it"},
+		"a far option":          {"wait", next(interact.StepOption, "timeout", "60s"), far, "wait: --timeout 60s"},
+		"a far login":           {"", next(interact.StepLogin, "mcp:https://a.example", "r", "w"), far, "lmosd login mcp:https://a.example --scope r --scope w"},
+		"a login":               {"", next(interact.StepLogin, "mcp:https://a.example"), here, "lmosd --data-dir d login mcp:https://a.example"},
+		"candidates":            {"use one", interact.UseOne([]string{"a", "b c"}), "", "use one: a, 'b c'"},
+		"a file":                {"", next(interact.StepConfig, "/etc/a b"), "", "lmosd config describe > '/etc/a b'"},
+		"on the other host":     {"", next(interact.StepID), "", "lmosd id"},
+		"unknown":               {"words", next("sing"), far, "words"},
+	} {
+		var out bytes.Buffer
+		a := newApp(home(t), strings.NewReader(""), &out, &out)
+		a.Flagged = a.flagged(newRootCommand(a))
+		a.Flags, a.here = cli.Flags{DataDir: "d", Output: "table"}, test.from == here
+		a.Fail(&interact.Error{Code: interact.NotAllowed, Title: "no", Hint: test.hint, Next: test.next, Remote: test.from != ""}, false)
 		if _, got, _ := strings.Cut(out.String(), "  hint   "); got != test.want+"\n" {
 			t.Errorf("%s: the hint is %q, want %q", name, got, test.want)
 		}

@@ -74,7 +74,7 @@ func TestLogin(t *testing.T) {
 	x = x.at(n)
 	contains(t, x.fails(cli.ExitRefused, "expose", "mcp:"+at), "requires a login at "+strings.TrimSuffix(at, "/mcp"), "LMOS-1401",
 		"lmosd login mcp:"+at+" --scope greet")
-	contains(t, named.fails(cli.ExitRefused, "expose", "mcp:"+at, "--data-dir", n.dir), "  hint   on the host of the server: lmosd --data-dir "+n.dir+" login mcp:"+at)
+	contains(t, named.fails(cli.ExitRefused, "expose", "mcp:"+at, "--data-dir", n.dir), "  hint   log in on the host of the server: lmosd --data-dir "+n.dir+" login mcp:"+at)
 	contains(t, x.ok("login"), "SERVER\tISSUER\tENDS\tSCOPES")
 	p := x.start("login", "mcp:"+at, "-o", "json")
 	var address string

@@ -80,5 +80,5 @@ func (a *app) tellNode(err error) {
 		a.Talk.Line("the node is there")
 		return
 	}
-	a.Talk.Line(terminal.OneLine(e.Error() + "; it is waited for. hint: " + e.Hint))
+	a.Talk.Line(terminal.OneLine(e.Error() + "; it is waited for. hint: " + a.Advice(e.Hint, e.Next, false)))
 }

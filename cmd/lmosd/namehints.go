@@ -29,13 +29,13 @@ func clarify(err error, asked string, command func(ref string) string) error {
 	better := *e
 	switch e.Code {
 	case interact.NotFound:
-		near, ok := strings.CutPrefix(e.Hint, "lmosd show ")
-		if !ok {
+		if len(e.Next) == 0 || e.Next[0].Kind != interact.StepShow || len(e.Next[0].Args) == 0 {
 			return err
 		}
+		near := e.Next[0].Args[0]
 		better.Hint = fmt.Sprintf("did you mean %q?  %s", near, command(terminal.Shell(near)))
 	case interact.Ambiguous:
-		names := candidates(e.Hint, asked)
+		names := candidates(e.Next, asked)
 		if len(names) == 0 {
 			return err
 		}
@@ -44,26 +44,28 @@ func clarify(err error, asked string, command func(ref string) string) error {
 	default:
 		return err
 	}
+	better.Next = nil
 	return &better
 }
 
-// candidates returns short names for the exact references in the hint of an ambiguous name, if they tell the agents apart.
-func candidates(hint, asked string) (names []string) {
-	list, ok := strings.CutPrefix(hint, "use one of ")
-	if !ok || strings.HasPrefix(asked, "z6Mk") { // the beginning of a key is no name
+// candidates returns short names for the exact references of an ambiguous name, if they tell the agents apart.
+func candidates(next []interact.Step, asked string) (names []string) {
+	if strings.HasPrefix(asked, "z6Mk") { // the beginning of a key is no name
 		return nil
 	}
 	seen := map[string]bool{}
-	for ref := range strings.SplitSeq(list, ", ") {
-		if ref == "…" {
-			return append(names, ref)
+	for _, s := range next {
+		if s.Kind != interact.StepUse {
+			continue
 		}
-		key := strings.TrimPrefix(td.ParseRef(ref).Owner, "did:key:")
-		if key = key[:min(len(key), shortKey)]; key == "" || seen[key] {
-			return nil // two agents of one owner
+		for _, ref := range s.Args {
+			key := strings.TrimPrefix(td.ParseRef(ref).Owner, "did:key:")
+			if key = key[:min(len(key), shortKey)]; key == "" || seen[key] {
+				return nil // two agents of one owner
+			}
+			seen[key] = true
+			names = append(names, td.ParseRef(asked).Name+"@"+key)
 		}
-		seen[key] = true
-		names = append(names, td.ParseRef(asked).Name+"@"+key)
 	}
 	return names
 }
@@ -75,6 +77,6 @@ func misfit(err error, command string) error {
 		return err
 	}
 	better := *e
-	better.Hint = command
+	better.Hint, better.Next = command, nil
 	return &better
 }

@@ -11,20 +11,21 @@ import (
 func TestClarify(t *testing.T) {
 	t.Parallel()
 	show := func(ref string) string { return "lmosd show " + ref }
+	ambiguous := func(refs ...string) error {
+		return &interact.Error{Code: interact.Ambiguous, Hint: "use one", Next: interact.UseOne(refs)}
+	}
 	for name, test := range map[string]struct {
 		err         error
 		asked       string
 		hint, cause string
 	}{
-		"a near name":            {interact.Errorf(interact.NotFound, "lmosd show weather", "x"), "weathr", `did you mean "weather"?  lmosd show weather`, ""},
-		"a near name with signs": {interact.Errorf(interact.NotFound, "lmosd show a;b", "x"), "a", `did you mean "a;b"?  lmosd show 'a;b'`, ""},
-		"nothing near":           {interact.Errorf(interact.NotFound, "lmosd find", "x"), "weathr", "lmosd find", ""},
-		"two owners": {interact.Errorf(interact.Ambiguous, "use one of urn:lmos:did:key:"+twin1+":w, urn:x:w@"+twin2, "x"), "w",
+		"a near name":            {interact.Errorf(interact.NotFound, "", "x").Then(interact.StepShow, "weather"), "weathr", `did you mean "weather"?  lmosd show weather`, ""},
+		"a near name with signs": {interact.Errorf(interact.NotFound, "", "x").Then(interact.StepShow, "a;b"), "a", `did you mean "a;b"?  lmosd show 'a;b'`, ""},
+		"nothing near":           {interact.Errorf(interact.NotFound, "see", "x").Then(interact.StepFind), "weathr", "see", ""},
+		"two owners": {ambiguous("urn:lmos:did:key:"+twin1+":w", "urn:x:w@"+twin2), "w",
 			"lmosd show w@" + twin1[:shortKey], "w@" + twin1[:shortKey] + ", w@" + twin2[:shortKey]},
-		"more than are listed": {interact.Errorf(interact.Ambiguous, "use one of urn:x:w@"+twin1+", …", "x"), "w@z6Mk",
-			"lmosd show w@" + twin1[:shortKey], "w@" + twin1[:shortKey] + ", …"},
-		"one owner":        {interact.Errorf(interact.Ambiguous, "use one of urn:x:a@"+twin1+", urn:x:b@"+twin1, "x"), "w", "use one of urn:x:a@" + twin1 + ", urn:x:b@" + twin1, ""},
-		"a key":            {interact.Errorf(interact.Ambiguous, "use one of urn:x:a@"+twin1, "x"), "z6Mk", "use one of urn:x:a@" + twin1, ""},
+		"one owner":        {ambiguous("urn:x:a@"+twin1, "urn:x:b@"+twin1), "w", "use one", ""},
+		"a key":            {ambiguous("urn:x:a@" + twin1), "z6Mk", "use one", ""},
 		"no list":          {interact.Errorf(interact.Ambiguous, "say more", "x"), "w", "say more", ""},
 		"another error":    {interact.Errorf(interact.Timeout, "wait", "x"), "w", "wait", ""},
 		"of nobody at all": {errors.New("boom"), "w", "", "boom"},

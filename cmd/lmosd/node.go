@@ -156,7 +156,7 @@ func (a *app) showStatus(st *api.Status) error {
 }
 
 // statusScreen prints the state as people read it; hint makes a line of a hint.
-func statusScreen(s *terminal.Screen, st *api.Status, hint func(string) string) {
+func statusScreen(s *terminal.Screen, st *api.Status, hint func(string, []interact.Step) string) {
 	color, ok := map[string]string{"ready": terminal.Green, "degraded": terminal.Yellow, "starting": terminal.Yellow}[st.State]
 	if !ok {
 		color = terminal.Red
@@ -176,8 +176,8 @@ func statusScreen(s *terminal.Screen, st *api.Status, hint func(string) string) 
 	rows.Write(s)
 	for _, w := range st.Warnings {
 		s.Line("  " + warningLine(s, w))
-		if w.Hint != "" {
-			s.Line("    remedy: " + hint(w.Hint))
+		if remedy := hint(w.Hint, w.Next); remedy != "" {
+			s.Line("    remedy: " + remedy)
 		}
 	}
 }

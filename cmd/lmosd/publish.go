@@ -138,7 +138,7 @@ func inFile(err error, name string) error {
 	named := *e
 	named.Title = input.Called(name) + ": " + e.Error()
 	named.Err = nil
-	named.Hint = "lmosd validate " + terminal.Shell(name)
+	named.Hint, named.Next = "", interact.Next(interact.StepValidate, name)
 	return &named
 }
 

@@ -215,7 +215,7 @@ func TestNoNodeSaysWhoHoldsTheFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := lmosd(t.Context(), home(t), "", "status", "--data-dir", dir)
-		if r.code != cli.ExitNoNode || !strings.Contains(r.errors, want) || !strings.Contains(r.errors, "hint   lmosd run") {
+		if r.code != cli.ExitNoNode || !strings.Contains(r.errors, want) || !strings.Contains(r.errors, "hint   lmosd --data-dir "+dir+" run") {
 			t.Errorf("lock %q: exit code %d, %s", content, r.code, r.errors)
 		}
 	}

@@ -191,7 +191,7 @@ func (r *Router) Route(ctx context.Context, q Request) (*Decision, error) {
 
 func (q *Request) check() error {
 	if strings.TrimSpace(q.Message) == "" {
-		return interact.Errorf(interact.Usage, `for example: lmosd route "show my bill"`, "the task is missing")
+		return interact.Errorf(interact.Usage, "send it as text, for example: show my bill", "the task is missing")
 	}
 	if len(q.History) > MaxHistory {
 		return interact.Errorf(interact.TooLarge, "send the last ones", "the history has %d messages, the limit is %d", len(q.History), MaxHistory)

@@ -315,7 +315,7 @@ func TestNames(t *testing.T) {
 		got, err := d.Named(t.Context(), c.ref, get, func(*td.Record) bool { return false })
 		switch {
 		case c.code != 0:
-			if e := interact.AsError(err); e == nil || e.Code != c.code || !strings.Contains(e.Hint, d.Owner().Multibase()) {
+			if e := interact.AsError(err); e == nil || e.Code != c.code || !strings.Contains(fmt.Sprint(e.Next), d.Owner().Multibase()) {
 				t.Errorf("%s: got %v, want %v", c.ref, err, c.code)
 			}
 		case err != nil || (got == nil) != (c.want == "") || got != nil && got.ID != c.want:

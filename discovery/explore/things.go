@@ -224,11 +224,12 @@ func (d *Discoveries) Named(ctx context.Context, ref string,
 	}
 	var refs []string
 	if known != nil {
-		refs = append(refs, interact.Quote(known.Ref()))
+		refs = append(refs, known.Ref())
 	}
 	for _, h := range found[:min(len(found), 8)] {
-		refs = append(refs, interact.Quote(h.Ref()))
+		refs = append(refs, h.Ref())
 	}
-	return nil, interact.Errorf(interact.Ambiguous, "use one of "+strings.Join(refs, ", "),
-		"%q names an introduced Thing and another one", ref)
+	e := interact.Errorf(interact.Ambiguous, "use an exact reference", "%q names an introduced Thing and another one", ref)
+	e.Next = interact.UseOne(refs)
+	return nil, e
 }

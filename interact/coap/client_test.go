@@ -325,7 +325,7 @@ func TestFormsThatCannotBeUsed(t *testing.T) {
 	for _, tt := range tests {
 		thing := client.Thing(describe(t, "", strings.ReplaceAll(members, "FORM", tt.form)))
 		_, err := ask(t, thing, tt.m)
-		if e := interact.AsError(err); e.Code != tt.code || e.Started || e.Remote || e.Hint == "" {
+		if e := interact.AsError(err); e.Code != tt.code || e.Started || e.Remote || e.Hint == "" && e.Next == nil {
 			t.Errorf("%s: got %s %v (hint %q), want %s", tt.name, e.Code, e, e.Hint, tt.code)
 		}
 	}

@@ -109,7 +109,7 @@ const (
 	maxWords      = 400 // bytes of an agent's own words in an error
 )
 
-// diagnostic is the text that says what err is (RFC 7252 §5.5.2): "LMOS-1404 no agent matches "x" (lmosd find)". What err wraps
+// diagnostic is the text that says what err is (RFC 7252 §5.5.2): "LMOS-1404 no agent matches "x" (see what there is)". What err wraps
 // is for this node's log.
 func diagnostic(e *interact.Error) []byte {
 	title := e.Title

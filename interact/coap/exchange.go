@@ -226,7 +226,7 @@ func (x *exchange) find(ctx context.Context, p place) (*td.Description, error) {
 			return d, nil
 		}
 		if err == nil {
-			err = interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", clip(interact.Readable(id), 200))
+			err = interact.Errorf(interact.NotFound, "", "no agent matches %q", clip(interact.Readable(id), 200)).Then(interact.StepFind)
 		}
 		if first == nil {
 			first = err

@@ -95,7 +95,7 @@ func wantError(t testing.TB, err error, code interact.Code) *interact.Error {
 	if e.Code != code {
 		t.Fatalf("got %s (%s), want %s", e.Code, e, code)
 	}
-	if e.Hint == "" && code != interact.Cancelled {
+	if e.Hint == "" && e.Next == nil && code != interact.Cancelled {
 		t.Errorf("%s has no hint", e)
 	}
 	return e
@@ -226,7 +226,7 @@ func startServer(t testing.TB, o ServerOptions, things ...*td.Thing) netip.AddrP
 				return described(thing), nil
 			}
 		}
-		return nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", ref)
+		return nil, interact.Errorf(interact.NotFound, "see what there is", "no agent matches %q", ref).Then(interact.StepFind)
 	}
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:0"

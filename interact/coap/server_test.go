@@ -85,7 +85,7 @@ func newBench(t *testing.T, o ServerOptions, things ...*td.Thing) *bench {
 					return described(thing), nil
 				}
 			}
-			return nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", ref)
+			return nil, interact.Errorf(interact.NotFound, "see what there is", "no agent matches %q", ref).Then(interact.StepFind)
 		}
 	}
 	b := &bench{t: t, hub: newHub(), done: make(chan error, 1)}
@@ -306,7 +306,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			{"no path", b.request(codes.GET, "/"), "4.04 LMOS-1404"},
 			{"another path", b.request(codes.GET, "/x/y"), "4.04 LMOS-1404"},
 			{"no id", b.request(codes.GET, "/things/"), "4.04 LMOS-1404"},
-			{"an unknown thing", b.request(codes.GET, "/things/urn:none"), `4.04 LMOS-1404 no agent matches "urn:none" (lmosd find)`},
+			{"an unknown thing", b.request(codes.GET, "/things/urn:none"), `4.04 LMOS-1404 no agent matches "urn:none" (see what there is)`},
 			{"a method of another resource", b.request(codes.DELETE, at+"/properties/p"), "4.05 LMOS-1406"},
 			{"an unknown method", b.request(31, at+"/properties/p"), "4.05 LMOS-1406"},
 			{"an event without Observe", b.request(codes.GET, at+"/events/e"),

@@ -127,7 +127,7 @@ func TestBothSides(t *testing.T) {
 		case m.Type == interact.ReadAllProperties:
 			r.Data = []byte(`{"p":1}`)
 		case m.Name == "none":
-			yield(nil, interact.Errorf(interact.NoPeer, "lmosd peers", "nobody knows"))
+			yield(nil, interact.Errorf(interact.NoPeer, "see the peers", "nobody knows"))
 			return
 		case m.Type == interact.ReadProperty:
 			r.Data = []byte("21")
@@ -162,7 +162,7 @@ func TestBothSides(t *testing.T) {
 		t.Errorf("a slow action ended %s %s", r.Status, r.Data)
 	}
 	_, err := ask(t, agent, read("none"))
-	if e := wantError(t, err, interact.NoPeer); !e.Remote || !strings.Contains(e.Title, "nobody knows (lmosd peers)") {
+	if e := wantError(t, err, interact.NoPeer); !e.Remote || !strings.Contains(e.Title, "nobody knows (see the peers)") {
 		t.Errorf("%+v", e)
 	}
 	got, err := first(t.Context(), agent, subscribe("e"), 10)

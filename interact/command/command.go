@@ -244,9 +244,9 @@ func ended(ctx context.Context, m *interact.Message, begun bool) error {
 	case errors.As(cause, new(*interact.Error)):
 		return cause
 	case errors.Is(cause, errClosed):
-		e.Code, e.Title, e.Hint = interact.Unreachable, m.Name+" was ended", "see whether it is offered again: lmosd find"
+		e.Code, e.Title, e.Hint, e.Next = interact.Unreachable, m.Name+" was ended", "see whether it is offered again", interact.Next(interact.StepFind)
 	case errors.Is(cause, context.DeadlineExceeded):
-		e.Code, e.Title, e.Hint = interact.Timeout, m.Name+" did not end in time", "raise --timeout, or call it as a task"
+		e.Code, e.Title, e.Hint, e.Next = interact.Timeout, m.Name+" did not end in time", "call it as a task, or allow more time", interact.MoreTime()
 	}
 	return e
 }

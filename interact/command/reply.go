@@ -121,6 +121,7 @@ func (p *process) tooLarge() error {
 	if p.agent.o.Chunk != "" {
 		what = "part of the output"
 	}
-	return &interact.Error{Code: interact.TooLarge, Started: true, Hint: `raise the limit, or have it sent in parts: --delimiter $'\n'`,
+	return &interact.Error{Code: interact.TooLarge, Started: true, Hint: "raise the limit, or have it sent in parts",
+		Next:  interact.Next(interact.StepExpose, "TARGET", "delimiter", `\n`),
 		Title: fmt.Sprintf("the %s of %s has more than %d bytes, and the command was ended", what, p.m.Name, limit)}
 }

@@ -14,15 +14,15 @@ func Ended(ctx context.Context, what, href string) *interact.Error {
 		return &interact.Error{Code: interact.Cancelled, Title: what + " was cancelled", Err: err}
 	case err != nil:
 		return &interact.Error{Code: interact.Timeout, Title: what + " gave no answer in time (agent at " + Plain(href) + ")",
-			Hint: "raise --timeout, or see whether the agent is busy", Err: err}
+			Hint: interact.BusyHint, Next: interact.MoreTime(), Err: err}
 	}
 	return nil
 }
 
 // Unreachable is the error of an agent without a connection.
 func Unreachable(what, href, reason string) *interact.Error {
-	return interact.Errorf(interact.Unreachable, "start the agent, or publish its new address: lmosd publish FILE",
-		"%s cannot be reached at %s: %s", what, Plain(href), reason)
+	return interact.Errorf(interact.Unreachable, "start the agent, or publish its new address",
+		"%s cannot be reached at %s: %s", what, Plain(href), reason).Then(interact.StepPublish)
 }
 
 // Broken is the error of an answer that cannot be used.

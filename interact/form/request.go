@@ -182,7 +182,7 @@ func invalid(m *interact.Message, issues []td.Issue) error {
 		first += fmt.Sprintf(" (and %d more)", n)
 	}
 	return &interact.Error{Code: interact.Invalid, Title: what + " does not take this: " + first, Issues: issues,
-		Hint: "lmosd show " + interact.Quote(m.Thing) + " prints what it takes"}
+		Hint: "see what it takes", Next: interact.Next(interact.StepShow, m.Thing)}
 }
 
 // TrimJSON removes the space that JSON allows around a value (RFC 8259 §2).

@@ -179,7 +179,7 @@ func (s *Secrets) Scrub(text string) string {
 
 // IsRepeatedIn reports whether an error repeats a secret.
 func (s *Secrets) IsRepeatedIn(e *interact.Error) bool {
-	return s.isRepeatedIn(fmt.Sprint(e.Error(), e.Hint, e.Issues))
+	return s.isRepeatedIn(fmt.Sprint(e.Error(), e.Hint, e.Next, e.Issues))
 }
 
 func (s *Secrets) isRepeatedIn(text string) bool {

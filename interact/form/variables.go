@@ -182,7 +182,7 @@ func CheckVariables(t *td.Thing, m *interact.Message) error {
 	}
 	if len(issues) > 0 {
 		return &interact.Error{Code: interact.Invalid, Title: "the variables do not fit the address of " + m.Name,
-			Hint: "see what it takes: lmosd show " + interact.Quote(m.Thing), Issues: issues}
+			Hint: "see what it takes", Next: interact.Next(interact.StepShow, m.Thing), Issues: issues}
 	}
 	return nil
 }

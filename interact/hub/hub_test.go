@@ -542,7 +542,7 @@ func TestAgentPanicsOrSaysNothing(t *testing.T) {
 	} {
 		_, err := interact.Ask(t.Context(), interact.Chain(agent, h.Middleware()), &interact.Message{Type: interact.ObserveProperty,
 			Name: "p"})
-		if e := interact.AsError(err); e == nil || e.Code != interact.Internal || e.Hint == "" {
+		if e := interact.AsError(err); e == nil || e.Code != interact.Internal || e.Hint == "" && e.Next == nil {
 			t.Errorf("%s: got %v, want Internal", name, err)
 		}
 	}

@@ -333,7 +333,7 @@ func (s *session) unanswered(ctx context.Context, w wire, err error, begun bool)
 	case errors.Is(ctx.Err(), context.Canceled):
 		return &interact.Error{Code: interact.Cancelled, Started: begun, Err: ctx.Err()}
 	case ctx.Err() != nil:
-		return &interact.Error{Code: interact.Timeout, Started: begun, Hint: "raise --timeout", Err: ctx.Err()}
+		return &interact.Error{Code: interact.Timeout, Started: begun, Hint: "allow more time", Next: interact.MoreTime(), Err: ctx.Err()}
 	case s.life.Err() != nil:
 		return shuttingDown()
 	}

@@ -170,7 +170,7 @@ func (b *Broker) find(ctx context.Context, ref string) (*td.Description, error) 
 		return nil, err
 	}
 	if d == nil || d.Thing == nil {
-		return nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %s", quoted(ref))
+		return nil, interact.Errorf(interact.NotFound, "", "no agent matches %s", quoted(ref)).Then(interact.StepFind)
 	}
 	return d, nil
 }

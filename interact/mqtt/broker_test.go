@@ -68,7 +68,7 @@ func (m *mesh) find(_ context.Context, ref string) (*td.Description, error) {
 	case ref == "nobody":
 		return nil, nil
 	}
-	return nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", ref)
+	return nil, interact.Errorf(interact.NotFound, "see what there is", "no agent matches %q", ref).Then(interact.StepFind)
 }
 
 // Do implements [interact.Thing].
@@ -98,7 +98,7 @@ func (m *mesh) Do(ctx context.Context, q *interact.Message) iter.Seq2[*interact.
 		return interact.One(r)
 	case q.Type == interact.CancelAction:
 		if q.ActionID == "unknown" {
-			return interact.Fail(interact.Errorf(interact.NoTask, "lmosd tasks", "no such run"))
+			return interact.Fail(interact.Errorf(interact.NoTask, "see the tasks", "no such run").Then(interact.StepTasks))
 		}
 		return interact.One(status(interact.StatusCancelled, ""))
 	case q.Type == interact.QueryAllActions:
@@ -405,14 +405,17 @@ func TestBrokerProblems(t *testing.T) {
 	}
 	for _, tt := range tests {
 		got := p.exchange(t, tt.topic, tt.media, tt.data)
-		var problem struct{ Type, Code, Title, Detail, Hint string }
+		var problem struct {
+			Type, Code, Title, Detail, Hint string
+			Next                            interact.Steps
+		}
 		if err := json.Unmarshal(got.Payload, &problem); err != nil || got.Properties.ContentType != "application/problem+json" {
 			t.Errorf("%s: %s %q", tt.topic, got.Properties.ContentType, got.Payload)
 			continue
 		}
 		if problem.Code != tt.code.String() || got.Properties.User.Get("lmos-code") != problem.Code ||
 			problem.Type != "urn:lmosd:error:"+tt.code.Slug() ||
-			problem.Title != tt.code.Title() || !strings.Contains(problem.Detail, tt.says) || problem.Hint == "" {
+			problem.Title != tt.code.Title() || !strings.Contains(problem.Detail, tt.says) || problem.Hint == "" && problem.Next == nil {
 			t.Errorf("%s: %+v", tt.topic, problem)
 		}
 		if strings.Contains(string(got.Payload), "inner secret") {

@@ -25,8 +25,8 @@ func (s *session) unreached(err error) error {
 		return interact.Errorf(interact.Unreachable, "see what serves that address", "what answers at %s is no MQTT broker: %v",
 			where, err)
 	}
-	return interact.Errorf(interact.Unreachable, "start the broker, or publish its new address: lmosd publish FILE",
-		"the broker at %s cannot be reached: %s", where, form.Reason(err, false))
+	return interact.Errorf(interact.Unreachable, "start the broker, or publish its new address",
+		"the broker at %s cannot be reached: %s", where, form.Reason(err, false)).Then(interact.StepPublish)
 }
 
 // given says that ctx has ended before the broker did what it was to do.
@@ -35,7 +35,7 @@ func (s *session) given(ctx context.Context, what string) error {
 		return &interact.Error{Code: interact.Cancelled, Err: ctx.Err()}
 	}
 	return &interact.Error{Code: interact.Timeout, Title: "the broker at " + s.key.host + " " + what,
-		Hint: "raise --timeout, or see whether the broker is busy", Err: ctx.Err()}
+		Hint: "see whether the broker is busy, or allow more time", Next: interact.MoreTime(), Err: ctx.Err()}
 }
 
 // unheard says why a subscription failed; nil if it did not.

@@ -21,15 +21,16 @@ const maxIssues = 100
 
 // A problem is an error as it travels (RFC 9457 §3.1, with the members of lmosd). It has no status: that is HTTP's.
 type problem struct {
-	Type      string     `json:"type"`
-	Code      string     `json:"code,omitempty"`
-	Title     string     `json:"title"`
-	Detail    string     `json:"detail,omitempty"`
-	Hint      string     `json:"hint,omitempty"`
-	Instance  string     `json:"instance,omitempty"`
-	Retryable bool       `json:"retryable"`
-	Remote    bool       `json:"remote"`
-	Issues    []td.Issue `json:"validationErrors,omitempty"`
+	Type      string         `json:"type"`
+	Code      string         `json:"code,omitempty"`
+	Title     string         `json:"title"`
+	Detail    string         `json:"detail,omitempty"`
+	Hint      string         `json:"hint,omitempty"`
+	Next      interact.Steps `json:"next,omitempty"`
+	Instance  string         `json:"instance,omitempty"`
+	Retryable bool           `json:"retryable"`
+	Remote    bool           `json:"remote"`
+	Issues    []td.Issue     `json:"validationErrors,omitempty"`
 }
 
 // encodeProblem writes err, and returns its code. What err wraps stays here.
@@ -40,7 +41,7 @@ func encodeProblem(err error) (data []byte, code interact.Code) {
 		detail = strings.TrimPrefix(e.Issues[0].Pointer+": "+e.Issues[0].Reason, ": ")
 	}
 	data, _ = json.Marshal(problem{Type: typePrefix + e.Code.Slug(), Code: e.Code.String(), Title: e.Code.Title(), Detail: detail,
-		Hint: e.Hint, Instance: "urn:uuid:" + interact.NewID(), Retryable: e.Code.Retryable(), Remote: e.Remote, Issues: e.Issues})
+		Hint: e.Hint, Next: e.Next, Instance: "urn:uuid:" + interact.NewID(), Retryable: e.Code.Retryable(), Remote: e.Remote, Issues: e.Issues})
 	return data, e.Code
 }
 
@@ -48,7 +49,7 @@ func encodeProblem(err error) (data []byte, code interact.Code) {
 func (q *call) refused(d *delivery) error {
 	e := decodeProblem(d.data, d.prop(propCode))
 	e.Title = interact.Clip(q.What()+": "+e.Title, maxText)
-	if e.Hint == "" {
+	if e.Hint == "" && len(e.Next) == 0 {
 		e.Hint = "see the agent's log"
 	}
 	return e
@@ -79,7 +80,7 @@ func decodeProblem(data []byte, code string) *interact.Error {
 			e.Title = p.Title
 		}
 	}
-	e.Title, e.Hint = interact.Clip(interact.Readable(e.Title), maxText), interact.Clip(interact.Readable(p.Hint), maxText)
+	e.Title, e.Hint, e.Next = interact.Clip(interact.Readable(e.Title), maxText), interact.Clip(interact.Readable(p.Hint), maxText), p.Next
 	for _, i := range p.Issues[:min(len(p.Issues), maxIssues)] {
 		e.Issues = append(e.Issues, td.Issue{Pointer: interact.Clip(interact.Readable(i.Pointer), maxText),
 			Reason: interact.Clip(interact.Readable(i.Reason), maxText)})

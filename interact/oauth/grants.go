@@ -190,8 +190,8 @@ func readGrants(path string) (map[string][]Grant, error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(bytes.TrimSpace(raw), &all); err != nil || all == nil { // the error could quote a secret
-		return nil, interact.Errorf(interact.ConfigInvalid, "move it away and log in again: lmosd help login",
-			"%s is not what lmosd wrote", path)
+		return nil, interact.Errorf(interact.ConfigInvalid, "move it away and log in again",
+			"%s is not what lmosd wrote", path).Then(interact.StepHelp, "login")
 	}
 	return all, nil
 }

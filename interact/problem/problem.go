@@ -33,16 +33,17 @@ const TypePrefix = "urn:lmosd:error:"
 
 // A document is an error in its form of RFC 9457 §3.1, with the extension members of lmosd.
 type document struct {
-	Type      string     `json:"type"`
-	Code      string     `json:"code"`
-	Title     string     `json:"title"`
-	Status    int        `json:"status"`
-	Detail    string     `json:"detail,omitempty"`
-	Hint      string     `json:"hint,omitempty"`
-	Instance  string     `json:"instance"`
-	Retryable bool       `json:"retryable"`
-	Remote    bool       `json:"remote"`
-	Issues    []td.Issue `json:"validationErrors,omitempty"`
+	Type      string         `json:"type"`
+	Code      string         `json:"code"`
+	Title     string         `json:"title"`
+	Status    int            `json:"status"`
+	Detail    string         `json:"detail,omitempty"`
+	Hint      string         `json:"hint,omitempty"`
+	Next      interact.Steps `json:"next,omitempty"`
+	Instance  string         `json:"instance"`
+	Retryable bool           `json:"retryable"`
+	Remote    bool           `json:"remote"`
+	Issues    []td.Issue     `json:"validationErrors,omitempty"`
 }
 
 // statuses maps the error codes to HTTP (RFC 9110 §15; 499 is "client closed request" of nginx, 508 is RFC 5842, 507 is RFC 4918).
@@ -160,7 +161,7 @@ func documentOf(err error) document {
 	e := asError(err)
 	return document{
 		Type: TypePrefix + e.Code.Slug(), Code: e.Code.String(), Title: e.Code.Title(), Status: Status(e.Code),
-		Detail: detail(e), Hint: e.Hint, Instance: "urn:uuid:" + interact.NewID(),
+		Detail: detail(e), Hint: e.Hint, Next: e.Next, Instance: "urn:uuid:" + interact.NewID(),
 		Retryable: e.Code.Retryable(), Remote: e.Remote, Issues: e.Issues,
 	}
 }
@@ -215,7 +216,8 @@ func Unmarshal(status int, doc []byte) *interact.Error {
 	if json.Unmarshal(doc, &p) != nil || p.Type+p.Title+p.Detail == "" {
 		return foreign(status, doc)
 	}
-	e := &interact.Error{Code: codeOf(p.Code, status), Hint: interact.Clip(interact.Readable(p.Hint), maxText), Remote: p.Remote}
+	e := &interact.Error{Code: codeOf(p.Code, status), Hint: interact.Clip(interact.Readable(p.Hint), maxText), Next: p.Next,
+		Remote: p.Remote}
 	for _, i := range p.Issues[:min(len(p.Issues), maxIssues)] {
 		i.Pointer, i.Reason = interact.Clip(interact.Readable(i.Pointer), maxText), interact.Clip(interact.Readable(i.Reason), maxText)
 		e.Issues = append(e.Issues, i)

@@ -29,7 +29,7 @@ var version4 = regexp.MustCompile(`^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3
 
 func TestProblem(t *testing.T) {
 	t.Parallel()
-	resp, body := answerOf(t, "GET", interact.Errorf(interact.NotFound, "lmosd find weather", "no agent matches %q",
+	resp, body := answerOf(t, "GET", interact.Errorf(interact.NotFound, "search for it", "no agent matches %q",
 		"weathr"))
 	if resp.StatusCode != 404 || resp.Header.Get("Content-Type") != "application/problem+json" ||
 		resp.Header.Get("X-Content-Type-Options") != "nosniff" {
@@ -46,7 +46,7 @@ func TestProblem(t *testing.T) {
 	delete(got, "instance")
 	want := map[string]any{"type": "urn:lmosd:error:agent-not-found", "code": "LMOS-1404", "title": "Agent not found",
 		"status": 404.0,
-		"detail": `no agent matches "weathr"`, "hint": "lmosd find weather", "retryable": false, "remote": false}
+		"detail": `no agent matches "weathr"`, "hint": "search for it", "retryable": false, "remote": false}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
@@ -119,7 +119,7 @@ func TestRoundTrip(t *testing.T) {
 	for _, code := range interact.Codes() {
 		for _, want := range []*interact.Error{
 			{Code: code},
-			{Code: code, Title: "what happened", Hint: "what to do", Remote: true},
+			{Code: code, Title: "what happened", Hint: "what to do", Next: interact.Next(interact.StepShow, "urn:a"), Remote: true},
 			{Code: code, Title: "bad", Issues: []td.Issue{{Pointer: "/a~1b", Reason: "expected string"}}},
 		} {
 			resp, body := answerOf(t, "GET", want)

@@ -135,7 +135,7 @@ func wantError(t testing.TB, err error, code interact.Code) *interact.Error {
 	if e.Code != code {
 		t.Fatalf("got %s (%s), want %s", e.Code, e, code)
 	}
-	if e.Hint == "" && code != interact.Cancelled {
+	if e.Hint == "" && e.Next == nil && code != interact.Cancelled {
 		t.Errorf("%s has no hint", e)
 	}
 	return e

@@ -413,7 +413,7 @@ func (c *call) failure(ctx context.Context, err error) error {
 	case errors.Is(err, errProtocol):
 		c.l.fail(err)
 		return &interact.Error{Code: interact.Internal, Title: "host " + c.l.node.Short() + " answered with nonsense",
-			Hint: "update the older of the two nodes; lmosd version tells", Err: err}
+			Hint: "update the older of the two nodes", Next: interact.Next(interact.StepStatus), Err: err}
 	}
 	return &lostError{cause: err, sent: c.sent && c.l.out.sent(c.at), answered: !c.unheard()}
 }

@@ -62,7 +62,7 @@ func unreachable(thing string, failed []*pathError) error {
 	}
 	return &interact.Error{Code: interact.Unreachable, Err: &paths{causes},
 		Title: fmt.Sprintf("no path leads to %q on %s", thing, strings.Join(names, ", ")),
-		Hint:  "see that lmosd runs there; lmosd peers shows who is connected"}
+		Hint:  "see that the node runs there, and which peers are connected", Next: interact.Next(interact.StepPeers)}
 }
 
 // paths lists the paths that were tried, on one line.
@@ -81,11 +81,11 @@ func (p *paths) Unwrap() []error { return p.causes }
 // expired is the error for a call to node that ended with the error of a context, or before it began since this node is shutting down.
 func expired(err error, node did.DID) error {
 	if errors.Is(err, errClosed) {
-		return interact.Errorf(interact.ShuttingDown, "lmosd run starts it again", "this node is shutting down")
+		return interact.Errorf(interact.ShuttingDown, "start it again", "this node is shutting down").Then(interact.StepRun)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &interact.Error{Code: interact.Timeout, Title: "no answer from host " + node.Short() + " in time",
-			Hint: "raise --timeout, or see whether the agent is busy", Err: err}
+			Hint: interact.BusyHint, Next: interact.MoreTime(), Err: err}
 	}
 	return interact.AsError(err)
 }
@@ -119,7 +119,7 @@ func (e *lostError) report(node did.DID) error {
 		Hint:  "the request may have been carried out; look before you repeat it"}
 	switch {
 	case errors.Is(e.cause, errClosed):
-		r.Code, r.Title, r.Hint = interact.ShuttingDown, "this node is shutting down", "lmosd run starts it again"
+		r.Code, r.Title, r.Hint, r.Next = interact.ShuttingDown, "this node is shutting down", "start it again", interact.Next(interact.StepRun)
 	case resetBy(e.cause, network.StreamResourceLimitExceeded):
 		r.Code, r.Title = interact.Overloaded, "host "+node.Short()+" has no room for more calls"
 	case resetBy(e.cause, network.StreamShutdown):

@@ -347,6 +347,16 @@ func appendError(dst []byte, e *interact.Error) []byte {
 		}
 	}
 	w.uint(6, uint64((min(max(e.RetryAfter, 0), maxRetryAfter)+time.Millisecond-1)/time.Millisecond))
+	if steps := interact.KnownSteps(e.Next); len(steps) > 0 {
+		w.key(7)
+		w.b = appendHead(w.b, cborArray, uint64(len(steps)))
+		for _, s := range steps {
+			w.b = appendHead(w.b, cborArray, uint64(1+len(s.Args)))
+			for _, text := range append([]string{string(s.Kind)}, s.Args...) {
+				w.b = appendText(w.b, text)
+			}
+		}
+	}
 	return w.b
 }
 
@@ -394,8 +404,10 @@ func readError(b []byte) (*interact.Error, error) {
 			e.Issues = readIssues(&r)
 		case 6:
 			e.RetryAfter = time.Duration(r.uint(uint64(maxRetryAfter/time.Millisecond))) * time.Millisecond
+		case 7:
+			e.Next = interact.KnownSteps(readSteps(&r))
 		default:
-			r.fail()
+			r.skip(4) // of a later version
 		}
 	}
 	if e.Code == 0 {
@@ -426,6 +438,24 @@ var known = func() map[interact.Code]bool {
 	}
 	return m
 }()
+
+// readSteps reads steps; their kinds may be unknown.
+func readSteps(r *mapReader) []interact.Step {
+	var steps []interact.Step
+	for range r.head(cborArray, interact.MaxSteps) {
+		n := r.head(cborArray, 1+interact.MaxStepArgs)
+		if n == 0 {
+			r.fail()
+			return nil
+		}
+		s := interact.Step{Kind: interact.StepKind(r.string(r.anyText(interact.MaxStepArg)))}
+		for range n - 1 {
+			s.Args = append(s.Args, r.string(r.anyText(interact.MaxStepArg)))
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
 
 func readIssues(r *mapReader) []td.Issue {
 	n := r.head(cborArray, maxIssues)

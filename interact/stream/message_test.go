@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -80,6 +81,7 @@ type wireError struct {
 	Hint       string      `cbor:"3,keyasint,omitempty"`
 	Detail     string      `cbor:"4,keyasint,omitempty"`
 	Issues     [][2]string `cbor:"5,keyasint,omitempty"`
+	Next       [][]string  `cbor:"7,keyasint,omitempty"`
 	RetryAfter uint64      `cbor:"6,keyasint,omitempty"`
 }
 
@@ -357,7 +359,8 @@ func TestBadMaps(t *testing.T) {
 	}
 	for name, b := range map[string]string{
 		"no code": "a0", "code 0": "a10100", "a code over 65535": "a1011a00010000", "no issues": "a2011905b80580",
-		"an issue of one": "a2011905b805818161", "an issue of three": "a2011905b80581836161616161", "unknown key": "a2011905b80701", "0 ms": "a2011905b80600", "two days": "a2011905b8061a0a4cb800",
+		"an issue of one": "a2011905b805818161", "an issue of three": "a2011905b80581836161616161", "no steps": "a2011905b80701", "an empty step": "a2011905b8078180", "five steps": "a2011905b80785" + strings.Repeat("816166", 5),
+		"a step of six texts": "a2011905b807818661616161616161616161" + "6161", "0 ms": "a2011905b80600", "two days": "a2011905b8061a0a4cb800",
 		"cut issue": "a2011905b8058182", "nothing": "", "33 issues": "a2011905b8059821" + strings.Repeat("826060", 33),
 	} {
 		raw, err := hex.DecodeString(b)
@@ -366,6 +369,16 @@ func TestBadMaps(t *testing.T) {
 		}
 		if e, err := readError(raw); err == nil {
 			t.Errorf("%s: got %+v", name, e)
+		}
+	}
+	// Members and steps of a later version are ignored.
+	for _, b := range []string{"a2011905b80801", "a2011905b80781816161", "a2011905b80782816161816466696e64"} {
+		raw, err := hex.DecodeString(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err := readError(raw); err != nil || e.Code != 0x5b8 || slices.ContainsFunc(e.Next, func(s interact.Step) bool { return s.Kind != interact.StepFind }) {
+			t.Errorf("%s: got %+v, %v", b, e, err)
 		}
 	}
 }
@@ -385,6 +398,9 @@ func TestErrorIsCBOR(t *testing.T) {
 			i := td.Issue{Pointer: text.Draw(t, "pointer"), Reason: text.Draw(t, "reason")}
 			e.Issues, w.Issues = append(e.Issues, i), append(w.Issues, [2]string{i.Pointer, i.Reason})
 		}
+		for range rapid.IntRange(0, interact.MaxSteps).Draw(t, "steps") {
+			e, w.Next = e.Then(interact.StepShow, "urn:a b"), append(w.Next, []string{"show", "urn:a b"})
+		}
 		got := appendError(nil, e)
 		want, err := cbor.Marshal(w)
 		if err != nil || !bytes.Equal(got, want) {
@@ -394,7 +410,7 @@ func TestErrorIsCBOR(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !back.Remote || back.Code != foreign(e.Code) || back.Title != e.Title || back.Hint != e.Hint || !slices.Equal(back.Issues, e.Issues) || back.RetryAfter != ms {
+		if !back.Remote || back.Code != foreign(e.Code) || back.Title != e.Title || back.Hint != e.Hint || !slices.Equal(back.Issues, e.Issues) || !reflect.DeepEqual(back.Next, e.Next) || back.RetryAfter != ms {
 			t.Fatalf("got %+v, want %+v", back, e)
 		}
 	})
@@ -430,6 +446,7 @@ func TestLongErrorsAreCut(t *testing.T) {
 	e := &interact.Error{Remote: true, Title: long, Hint: "\xff" + long, Err: errors.New(long)}
 	for range 100 {
 		e.Issues = append(e.Issues, td.Issue{Pointer: long, Reason: long})
+		e = e.Then(interact.StepShow, strings.Repeat("é", 128), strings.Repeat("é", 128), strings.Repeat("é", 128), strings.Repeat("é", 128)).Then(interact.StepShow, long)
 	}
 	b := appendError(nil, e)
 	if len(b) > maxControl {
@@ -439,7 +456,7 @@ func TestLongErrorsAreCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if back.Code != interact.Internal || len(back.Title) != maxTitle || back.Hint != "" || len(back.Issues) != maxIssues {
+	if back.Code != interact.Internal || len(back.Title) != maxTitle || back.Hint != "" || len(back.Issues) != maxIssues || len(back.Next) != interact.MaxSteps {
 		t.Errorf("got code %v, a title of %d bytes, hint %q, %d issues", back.Code, len(back.Title), back.Hint, len(back.Issues))
 	}
 	if got := cut("aé", 2); got != "a" {
@@ -565,15 +582,16 @@ func fuzzReply(t *testing.T, b []byte, req *interact.Message) {
 }
 
 func FuzzError(f *testing.F) {
-	f.Add(appendError(nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches")))
+	f.Add(appendError(nil, interact.Errorf(interact.NotFound, "see it", "no agent matches")))
 	f.Add(appendError(nil, &interact.Error{Code: 1400, Issues: []td.Issue{{Pointer: "/a", Reason: "b"}}, Err: errors.New("c")}))
+	f.Add(appendError(nil, interact.Errorf(interact.NotFound, "see what there is", "no agent matches").Then(interact.StepFind).Then(interact.StepShow, "a")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := readError(b)
 		if err != nil {
 			return
 		}
-		again := appendError(nil, e)
-		if e.Code != interact.AgentFailed && !bytes.Equal(again, b) {
+		again := appendError(nil, e) // without members and steps of unknown kinds
+		if e.Code != interact.AgentFailed && len(again) >= len(b) && !bytes.Equal(again, b) {
 			t.Errorf("%x was read as %+v, which is written as %x", b, e, again)
 		}
 		// A code that the far end may not use was replaced by AgentFailed: then the second writing is the fixed point.
@@ -653,7 +671,7 @@ func TestStatements(t *testing.T) {
 		switch e := interact.AsError(err); {
 		case c.code == 0 && (err != nil || f.as != c.want):
 			t.Errorf("%s: read as %q, %v", name, f.as, err)
-		case c.code == interact.Internal && !errors.Is(err, errProtocol), c.code == interact.Invalid && (e == nil || e.Code != c.code || e.Hint == ""):
+		case c.code == interact.Internal && !errors.Is(err, errProtocol), c.code == interact.Invalid && (e == nil || e.Code != c.code || e.Hint == "" && e.Next == nil):
 			t.Errorf("%s: %v", name, err)
 		}
 	}

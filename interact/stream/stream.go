@@ -44,7 +44,7 @@
 //	         20 of a request, true: asks for times; of a reply, what the host took in microseconds · 21 of a request, as;
 //	         of a reply, what the agent took of that · 22 when the action began in Unix nanoseconds · 23 media type that is wanted
 //	as       1 name, of 1 to 64 bytes of a-z, 0-9, dot, underscore and hyphen · 2 to 4 are kept for later; others are passed over
-//	error    1 code · 2 title · 3 hint · 4 detail · 5 issues, each [pointer, reason] ·
+//	error    1 code · 2 title · 3 hint · 4 detail · 5 issues, each [pointer, reason] · 7 steps, each [kind, argument…] ·
 //	         6 milliseconds to wait before the same is asked again
 //
 // Only a request has 10, 14, 17 to 19 and 23, only a reply has 22; 20 and 21 are in replies to a request that has 20.

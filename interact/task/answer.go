@@ -283,14 +283,15 @@ func inJSON(m *interact.Message) json.RawMessage {
 // problem is e as an RFC 9457 problem with the members that lmosd's problems have. What e wraps stays on the host.
 func problem(e *interact.Error) []byte {
 	data, _ := json.Marshal(struct { // texts and flags always can be
-		Type      string     `json:"type"`
-		Code      string     `json:"code"`
-		Title     string     `json:"title"`
-		Detail    string     `json:"detail,omitempty"`
-		Hint      string     `json:"hint,omitempty"`
-		Retryable bool       `json:"retryable"`
-		Remote    bool       `json:"remote"`
-		Issues    []td.Issue `json:"validationErrors,omitempty"`
-	}{"urn:lmosd:error:" + e.Code.Slug(), e.Code.String(), e.Code.Title(), e.Title, e.Hint, e.Code.Retryable(), e.Remote, e.Issues})
+		Type      string          `json:"type"`
+		Code      string          `json:"code"`
+		Title     string          `json:"title"`
+		Detail    string          `json:"detail,omitempty"`
+		Hint      string          `json:"hint,omitempty"`
+		Next      []interact.Step `json:"next,omitempty"`
+		Retryable bool            `json:"retryable"`
+		Remote    bool            `json:"remote"`
+		Issues    []td.Issue      `json:"validationErrors,omitempty"`
+	}{"urn:lmosd:error:" + e.Code.Slug(), e.Code.String(), e.Code.Title(), e.Title, e.Hint, e.Next, e.Code.Retryable(), e.Remote, e.Issues})
 	return data
 }

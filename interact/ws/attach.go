@@ -88,7 +88,7 @@ func (o *AttachOptions) connect(ctx context.Context) (*conn, error) {
 		return nil, interact.Errorf(interact.NodeLost, "is this the address of a node, ending in /ws?",
 			"%s answered %d and opened no WebSocket", name, status)
 	default:
-		return nil, interact.Errorf(interact.NodeLost, "lmosd run", "the node at %s cannot be reached: %s", name, form.Reason(err, true))
+		return nil, interact.Errorf(interact.NodeLost, "", "the node at %s cannot be reached: %s", name, form.Reason(err, true)).Then(interact.StepRun)
 	}
 }
 
@@ -107,7 +107,7 @@ func (o *AttachOptions) attached(ctx context.Context, c *conn, gate *interact.Ga
 		select {
 		case <-c.ctx.Done():
 			return &interact.Error{Code: interact.NodeLost, Title: "the connection to the node was lost", Err: context.Cause(c.ctx),
-				Hint: "see that the node runs: lmosd status"}
+				Hint: "see that the node runs", Next: interact.Next(interact.StepStatus)}
 		case <-changed:
 			if _, changed, err = o.register(ctx, p); err != nil {
 				o.Log.Warn("the node does not take what has changed", "thing", id, "err", err)

@@ -214,7 +214,7 @@ func (c *Client) line(f *td.Form, l login) (n *line, fresh bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, false, interact.Errorf(interact.ShuttingDown, "lmosd run starts it again", "this node is shutting down")
+		return nil, false, interact.Errorf(interact.ShuttingDown, "start it again", "this node is shutting down").Then(interact.StepRun)
 	}
 	if n := c.lines[key]; n != nil && n.usable() {
 		return n, false, nil
@@ -277,7 +277,7 @@ func (c *Client) open(n *line, f *td.Form, l login) {
 		n.err = interact.Errorf(interact.Unreachable, "compare the form's href and subprotocol with the agent",
 			"%s answered %d and opened no WebSocket", name, status)
 	default:
-		n.err = interact.Errorf(interact.Unreachable, "start the agent, or publish its new address: lmosd publish FILE",
-			"%s cannot be reached: %s", name, form.Reason(err, true))
+		n.err = interact.Errorf(interact.Unreachable, "start the agent, or publish its new address",
+			"%s cannot be reached: %s", name, form.Reason(err, true)).Then(interact.StepPublish)
 	}
 }

@@ -192,7 +192,7 @@ func (l *lab) one(m *interact.Message) (*interact.Message, error) {
 		case "secret", "blind":
 			return nil, interact.Errorf(interact.NotAllowed, "write it", "property %s is write-only", m.Name)
 		}
-		return nil, interact.Errorf(interact.NoAffordance, "lmosd show lab", "no property %q", m.Name)
+		return nil, interact.Errorf(interact.NoAffordance, "", "no property %q", m.Name).Then(interact.StepShow, "lab")
 	case interact.ReadAllProperties, interact.ReadMultipleProperties:
 		return m.Reply(interact.PropertyReadings, "", []byte(`{"level":`+l.level+`,"on":true}`)), nil
 	case interact.WriteProperty:
@@ -290,7 +290,7 @@ func find(d *td.Description) func(context.Context, string) (*td.Description, err
 		if ref == "urn:x" || ref == "chatagent" || ref == "lab" {
 			return d, nil
 		}
-		return nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", ref)
+		return nil, interact.Errorf(interact.NotFound, "see what there is", "no agent matches %q", ref).Then(interact.StepFind)
 	}
 }
 
@@ -436,7 +436,7 @@ func wantError(t testing.TB, err error, code interact.Code) *interact.Error {
 	if e == nil || e.Code != code {
 		t.Fatalf("got %v, want %s", err, code)
 	}
-	if e.Hint == "" && code != interact.Cancelled {
+	if e.Hint == "" && e.Next == nil && code != interact.Cancelled {
 		t.Errorf("%s has no hint", e)
 	}
 	return e

@@ -99,7 +99,7 @@ func within(ctx context.Context, m *interact.Message) (context.Context, context.
 func (p *peer) expired(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &interact.Error{Code: interact.Timeout, Title: p.c.name + " gave no answer in time", Started: true, Err: err,
-			Hint: "raise --timeout, or see whether the agent is busy"}
+			Hint: interact.BusyHint, Next: interact.MoreTime()}
 	}
 	return &interact.Error{Code: interact.Cancelled, Err: err}
 }

@@ -138,14 +138,14 @@ func (s *Server) host(r *http.Request, mayRegister bool) *host {
 		case err != nil:
 			return target{}, err
 		case d == nil || d.Thing == nil:
-			return target{}, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", clip(ref, 200))
+			return target{}, interact.Errorf(interact.NotFound, "", "no agent matches %q", clip(ref, 200)).Then(interact.StepFind)
 		}
 		return target{d.Ref(), s.o.Mesh, d.Thing}, nil
 	}
 	switch {
 	case s.o.Register == nil:
-		h.refusal = interact.Errorf(interact.Forbidden, "publish its description: lmosd publish FILE",
-			"this node takes no agents over WebSockets")
+		h.refusal = interact.Errorf(interact.Forbidden, "publish its description",
+			"this node takes no agents over WebSockets").Then(interact.StepPublish)
 	case !mayRegister:
 		h.refusal = interact.Errorf(interact.Unauthenticated, "connect with Authorization: Bearer and the node's token",
 			"only who has the token of the node may register agents")

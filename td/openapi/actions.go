@@ -166,7 +166,7 @@ func (op *operation) server() string {
 
 // serverOf returns the address of an API without a slash at its end.
 func serverOf(servers openapi3.Servers, given string) (string, error) {
-	const hint = "; give its address: --server https://api.example"
+	const hint = "; give the address of the server"
 	text := given
 	if text == "" {
 		if len(servers) == 0 || servers[0] == nil {

@@ -72,7 +72,7 @@ func fetch(asks context.Context, client *http.Client, place string, auth func(*h
 	defer cancel()
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, place, nil)
 	if err != nil {
-		return Found{}, interact.Errorf(interact.Usage, "lmosd expose a2a:https://agent.example", "invalid URL %q", place)
+		return Found{}, interact.Errorf(interact.Usage, "", "invalid URL %q", place).Then(interact.StepExpose, "a2a:https://agent.example")
 	}
 	q.Header.Set(protocol.VersionParam, "1.0")
 	q.Header.Set("Accept", "application/json, application/a2a+json")

@@ -37,7 +37,7 @@ func mirror(name, principal string) protocol.Agent {
 				yield(nil, &protocol.Error{Code: -32050, Message: "none of that", Data: json.RawMessage(`{"shelf":7}`)})
 				return
 			case strings.Contains(string(op.Params), `"forbidden"`):
-				yield(nil, interact.Errorf(interact.Forbidden, "lmosd help", "not you"))
+				yield(nil, interact.Errorf(interact.Forbidden, "", "not you").Then(interact.StepHelp))
 				return
 			}
 			if !yield(said, nil) {
@@ -63,7 +63,7 @@ func startAlive(t *testing.T, each time.Duration) string {
 	t.Helper()
 	h := New(Options{KeepAlive: each, Find: func(_ context.Context, name string) (*Agent, error) {
 		if name == "nobody" {
-			return nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches")
+			return nil, interact.Errorf(interact.NotFound, "", "no agent matches").Then(interact.StepFind)
 		}
 		return &Agent{Card: func(at Endpoint) (*card.Card, error) {
 			return &card.Card{Name: at.Base + " " + at.Name, Interfaces: []card.Interface{{URL: "x", Binding: card.JSONRPC, Version: "0.3"}}}, nil

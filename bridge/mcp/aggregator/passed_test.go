@@ -76,7 +76,7 @@ func TestReasonsOfMeshCall(t *testing.T) {
 		"away": {nil, "LMOS-1503", "its host is away"},
 		"crashed": {fails(&interact.Error{Code: interact.AgentFailed, Title: "it ended before it answered", Hint: "try again: it is started anew", Started: true}),
 			"LMOS-1502", "started anew"},
-		"held": {fails(interact.Errorf(interact.Forbidden, "the operator of its host approves it: lmosd expose … --approve", "it was changed by its server")),
+		"held": {fails(interact.Errorf(interact.Forbidden, "the operator of its host approves it", "it was changed by its server").Then(interact.StepExpose, "TARGET", "approve")),
 			"LMOS-1403", "only an operator can change that"},
 		"wrong": {back(func(q *protocol.Message) (*protocol.Message, error) {
 			return protocol.RespondError(q.ID(), protocol.Errorf(protocol.InvalidParams, "unknown tool")), nil

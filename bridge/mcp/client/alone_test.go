@@ -48,7 +48,7 @@ func says(t *testing.T, b *backend.Backend) string {
 	got, _, err := call(t, b, "x")
 	if err != nil {
 		e := interact.AsError(err)
-		return fmt.Sprint(got, e.Code, e, e.Hint)
+		return fmt.Sprint(got, e.Code, e, e.Hint, e.Next)
 	}
 	return got
 }
@@ -90,7 +90,7 @@ func TestHostsWithoutAPerson(t *testing.T) {
 		"a secret for a key":      {"private_key_jwt", secret, nil, "takes no secrets of clients (it takes private_key_jwt)"},
 		"a key for a secret":      {"client_secret_basic", key, curve, "takes no assertions"},
 		"neither":                 {"private_key_jwt", `"username":"me"`, nil, `add {"HERE": {"oauth": {"origin": "`},
-		"neither, by hand, too":   {"hand private_key_jwt", `"username":"me"`, nil, "lmosd login mcp:HERE --scope read; or, for a host without a person,"},
+		"neither, by hand, too":   {"hand private_key_jwt", `"username":"me"`, nil, "{login [mcp:HERE read]}"},
 	} {
 		i := newIssuer(t)
 		i.methods, i.machines = strings.Fields(strings.TrimPrefix(test.methods, "hand ")), !strings.HasPrefix(test.methods, "hand ")

@@ -152,7 +152,7 @@ func (l *Login) register(ctx context.Context, w *authTarget, own credentials.Cre
 	case l.o.ClientID != "" && (!document || w.as.ClientIDMetadataDocumentSupported):
 		return w.grant(oauth.Client{ID: l.o.ClientID, Method: oauth.Public}), nil
 	case w.as.RegistrationEndpoint == "":
-		return oauth.Grant{}, errors.New("the authorization server does not register clients: register one there, and give its id with --client-id")
+		return oauth.Grant{}, errors.New("the authorization server does not register clients: register one there, and give its client id")
 	}
 	if err := l.checkURL(w.as.RegistrationEndpoint); err != nil {
 		return oauth.Grant{}, err
@@ -189,7 +189,7 @@ func newRedirectListener(port int) (*redirectListener, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return nil, &interact.Error{Code: interact.Usage, Title: "no port for the redirect of the browser", Err: err,
-			Hint: "another port: --port"}
+			Hint: "choose another port", Next: interact.Next(interact.StepOption, "port", "0")}
 	}
 	d := &redirectListener{url: "http://" + l.Addr().String() + "/callback", state: rand.Text(),
 		redirect: make(chan url.Values, 1), done: make(chan struct{})}

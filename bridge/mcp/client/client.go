@@ -265,7 +265,7 @@ func (c *conn) authorized(ctx context.Context, send func() (*http.Response, *pro
 		if err != nil {
 			drain(resp)
 			e := interact.AsError(err)
-			return nil, newError(e.Code, e.Hint, "%s", e.Error())
+			return nil, protocol.Errorf(protocol.InternalError, "%s", e.Error()).With(map[string]any{"code": e.Code.String(), "hint": e.Hint, "next": e.Next})
 		}
 		if !again {
 			return resp, nil

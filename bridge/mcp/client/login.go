@@ -415,33 +415,32 @@ func (l *Login) loginError(w *authTarget, title string, scopes []string, err err
 	if already, ok := errors.AsType[*interact.Error](err); ok {
 		return already
 	}
-	return &interact.Error{Code: interact.Unauthenticated, Title: title, Err: err,
-		Hint: interact.Readable(interact.Clip(l.hint(w, scopes), 500))}
+	hint, next := l.advice(w, scopes)
+	return &interact.Error{Code: interact.Unauthenticated, Title: title, Err: err, Hint: interact.Readable(interact.Clip(hint, 500)), Next: next}
 }
 
-// hint describes how the host can be authenticated: by a user, or with a client secret or key. The target is nil for a grant of a user.
-func (l *Login) hint(w *authTarget, scopes []string) string {
+// advice describes how the host can be authenticated: by a user, or with a client secret or key. The target is nil for a grant of a user.
+func (l *Login) advice(w *authTarget, scopes []string) (hint string, next []interact.Step) {
+	const user = "log in on the host of the server"
 	file := l.o.Credentials.Name() + " of its host: docs/agents.md"
-	login := "on the host of the server: lmosd login " + interact.Quote("mcp:"+redacted(l.o.Server))
-	for _, s := range scopes {
-		login += " --scope " + interact.Quote(s)
-	}
+	scopes = scopes[:min(len(scopes), interact.MaxStepArgs-1)] // a login also requests those that the server asks for
+	login := interact.Next(interact.StepLogin, append([]string{"mcp:" + redacted(l.o.Server)}, scopes...)...)
 	if w == nil {
-		return login
+		return user, login
 	}
 	own, err := l.o.Credentials.Lookup(l.o.Server, client, w.as.TokenEndpoint)
 	switch {
 	case err == nil && own.Confidential():
-		return `see "oauth" of this server in ` + file
+		return `see "oauth" of this server in ` + file, nil
 	case w.checkCodeFlow() != nil:
 		return fmt.Sprintf(`add {%q: {"oauth": {"origin": %q, "username": …, "password": …}}}, or with a "private_key_file", to %s`,
-			redacted(l.o.Server), credentials.OriginOf(w.as.TokenEndpoint), file)
+			redacted(l.o.Server), credentials.OriginOf(w.as.TokenEndpoint), file), nil
 	case l.o.Show != nil:
-		return `see "oauth" of this server in ` + file
+		return `see "oauth" of this server in ` + file, nil
 	case w.offers("client_credentials"):
-		return login + "; or, for a host without a person, with a client in " + file
+		return "a host without a user needs a client in " + file + "; a user can " + user, login
 	}
-	return login
+	return user, login
 }
 
 // discoveryError returns the error of a server without usable metadata.

@@ -277,9 +277,9 @@ func TestAPersonLogsIn(t *testing.T) {
 		t.Helper()
 		said, _, err := call(t, node, "x") // who is connected already gets a response
 		if err != nil {
-			said = fmt.Sprint(interact.AsError(err).Code, err, interact.AsError(err).Hint)
+			said = fmt.Sprint(interact.AsError(err).Code, err, interact.AsError(err).Next)
 		}
-		if !strings.Contains(said, "LMOS-1401") || !strings.Contains(said, "lmosd login mcp:"+at) || strings.Contains(said, "secret") {
+		if !strings.Contains(said, "LMOS-1401") || !strings.Contains(said, "login [mcp:"+at) || strings.Contains(said, "secret") {
 			t.Fatalf("nobody has logged in: %s", said)
 		}
 	}

@@ -58,14 +58,17 @@ func ErrorData(e *interact.Error) map[string]any {
 
 // InteractError returns the error of lmosd that the data of e describes; nil if the data describes none. The data is not authenticated.
 func InteractError(e *Error) *interact.Error {
-	var data struct{ Code, Hint string }
+	var data struct {
+		Code, Hint string
+		Next       interact.Steps
+	}
 	if e == nil || e.Data == nil || json.Unmarshal(e.Data, &data) != nil {
 		return nil
 	}
 	for _, code := range interact.Codes() {
 		if data.Code == code.String() {
 			return &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Message), maxTitle),
-				Hint: interact.Clip(interact.Readable(data.Hint), maxTitle), Remote: true}
+				Hint: interact.Clip(interact.Readable(data.Hint), maxTitle), Next: data.Next, Remote: true}
 		}
 	}
 	return nil

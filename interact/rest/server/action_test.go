@@ -144,7 +144,7 @@ func TestTask(t *testing.T) {
 
 func TestTaskThatNobodyKnows(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, Options{}, fails(interact.Errorf(interact.NoTask, "lmosd tasks", "there is no run 7")))
+	w := newWorld(t, Options{}, fails(interact.Errorf(interact.NoTask, "", "there is no run 7").Then(interact.StepTasks)))
 	for _, method := range []string{"GET", "DELETE"} {
 		resp, body := send(t, method, w.url+"/actions/clean/7", "")
 		wantProblem(t, resp, body, 404, interact.NoTask)

@@ -74,7 +74,7 @@ func serve(t *testing.T, data string, names ...string) (*mesh, string) {
 				return d, nil
 			}
 		}
-		return nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", ref)
+		return nil, interact.Errorf(interact.NotFound, "see what there is", "no agent matches %q", ref).Then(interact.StepFind)
 	}
 	server := httptest.NewServer(handler(t, m, find))
 	t.Cleanup(server.Close)
@@ -220,7 +220,7 @@ func TestHandlerRefusals(t *testing.T) {
 			if got := resp.Header.Get("Allow"); got != tt.allow {
 				t.Errorf("Allow is %q, want %q", got, tt.allow)
 			}
-			if e.Hint == "" || tt.code == interact.Invalid && !strings.Contains(tt.name, "timeout") &&
+			if e.Hint == "" && e.Next == nil || tt.code == interact.Invalid && !strings.Contains(tt.name, "timeout") &&
 				len(e.Issues) == 0 {
 				t.Errorf("got %+v", e)
 			}

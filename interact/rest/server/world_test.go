@@ -113,7 +113,7 @@ func finds(t testing.TB, names ...string) func(context.Context, string) (*td.Des
 				return d, nil
 			}
 		}
-		return nil, interact.Errorf(interact.NotFound, "lmosd find", "no agent matches %q", ref)
+		return nil, interact.Errorf(interact.NotFound, "see what there is", "no agent matches %q", ref).Then(interact.StepFind)
 	}
 }
 

@@ -177,21 +177,21 @@ func (f *Frame) fill(m *members, w *word, b []byte) error {
 
 // complete tells what a request lacks that each of its kind has. An action is queried by the ids of its invocation, too.
 func (f *Frame) complete(w *word) error {
-	lacks := func(s slot, example string) error {
+	lacks := func(s slot, example string) *interact.Error {
 		return interact.Errorf(interact.Invalid, example, "the request has no %s", names[s][min(1, len(names[s])-1)])
 	}
 	switch {
 	case f.ID == "" && f.Correlation == "":
 		return lacks(sID, "send a UUID of your choice")
 	case f.Thing == "" && f.Type != TypeRegister:
-		return lacks(sThing, "send the id of the agent: lmosd find")
+		return lacks(sThing, "send the id of the agent").Then(interact.StepFind)
 	case f.Name != "" || w.about == aboutThing || f.Type == interact.QueryAction || f.Type == interact.CancelAction ||
 		f.Type == interact.ContinueAction:
 		return nil
 	case f.part != none:
 		return lacks(sName, "send the name of the property, action or event")
 	}
-	return lacks(w.about.slot(), "send its name: lmosd show AGENT")
+	return lacks(w.about.slot(), "send its name").Then(interact.StepShow, f.Thing)
 }
 
 // announced reads that a request stream follows: its number and its content type.

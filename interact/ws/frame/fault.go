@@ -163,12 +163,19 @@ func (f *Frame) writeProblem(w *writer, e *interact.Error, status string) {
 	if e.Hint != "" {
 		w.field("hint", e.Hint)
 	}
-	if len(e.Issues) > 0 {
-		if raw, err := json.Marshal(e.Issues); err == nil {
-			w.member("validationErrors")
-			w.b = append(w.b, raw...)
-		}
+	if len(e.Next) > 0 {
+		w.list("next", e.Next)
 	}
+	if len(e.Issues) > 0 {
+		w.list("validationErrors", e.Issues)
+	}
+}
+
+// list writes a list that always has a JSON form.
+func (w *writer) list(name string, of any) {
+	raw, _ := json.Marshal(of)
+	w.member(name)
+	w.b = append(w.b, raw...)
 }
 
 func (w *writer) field(name, text string) {
@@ -198,6 +205,7 @@ func ReadProblem(raw []byte) *interact.Error {
 	var p struct {
 		Type, Title, Detail, Code, Hint string
 		Status                          json.RawMessage
+		Next                            interact.Steps
 		Issues                          []td.Issue `json:"validationErrors"`
 	}
 	if text, ok := jsonedit.String(raw); ok {
@@ -205,11 +213,11 @@ func ReadProblem(raw []byte) *interact.Error {
 	} else {
 		_ = json.Unmarshal(raw, &p) // a member of another kind is as good as none
 	}
-	e := &interact.Error{Code: interact.AgentFailed, Remote: true, Title: clip(p.Detail, MaxText), Hint: clip(p.Hint, MaxText)}
+	e := &interact.Error{Code: interact.AgentFailed, Remote: true, Title: clip(p.Detail, MaxText), Hint: clip(p.Hint, MaxText), Next: p.Next}
 	if e.Title == "" {
 		e.Title = clip(p.Title, MaxText)
 	}
-	if e.Hint == "" {
+	if e.Hint == "" && len(e.Next) == 0 {
 		e.Hint = "see the log of the agent"
 	}
 	for _, i := range p.Issues[:min(len(p.Issues), maxIssues)] {

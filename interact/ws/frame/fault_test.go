@@ -72,7 +72,7 @@ func TestProblemsOfOthers(t *testing.T) {
 		{`"out of memory"`, "out of memory", interact.AgentFailed},
 		{`7`, "", interact.AgentFailed},
 	} {
-		if e := ReadProblem([]byte(c.raw)); e.Code != c.code || e.Title != c.title || e.Hint == "" || !e.Remote {
+		if e := ReadProblem([]byte(c.raw)); e.Code != c.code || e.Title != c.title || e.Hint == "" && e.Next == nil || !e.Remote {
 			t.Errorf("%s is read as %+v", c.raw, e)
 		}
 	}

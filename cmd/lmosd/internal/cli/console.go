@@ -20,9 +20,11 @@ type Console struct {
 	Out   *terminal.Screen // data
 	Talk  *terminal.Screen // everything else: errors, hints, coverage, next commands
 	Flags Flags            // as they were given, once the command line was read
-	// Lead makes the commands in a hint act on the node of this command; remote is the hint of another node. Nil leaves hints as
-	// they are.
-	Lead func(hint string, remote bool) string
+	// Lead makes the commands in a hint of this program act on the node of this command. Nil leaves hints as they are.
+	Lead func(hint string) string
+	// Flagged returns the flags, each behind a space, that make a command act on the node of this command; remote is advice of another
+	// node. Nil returns none.
+	Flagged func(command string, remote bool) string
 }
 
 // New returns a console whose flags are not read yet; see [Flags.Register].

@@ -100,9 +100,10 @@ func (c *Console) Fail(err error, asJSON bool) int {
 		return int(silent)
 	}
 	e := complete(err)
-	if c.Lead != nil {
-		e.Hint = c.Lead(e.Hint, e.Remote)
+	if c.Lead != nil && !e.Remote {
+		e.Hint = c.Lead(e.Hint)
 	}
+	e.Hint, e.Next = c.Advice(e.Hint, e.Next, e.Remote), nil
 	if asJSON {
 		c.Talk.Line(string(problemOf(e)))
 	} else {
@@ -129,7 +130,7 @@ func complete(err error) *interact.Error {
 	case e.Code == interact.Internal && e.Title == "" && e.Err != nil:
 		e.Title, e.Err = e.Err.Error(), nil // nobody knows more about it
 	}
-	if e.Hint == "" {
+	if e.Hint == "" && len(e.Next) == 0 {
 		e.Hint = "lmosd errors explain " + e.Code.String()
 	}
 	return &e

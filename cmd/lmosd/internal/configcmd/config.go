@@ -214,7 +214,7 @@ func showProblems(c *cli.Console, list []configs.Problem) {
 		if p.Source != "" {
 			c.Talk.Line(terminal.Printable(p.Source))
 		}
-		c.Talk.Line("  hint   " + terminal.OneLine(p.Hint))
+		c.Talk.Line("  hint   " + terminal.OneLine(c.Advice(p.Hint, p.Next, false)))
 	}
 }
 

@@ -168,15 +168,15 @@ func onLoopback(addr string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// Explain returns an error about a node that does not answer with what only this side knows: who holds its data folder, and how
-// it is started. Other errors are returned as they are. A nil target knows nothing.
+// Explain returns an error about a node that does not answer with its cause: the process that holds its data folder. Other errors are
+// returned as they are. A nil target knows nothing.
 func (t *Target) Explain(err error) error {
 	e := interact.AsError(err)
 	if e.Code != interact.NotRunning || t == nil || t.DataDir == "" {
 		return err
 	}
 	better := *e
-	better.Err, better.Hint = errors.New(t.holder()), "lmosd run"+t.Folder()
+	better.Err = errors.New(t.holder())
 	return &better
 }
 

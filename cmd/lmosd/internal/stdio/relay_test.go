@@ -74,7 +74,7 @@ func (d *desk) dial(_ context.Context, in io.Reader) (io.ReadCloser, error) {
 	runs := <-d.runs
 	d.runs <- runs
 	if !runs {
-		return nil, interact.Errorf(interact.NotRunning, "lmosd run", "the node does not run")
+		return nil, interact.Errorf(interact.NotRunning, "", "the node does not run").Then(interact.StepRun)
 	}
 	body, out := io.Pipe()
 	n := node{protocol.Lines(between{in, out}), out}
@@ -278,7 +278,7 @@ func TestAnAgentThatIsNotKnownYet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, true)
 		defer d.end()
-		unknown := protocol.RespondError(`1`, protocol.FromError(interact.Errorf(interact.NotFound, "lmosd find", "no agent matches weather")))
+		unknown := protocol.RespondError(`1`, protocol.FromError(interact.Errorf(interact.NotFound, "", "no agent matches weather").Then(interact.StepFind)))
 		first := <-d.nodes
 		d.say(d.client, initialize)
 		d.hear(first, protocol.Initialize)
