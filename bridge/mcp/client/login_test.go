@@ -279,7 +279,7 @@ func TestAPersonLogsIn(t *testing.T) {
 		if err != nil {
 			said = fmt.Sprint(interact.AsError(err).Code, err, interact.AsError(err).Next)
 		}
-		if !strings.Contains(said, "LMOS-1401") || !strings.Contains(said, "login [mcp:"+at) || strings.Contains(said, "secret") {
+		if !strings.Contains(said, "LMOS-1401") || !strings.Contains(said, "mcp:"+at) || strings.Contains(said, "secret") {
 			t.Fatalf("nobody has logged in: %s", said)
 		}
 	}
