@@ -238,7 +238,7 @@ var endCases = map[string]endCase{
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone with another
 		}
-	}, "waiter ended before it answered"},
+	}, "waiter ended before the response"},
 	"the node stops": {true, false, func(_, b *nodeProcess, _ []int, _ func()) { b.signal(syscall.SIGTERM) }, `"retryable":true`},
 	"the upstream's stream ends without an answer": {true, true, func(_, _ *nodeProcess, _ []int, end func()) { end() },
 		"the server closed the connection before the response"},

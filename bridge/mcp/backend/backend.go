@@ -1,21 +1,20 @@
-// Package backend connects to one MCP server, a local process or a remote URL, and adapts between protocol revisions. It finds out
-// which era the server speaks, shares what can be shared between callers, and gives every session what is its own. What one era has
-// and the other has not, it makes: of a server of either era it is one of both.
+// Package backend connects to one MCP server, a local process or a remote URL, and adapts between protocol revisions. It detects the
+// revision of the server, shares connections where the protocol allows it, and offers stateless requests (2026-07-28) and sessions
+// (earlier revisions), whichever the server supports.
 //
-//	client   server
-//	new      new      one connection for all callers (wire.Shared, hub.go)
-//	old      old      a connection for each session, passed on as it is
-//	new      old      old.go, park.go, listen.go
-//	old      new      young.go
+//	client     server
+//	stateless  stateless  one connection for all callers (protocol.Multiplexer, hub.go)
+//	session    session    one connection per session, messages unchanged
+//	stateless  session    legacyserver.go, waiting.go, listen.go
+//	session    stateless  legacysession.go
 //
-// A program may remember what it was told, so it matters who has which process of it:
+// A process can keep state between requests, so the package assigns processes as follows:
 //
-//   - A session of the old era has one of its own, from its first message to its last: it is one client's.
-//   - Callers of the new era have no sessions. All of them share one process of a program that speaks the new era, which must not tell
-//     them apart; of a program of the old era, each that can be asked for something has one, and the others share one (old.go).
+//   - Each session has a process of its own.
+//   - Stateless callers share one process of a stateless server. Of a legacy server, each caller that supports input requests has its own process, and all others share one (legacyserver.go).
 //
-// A process is started when somebody asks, stopped when nobody has for a while, and started again, later each time, when it ends
-// by itself. What a program keeps in memory only, it has forgotten then.
+// A process is started on demand, stopped when idle, and restarted with exponential back-off after a crash. State that it keeps in memory
+// is lost with it.
 //
 // Sources: MCP 2026-07-28, "Lifecycle", "Versioning", backward compatibility; MCP 2025-11-25, "Lifecycle".
 package backend
@@ -40,46 +39,46 @@ import (
 	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
-// Options are the settings of a [Backend].
+// Options configure a [Backend].
 type Options struct {
-	// Dial opens a connection of its own to the server: a new process, say. It ends with ctx. It is needed.
+	// Dial opens a new connection to the server, for example a new process. The connection ends with ctx. Dial is required.
 	Dial func(ctx context.Context) (protocol.Conn, error)
-	// Relay says that another relay is at the other end, which speaks both eras ([Serve]): nobody asks what it is.
+	// Relay means that the peer is a relay ([Serve]), which supports all revisions and needs no probe.
 	Relay bool
-	// Near says that the host at the other end of a relay is this node, so that it is told who asks as this node knows it.
+	// Near means that the host at the other end of the relay is this node, so that requests carry the principal of the caller.
 	Near bool
-	// Own says that the server is of this process, and trusted with who calls: [Serve] has the caller's own name as its user.
+	// Own means that the server is in this process and trusted: [Serve] gets the name of the caller as its user.
 	Own bool
-	// Name is for errors and the log.
+	// Name is the name in errors and logs.
 	Name string
-	// Version is that of lmosd, which servers are told; empty means "dev".
+	// Version is the version of lmosd for clientInfo; empty means "dev".
 	Version string
-	// MaxConns bounds the connections at once; 0 means 64. What comes on top is Overloaded.
+	// MaxConns bounds the concurrent connections; 0 means 64. Beyond it calls fail with Overloaded.
 	MaxConns int
-	// Idle is how long a connection that nobody uses stays open; 0 means 5 min.
+	// Idle is the time after which an unused connection is closed; 0 means 5 min.
 	Idle time.Duration
-	// Start is how long a server may take until it answers first; 0 means 1 min: a package runner may have to fetch it.
+	// Start bounds the time until the first response of the server; 0 means 1 min, since a package runner may have to download it.
 	Start time.Duration
-	// Silent is how long a server may say nothing to server/discover before it is asked in the old way, too; 0 means 2 s. Over HTTP all
-	// servers answer.
+	// Silent is the time without a response to server/discover after which initialize is sent, too; 0 means 2 s. HTTP servers always
+	// respond.
 	Silent time.Duration
 	Log    *slog.Logger
 }
 
-// An Info is what a server says of itself.
+// An Info describes a server.
 type Info struct {
-	// Modern tells that it speaks 2026-07-28, Legacy the newest revision before that which it speaks, or "".
+	// Modern reports support of 2026-07-28. Legacy is the newest earlier revision that the server supports, or "".
 	Modern bool
 	Legacy string
-	// Discovered is the result of server/discover, or what it would be: supportedVersions, capabilities, instructions.
+	// Discovered is the result of server/discover, or its equivalent made from initialize.
 	Discovered json.RawMessage
-	// Server is what it calls itself. It is for showing only.
+	// Server is the self-reported name, for display only.
 	Server struct{ Name, Version, Title string }
-	// Instructions are words for models.
+	// Instructions are the instructions for models.
 	Instructions string
 }
 
-// A Backend implements [protocol.Server]. Close it when it is done. It is safe for concurrent use.
+// A Backend implements [protocol.Server]. The caller must close it. It is safe for concurrent use.
 type Backend struct {
 	o      Options
 	ctx    context.Context
@@ -88,20 +87,20 @@ type Backend struct {
 
 	old     *old
 	whose   *owners
-	secret  []byte // of the names of users, for this relay alone
+	secret  []byte // key for the names of users, known only to this relay
 	listens *ratelimit.Inflight[string]
-	probing chan struct{} // holds a token while somebody finds out what the server is
-	opening sync.Mutex    // held while a tunnel is begun, so that many callers at once begin no more than they need; taken before mu
+	probing chan struct{} // holds a token during a probe
+	opening sync.Mutex    // serializes the opening of tunnels, so that concurrent callers open no more than needed; taken before mu
 
 	mu     sync.Mutex
-	info   *Info // nil: not known yet, or no more, since what said it has ended
+	info   *Info // nil before the first probe, and after the probed connection ended
 	lanes  []*lane
 	conns  int
 	health health
 	over   bool
 }
 
-// New returns a backend. Nothing is dialled before it is asked.
+// New returns a backend. It does not connect before the first call.
 func New(o Options) *Backend {
 	o.MaxConns = cmp.Or(max(o.MaxConns, 0), 64)
 	o.Idle = cmp.Or(max(o.Idle, 0), 5*time.Minute)
@@ -114,7 +113,7 @@ func New(o Options) *Backend {
 	return b
 }
 
-// Close ends all connections but the sessions, which are their callers', and waits until they have ended.
+// Close ends all connections except those of sessions, which their callers close, and waits until they have ended.
 func (b *Backend) Close() {
 	b.mu.Lock()
 	b.over = true
@@ -124,14 +123,13 @@ func (b *Backend) Close() {
 	b.work.Wait()
 }
 
-// Info says what the server is. The first who asks finds out; if the server cannot be asked, the next tries again. A server that was
-// started anew is asked anew.
+// Info returns the description of the server. The first caller probes the server; after a failure the next caller retries. A restarted
+// server is probed again.
 func (b *Backend) Info(ctx context.Context) (*Info, error) {
 	return b.infoFor(ctx, func() string { return Common })
 }
 
-// infoFor is Info for a caller that can be asked for what caps says: if the server is an old one, it will use the process that
-// was asked.
+// infoFor is Info for a caller with the capabilities caps. A legacy server is then probed in the process that the caller will use.
 func (b *Backend) infoFor(ctx context.Context, caps func() string) (*Info, error) {
 	if info := b.known(); info != nil {
 		return info, nil
@@ -154,7 +152,7 @@ func (b *Backend) known() *Info {
 	return b.info
 }
 
-// find dials the server and asks it. The connection is then the one that callers share.
+// find connects to the server and probes it. The connection is then shared by the callers.
 func (b *Backend) find(ctx context.Context, caps string) (*Info, error) {
 	conn, err := b.dial(b.ctx)
 	if err != nil {
@@ -170,14 +168,14 @@ func (b *Backend) find(ctx context.Context, caps string) (*Info, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case limited.Err() != nil:
-			return nil, interact.Errorf(interact.Timeout, "start it by hand and see what it waits for", "%s did not answer within %v", b.o.Name, b.o.Start)
+			return nil, interact.Errorf(interact.Timeout, "start it by hand and see what it waits for", "%s did not respond within %v", b.o.Name, b.o.Start)
 		}
 		if e, ok := errors.AsType[*protocol.Error](err); ok {
 			if ours := Relayed(e); ours != nil {
 				return nil, ours
 			}
 		}
-		return nil, &interact.Error{Code: interact.AgentFailed, Title: b.o.Name + " does not answer as an MCP server", Err: err,
+		return nil, &interact.Error{Code: interact.AgentFailed, Title: b.o.Name + " is not an MCP server", Err: err,
 			Hint: "start it by hand and see what it says"}
 	}
 	if info.Modern {
@@ -188,11 +186,11 @@ func (b *Backend) find(ctx context.Context, caps string) (*Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.o.Log.Debug("an MCP server was found", "server", b.o.Name, "modern", info.Modern, "legacy", info.Legacy)
+	b.o.Log.Debug("MCP server found", "server", b.o.Name, "modern", info.Modern, "legacy", info.Legacy)
 	return info, nil
 }
 
-// enter returns a connection for a call, and what to do after it. There is none if the last has just ended.
+// enter returns a connection for a call, and a function to call after it. The connection is nil if the shared one has just ended.
 func (b *Backend) enter(logs bool) (l *lane, leave func(), err error) {
 	if l = b.room(logs); l == nil && b.o.Relay {
 		if l, err = b.tunnel(logs); err != nil {
@@ -202,12 +200,12 @@ func (b *Backend) enter(logs bool) (l *lane, leave func(), err error) {
 	return l, func() { b.leave(l) }, nil
 }
 
-// room returns a connection that takes one more call, which the caller uses; nil if there is none.
+// room reserves a connection with room for one more call; nil if there is none.
 func (b *Backend) room(logs bool) *lane {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, one := range b.lanes {
-		// A tunnel may have ended, and its goroutine not be there yet: who heard that and calls again has another.
+		// A tunnel may have ended before its goroutine removes it: a retry needs another one.
 		if !b.o.Relay || one.calls < maxCalls && !(logs && one.Logging()) && !one.Ended() {
 			one.useLocked()
 			return one
@@ -216,7 +214,7 @@ func (b *Backend) room(logs bool) *lane {
 	return nil
 }
 
-// tunnel begins another tunnel, which the caller uses, unless another caller has just done so.
+// tunnel opens and reserves another tunnel, unless a concurrent caller has just opened one.
 func (b *Backend) tunnel(logs bool) (*lane, error) {
 	b.opening.Lock()
 	defer b.opening.Unlock()
@@ -243,20 +241,20 @@ func (b *Backend) Call(ctx context.Context, m *protocol.Message, notify func(*pr
 	return r, err
 }
 
-// How many callers may listen at once: maxListens times one, allListens all. A relay is one caller of its host.
+// Bounds of concurrent listen requests of one caller and of all callers. A relay is one caller of its host.
 const (
 	maxListens = 512
 	allListens = 1024
 )
 
-// maxTries is how often a call looks for a connection that does not end before it is used.
+// maxTries bounds the attempts to find a live connection for a call.
 const maxTries = 3
 
 func (b *Backend) call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	if m.Method() == protocol.Listen {
 		caller := protocol.CallerOf(ctx)
 		if b.listens.Enter(caller) != ratelimit.Entered {
-			return nil, overloaded("too many listen to " + b.o.Name + " already")
+			return nil, overloaded("too many subscriptions at " + b.o.Name + " already")
 		}
 		defer b.listens.Leave(caller)
 	}
@@ -299,11 +297,11 @@ func (b *Backend) call(ctx context.Context, m *protocol.Message, notify func(*pr
 	return nil, b.broken(ctx, errEnds)
 }
 
-// signed says in a request for which user of this relay it is, so that the host can tell them apart: by a word that says nothing else.
+// withUser adds the user of this relay to a request, as a pseudonym, so that the host can keep users apart.
 func (b *Backend) signed(ctx context.Context, m *protocol.Message) *protocol.Message {
 	caller := protocol.CallerOf(ctx)
 	if caller == "" {
-		if raw, _ := m.Param("_meta", protocol.MetaUser); raw != nil { // it is not for clients to say
+		if raw, _ := m.Param("_meta", protocol.MetaUser); raw != nil { // not allowed from clients
 			return m.WithParam(nil, "_meta", protocol.MetaUser)
 		}
 		return m
@@ -316,18 +314,18 @@ func (b *Backend) signed(ctx context.Context, m *protocol.Message) *protocol.Mes
 	return m.WithParam(json.RawMessage(strconv.Quote(caller)), "_meta", protocol.MetaUser)
 }
 
-var errEnds = errors.New("it ends whenever it is started")
+var errEnds = errors.New("the server ends after each start")
 
-// broken says that the server ended. Why a tunnel did is said by the mesh.
+// broken converts the error of an ended connection. Errors of a tunnel have a reason of the mesh already.
 func (b *Backend) broken(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || b.o.Relay && errors.As(err, new(*interact.Error)) {
 		return err
 	}
-	code := interact.AgentFailed // a server that ends by itself is there, and fails
+	code := interact.AgentFailed // a server that ends by itself is reachable, but fails
 	if b.o.Relay {
 		code = interact.Unreachable
 	}
-	return &interact.Error{Code: code, Title: b.o.Name + " ended before it answered", Err: err,
+	return &interact.Error{Code: code, Title: b.o.Name + " ended before the response", Err: err,
 		Hint: "try again: it is started anew", Started: true}
 }
 
@@ -342,10 +340,10 @@ func (b *Backend) Session(ctx context.Context) (protocol.Conn, error) {
 	}
 	return protocol.EnsureResponses(conn, func(err error) error {
 		if b.ctx.Err() != nil {
-			return interact.Errorf(interact.ShuttingDown, "try again later", "%s is being ended", b.o.Name)
+			return interact.Errorf(interact.ShuttingDown, "try again later", "%s is shutting down", b.o.Name)
 		}
 		if ctx.Err() != nil {
-			return interact.Errorf(interact.Cancelled, "begin another session", "the session was ended before there was an answer")
+			return interact.Errorf(interact.Cancelled, "begin another session", "the session ended before the response")
 		}
 		return b.broken(ctx, err)
 	}), nil
@@ -365,18 +363,18 @@ func (b *Backend) session(ctx context.Context) (protocol.Conn, error) {
 	return b.dial(ctx)
 }
 
-// A lane is a connection that calls share, one after the other or at once. Its fields are owned by Backend.mu.
+// A sharedConn is a connection that several calls use, in sequence or concurrently. Backend.mu guards its fields.
 type lane struct {
 	*protocol.Multiplexer
 	hub   *hub
 	calls int
 	idle  *time.Timer
-	until time.Time   // it has work to do until then that no call waits for
-	gone  bool        // it is closed, or about to be
-	ended func(*lane) // called once, with the backend locked, when it is gone
+	until time.Time   // must stay open until then for a task
+	gone  bool        // closed, or about to be
+	ended func(*lane) // called once when gone is set, with the backend locked
 }
 
-// run reads a connection in a goroutine of its own, until it ends.
+// run reads a connection in its own goroutine until it ends.
 func (b *Backend) run(conn protocol.Conn, asked func(*protocol.Message), ended func(*lane)) (*lane, error) {
 	l := &lane{Multiplexer: protocol.Multiplex(conn, asked), ended: ended}
 	l.hub = newHub(b, l)
@@ -389,7 +387,7 @@ func (b *Backend) run(conn protocol.Conn, asked func(*protocol.Message), ended f
 		l.endLocked()
 		b.mu.Unlock()
 		l.Close()
-		b.o.Log.Debug("a connection to an MCP server has ended", "server", b.o.Name, "err", err)
+		b.o.Log.Debug("MCP connection ended", "server", b.o.Name, "err", err)
 	})
 	if err != nil {
 		l.idle.Stop()
@@ -403,7 +401,7 @@ func (b *Backend) start(f func()) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over {
-		return interact.Errorf(interact.ShuttingDown, "try again later", "%s is being ended", b.o.Name)
+		return interact.Errorf(interact.ShuttingDown, "try again later", "%s is shutting down", b.o.Name)
 	}
 	b.work.Go(f)
 	return nil
@@ -416,8 +414,8 @@ func (l *lane) endLocked() {
 	}
 }
 
-// share takes a connection up among those that all callers of the new era share, with calls on it already. What the server said of
-// itself holds as long as it.
+// share adds a connection to those that all stateless callers share, with calls on it already. The info is valid as long as the
+// connection.
 func (b *Backend) share(conn protocol.Conn, info *Info, calls int) (*lane, error) {
 	l, err := b.run(conn, nil, func(l *lane) {
 		b.lanes = slices.DeleteFunc(b.lanes, func(o *lane) bool { return o == l })
@@ -442,7 +440,7 @@ func (l *lane) useLocked() {
 	l.idle.Stop()
 }
 
-// use reports whether l can still be used; then leave gives it back.
+// use reserves l and reports whether it is open; leave releases it.
 func (b *Backend) use(l *lane) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -460,7 +458,7 @@ func (b *Backend) leave(l *lane) {
 	}
 }
 
-// rest closes a connection that nobody uses.
+// rest closes an unused connection.
 func (b *Backend) rest(l *lane) {
 	b.mu.Lock()
 	if l.calls > 0 || l.gone {
@@ -472,10 +470,10 @@ func (b *Backend) rest(l *lane) {
 	l.Close()
 }
 
-// maxTask is how long a process is kept for a task that nobody asks for.
+// maxTask bounds the time that a process is kept for a task.
 const maxTask = time.Hour
 
-// keep keeps a connection open while the server works on a task that r is the beginning of (2026-07-28, extension "Tasks").
+// keep keeps a connection open while the server runs the task that r created (2026-07-28, extension "Tasks").
 func (b *Backend) keep(l *lane, r *protocol.Message) {
 	if kind(r) != "task" {
 		return
@@ -494,7 +492,7 @@ func (b *Backend) keep(l *lane, r *protocol.Message) {
 	}
 }
 
-// kind is the resultType of a response.
+// kind returns the resultType of a response.
 func kind(r *protocol.Message) (kind string) {
 	if raw, _ := r.InResult("resultType"); raw != nil {
 		_ = json.Unmarshal(raw, &kind)

@@ -9,23 +9,23 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// told is m for a server of this host: who asks, as the context says, stands in its _meta. What the client said there goes no further.
+// withCallerMeta adds the principal of the caller to a request for a server of this host. It replaces any value of the client.
 func told(ctx context.Context, m *protocol.Message) *protocol.Message {
 	if !m.IsRequest() {
 		return m
 	}
 	p := did.PrincipalOf(ctx)
-	if p == nil || m.Method() == protocol.Listen { // that is for many
+	if p == nil || m.Method() == protocol.Listen { // serves many callers
 		return untold(m)
 	}
 	text, err := json.Marshal(p)
 	if err != nil {
-		panic(err) // four texts
+		panic(err) // cannot happen: four strings
 	}
 	return m.WithParam(text, "_meta", protocol.MetaCaller)
 }
 
-// untold is m without what it says of its caller.
+// withoutCallerMeta removes the principal from a message.
 func untold(m *protocol.Message) *protocol.Message {
 	if raw, _ := m.Param("_meta", protocol.MetaCaller); raw != nil {
 		return m.WithParam(nil, "_meta", protocol.MetaCaller)
@@ -33,15 +33,15 @@ func untold(m *protocol.Message) *protocol.Message {
 	return m
 }
 
-// telling is a connection to a server of this host, all of whose requests are of one caller.
+// An identifyingConn is a connection to a server of this host with one caller.
 type telling struct{ protocol.Conn }
 
 func (t telling) Write(ctx context.Context, m *protocol.Message) error {
 	return t.Conn.Write(ctx, told(ctx, m))
 }
 
-// asked is the context of a request that came over a tunnel, with its caller: whoever asks for the tunnel, or the user for whom a relay
-// does. A relay of this node's own says itself who its caller is; the word of one elsewhere for its user is a name.
+// callerContext returns the context of a request from a tunnel with its principal: the caller of the tunnel, or a user of a relay. A
+// relay of this node names the principal itself; the user that a relay of another node names is not verified.
 func asked(ctx context.Context, m *protocol.Message) context.Context {
 	p := did.PrincipalOf(ctx)
 	switch user := m.Text("_meta", protocol.MetaUser); {
@@ -58,5 +58,5 @@ func asked(ctx context.Context, m *protocol.Message) context.Context {
 	return ctx
 }
 
-// consumers are the ways of callers that a relay of this process has.
+// consumers are the principals of local callers that a relay of this process may name.
 var consumers = []did.Via{did.Process, did.Socket, did.Loopback, did.Token, did.Unproven}

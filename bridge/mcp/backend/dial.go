@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// steady is how long a connection must last for its end to be no crash.
+	// minUptime is the life of a connection after which its end is not counted as a crash.
 	steady = 10 * time.Second
-	// A server that crashed once is started again at once; then it is waited, twice as long each time.
+	// The first restart is immediate; then the delay doubles.
 	firstPause = 500 * time.Millisecond
 	maxPause   = 30 * time.Second
 )
 
-// health says how often a server ended by itself right after its start, one time after the other. It is owned by Backend.mu.
+// health counts the consecutive crashes of a server. Backend.mu guards it.
 type health struct {
 	crashes int
-	until   time.Time // it is not started before
-	err     error     // of the last
+	until   time.Time // earliest restart
+	err     error     // of the last crash
 }
 
-// crashed notes the end of a connection.
+// crashed records the end of a connection.
 func (h *health) crashed(now time.Time, lasted time.Duration, err error) {
 	if lasted >= steady {
 		h.crashes = 0
@@ -41,7 +41,7 @@ func (h *health) crashed(now time.Time, lasted time.Duration, err error) {
 	h.until, h.err = now.Add(pause-time.Duration(rand.Int64N(int64(pause/4)))), err
 }
 
-// dial opens a connection, if there may be one more.
+// dial opens a connection within the bounds.
 func (b *Backend) dial(ctx context.Context) (protocol.Conn, error) {
 	now := time.Now()
 	b.mu.Lock()
@@ -52,10 +52,10 @@ func (b *Backend) dial(ctx context.Context) (protocol.Conn, error) {
 	b.mu.Unlock()
 	switch {
 	case full:
-		return nil, interact.Errorf(interact.Overloaded, "try again later", "%s has %d connections already", b.o.Name, b.o.MaxConns)
+		return nil, interact.Errorf(interact.Overloaded, "try again later", "%s already has %d connections", b.o.Name, b.o.MaxConns)
 	case now.Before(h.until):
 		return nil, &interact.Error{Code: interact.Unreachable, Err: h.err, Hint: "try again in " + h.until.Sub(now).Round(time.Millisecond).String(),
-			Title: b.o.Name + " ends right after its start, again and again"}
+			Title: b.o.Name + " crashes repeatedly"}
 	}
 	conn, err := b.o.Dial(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func (b *Backend) gone() {
 	b.conns--
 }
 
-// A counted connection is one of a backend's.
+// A counted connection counts toward MaxConns.
 type counted struct {
 	protocol.Conn
 	b     *Backend
@@ -79,10 +79,9 @@ type counted struct {
 	ctx   context.Context // of the connection
 	gone  func()
 
-	once sync.Once // of ended
+	once sync.Once // guards ended
 }
 
-// Read implements [protocol.Conn].
 func (c *counted) Read(ctx context.Context) (*protocol.Message, error) {
 	m, err := c.Conn.Read(ctx)
 	if _, bad := err.(*protocol.Error); err != nil && !bad {
@@ -91,7 +90,6 @@ func (c *counted) Read(ctx context.Context) (*protocol.Message, error) {
 	return m, err
 }
 
-// Write implements [protocol.Conn].
 func (c *counted) Write(ctx context.Context, m *protocol.Message) error {
 	err := c.Conn.Write(ctx, m)
 	if err != nil && ctx.Err() == nil {
@@ -100,7 +98,7 @@ func (c *counted) Write(ctx context.Context, m *protocol.Message) error {
 	return err
 }
 
-// ended notes an end that the server made by itself. That of a tunnel may have many reasons, and those are said as they are.
+// ended records an end that the server caused. Ends of tunnels are not recorded: they can have other causes.
 func (c *counted) ended(err error) {
 	c.once.Do(func() {
 		if c.ctx.Err() == nil && !c.b.o.Relay {
@@ -112,13 +110,13 @@ func (c *counted) ended(err error) {
 }
 
 func (c *counted) Close() error {
-	c.once.Do(func() {}) // what ends now was ended by us
+	c.once.Do(func() {}) // an end from here on is intended
 	defer c.gone()
 	return c.Conn.Close()
 }
 
-// Relayed is an error of lmosd's own that came as one of JSON-RPC: of a carrier, which has no other way to say why there is no answer. It
-// is nil for all others. A server that forges one fools nobody but its own callers.
+// Relayed returns the error of lmosd behind a JSON-RPC error of a transport that failed; nil for other errors. A server can forge one,
+// which affects only its own callers.
 func Relayed(e *protocol.Error) *interact.Error {
 	if e.Code != protocol.InternalError {
 		return nil

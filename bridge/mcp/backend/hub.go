@@ -10,9 +10,9 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// A hub listens to a server of the new era for all callers: to each thing once on a connection. Servers there are (go-sdk v1.8.0) that
-// tell only one of several requests on a connection of a change, and none once one of them was cancelled. What callers listen to
-// that is not known here, tasks among it, has a request of its own.
+// A hub subscribes at a stateless server for all callers, once per topic and connection. Some servers (go-sdk v1.8.0) notify only one of
+// several listen requests on a connection, and none after one of them was cancelled. Requests with other topics, for example tasks, are
+// passed on separately.
 //
 // Source: MCP 2026-07-28, "Subscriptions".
 type hub struct {
@@ -21,25 +21,25 @@ type hub struct {
 
 	mu     sync.Mutex
 	ears   map[*ear]bool
-	topics map[string]*topic // by URI; the lists are ""
+	topics map[string]*topic // by URI; "" for the lists
 }
 
-// A topic is what is listened to with one request. Its count is owned by hub.mu.
+// A topic is one listen request to the server. hub.mu guards its count.
 type topic struct {
 	ears   int
 	cancel context.CancelFunc
-	said   chan struct{} // closed when the server has said what it tells, in got or in err: they are read after that
-	once   sync.Once     // of said
+	said   chan struct{} // closed when the server has acknowledged or refused; got and err are read after that
+	once   sync.Once     // closes acked
 	got    filter
 	err    *protocol.Error
-	over   chan struct{} // the request has ended
+	over   chan struct{} // closed when the request has ended
 }
 
 func newHub(b *Backend, l *lane) *hub {
 	return &hub{b: b, l: l, ears: map[*ear]bool{}, topics: map[string]*topic{}}
 }
 
-// known reads what a caller listens to, and reports whether a hub knows all of it.
+// known returns the filter of a listen request, and whether the hub supports all of it.
 func known(m *protocol.Message) (want filter, ok bool) {
 	raw, err := m.Param("notifications")
 	var all map[string]json.RawMessage
@@ -56,12 +56,12 @@ func known(m *protocol.Message) (want filter, ok bool) {
 	return want, true
 }
 
-// listen answers a request of a caller that listens, until the caller leaves or the server ends it.
+// listen handles a listen request until the caller disconnects or the server ends it.
 func (h *hub) listen(ctx context.Context, m *protocol.Message, want filter, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	topics := h.enter(want)
 	defer h.leave(topics)
 	e := newEar(want)
-	h.attach(e, true) // before the server says what it tells: what changes right after that is not missed
+	h.attach(e, true) // before the request to the server: later changes are not missed
 	defer h.attach(e, false)
 	got, refused := honoured(ctx, topics, want)
 	if refused != nil {
@@ -73,7 +73,7 @@ func (h *hub) listen(ctx context.Context, m *protocol.Message, want filter, noti
 	return e.tell(ctx, m, over, notify)
 }
 
-// enter listens to what is wanted.
+// enter subscribes to the topics of a filter.
 func (h *hub) enter(want filter) map[string]*topic {
 	keys := slices.Clone(want.URIs)
 	if want.Tools || want.Prompts || want.Resources {
@@ -108,7 +108,7 @@ func (h *hub) leave(topics map[string]*topic) {
 	}
 }
 
-// beginLocked asks the server to tell of one thing.
+// beginLocked sends the listen request of a topic.
 func (h *hub) beginLocked(key string) *topic {
 	t := &topic{said: make(chan struct{}), over: make(chan struct{})}
 	var ctx context.Context
@@ -130,7 +130,7 @@ func (h *hub) beginLocked(key string) *topic {
 	return t
 }
 
-// ended says that a request has ended: the next who wants the same begins another.
+// ended removes a topic whose request has ended: the next subscriber sends another.
 func (h *hub) ended(key string, t *topic, r *protocol.Message, err error) {
 	switch {
 	case err != nil:
@@ -138,7 +138,7 @@ func (h *hub) ended(key string, t *topic, r *protocol.Message, err error) {
 	case r.Error() != nil:
 		t.fail(r.Error())
 	default:
-		t.fail(protocol.Errorf(protocol.InternalError, "the server does not say what it tells"))
+		t.fail(protocol.Errorf(protocol.InternalError, "missing acknowledgment of the server"))
 	}
 	h.mu.Lock()
 	if h.topics[key] == t {
@@ -155,7 +155,7 @@ func (t *topic) fail(e *protocol.Error) {
 	})
 }
 
-// refused reports whether the server has said that it tells nothing. It may not have said anything yet.
+// refused reports whether the server has refused the topic so far.
 func (t *topic) refused() bool {
 	select {
 	case <-t.said:
@@ -189,7 +189,7 @@ func (h *hub) attach(e *ear, on bool) {
 	}
 }
 
-// honoured waits for the server's word, and returns what of a wish it grants; if it refuses all, why.
+// honoured waits for the acknowledgments and returns the acknowledged part of a filter, or the error if all topics were refused.
 func honoured(ctx context.Context, topics map[string]*topic, want filter) (got filter, refused *protocol.Error) {
 	late := time.NewTimer(sayFor)
 	defer late.Stop()
@@ -198,8 +198,8 @@ func honoured(ctx context.Context, topics map[string]*topic, want filter) (got f
 		select {
 		case <-t.said:
 		case <-late.C:
-			late.Reset(0) // the others, too
-			refused = protocol.Errorf(protocol.InternalError, "the server does not say what it tells")
+			late.Reset(0) // do not wait for the others either
+			refused = protocol.Errorf(protocol.InternalError, "missing acknowledgment of the server")
 			continue
 		case <-ctx.Done():
 			return got, nil
@@ -222,7 +222,7 @@ func honoured(ctx context.Context, topics map[string]*topic, want filter) (got f
 	return got, refused
 }
 
-// anyOver returns what is closed when the server has ended one of the requests. Stop ends the waiting.
+// anyOver returns a channel that is closed when the server ends one of the requests. The function stop releases its goroutines.
 func anyOver(topics map[string]*topic) (over <-chan struct{}, stop func()) {
 	first, left := make(chan struct{}), make(chan struct{})
 	var once sync.Once

@@ -14,42 +14,41 @@ import (
 	"github.com/lmosd/lmosd/internal/opaque"
 )
 
-// An old speaks with a server of the old era for callers of the new one, which have no sessions. A caller that can be asked for
-// something has a process, for everything: lists, calls, prompts, what it listens to. So it finds again what it did before, nobody else
-// is asked what the server wants to know of it, and the server never hears that somebody can be asked who cannot. Those that cannot be
-// asked share one.
+// A legacyServer serves stateless callers from a server with sessions. Each caller that supports input requests has a process of its own
+// for all its requests: it keeps its state there, it alone gets the input requests of the server, and the server learns exactly its
+// capabilities. Callers without input requests share one process.
 //
 // Sources: MCP 2026-07-28, "Multi round-trip requests", "Subscriptions"; MCP 2025-11-25, "Client features".
 type old struct {
 	b       *Backend
 	sealer  *opaque.Sealer
-	opening chan struct{} // holds a token while somebody begins a session
+	opening chan struct{} // holds a token while a session is opened
 
-	mu     sync.Mutex          // taken after Backend.mu, where both are
-	ups    map[owner]*upstream // by whose they are
-	parked map[string]*run     // by what is sealed in the state that the caller has
+	mu     sync.Mutex          // taken after Backend.mu
+	ups    map[owner]*upstream // by owner
+	parked map[string]*run     // by the id in the requestState
 }
 
-// An upstream is a session with the server: a process of its own.
+// An upstream is a session at the server, with a process of its own.
 type upstream struct {
 	*lane
 	o    *old
-	caps string // what the client can be asked for
+	caps string // declared client capabilities
 	of   owner
 	info *Info
 
-	subscribing chan struct{}  // holds a token while uris and what the server knows of them change
-	uris        map[string]int // how many listen to each
+	subscribing chan struct{}  // holds a token during changes of uris and of the subscriptions at the server
+	uris        map[string]int // number of subscribers by URI
 
-	saying chan struct{} // holds a token for each answer that is being said
+	saying chan struct{} // holds a token per response in progress
 
 	mu    sync.Mutex
-	level int    // of log messages, an index of levels: that which the server was told
-	runs  []*run // in the order in which they began
+	level int    // log level at the server, an index of levels
+	runs  []*run // in the order of their start
 	ears  map[*ear]bool
 }
 
-// An owner is whose a session is: what the client can be asked for and, if that is something, who the client is.
+// An owner identifies the callers of an upstream: by capabilities and, if there are any, by caller and user.
 type owner struct{ caps, caller, user string }
 
 func ownerOf(ctx context.Context, caps string) owner {
@@ -59,8 +58,7 @@ func ownerOf(ctx context.Context, caps string) owner {
 	return owner{caps, protocol.CallerOf(ctx), protocol.UserOf(ctx)}
 }
 
-// maxUps bounds the sessions, beside that of callers that cannot be asked, and maxUpsEach those of one caller, which may be a relay
-// with users of its own.
+// maxUps bounds the upstreams of callers with capabilities, and maxUpsEach those of one caller, which may be a relay with several users.
 const (
 	maxUps     = 32
 	maxUpsEach = 8
@@ -70,7 +68,7 @@ func newOld(b *Backend) *old {
 	return &old{b: b, sealer: opaque.New(""), opening: make(chan struct{}, 1), ups: map[owner]*upstream{}, parked: map[string]*run{}}
 }
 
-// session reads a connection whose server is being, or was, initialized by a client with these capabilities.
+// session returns the upstream of a connection whose client has the capabilities of its owner.
 func (o *old) session(conn protocol.Conn, of owner, info *Info) (*upstream, error) {
 	u := &upstream{o: o, caps: of.caps, of: of, info: info, uris: map[string]int{}, ears: map[*ear]bool{}, level: len(levels),
 		subscribing: make(chan struct{}, 1), saying: make(chan struct{}, maxSaying)}
@@ -79,7 +77,7 @@ func (o *old) session(conn protocol.Conn, of owner, info *Info) (*upstream, erro
 	return u, err
 }
 
-// ended forgets a session; with the last, what the server said of itself, which it may say anew. The backend is locked.
+// ended removes an upstream; with the last one, the info becomes invalid. The backend is locked.
 func (o *old) ended(u *upstream) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -91,7 +89,7 @@ func (o *old) ended(u *upstream) {
 	}
 }
 
-// enter makes a session one that callers share, unless it has ended.
+// enter makes an upstream available to callers, unless it has ended.
 func (o *old) enter(u *upstream, info *Info) {
 	o.b.mu.Lock()
 	defer o.b.mu.Unlock()
@@ -102,7 +100,7 @@ func (o *old) enter(u *upstream, info *Info) {
 	}
 }
 
-// adopt takes up the session that was begun to find out what the server is.
+// adopt completes the session that the probe started.
 func (o *old) adopt(conn protocol.Conn, of owner, info *Info) error {
 	u, err := o.session(conn, of, info)
 	if err != nil {
@@ -118,7 +116,7 @@ func (o *old) adopt(conn protocol.Conn, of owner, info *Info) error {
 	return nil
 }
 
-// open begins a session. The caller uses it.
+// open starts a session and reserves it.
 func (o *old) open(ctx context.Context, of owner) (*upstream, error) {
 	if err := o.room(of); err != nil {
 		return nil, err
@@ -149,13 +147,13 @@ func (o *old) open(ctx context.Context, of owner) (*upstream, error) {
 	}
 	if err != nil {
 		u.Close()
-		return nil, o.b.broken(ctx, fmt.Errorf("begin a session: %w", err))
+		return nil, o.b.broken(ctx, fmt.Errorf("start session: %w", err))
 	}
 	o.enter(u, u.info)
 	return u, nil
 }
 
-// room makes room for one session more: it ends one that nobody uses.
+// room ensures room for another upstream. It ends an unused one if necessary.
 func (o *old) room(of owner) error {
 	if of.caps == "{}" {
 		return nil
@@ -184,14 +182,14 @@ func (o *old) room(of owner) error {
 	case !full:
 		return nil
 	case idle == nil:
-		return overloaded("too many callers that can be asked for something use the server")
+		return overloaded("too many callers with client features use the server")
 	}
 	return idle.Close()
 }
 
 func ignore(*protocol.Message) error { return nil }
 
-// take gets what belongs to no call. It must not wait: what it has to say itself goes beside.
+// take handles a message that belongs to no call. It must not block: its own responses are sent in other goroutines.
 func (u *upstream) take(m *protocol.Message) {
 	u.o.tell(m)
 	switch {
@@ -204,7 +202,7 @@ func (u *upstream) take(m *protocol.Message) {
 	}
 }
 
-// tell tells those who listen, in whichever session: what changed may be the same for all.
+// publish passes a notification to the subscribers of all upstreams, since the changed state may be common to all of them.
 func (o *old) tell(m *protocol.Message) {
 	if !m.IsNotification() {
 		return
@@ -221,10 +219,10 @@ func (o *old) tell(m *protocol.Message) {
 	}
 }
 
-// maxSaying bounds the answers that a server does not read.
+// maxSaying bounds the responses to a server that does not read.
 const maxSaying = 64
 
-// say answers a request of the server. A server that does not read what it is told is one that need not be told.
+// send responds to a request of the server. Beyond maxSaying the response is dropped.
 func (u *upstream) say(m *protocol.Message) {
 	select {
 	case u.saying <- struct{}{}:
@@ -242,8 +240,7 @@ func (u *upstream) say(m *protocol.Message) {
 	}
 }
 
-// shared returns the session of a caller that can be asked for what caps says, a JSON object, begun if there is none. The caller
-// leaves it.
+// shared returns the upstream of a caller with the capabilities caps, a JSON object. It opens one if necessary. The caller must leave it.
 func (o *old) shared(ctx context.Context, caps string) (*upstream, error) {
 	of := ownerOf(ctx, caps)
 	if u := o.there(of); u != nil {
@@ -255,13 +252,13 @@ func (o *old) shared(ctx context.Context, caps string) (*upstream, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if u := o.there(of); u != nil { // somebody was quicker
+	if u := o.there(of); u != nil { // a concurrent caller was faster
 		return u, nil
 	}
 	return o.open(ctx, of)
 }
 
-// there returns a session that can be used, and uses it; nil if there is none.
+// there reserves the upstream of an owner; nil if there is none.
 func (o *old) there(of owner) *upstream {
 	o.mu.Lock()
 	u := o.ups[of]
@@ -272,7 +269,7 @@ func (o *old) there(of owner) *upstream {
 	return u
 }
 
-// call answers a request of the new era.
+// call handles a stateless request.
 func (o *old) call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	switch m.Method() {
 	case protocol.Discover:
@@ -286,7 +283,7 @@ func (o *old) call(ctx context.Context, m *protocol.Message, notify func(*protoc
 		return o.listen(ctx, m, notify)
 	}
 	if strings.HasPrefix(m.Method(), "tasks/") {
-		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "the server has no tasks")), nil
+		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "the server does not support tasks")), nil
 	}
 	if state := m.Text("requestState"); state != "" && rounds[m.Method()] {
 		return o.resume(ctx, m, state, notify)
@@ -306,13 +303,13 @@ func (o *old) call(ctx context.Context, m *protocol.Message, notify func(*protoc
 	return newer(m, r), nil
 }
 
-// rounds are the methods that may be answered with what the server wants to know first.
+// rounds are the methods with multiple rounds.
 var rounds = map[string]bool{protocol.CallTool: true, protocol.GetPrompt: true, protocol.ReadRes: true}
 
-// Common is what consumers of the mesh can be asked for, as capabilities says it: they are nobody's clients, and have no folders.
+// Common are the capabilities of consumers of the mesh: they have no folders, hence no roots.
 const Common = `{"elicitation":{"form":{},"url":{}},"sampling":{}}`
 
-// capabilities are what the caller can be asked for, in the words of the old era. What is the same is spelled alike.
+// capabilities returns the capabilities of the caller in the format of initialize. The encoding is canonical.
 func capabilities(m *protocol.Message) string {
 	type flag = *struct{}
 	var caps struct {
@@ -327,9 +324,9 @@ func capabilities(m *protocol.Message) string {
 		Roots flag `json:"roots,omitempty"`
 	}
 	raw, _ := m.Param("_meta", protocol.MetaCapabilities)
-	_ = json.Unmarshal(raw, &caps) // what cannot be read is not there
+	_ = json.Unmarshal(raw, &caps) // malformed capabilities are absent ones
 	if e := caps.Elicitation; e != nil && e.Form == nil && e.URL == nil {
-		e.Form = &struct{}{} // 2026-07-28, "Elicitation": one that says nothing is by forms
+		e.Form = &struct{}{} // 2026-07-28, "Elicitation": forms are the default
 	}
 	text, err := json.Marshal(caps)
 	if err != nil {
@@ -338,7 +335,7 @@ func capabilities(m *protocol.Message) string {
 	return string(text)
 }
 
-// older takes out of a request what the old era does not know.
+// toLegacy removes the members of a stateless request that earlier revisions do not have.
 func older(m *protocol.Message) *protocol.Message {
 	for _, name := range []string{protocol.MetaVersion, protocol.MetaCapabilities, protocol.MetaClient, protocol.MetaLogLevel} {
 		m = m.WithParam(nil, "_meta", name)
@@ -352,11 +349,12 @@ func older(m *protocol.Message) *protocol.Message {
 	return m
 }
 
-// cacheable are methods whose results say how long they may be kept.
+// cacheable are the methods whose results have caching hints.
 var cacheable = map[string]bool{"tools/list": true, "resources/list": true, "resources/templates/list": true, "prompts/list": true,
 	protocol.ReadRes: true}
 
-// newer puts into a response what the new era asks for. What an old server does not say is said in the most careful way.
+// toModern adds the required members of 2026-07-28 to a response. Values that the legacy server does not provide get the most restrictive
+// value.
 func newer(m, r *protocol.Message) *protocol.Message {
 	if e := r.Error(); e != nil {
 		if e.Code == protocol.ResourceNotFound {
@@ -365,7 +363,7 @@ func newer(m, r *protocol.Message) *protocol.Message {
 		return r
 	}
 	if raw := r.Result(); len(raw) == 0 || raw[0] != '{' {
-		return protocol.RespondError(r.ID(), protocol.Errorf(protocol.InternalError, "the server's result is no object"))
+		return protocol.RespondError(r.ID(), protocol.Errorf(protocol.InternalError, "expected an object as the result of the server"))
 	}
 	add := func(name, value string) {
 		if has, _ := r.InResult(name); has == nil {

@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// maxRounds bounds how often a server may ask a client for something before it answers one request.
+	// maxRounds bounds the rounds of input requests per request.
 	maxRounds = 64
-	// maxYoung bounds the requests of one session that wait.
+	// maxPending bounds the pending requests of one session.
 	maxYoung = 128
-	// listenAgain is how long it is waited until a server that ended a listen is asked again.
+	// relistenDelay is the delay before an ended listen request is sent again.
 	listenAgain = time.Second
 )
 
-// A young is a session of the old era with a server that speaks only the new one. It answers itself what the new era does not have:
-// initialize, ping, the log level, subscriptions. What the server wants to know before it answers is asked of the client, and the
-// request sent again with the answers.
+// A legacySession serves a 2025-11-25 session from a server that supports only 2026-07-28. It responds to initialize, ping,
+// logging/setLevel and subscriptions itself. Input requests of the server become requests to the client, and the original request is
+// repeated with the responses.
 //
 // Sources: MCP 2025-11-25, "Lifecycle", "Logging", "Resources"; MCP 2026-07-28, "Multi round-trip requests", "Subscriptions".
 type young struct {
@@ -37,25 +37,25 @@ type young struct {
 	cancel context.CancelFunc
 	out    chan *protocol.Message // to the client
 	room   chan struct{}
-	wishes chan wish // to listens
+	wishes chan wish // to runListen
 
 	mu     sync.Mutex
-	meta   map[string]json.RawMessage // of each request: what the client said of itself
+	meta   map[string]json.RawMessage // of each request: capabilities and clientInfo of the client
 	level  string
 	calls  map[protocol.ID]context.CancelFunc
-	asked  map[protocol.ID]chan *protocol.Message // what the client was asked for, by our id
+	asked  map[protocol.ID]chan *protocol.Message // pending requests to the client, by their id
 	last   int
-	living bool // listens runs
+	living bool // runListen is running
 }
 
-// A wish is a resource that the client wants to hear of, or no more. Done gets whether it does.
+// A subscription is a request to subscribe to a resource or unsubscribe. done receives whether it is subscribed.
 type wish struct {
 	uri  string
 	on   bool
 	done chan bool
 }
 
-// young begins a session. It ends with ctx, and with the backend.
+// legacySession starts a session. It ends with ctx and with the backend.
 func (b *Backend) young(ctx context.Context, info *Info) protocol.Conn {
 	y := &young{b: b, info: info, out: make(chan *protocol.Message), room: make(chan struct{}, maxYoung), wishes: make(chan wish),
 		meta: map[string]json.RawMessage{}, calls: map[protocol.ID]context.CancelFunc{}, asked: map[protocol.ID]chan *protocol.Message{}}
@@ -65,7 +65,6 @@ func (b *Backend) young(ctx context.Context, info *Info) protocol.Conn {
 	return y
 }
 
-// Read implements [protocol.Conn].
 func (y *young) Read(ctx context.Context) (*protocol.Message, error) {
 	select {
 	case m := <-y.out:
@@ -77,13 +76,12 @@ func (y *young) Read(ctx context.Context) (*protocol.Message, error) {
 	}
 }
 
-// Close implements [protocol.Conn].
 func (y *young) Close() error {
 	y.cancel()
 	return nil
 }
 
-// say sends something to the client.
+// send sends a message to the client.
 func (y *young) say(ctx context.Context, m *protocol.Message) error {
 	select {
 	case y.out <- m:
@@ -95,7 +93,7 @@ func (y *young) say(ctx context.Context, m *protocol.Message) error {
 	}
 }
 
-// Write implements [protocol.Conn]: it takes what the client says.
+// Write implements [protocol.Conn]. It handles a message of the client.
 func (y *young) Write(_ context.Context, m *protocol.Message) error {
 	if y.ctx.Err() != nil {
 		return io.ErrClosedPipe
@@ -120,7 +118,7 @@ func (y *young) Write(_ context.Context, m *protocol.Message) error {
 		return y.say(y.ctx, protocol.RespondError(m.ID(), e))
 	}
 	answer := func() *protocol.Message { return y.answer(ctx, m) }
-	if m.Method() == protocol.Initialize { // before what follows is looked at: a client may not wait for its answer
+	if m.Method() == protocol.Initialize { // before later messages: a client may not wait for the response
 		begun := y.initialize(m)
 		answer = func() *protocol.Message { return begun }
 	}
@@ -128,8 +126,8 @@ func (y *young) Write(_ context.Context, m *protocol.Message) error {
 		defer func() { <-y.room }()
 		r := answer()
 		cancelled := ctx.Err() != nil
-		y.leave(m, cancel) // before it is said: then the client may use the id again
-		if !cancelled {    // who cancelled waits for no response
+		y.leave(m, cancel) // before the response: then the client may reuse the id
+		if !cancelled {    // a cancelled request gets no response
 			_ = y.say(y.ctx, r)
 		}
 	})
@@ -144,13 +142,13 @@ func (y *young) enter(m *protocol.Message, cancel context.CancelFunc) *protocol.
 	select {
 	case y.room <- struct{}{}:
 	default:
-		return protocol.Errorf(protocol.InternalError, "%d requests wait already", maxYoung)
+		return protocol.Errorf(protocol.InternalError, "%d requests are pending", maxYoung)
 	}
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if y.calls[m.ID()] != nil {
 		<-y.room
-		return protocol.Errorf(protocol.InvalidRequest, "a request with the id %s is being answered", m.ID())
+		return protocol.Errorf(protocol.InvalidRequest, "request id %s is already in use", m.ID())
 	}
 	y.calls[m.ID()] = cancel
 	return nil
@@ -163,7 +161,7 @@ func (y *young) leave(m *protocol.Message, cancel context.CancelFunc) {
 	delete(y.calls, m.ID())
 }
 
-// heard takes a notification of the client.
+// notified handles a notification of the client.
 func (y *young) heard(m *protocol.Message) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -180,7 +178,7 @@ func (y *young) heard(m *protocol.Message) {
 	}
 }
 
-// answer answers a request.
+// answer handles a request.
 func (y *young) answer(ctx context.Context, m *protocol.Message) *protocol.Message {
 	switch m.Method() {
 	case "ping":
@@ -189,14 +187,14 @@ func (y *young) answer(ctx context.Context, m *protocol.Message) *protocol.Messa
 		y.mu.Lock()
 		defer y.mu.Unlock()
 		if !slices.Contains(levels, m.Text("level")) {
-			return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "there is no level %q", m.Text("level")))
+			return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "unknown log level %q", m.Text("level")))
 		}
 		y.level = m.Text("level")
 		return protocol.Respond(m.ID(), struct{}{})
 	case "resources/subscribe", "resources/unsubscribe":
 		return y.subscribe(ctx, m)
 	case protocol.Discover, protocol.Listen:
-		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "%s is no method of %s", m.Method(), protocol.Legacy))
+		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "method %s does not exist in %s", m.Method(), protocol.Legacy))
 	}
 	r, err := y.call(ctx, m)
 	if err != nil {
@@ -205,10 +203,10 @@ func (y *young) answer(ctx context.Context, m *protocol.Message) *protocol.Messa
 	return r
 }
 
-// levels are those of log messages (RFC 5424 §6.2.1).
+// levels are the log levels (RFC 5424 §6.2.1).
 var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// initialize answers for the server.
+// initialize responds to initialize.
 func (y *young) initialize(m *protocol.Message) *protocol.Message {
 	version := protocol.Legacy
 	if v := m.Text("protocolVersion"); slices.Contains(protocol.LegacyRevisions, v) {
@@ -244,12 +242,12 @@ func orEmpty(object json.RawMessage) json.RawMessage {
 	return object
 }
 
-// dress gives a request what each of the new era has.
+// withMeta adds the required _meta members to a request.
 func (y *young) dress(m *protocol.Message) (*protocol.Message, error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if len(y.meta) == 0 {
-		return nil, protocol.Errorf(protocol.InvalidRequest, "the session begins with initialize")
+		return nil, protocol.Errorf(protocol.InvalidRequest, "the first request of a session must be initialize")
 	}
 	for name, value := range y.meta {
 		m = m.WithParam(value, "_meta", name)
@@ -261,7 +259,7 @@ func (y *young) dress(m *protocol.Message) (*protocol.Message, error) {
 	return m, nil
 }
 
-// call sends a request to the server, again with what the client answers as long as the server asks for something.
+// call sends a request to the server, and repeats it while the server requires input.
 func (y *young) call(ctx context.Context, m *protocol.Message) (*protocol.Message, error) {
 	m, err := y.dress(m)
 	if err != nil {
@@ -280,10 +278,10 @@ func (y *young) call(ctx context.Context, m *protocol.Message) (*protocol.Messag
 			return nil, err
 		}
 	}
-	return nil, fmt.Errorf("the server asks for something else for the %dth time", maxRounds)
+	return nil, fmt.Errorf("the server required input more than %d times", maxRounds)
 }
 
-// again returns m with what the client answers to all that r asks for.
+// nextRound sends the input requests in r to the client and returns m with the responses.
 func (y *young) again(ctx context.Context, m, r *protocol.Message) (*protocol.Message, error) {
 	var wants struct {
 		Requests map[string]struct {
@@ -293,7 +291,7 @@ func (y *young) again(ctx context.Context, m, r *protocol.Message) (*protocol.Me
 		State json.RawMessage `json:"requestState"`
 	}
 	if err := json.Unmarshal(r.Result(), &wants); err != nil || len(wants.Requests) > maxYoung {
-		return nil, fmt.Errorf("what the server asks for cannot be read: %w", err)
+		return nil, fmt.Errorf("malformed input request of the server: %w", err)
 	}
 	waits := map[string]chan *protocol.Message{}
 	for key, one := range wants.Requests {
@@ -305,7 +303,7 @@ func (y *young) again(ctx context.Context, m, r *protocol.Message) (*protocol.Me
 			params = one.Params
 		}
 		q := protocol.Request(id, one.Method, params)
-		if q.Text("mode") == "url" && q.Text("elicitationId") == "" { // which 2026-07-28 has not, and 2025-11-25 needs ("URL mode elicitation")
+		if q.Text("mode") == "url" && q.Text("elicitationId") == "" { // not in 2026-07-28, required in 2025-11-25 ("URL mode elicitation")
 			q = q.WithParam(json.RawMessage(strconv.Quote(rand.Text())), "elicitationId")
 		}
 		if err := y.say(ctx, q); err != nil {
@@ -337,7 +335,7 @@ func (y *young) again(ctx context.Context, m, r *protocol.Message) (*protocol.Me
 	return m, nil
 }
 
-// answerTo is what the client says, as the server can be told it. That nobody can be asked for values is an answer, too.
+// answerTo converts a response of the client for the server. An error response to an elicitation is a cancellation.
 func answerTo(method string, a *protocol.Message) (json.RawMessage, error) {
 	switch e := a.Error(); {
 	case e == nil:
@@ -345,11 +343,11 @@ func answerTo(method string, a *protocol.Message) (json.RawMessage, error) {
 	case method == "elicitation/create":
 		return json.RawMessage(`{"action":"cancel"}`), nil
 	default:
-		return nil, protocol.Errorf(e.Code, "the client was asked for %s: %s", method, e.Message)
+		return nil, protocol.Errorf(e.Code, "client error for %s: %s", method, e.Message)
 	}
 }
 
-// await makes the id of a request to the client, and where its answer will be.
+// await registers a request to the client and returns its id and the channel for its response.
 func (y *young) await() (protocol.ID, chan *protocol.Message) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -365,7 +363,7 @@ func (y *young) giveUp(id protocol.ID) {
 	delete(y.asked, id)
 }
 
-// aged takes out of a response what the old era does not know.
+// toLegacyResult removes the members of a response that earlier revisions do not have.
 func aged(m, r *protocol.Message) *protocol.Message {
 	if e := r.Error(); e != nil {
 		if m.Method() == protocol.ReadRes && e.Code == protocol.InvalidParams && e.Data != nil {
@@ -379,7 +377,7 @@ func aged(m, r *protocol.Message) *protocol.Message {
 	return r
 }
 
-// subscribe asks for a resource, or no more.
+// subscribe subscribes to a resource or unsubscribes.
 func (y *young) subscribe(ctx context.Context, m *protocol.Message) *protocol.Message {
 	w := wish{uri: m.Text("uri"), on: m.Method() == "resources/subscribe", done: make(chan bool, 1)}
 	select {
@@ -392,18 +390,18 @@ func (y *young) subscribe(ctx context.Context, m *protocol.Message) *protocol.Me
 		if ok {
 			return protocol.Respond(m.ID(), struct{}{})
 		}
-		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "the server sends no notifications for %s", w.uri))
+		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "%s is not observable: the server sends no notifications", w.uri))
 	case <-ctx.Done():
 		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "cancelled"))
 	}
 }
 
-// listens listens to the server as long as the session lasts: to its lists, and to the resources that the client asks for. Who
-// listens to something else first begins to, and then ends what was before.
+// runListen keeps one listen request at the server during the session, for the lists and the subscribed resources. A change of the filter
+// sends a new request before it ends the old one.
 func (y *young) listens() {
 	uris := map[string]bool{}
 	var now *listening
-	var over <-chan struct{} // nil: the server takes no listen, and is not asked again until there is another wish
+	var over <-chan struct{} // nil after a refusal, until the next subscription
 	defer func() { now.stop() }()
 	begin := func() bool {
 		next := y.listen(uris)
@@ -442,15 +440,15 @@ func (y *young) listens() {
 	}
 }
 
-// A listening is one subscriptions/listen.
+// An activeListen is one subscriptions/listen request.
 type listening struct {
 	cancel context.CancelFunc
-	ack    chan struct{} // closed when the server has said what it tells, in uris
+	ack    chan struct{} // closed when the server has acknowledged uris
 	uris   []string
 	over   chan struct{}
 }
 
-// listen begins one. It tells the client what the server says.
+// listen sends a listen request. Its notifications go to the client.
 func (y *young) listen(uris map[string]bool) *listening {
 	l := &listening{ack: make(chan struct{}), over: make(chan struct{})}
 	var ctx context.Context
@@ -496,7 +494,7 @@ func (l *listening) heard(ctx context.Context, y *young, n *protocol.Message) er
 	return nil
 }
 
-// honoured waits until the server has said what it tells, for a while.
+// honoured waits for the acknowledgment and reports whether it arrived in time.
 func (l *listening) honoured() bool {
 	late := time.NewTimer(sayFor)
 	defer late.Stop()
@@ -511,7 +509,7 @@ func (l *listening) honoured() bool {
 
 func (l *listening) has(uri string) bool { return slices.Contains(l.uris, uri) }
 
-// stop ends it, and waits.
+// stop cancels the request and waits for its end.
 func (l *listening) stop() {
 	if l != nil {
 		l.cancel()

@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
-// A filter is what a caller of the new era listens to (2026-07-28, "subscriptions/listen").
+// A filter is the content of a listen request (2026-07-28, "subscriptions/listen").
 type filter struct {
 	Tools     bool     `json:"toolsListChanged,omitempty"`
 	Prompts   bool     `json:"promptsListChanged,omitempty"`
@@ -20,33 +20,33 @@ type filter struct {
 }
 
 const (
-	// maxURIs bounds the resources that one caller listens to.
+	// maxURIs bounds the resources of one listen request.
 	maxURIs = 256
-	// sayFor bounds how long it is tried to say something to a server that nobody waits for.
+	// sendTimeout bounds messages to a server that no caller waits for.
 	sayFor = 10 * time.Second
 )
 
-// tellLimit is the rate of notifications to one subscriber. Changes in between are one notification.
+// notifyLimit is the rate of notifications to one subscriber. Changes in between are combined.
 var tellLimit = ratelimit.Every(64, 20*time.Millisecond)
 
-// maxTold limits the notification of one change, in bytes.
+// maxNotification bounds a notification of a change, in bytes.
 const maxTold = 64 << 10
 
-// An ear is a caller that listens.
+// A subscriber is the listen request of a caller.
 type ear struct {
-	news chan struct{} // gets a value when something is said
+	news chan struct{} // signals a new message
 
 	mu    sync.Mutex
 	want  filter
 	said  []*protocol.Message
-	waits map[string]bool // what of said, by method and URI
+	waits map[string]bool // the content of queue, by method and URI
 }
 
 func newEar(want filter) *ear {
 	return &ear{want: want, news: make(chan struct{}, 1), waits: map[string]bool{}}
 }
 
-// hear takes what a server says, if the caller wants to know it and is not to be told it anyway.
+// receive queues a notification that matches the filter, unless an equal one is queued.
 func (e *ear) hear(n *protocol.Message) {
 	if !n.IsNotification() || len(n.Bytes()) > maxTold {
 		return
@@ -55,7 +55,7 @@ func (e *ear) hear(n *protocol.Message) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.want.wants(n) || e.waits[what] || len(e.said) >= maxNotes {
-		return // the caller will read what has changed when it looks
+		return // dropped: the next read of the caller shows the change
 	}
 	e.waits[what] = true
 	e.said = append(e.said, n)
@@ -65,7 +65,7 @@ func (e *ear) hear(n *protocol.Message) {
 	}
 }
 
-// narrow says what of its wish the caller will be told, and forgets all else.
+// narrow reduces the filter to the acknowledged part and drops queued notifications that do not match.
 func (e *ear) narrow(want filter) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -73,7 +73,7 @@ func (e *ear) narrow(want filter) {
 	e.said = slices.DeleteFunc(e.said, func(n *protocol.Message) bool { return !want.wants(n) })
 }
 
-// next returns what is to be told next; nil for nothing.
+// next returns the next notification; nil if there is none.
 func (e *ear) next() *protocol.Message {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,12 +86,12 @@ func (e *ear) next() *protocol.Message {
 	return n
 }
 
-// listen passes on what an old server says of its own accord, as far as the caller wants to hear it, until the caller leaves.
+// listen passes the notifications of a legacy server to the caller until it disconnects.
 func (o *old) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	raw, err := m.Param("notifications")
 	var want filter
 	if err != nil || raw == nil || json.Unmarshal(raw, &want) != nil || len(want.URIs) > maxURIs {
-		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "notifications say what is listened to; at most %d resources", maxURIs)), nil
+		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidParams, "expected an object as notifications, with at most %d resources", maxURIs)), nil
 	}
 	u, err := o.shared(ctx, capabilities(m))
 	if err != nil {
@@ -100,7 +100,7 @@ func (o *old) listen(ctx context.Context, m *protocol.Message, notify func(*prot
 	defer o.b.leave(u.lane)
 	want = u.can(want)
 	e := newEar(want)
-	u.attach(e, true) // before the server is asked: what changes right after that is not missed
+	u.attach(e, true) // before the request to the server: later changes are not missed
 	defer u.attach(e, false)
 	want.URIs = u.subscribe(ctx, slices.Clone(want.URIs))
 	defer u.unsubscribe(want.URIs)
@@ -108,7 +108,8 @@ func (o *old) listen(ctx context.Context, m *protocol.Message, notify func(*prot
 	return e.tell(ctx, m, u.Done(), notify)
 }
 
-// tell tells a caller what is heard, until it leaves, or over is closed: then it has the response.
+// serve acknowledges the request and sends the queued notifications, until the caller disconnects or over is closed; then it returns the
+// response.
 func (e *ear) tell(ctx context.Context, m *protocol.Message, over <-chan struct{}, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	tag := json.RawMessage(m.ID())
 	ack := protocol.Request("", protocol.Acknowledged, map[string]any{"notifications": e.want, "_meta": map[string]any{protocol.MetaSubscription: tag}})
@@ -148,7 +149,7 @@ func (u *upstream) attach(e *ear, on bool) {
 	}
 }
 
-// can returns what of a wish the server says it tells.
+// can returns the part of a filter that the server supports.
 func (u *upstream) can(want filter) filter {
 	type changes struct {
 		ListChanged bool `json:"listChanged"`
@@ -168,8 +169,8 @@ func (u *upstream) can(want filter) filter {
 	return want
 }
 
-// subscribe tells the server which resources somebody listens to, and returns those that it takes. All of them together have
-// sayFor: others wait for their turn.
+// subscribe subscribes at the server to the resources without a subscription, and returns those that it accepts. The whole takes at most
+// sendTimeout.
 func (u *upstream) subscribe(ctx context.Context, uris []string) []string {
 	if len(uris) == 0 {
 		return nil
@@ -192,7 +193,7 @@ func (u *upstream) subscribe(ctx context.Context, uris []string) []string {
 	})
 }
 
-// unsubscribe tells the server which resources nobody listens to any more. The caller is gone, and waits no longer than it must.
+// unsubscribe removes subscriptions at the server without subscribers. It runs in the background.
 func (u *upstream) unsubscribe(uris []string) {
 	if len(uris) == 0 {
 		return

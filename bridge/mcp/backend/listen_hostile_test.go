@@ -196,13 +196,13 @@ func TestAnOldClientThatAsksForTooMuch(t *testing.T) {
 			t.Errorf("%s gives %s", line, got)
 		}
 	}
-	reply(`{"jsonrpc":"2.0","id":0,"method":"fine"}`, "begins with initialize")
+	reply(`{"jsonrpc":"2.0","id":0,"method":"fine"}`, "must be initialize")
 	reply(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"1999-01-01","capabilities":7}}`, `"protocolVersion":"2025-11-25"`)
 	reply(`{"jsonrpc":"2.0","id":2,"method":"ping"}`, `"result":{}`)
 	reply(`{"jsonrpc":"2.0","id":3,"method":"logging/setLevel","params":{"level":"loud"}}`, "-32602")
 	reply(`{"jsonrpc":"2.0","id":4,"method":"subscriptions/listen"}`, "-32601")
 	reply(`{"jsonrpc":"2.0","id":5,"method":"fine"}`, `"id":5,"result":{}`)
-	reply(`{"jsonrpc":"2.0","id":6,"method":"asks nonsense"}`, "cannot be read")
+	reply(`{"jsonrpc":"2.0","id":6,"method":"asks nonsense"}`, "malformed input request")
 	ask(`{"jsonrpc":"2.0","id":"nobody asked","result":{}}`)
 	ask(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":[7]}}`)
 	reply(`{"jsonrpc":"2.0","id":7,"method":"asks"}`, `"method":"elicitation/create"`)
@@ -212,7 +212,7 @@ func TestAnOldClientThatAsksForTooMuch(t *testing.T) {
 	for i := range 127 {
 		ask(`{"jsonrpc":"2.0","id":"h` + string(rune('a'+i%26)) + strings.Repeat("x", i) + `","method":"hang"}`)
 	}
-	reply(`{"jsonrpc":"2.0","id":8,"method":"fine"}`, "128 requests wait already")
+	reply(`{"jsonrpc":"2.0","id":8,"method":"fine"}`, "128 requests are pending")
 	ask(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\u0068a"}}`) // "ha", in other words
 	for {                                                                                        // until there is room
 		ask(`{"jsonrpc":"2.0","id":9,"method":"ping"}`)

@@ -11,21 +11,21 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// maxOwned bounds what is remembered of whose tasks and states there are. The oldest of whoever has most is forgotten: then the server's
-// own words for them, which nobody can guess, are all that protects them.
+// maxOwned bounds the recorded tokens. Beyond it the oldest token of the caller with most is forgotten; then only the unguessability of
+// the server's tokens protects them.
 const maxOwned = 4096
 
-// owners remember which callers a server gave the id of a task or a state to, since the server cannot tell one caller of a relay from
-// another (2026-07-28, "Security": both are bound to who they were made for). The server's words themselves stay as they are: they
-// are good at another node, too, if the server takes them there. A word that a server gives to several is good for each of them.
+// owners record the callers that received a task id or request state of the server, since the server cannot distinguish the callers of a
+// relay (2026-07-28, "Security": both are bound to their caller). The tokens themselves stay unchanged: they may also be valid at another
+// node. A token that several callers received is valid for each of them.
 type owners struct {
 	mu  sync.Mutex
 	by  map[word][]string // callers
-	of  map[string][]word // the oldest first
-	sum int               // of all words in of
+	of  map[string][]word // oldest first
+	sum int               // number of tokens in of
 }
 
-// A word is the hash of one, with what it is of.
+// A tokenHash is the hash of a token with its kind.
 type word [sha256.Size]byte
 
 func newOwners() *owners { return &owners{by: map[word][]string{}, of: map[string][]word{}} }
@@ -44,7 +44,7 @@ func (o *owners) add(what, said, caller string) {
 	}
 }
 
-// forgetLocked forgets the oldest word of the caller that has most.
+// forgetLocked removes the oldest token of the caller with most tokens.
 func (o *owners) forgetLocked() {
 	most := ""
 	for caller, words := range o.of {
@@ -63,7 +63,7 @@ func (o *owners) forgetLocked() {
 	o.sum--
 }
 
-// foreign reports whether what has the word was made for others.
+// foreign reports whether a token was issued to other callers only.
 func (o *owners) foreign(ctx context.Context, what, said string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -71,20 +71,20 @@ func (o *owners) foreign(ctx context.Context, what, said string) bool {
 	return known && !slices.Contains(callers, protocol.CallerOf(ctx))
 }
 
-// What is owned.
+// Kinds of tokens.
 const (
 	aTask  = "task "
 	aState = "state "
 )
 
-// check refuses a request that uses what is another's: it is as if it were not there. What m listens to is left out in the same way.
+// check rejects a request with a token of another caller as unknown. It removes such tasks from a listen request.
 func (o *owners) check(ctx context.Context, m *protocol.Message) (*protocol.Message, *protocol.Error) {
 	switch {
 	case strings.HasPrefix(m.Method(), "tasks/") && o.foreign(ctx, aTask, m.Text("taskId")):
-		return m, protocol.Errorf(protocol.InvalidParams, "there is no such task")
+		return m, protocol.Errorf(protocol.InvalidParams, "unknown or expired task")
 	case rounds[m.Method()]:
 		if state := m.Text("requestState"); state != "" && o.foreign(ctx, aState, state) {
-			return m, protocol.Errorf(protocol.InvalidParams, "the requestState is not of this request: ask anew without it")
+			return m, protocol.Errorf(protocol.InvalidParams, "the requestState does not belong to this request: repeat the request without it")
 		}
 	case m.Method() == protocol.Listen:
 		return o.ownTasks(ctx, m), nil
@@ -113,7 +113,7 @@ func (o *owners) ownTasks(ctx context.Context, m *protocol.Message) *protocol.Me
 	return m.WithParam(changed, "notifications")
 }
 
-// note remembers whose the task or the state is that r gives to the caller of m.
+// note records the task id or request state in r for the caller of m.
 func (o *owners) note(ctx context.Context, m, r *protocol.Message) {
 	if !rounds[m.Method()] {
 		return

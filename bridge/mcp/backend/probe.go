@@ -12,21 +12,21 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// silentFor is how long a program may say nothing to server/discover before it is asked in the old way, too.
+// probeTimeout is the time without a response to server/discover after which initialize is sent, too.
 const silentFor = 2 * time.Second
 
-// ids of what a probe asks.
+// Ids of the requests of a probe.
 const (
 	discoverID   protocol.ID = `"lmosd-discover"`
 	initializeID protocol.ID = `"lmosd-initialize"`
 )
 
-// probe finds out what speaks at the other end of conn: it asks in the new way, and then in the old. The server can be used on conn
-// afterwards; an old one waits for notifications/initialized, and knows its client as self, who can be asked for what caps says.
+// probe detects the revision of the server at conn: it sends server/discover, and then initialize if necessary. The connection remains
+// usable; a legacy server then waits for notifications/initialized. self and caps are the clientInfo and the capabilities for initialize.
 func probe(ctx context.Context, conn protocol.Conn, self protocol.Implementation, caps string, patience time.Duration) (*Info, error) {
 	discover := protocol.Request(discoverID, protocol.Discover, map[string]any{"_meta": ownMeta(self)})
 	if err := conn.Write(ctx, discover); err != nil {
-		return nil, fmt.Errorf("ask the server what it is: %w", err)
+		return nil, fmt.Errorf("probe server: %w", err)
 	}
 	initialize := func() error {
 		return conn.Write(ctx, protocol.Request(initializeID, protocol.Initialize, map[string]any{
@@ -34,19 +34,19 @@ func probe(ctx context.Context, conn protocol.Conn, self protocol.Implementation
 	}
 	silent := time.AfterFunc(patience, func() { _ = initialize() })
 	defer silent.Stop()
-	var again, unmodern bool // discover was sent twice; it was answered by what is no modern server
-	var refusal error        // of initialize
+	var again, unmodern bool // discover was sent twice; the server is not stateless
+	var refusal error        // error of initialize
 	for rubbish := 0; rubbish < maxGreeting; {
 		m, err := conn.Read(ctx)
 		if _, bad := err.(*protocol.Error); bad {
-			rubbish++ // a server may greet in words
+			rubbish++ // a server may print text at its start
 			continue
 		}
 		if errors.Is(err, io.EOF) {
 			return nil, errEnded
 		}
 		if err != nil {
-			return nil, fmt.Errorf("ask the server what it is: %w", err)
+			return nil, fmt.Errorf("probe server: %w", err)
 		}
 		switch {
 		case !m.IsResponse():
@@ -57,13 +57,13 @@ func probe(ctx context.Context, conn protocol.Conn, self protocol.Implementation
 			err = conn.Write(ctx, discover)
 		case m.ID() == discoverID:
 			unmodern = true
-			if silent.Stop() { // it was not yet asked in the old way
+			if silent.Stop() { // initialize was not sent yet
 				err = initialize()
 			}
 		case m.ID() == initializeID && m.Error() == nil:
 			return initialized(m.Result())
 		case m.ID() == initializeID:
-			refusal = fmt.Errorf("the server takes neither server/discover nor initialize: %w", m.Error())
+			refusal = fmt.Errorf("the server rejects server/discover and initialize: %w", m.Error())
 		}
 		if err != nil {
 			return nil, err
@@ -75,16 +75,15 @@ func probe(ctx context.Context, conn protocol.Conn, self protocol.Implementation
 	return nil, errRubbish
 }
 
-// isDiscovery tells the answer of a modern server from that of an old one, which may know the question, or answer whatever it does not
-// know with something.
+// isDiscovery reports whether a response is a result of server/discover. Some legacy servers return other results for unknown methods.
 func isDiscovery(m *protocol.Message) bool {
 	raw, _ := m.InResult("supportedVersions")
 	var versions []string
 	return raw != nil && json.Unmarshal(raw, &versions) == nil && slices.Contains(versions, protocol.Modern)
 }
 
-// speaksModern tells whether a server that refuses server/discover speaks this revision all the same: it says so (2026-07-28,
-// "Protocol version negotiation").
+// speaksModern reports whether an error response of server/discover lists this revision as supported (2026-07-28, "Protocol version
+// negotiation").
 func speaksModern(m *protocol.Message) bool {
 	var data struct {
 		Supported []string `json:"supported"`
@@ -94,26 +93,26 @@ func speaksModern(m *protocol.Message) bool {
 }
 
 var (
-	errRubbish = errors.New("the server prints what are no messages of MCP")
-	errEnded   = errors.New("it ended before it answered")
+	errRubbish = errors.New("the server prints text that is not MCP")
+	errEnded   = errors.New("the server ended before the response")
 )
 
-// ownMeta is the _meta of requests of lmosd's own.
+// ownMeta returns the _meta of requests of lmosd itself.
 func ownMeta(self protocol.Implementation) map[string]any {
 	return map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}, protocol.MetaClient: self}
 }
 
-// maxGreeting is how many lines a server may print before it answers.
+// maxInvalid bounds the lines that a server prints before its first message.
 const maxGreeting = 1000
 
-// discovered reads the answer of a modern server.
+// discovered parses the result of server/discover.
 func discovered(result json.RawMessage) (*Info, error) {
 	var d struct {
 		Versions     []string `json:"supportedVersions"`
 		Instructions string   `json:"instructions"`
 	}
 	if err := json.Unmarshal(result, &d); err != nil {
-		return nil, fmt.Errorf("read what the server says of itself: %w", err)
+		return nil, fmt.Errorf("parse server/discover result: %w", err)
 	}
 	info := &Info{Discovered: result, Instructions: d.Instructions}
 	for _, v := range d.Versions {
@@ -129,7 +128,7 @@ func discovered(result json.RawMessage) (*Info, error) {
 	return info, nil
 }
 
-// initialized reads the answer of a server of the old era.
+// initialized parses the result of initialize.
 func initialized(result json.RawMessage) (*Info, error) {
 	var i struct {
 		Version      string          `json:"protocolVersion"`
@@ -138,7 +137,7 @@ func initialized(result json.RawMessage) (*Info, error) {
 		Server       json.RawMessage `json:"serverInfo"`
 	}
 	if err := json.Unmarshal(result, &i); err != nil || i.Version == "" {
-		return nil, errors.New("the server answers initialize with something else")
+		return nil, errors.New("invalid result of initialize")
 	}
 	if i.Capabilities == nil {
 		i.Capabilities = json.RawMessage("{}")

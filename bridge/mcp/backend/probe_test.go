@@ -32,9 +32,9 @@ func TestWhatServersAnswer(t *testing.T) {
 		"old, and knows the question":      {`"result":{"supportedVersions":["2025-06-18"]}`, ready, "2025-06-18"},
 		"old, and says something odd":      {`"result":{"supportedVersions":7}`, ready, "2025-06-18"},
 		"new, and refuses the first time":  {another + "\n" + modern, unknown, "modern"},
-		"new, and refuses again and again": {another, unknown, "takes neither"},
+		"new, and refuses again and again": {another, unknown, "rejects server/discover"},
 		"refuses the new":                  {older, ready, "2025-06-18"},
-		"neither":                          {unknown, unknown, "takes neither"},
+		"neither":                          {unknown, unknown, "rejects server/discover"},
 		"a carrier that wants a login":     {carriers, carriers, "LMOS-1401"},
 	} {
 		answers := map[string][]string{protocol.Discover: strings.Split(test.discover, "\n"), protocol.Initialize: {test.initialize}}

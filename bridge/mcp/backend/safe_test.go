@@ -34,8 +34,8 @@ func TestStatesOfAnotherProcess(t *testing.T) {
 		want         string
 	}{
 		{"another process", "", other, "another node"},
-		{"through another node", "ada", c, "not of this request"},
-		{"of another caller of the node", "eve", b, "not of this request"},
+		{"through another node", "ada", c, "does not belong to this request"},
+		{"of another caller of the node", "eve", b, "does not belong to this request"},
 		{"through the node that asked", "ada", b, `"result"`}, // or it asks for what came later
 		{"again", "ada", b, "already used"},
 	} {

@@ -14,14 +14,14 @@ import (
 // maxUser bounds the name of a relay's user, in bytes.
 const maxUser = 64
 
-// maxCalls bounds the requests that wait on one tunnel. A relay opens another for more.
+// maxCalls bounds the pending requests on one tunnel. A relay opens another for more.
 const maxCalls = 256
 
-// A Judge says whether a request may go to the server; the error is why not. Nil lets all pass.
+// An Authorizer decides whether a request may be sent to the server. Nil allows all.
 type Judge func(ctx context.Context, m *protocol.Message) error
 
-// Serve answers what comes over conn, the other end of which a relay has ([Over]), until that ends or ctx does: requests of the new
-// era side by side, or one session of the old, if initialize comes first. It closes conn.
+// Serve handles the messages on conn, whose other end is a relay, until conn or ctx ends: concurrent stateless requests, or one session
+// if initialize comes first. It closes conn.
 func Serve(ctx context.Context, s protocol.Server, conn protocol.Conn, judge Judge) error {
 	ctx, cancel := context.WithCancel(ctx)
 	t := &tunnel{server: s, conn: conn, judge: judge, calls: map[protocol.ID]context.CancelFunc{}, room: make(chan struct{}, maxCalls)}
@@ -49,7 +49,7 @@ func Serve(ctx context.Context, s protocol.Server, conn protocol.Conn, judge Jud
 	}
 }
 
-// idOf is what the client of a message that cannot be read waits for.
+// idOf returns the id of a malformed message; empty if it has none.
 func idOf(m *protocol.Message) protocol.ID {
 	if m == nil {
 		return ""
@@ -57,7 +57,7 @@ func idOf(m *protocol.Message) protocol.ID {
 	return m.ID()
 }
 
-// A tunnel is the host's end of one.
+// A tunnel is the host's end of a tunnel.
 type tunnel struct {
 	server protocol.Server
 	conn   protocol.Conn
@@ -69,7 +69,7 @@ type tunnel struct {
 	calls map[protocol.ID]context.CancelFunc
 }
 
-// take answers a request of the new era, in a goroutine of its own.
+// take handles a stateless request in its own goroutine.
 func (t *tunnel) take(ctx context.Context, m *protocol.Message) {
 	if !m.IsRequest() {
 		if m.Method() == protocol.Cancelled {
@@ -80,7 +80,7 @@ func (t *tunnel) take(ctx context.Context, m *protocol.Message) {
 	select {
 	case t.room <- struct{}{}:
 	default:
-		_ = t.conn.Write(ctx, protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "%d requests wait already", maxCalls)))
+		_ = t.conn.Write(ctx, protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "%d requests are pending", maxCalls)))
 		return
 	}
 	all := ctx
@@ -94,7 +94,7 @@ func (t *tunnel) take(ctx context.Context, m *protocol.Message) {
 	if twice {
 		<-t.room
 		cancel()
-		_ = t.conn.Write(all, protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidRequest, "a request with the id %s is being answered", m.ID())))
+		_ = t.conn.Write(all, protocol.RespondError(m.ID(), protocol.Errorf(protocol.InvalidRequest, "request id %s is already in use", m.ID())))
 		return
 	}
 	t.work.Go(func() {
@@ -146,7 +146,7 @@ func (t *tunnel) judged(ctx context.Context, m *protocol.Message) error {
 	return t.judge(ctx, m)
 }
 
-// worded is a message of a server as its client reads it: an error of a carrier ([Relayed]) has the words of lmosd, which may be for people.
+// rewriteError replaces a transport error ([Relayed]) by the error of lmosd for clients.
 func worded(m *protocol.Message) *protocol.Message {
 	if !m.IsResponse() {
 		return m
@@ -159,7 +159,7 @@ func worded(m *protocol.Message) *protocol.Message {
 	return m
 }
 
-// session passes a session of the old era on, message by message, until one end leaves. The error is that of the server's end.
+// session passes the messages of a session in both directions until one end closes it. The error is that of the server's end.
 func (t *tunnel) session(ctx context.Context, first *protocol.Message) error {
 	up, err := t.server.Session(ctx)
 	if err != nil {
@@ -178,7 +178,7 @@ func (t *tunnel) session(ctx context.Context, first *protocol.Message) error {
 			}
 			return worded(m), nil
 		})
-		t.conn.Close() // and so ends the loop below
+		t.conn.Close() // ends the loop below
 	})
 	err = copyAll(ctx, up, t.conn,
 		func(m *protocol.Message, bad *protocol.Error) error {
@@ -192,7 +192,7 @@ func (t *tunnel) session(ctx context.Context, first *protocol.Message) error {
 			if err == nil {
 				err = up.Write(ctx, m)
 			}
-			if err != nil { // it was not begun
+			if err != nil { // it was not sent
 				err = t.conn.Write(ctx, protocol.RespondError(m.ID(), protocol.FromError(err)))
 			}
 			return nil, err
@@ -204,7 +204,8 @@ func (t *tunnel) session(ctx context.Context, first *protocol.Message) error {
 	return err
 }
 
-// spoilt answers for a server whose response cannot be read; what else cannot be read harms nobody, if it is not too much.
+// malformed returns a handler of malformed messages of the server: it responds with an error if the message has an id, and fails after
+// maxInvalid messages.
 func (t *tunnel) spoilt(ctx context.Context) func(*protocol.Message, *protocol.Error) error {
 	rubbish := 0
 	return func(m *protocol.Message, bad *protocol.Error) error {
@@ -214,12 +215,12 @@ func (t *tunnel) spoilt(ctx context.Context) func(*protocol.Message, *protocol.E
 		if m == nil {
 			return nil
 		}
-		return t.conn.Write(ctx, protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "the server's response cannot be read: %s", bad.Message)))
+		return t.conn.Write(ctx, protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "malformed response of the server: %s", bad.Message)))
 	}
 }
 
-// copyAll passes on what comes from one connection to another, to its end. What is no message goes to spoilt. A filter may answer a
-// message itself, and return none.
+// copyAll passes the messages of one connection to another until it ends. Malformed messages go to malformed. The filter may handle a
+// message itself and return nil.
 func copyAll(ctx context.Context, to, from protocol.Conn, spoilt func(*protocol.Message, *protocol.Error) error,
 	filter func(*protocol.Message) (*protocol.Message, error)) error {
 	for {

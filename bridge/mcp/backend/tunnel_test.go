@@ -109,7 +109,7 @@ func TestTheHostsEnd(t *testing.T) {
 	if _, err := c.Write([]byte(modern("8", "hang") + "\n")); err != nil {
 		t.Fatal(err)
 	}
-	want(t, c.ask(modern("8", "x")), `"id":8`, "is being answered")
+	want(t, c.ask(modern("8", "x")), `"id":8`, "is already in use")
 	cancel := string(protocol.Request("", protocol.Cancelled, map[string]int{"requestId": 8}).Bytes())
 	want(t, c.ask(cancel+"\n"+modern("9", "x")), `"id":9`) // nothing is said of what was cancelled
 	for i := range 256 {
@@ -117,7 +117,7 @@ func TestTheHostsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want(t, c.ask(modern("77", "x")), `"id":77`, "256 requests wait already")
+	want(t, c.ask(modern("77", "x")), `"id":77`, "256 requests are pending")
 	c.c.Close()
 	if err := c.over(); err != nil {
 		t.Errorf("it ended with %v", err)
@@ -262,7 +262,7 @@ func TestOldSessionsWithNewServers(t *testing.T) {
 		}
 		line = `{"jsonrpc":"2.0","id":` + string(asked.ID()) + `,"result":{}}`
 	}
-	want(t, c.ask(line), `"id":"e"`, "for the 64th time")
+	want(t, c.ask(line), `"id":"e"`, "more than 64 times")
 }
 
 // Requests before initialize are of no session.

@@ -15,45 +15,45 @@ import (
 )
 
 const (
-	// parkedFor is how long a request waits for its caller to come back with what the server asked for.
+	// suspendTimeout bounds the time that a request waits for the input of its caller.
 	parkedFor = 10 * time.Minute
-	// maxParked bounds the requests that wait so, and maxParkedEach those of one caller.
+	// maxSuspended bounds the suspended requests, and maxSuspendedEach those of one caller.
 	maxParked     = 128
 	maxParkedEach = 16
-	// maxNotes bounds what the server may say of a request meanwhile, and maxNoteBytes how long that may be. What is more is dropped:
-	// notifications may be.
+	// maxNotes and maxNoteBytes bound the queued messages of the server for a request. Messages beyond them are dropped, as notifications
+	// may be.
 	maxNotes     = 256
 	maxNoteBytes = 32 << 20
-	// maxAsked bounds what a server may want to know at once.
+	// maxInputs bounds the concurrent input requests of a server.
 	maxAsked = 32
 )
 
-// A run is a request to an old server. The server may ask for things: then the caller gets input_required, and the run is parked
-// until it comes back with the answers.
+// A run is a request to a legacy server. When the server sends an input request, the caller gets input_required, and the run is suspended
+// until the caller responds.
 type run struct {
 	up     *upstream
 	caller string
-	user   string // of the caller, which may be a relay
-	level  int    // of the log messages that the caller wants, an index of levels; len(levels) for none
+	user   string // of the caller, if that is a relay
+	level  int    // requested log level, an index of levels; len(levels) for none
 	cancel context.CancelFunc
 
-	notes chan *protocol.Message // requests and notifications of the server until then
+	notes chan *protocol.Message // queued requests and notifications of the server
 	noted atomic.Int64           // bytes of notes
 	done  chan struct{}
-	resp  *protocol.Message // once done is closed
+	resp  *protocol.Message // set before done is closed
 	err   error
 
-	waits bool // for its caller; owned by upstream.mu
+	waits bool // waiting for the caller; guarded by upstream.mu
 
 	mu      sync.Mutex
-	waiting map[string]*protocol.Message // what the server asked for and waits for, by the key that the caller has
+	waiting map[string]*protocol.Message // pending input requests by their key for the caller
 	keys    int
-	over    bool // nobody comes back for it
+	over    bool // abandoned
 
-	expiry *time.Timer // owned by old.mu
+	expiry *time.Timer // guarded by legacyServer.mu
 }
 
-// begin starts a run in a session that the caller uses, and that the run leaves.
+// begin starts a run in a reserved upstream, and releases the upstream at its end.
 func (o *old) begin(ctx context.Context, u *upstream, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	r := &run{up: u, caller: protocol.CallerOf(ctx), user: protocol.UserOf(ctx), level: levelOf(m), notes: make(chan *protocol.Message, maxNotes),
 		done: make(chan struct{}), waiting: map[string]*protocol.Message{}}
@@ -78,7 +78,7 @@ func (o *old) begin(ctx context.Context, u *upstream, m *protocol.Message, notif
 	return o.follow(ctx, r, m, notify)
 }
 
-// add takes what the server says.
+// add queues a message of the server.
 func (r *run) add(m *protocol.Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,13 +96,13 @@ func (r *run) add(m *protocol.Message) {
 	}
 }
 
-// took notes that n was taken out of the notes.
+// took accounts for the removal of n from the queue.
 func (r *run) took(n *protocol.Message) *protocol.Message {
 	r.noted.Add(-int64(len(n.Bytes())))
 	return n
 }
 
-// abandon ends a run for which nobody comes back. What the server waits for is declined.
+// abandon ends a run and declines its input requests.
 func (r *run) abandon() {
 	r.cancel()
 	r.mu.Lock()
@@ -119,7 +119,7 @@ func (r *run) abandon() {
 	}
 }
 
-// follow passes on what the server says of m, until it has answered, or asks for something.
+// follow passes on the messages of the server until the response or an input request.
 func (o *old) follow(ctx context.Context, r *run, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	for {
 		select {
@@ -137,7 +137,7 @@ func (o *old) follow(ctx context.Context, r *run, m *protocol.Message, notify fu
 				return nil, err
 			}
 		case <-r.done:
-			for len(r.notes) > 0 { // what came before the response
+			for len(r.notes) > 0 { // messages before the response
 				n := r.took(<-r.notes)
 				if n.IsRequest() {
 					r.pass([]*protocol.Message{n})
@@ -159,7 +159,7 @@ func (o *old) follow(ctx context.Context, r *run, m *protocol.Message, notify fu
 	}
 }
 
-// ended reports whether the server has answered the request.
+// ended reports whether the server has responded.
 func (r *run) ended() bool {
 	select {
 	case <-r.done:
@@ -169,14 +169,15 @@ func (r *run) ended() bool {
 	}
 }
 
-// pass gives what the server asks for to another run, now that this one has ended: it did not ask for this one, or it did not wait.
+// pass redirects input requests of an ended run to another run: they did not belong to this one.
 func (r *run) pass(asked []*protocol.Message) {
 	for _, one := range asked {
 		r.up.asks(one)
 	}
 }
 
-// pass passes on what may be said with the response to m, which may be a retry with another token. All else is for those who listen.
+// pass passes a progress or log message to the caller of m, which may be a retry with another token. Other notifications go to
+// subscribers.
 func pass(m, n *protocol.Message, notify func(*protocol.Message) error) error {
 	switch token := m.ProgressToken(); {
 	case n.Method() == protocol.Progress && token != nil:
@@ -187,10 +188,10 @@ func pass(m, n *protocol.Message, notify func(*protocol.Message) error) error {
 	return nil
 }
 
-// together is how long it is waited for more that the server asks for at once: each round costs the caller a request.
+// gatherDelay is the time in which further input requests are combined: each round costs a request of the caller.
 const together = 10 * time.Millisecond
 
-// gather returns what the server asks for: first, and what comes right after it.
+// gather returns first and the input requests that follow within gatherDelay.
 func (r *run) gather(first *protocol.Message) (asked []*protocol.Message) {
 	asked = append(asked, first)
 	late := time.NewTimer(together)
@@ -209,7 +210,7 @@ func (r *run) gather(first *protocol.Message) (asked []*protocol.Message) {
 	}
 }
 
-// park lets the run wait, and tells the caller what the server asks for, now and since before.
+// suspend suspends the run and returns its pending input requests to the caller.
 func (o *old) park(r *run, m *protocol.Message, asked []*protocol.Message) (*protocol.Message, error) {
 	r.up.pause(r, true)
 	id := rand.Text()
@@ -218,7 +219,7 @@ func (o *old) park(r *run, m *protocol.Message, asked []*protocol.Message) (*pro
 			r.up.decline(one)
 		}
 		r.abandon()
-		return nil, overloaded("too many requests wait for answers of their callers")
+		return nil, overloaded("too many requests are waiting for input")
 	}
 	state := o.sealer.Seal(goodFor(r.caller, m), parkedFor, id)
 	r.mu.Lock()
@@ -242,12 +243,12 @@ func (o *old) park(r *run, m *protocol.Message, asked []*protocol.Message) (*pro
 	return protocol.Respond(m.ID(), map[string]any{"resultType": "input_required", "inputRequests": requests, "requestState": state}), nil
 }
 
-// goodFor is what the state of a parked request is good for: the same request of the same caller.
+// bindingOf returns the binding of a requestState: the caller and the request, which a retry must repeat.
 func goodFor(caller string, m *protocol.Message) opaque.For {
 	return opaque.For{Purpose: "parked", Caller: caller, Request: digest(m)}
 }
 
-// keep parks r, if there is room.
+// keep registers a suspended run within the bounds.
 func (o *old) keep(id string, r *run) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -269,7 +270,7 @@ func (o *old) keep(id string, r *run) bool {
 	return true
 }
 
-// unpark takes a run, which is there once; nil if there is none.
+// takeSuspended removes and returns a suspended run; nil if there is none.
 func (o *old) unpark(id string) *run {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -281,7 +282,7 @@ func (o *old) unpark(id string) *run {
 	return r
 }
 
-// forget lets go of all that is parked; their sessions end with the backend.
+// forget removes all suspended runs; their upstreams end with the backend.
 func (o *old) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -291,8 +292,8 @@ func (o *old) forget() {
 	}
 }
 
-// resume gives the server what the caller brings, and goes on. A state is for the same request of the same caller only, for a while,
-// and once. It says where it is good: the run waits in this process.
+// resume passes the responses of the caller to the server and continues the run. A requestState is valid once, for a limited time, for
+// the same request of the same caller, and in this process only.
 func (o *old) resume(ctx context.Context, m *protocol.Message, state string, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	var id string
 	if err := o.sealer.Open(goodFor(protocol.CallerOf(ctx), m), state, &id); err != nil {
@@ -321,8 +322,8 @@ func (o *old) resume(ctx context.Context, m *protocol.Message, state string, not
 	return o.follow(ctx, r, m, notify)
 }
 
-// answer tells the server what the caller answers, and reports whether it waits for more. Unknown keys are ignored. Nothing is
-// locked while it is written: a server that does not read would keep whoever reads what it says.
+// answer sends the responses of the caller to the server and reports whether more are missing. Unknown keys are ignored. It holds no lock
+// during writes, because a server that does not read must not block the reader of its messages.
 func (r *run) answer(ctx context.Context, answers map[string]json.RawMessage) (missing bool, err error) {
 	asked := map[string]*protocol.Message{}
 	r.mu.Lock()
@@ -344,7 +345,7 @@ func (r *run) answer(ctx context.Context, answers map[string]json.RawMessage) (m
 	return missing, err
 }
 
-// inputs reads the answers that a caller brings.
+// inputs parses the inputResponses of a request.
 func inputs(m *protocol.Message) (map[string]json.RawMessage, *protocol.Error) {
 	raw, err := m.Param("inputResponses")
 	if err != nil {
@@ -352,17 +353,17 @@ func inputs(m *protocol.Message) (map[string]json.RawMessage, *protocol.Error) {
 	}
 	answers := map[string]json.RawMessage{}
 	if raw != nil && json.Unmarshal(raw, &answers) != nil {
-		return nil, protocol.Errorf(protocol.InvalidParams, "inputResponses are an object")
+		return nil, protocol.Errorf(protocol.InvalidParams, "expected an object as inputResponses")
 	}
 	for key, answer := range answers {
 		if len(answer) == 0 || answer[0] != '{' {
-			return nil, protocol.Errorf(protocol.InvalidParams, "the answer to %q is no object", key)
+			return nil, protocol.Errorf(protocol.InvalidParams, "expected an object as the response to %q", key)
 		}
 	}
 	return answers, nil
 }
 
-// digest is the hash of what a request asks for: what stays the same when it is sent again with answers.
+// digest returns the hash of the part of a request that a retry repeats.
 func digest(m *protocol.Message) [sha256.Size]byte {
 	m = older(m).WithParam(nil, "_meta")
 	s := sha256.New()

@@ -226,7 +226,7 @@ func TestServersThatEndAtOnce(t *testing.T) {
 		return protocol.Lines(here), nil
 	}})
 	defer b.Close()
-	if _, err := b.Info(t.Context()); interact.AsError(err).Code != interact.AgentFailed || !strings.Contains(fmt.Sprint(interact.AsError(err).Err), "it ended before it answered") {
+	if _, err := b.Info(t.Context()); interact.AsError(err).Code != interact.AgentFailed || !strings.Contains(fmt.Sprint(interact.AsError(err).Err), "the server ended before the response") {
 		t.Errorf("who hears the question and ends: %v", err)
 	}
 }
@@ -313,7 +313,7 @@ func TestAServerThatPrintsOnlyRubbish(t *testing.T) {
 	b := open(t, backend.Options{Name: "bad", Dial: scripted(func(*protocol.Message) []string {
 		return []string{strings.Repeat("Hello\n", 2000)}
 	})})
-	if _, err := b.Info(t.Context()); err == nil || !strings.Contains(err.Error(), "no messages of MCP") {
+	if _, err := b.Info(t.Context()); err == nil || !strings.Contains(err.Error(), "not MCP") {
 		t.Errorf("got %v", err)
 	}
 }
