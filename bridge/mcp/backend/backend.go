@@ -85,8 +85,8 @@ type Backend struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	old     *old
-	whose   *owners
+	legacy  *legacyServer
+	owners  *owners
 	secret  []byte // key for the names of users, known only to this relay
 	listens *ratelimit.Inflight[string]
 	probing chan struct{} // holds a token during a probe
@@ -94,10 +94,10 @@ type Backend struct {
 
 	mu     sync.Mutex
 	info   *Info // nil before the first probe, and after the probed connection ended
-	lanes  []*lane
+	shared []*sharedConn
 	conns  int
 	health health
-	over   bool
+	closed bool
 }
 
 // New returns a backend. It does not connect before the first call.
@@ -105,10 +105,10 @@ func New(o Options) *Backend {
 	o.MaxConns = cmp.Or(max(o.MaxConns, 0), 64)
 	o.Idle = cmp.Or(max(o.Idle, 0), 5*time.Minute)
 	o.Start = cmp.Or(max(o.Start, 0), time.Minute)
-	o.Silent = cmp.Or(max(o.Silent, 0), silentFor)
+	o.Silent = cmp.Or(max(o.Silent, 0), probeTimeout)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	b := &Backend{o: o, secret: []byte(rand.Text()), probing: make(chan struct{}, 1), whose: newOwners(), listens: ratelimit.NewInflight[string](maxListens, allListens)}
-	b.old = newOld(b)
+	b := &Backend{o: o, secret: []byte(rand.Text()), probing: make(chan struct{}, 1), owners: newOwners(), listens: ratelimit.NewInflight[string](maxListens, allListens)}
+	b.legacy = newLegacyServer(b)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	return b
 }
@@ -116,10 +116,10 @@ func New(o Options) *Backend {
 // Close ends all connections except those of sessions, which their callers close, and waits until they have ended.
 func (b *Backend) Close() {
 	b.mu.Lock()
-	b.over = true
+	b.closed = true
 	b.mu.Unlock()
 	b.cancel()
-	b.old.forget()
+	b.legacy.forget()
 	b.work.Wait()
 }
 
@@ -131,7 +131,7 @@ func (b *Backend) Info(ctx context.Context) (*Info, error) {
 
 // infoFor is Info for a caller with the capabilities caps. A legacy server is then probed in the process that the caller will use.
 func (b *Backend) infoFor(ctx context.Context, caps func() string) (*Info, error) {
-	if info := b.known(); info != nil {
+	if info := b.knownInfo(); info != nil {
 		return info, nil
 	}
 	select {
@@ -140,13 +140,13 @@ func (b *Backend) infoFor(ctx context.Context, caps func() string) (*Info, error
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if info := b.known(); info != nil {
+	if info := b.knownInfo(); info != nil {
 		return info, nil
 	}
 	return b.find(ctx, caps())
 }
 
-func (b *Backend) known() *Info {
+func (b *Backend) knownInfo() *Info {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.info
@@ -181,7 +181,7 @@ func (b *Backend) find(ctx context.Context, caps string) (*Info, error) {
 	if info.Modern {
 		_, err = b.share(conn, info, 0)
 	} else {
-		err = b.old.adopt(conn, ownerOf(ctx, caps), info)
+		err = b.legacy.adopt(conn, ownerOf(ctx, caps), info)
 	}
 	if err != nil {
 		return nil, err
@@ -191,7 +191,7 @@ func (b *Backend) find(ctx context.Context, caps string) (*Info, error) {
 }
 
 // enter returns a connection for a call, and a function to call after it. The connection is nil if the shared one has just ended.
-func (b *Backend) enter(logs bool) (l *lane, leave func(), err error) {
+func (b *Backend) enter(logs bool) (l *sharedConn, leave func(), err error) {
 	if l = b.room(logs); l == nil && b.o.Relay {
 		if l, err = b.tunnel(logs); err != nil {
 			return nil, nil, err
@@ -201,10 +201,10 @@ func (b *Backend) enter(logs bool) (l *lane, leave func(), err error) {
 }
 
 // room reserves a connection with room for one more call; nil if there is none.
-func (b *Backend) room(logs bool) *lane {
+func (b *Backend) room(logs bool) *sharedConn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, one := range b.lanes {
+	for _, one := range b.shared {
 		// A tunnel may have ended before its goroutine removes it: a retry needs another one.
 		if !b.o.Relay || one.calls < maxCalls && !(logs && one.Logging()) && !one.Ended() {
 			one.useLocked()
@@ -215,7 +215,7 @@ func (b *Backend) room(logs bool) *lane {
 }
 
 // tunnel opens and reserves another tunnel, unless a concurrent caller has just opened one.
-func (b *Backend) tunnel(logs bool) (*lane, error) {
+func (b *Backend) tunnel(logs bool) (*sharedConn, error) {
 	b.opening.Lock()
 	defer b.opening.Unlock()
 	if l := b.room(logs); l != nil {
@@ -230,13 +230,13 @@ func (b *Backend) tunnel(logs bool) (*lane, error) {
 
 // Call implements [protocol.Server].
 func (b *Backend) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
-	m, bad := b.whose.check(ctx, m)
+	m, bad := b.owners.check(ctx, m)
 	if bad != nil {
 		return protocol.RespondError(m.ID(), bad), nil
 	}
 	r, err := b.call(ctx, m, notify)
 	if err == nil {
-		b.whose.note(ctx, m, r)
+		b.owners.note(ctx, m, r)
 	}
 	return r, err
 }
@@ -260,9 +260,9 @@ func (b *Backend) call(ctx context.Context, m *protocol.Message, notify func(*pr
 	}
 	switch {
 	case b.o.Relay && !b.o.Near:
-		m = untold(m)
+		m = withoutCallerMeta(m)
 	case !b.o.Own:
-		m = told(ctx, m)
+		m = withCallerMeta(ctx, m)
 	}
 	for range maxTries {
 		if !b.o.Relay {
@@ -271,7 +271,7 @@ func (b *Backend) call(ctx context.Context, m *protocol.Message, notify func(*pr
 				return nil, err
 			}
 			if !info.Modern {
-				return b.old.call(ctx, m, notify)
+				return b.legacy.call(ctx, m, notify)
 			}
 		}
 		l, leave, err := b.enter(m.Text("_meta", protocol.MetaLogLevel) != "")
@@ -286,7 +286,7 @@ func (b *Backend) call(ctx context.Context, m *protocol.Message, notify func(*pr
 			return l.hub.listen(ctx, m, want, notify)
 		}
 		if b.o.Relay || b.o.Own {
-			m = b.signed(ctx, m)
+			m = b.withUser(ctx, m)
 		}
 		r, err := l.Call(ctx, m, notify)
 		if err == nil {
@@ -298,7 +298,7 @@ func (b *Backend) call(ctx context.Context, m *protocol.Message, notify func(*pr
 }
 
 // withUser adds the user of this relay to a request, as a pseudonym, so that the host can keep users apart.
-func (b *Backend) signed(ctx context.Context, m *protocol.Message) *protocol.Message {
+func (b *Backend) withUser(ctx context.Context, m *protocol.Message) *protocol.Message {
 	caller := protocol.CallerOf(ctx)
 	if caller == "" {
 		if raw, _ := m.Param("_meta", protocol.MetaUser); raw != nil { // not allowed from clients
@@ -336,7 +336,7 @@ func (b *Backend) Session(ctx context.Context) (protocol.Conn, error) {
 		return nil, err
 	}
 	if !b.o.Relay && !b.o.Own {
-		conn = telling{conn}
+		conn = identifyingConn{conn}
 	}
 	return protocol.EnsureResponses(conn, func(err error) error {
 		if b.ctx.Err() != nil {
@@ -358,25 +358,25 @@ func (b *Backend) session(ctx context.Context) (protocol.Conn, error) {
 		return nil, err
 	}
 	if info.Legacy == "" {
-		return b.young(ctx, info), nil
+		return b.legacySession(ctx, info), nil
 	}
 	return b.dial(ctx)
 }
 
 // A sharedConn is a connection that several calls use, in sequence or concurrently. Backend.mu guards its fields.
-type lane struct {
+type sharedConn struct {
 	*protocol.Multiplexer
 	hub   *hub
 	calls int
 	idle  *time.Timer
-	until time.Time   // must stay open until then for a task
-	gone  bool        // closed, or about to be
-	ended func(*lane) // called once when gone is set, with the backend locked
+	until time.Time         // must stay open until then for a task
+	gone  bool              // closed, or about to be
+	ended func(*sharedConn) // called once when gone is set, with the backend locked
 }
 
 // run reads a connection in its own goroutine until it ends.
-func (b *Backend) run(conn protocol.Conn, asked func(*protocol.Message), ended func(*lane)) (*lane, error) {
-	l := &lane{Multiplexer: protocol.Multiplex(conn, asked), ended: ended}
+func (b *Backend) run(conn protocol.Conn, asked func(*protocol.Message), ended func(*sharedConn)) (*sharedConn, error) {
+	l := &sharedConn{Multiplexer: protocol.Multiplex(conn, asked), ended: ended}
 	l.hub = newHub(b, l)
 	l.idle = time.AfterFunc(b.o.Idle, func() { b.rest(l) })
 	err := b.start(func() {
@@ -400,14 +400,14 @@ func (b *Backend) run(conn protocol.Conn, asked func(*protocol.Message), ended f
 func (b *Backend) start(f func()) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over {
+	if b.closed {
 		return interact.Errorf(interact.ShuttingDown, "try again later", "%s is shutting down", b.o.Name)
 	}
 	b.work.Go(f)
 	return nil
 }
 
-func (l *lane) endLocked() {
+func (l *sharedConn) endLocked() {
 	if !l.gone {
 		l.gone = true
 		l.ended(l)
@@ -416,9 +416,9 @@ func (l *lane) endLocked() {
 
 // share adds a connection to those that all stateless callers share, with calls on it already. The info is valid as long as the
 // connection.
-func (b *Backend) share(conn protocol.Conn, info *Info, calls int) (*lane, error) {
-	l, err := b.run(conn, nil, func(l *lane) {
-		b.lanes = slices.DeleteFunc(b.lanes, func(o *lane) bool { return o == l })
+func (b *Backend) share(conn protocol.Conn, info *Info, calls int) (*sharedConn, error) {
+	l, err := b.run(conn, nil, func(l *sharedConn) {
+		b.shared = slices.DeleteFunc(b.shared, func(o *sharedConn) bool { return o == l })
 		b.info = nil
 	})
 	if err != nil {
@@ -430,18 +430,18 @@ func (b *Backend) share(conn protocol.Conn, info *Info, calls int) (*lane, error
 		l.useLocked()
 	}
 	if !l.gone {
-		b.lanes, b.info = append(b.lanes, l), info
+		b.shared, b.info = append(b.shared, l), info
 	}
 	return l, nil
 }
 
-func (l *lane) useLocked() {
+func (l *sharedConn) useLocked() {
 	l.calls++
 	l.idle.Stop()
 }
 
 // use reserves l and reports whether it is open; leave releases it.
-func (b *Backend) use(l *lane) bool {
+func (b *Backend) use(l *sharedConn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !l.gone {
@@ -450,7 +450,7 @@ func (b *Backend) use(l *lane) bool {
 	return !l.gone
 }
 
-func (b *Backend) leave(l *lane) {
+func (b *Backend) leave(l *sharedConn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if l.calls--; l.calls == 0 && !l.gone {
@@ -459,7 +459,7 @@ func (b *Backend) leave(l *lane) {
 }
 
 // rest closes an unused connection.
-func (b *Backend) rest(l *lane) {
+func (b *Backend) rest(l *sharedConn) {
 	b.mu.Lock()
 	if l.calls > 0 || l.gone {
 		b.mu.Unlock()
@@ -474,7 +474,7 @@ func (b *Backend) rest(l *lane) {
 const maxTask = time.Hour
 
 // keep keeps a connection open while the server runs the task that r created (2026-07-28, extension "Tasks").
-func (b *Backend) keep(l *lane, r *protocol.Message) {
+func (b *Backend) keep(l *sharedConn, r *protocol.Message) {
 	if kind(r) != "task" {
 		return
 	}

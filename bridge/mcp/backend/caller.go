@@ -10,13 +10,13 @@ import (
 )
 
 // withCallerMeta adds the principal of the caller to a request for a server of this host. It replaces any value of the client.
-func told(ctx context.Context, m *protocol.Message) *protocol.Message {
+func withCallerMeta(ctx context.Context, m *protocol.Message) *protocol.Message {
 	if !m.IsRequest() {
 		return m
 	}
 	p := did.PrincipalOf(ctx)
 	if p == nil || m.Method() == protocol.Listen { // serves many callers
-		return untold(m)
+		return withoutCallerMeta(m)
 	}
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -26,7 +26,7 @@ func told(ctx context.Context, m *protocol.Message) *protocol.Message {
 }
 
 // withoutCallerMeta removes the principal from a message.
-func untold(m *protocol.Message) *protocol.Message {
+func withoutCallerMeta(m *protocol.Message) *protocol.Message {
 	if raw, _ := m.Param("_meta", protocol.MetaCaller); raw != nil {
 		return m.WithParam(nil, "_meta", protocol.MetaCaller)
 	}
@@ -34,15 +34,15 @@ func untold(m *protocol.Message) *protocol.Message {
 }
 
 // An identifyingConn is a connection to a server of this host with one caller.
-type telling struct{ protocol.Conn }
+type identifyingConn struct{ protocol.Conn }
 
-func (t telling) Write(ctx context.Context, m *protocol.Message) error {
-	return t.Conn.Write(ctx, told(ctx, m))
+func (t identifyingConn) Write(ctx context.Context, m *protocol.Message) error {
+	return t.Conn.Write(ctx, withCallerMeta(ctx, m))
 }
 
 // callerContext returns the context of a request from a tunnel with its principal: the caller of the tunnel, or a user of a relay. A
 // relay of this node names the principal itself; the user that a relay of another node names is not verified.
-func asked(ctx context.Context, m *protocol.Message) context.Context {
+func callerContext(ctx context.Context, m *protocol.Message) context.Context {
 	p := did.PrincipalOf(ctx)
 	switch user := m.Text("_meta", protocol.MetaUser); {
 	case p == nil:

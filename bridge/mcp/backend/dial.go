@@ -13,7 +13,7 @@ import (
 
 const (
 	// minUptime is the life of a connection after which its end is not counted as a crash.
-	steady = 10 * time.Second
+	minUptime = 10 * time.Second
 	// The first restart is immediate; then the delay doubles.
 	firstPause = 500 * time.Millisecond
 	maxPause   = 30 * time.Second
@@ -28,7 +28,7 @@ type health struct {
 
 // crashed records the end of a connection.
 func (h *health) crashed(now time.Time, lasted time.Duration, err error) {
-	if lasted >= steady {
+	if lasted >= minUptime {
 		h.crashes = 0
 	}
 	if h.crashes++; h.crashes == 1 {
@@ -62,7 +62,7 @@ func (b *Backend) dial(ctx context.Context) (protocol.Conn, error) {
 		b.gone()
 		return nil, err
 	}
-	return &counted{Conn: conn, b: b, begun: now, ctx: ctx, gone: sync.OnceFunc(b.gone)}, nil
+	return &counted{Conn: conn, b: b, started: now, ctx: ctx, gone: sync.OnceFunc(b.gone)}, nil
 }
 
 func (b *Backend) gone() {
@@ -74,10 +74,10 @@ func (b *Backend) gone() {
 // A counted connection counts toward MaxConns.
 type counted struct {
 	protocol.Conn
-	b     *Backend
-	begun time.Time
-	ctx   context.Context // of the connection
-	gone  func()
+	b       *Backend
+	started time.Time
+	ctx     context.Context // of the connection
+	gone    func()
 
 	once sync.Once // guards ended
 }
@@ -104,7 +104,7 @@ func (c *counted) ended(err error) {
 		if c.ctx.Err() == nil && !c.b.o.Relay {
 			c.b.mu.Lock()
 			defer c.b.mu.Unlock()
-			c.b.health.crashed(time.Now(), time.Since(c.begun), err)
+			c.b.health.crashed(time.Now(), time.Since(c.started), err)
 		}
 	})
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// asks dispatches a request of the server, which does not name the client request that it belongs to. All runs of a process with input
+// request dispatches a request of the server, which does not name the client request that it belongs to. All runs of a process with input
 // requests have the same caller, so any of them reaches the right one. The latest run that is not waiting for input is the most likely
 // origin.
 func (u *upstream) asks(m *protocol.Message) {
 	if !declared(u.caps, m) {
-		u.say(protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "the client does not support %s", m.Method())))
+		u.send(protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "the client does not support %s", m.Method())))
 		return
 	}
 	u.mu.Lock()
@@ -71,11 +71,11 @@ func (u *upstream) pause(r *run, waits bool) {
 func (u *upstream) decline(m *protocol.Message) {
 	switch m.Method() {
 	case "elicitation/create":
-		u.say(protocol.Respond(m.ID(), map[string]string{"action": "cancel"}))
+		u.send(protocol.Respond(m.ID(), map[string]string{"action": "cancel"}))
 	case "roots/list":
-		u.say(protocol.Respond(m.ID(), map[string]any{"roots": []any{}}))
+		u.send(protocol.Respond(m.ID(), map[string]any{"roots": []any{}}))
 	default:
-		u.say(protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "the client does not support %s", m.Method())))
+		u.send(protocol.RespondError(m.ID(), protocol.Errorf(protocol.UnknownMethod, "the client does not support %s", m.Method())))
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// patience is how long a test waits for what must come. Nothing depends on it but how soon a broken test fails.
+// timeout is how long a test waits for what must come. Nothing depends on it but how soon a broken test fails.
 const patience = 20 * time.Second
 
 func wait[T any](t *testing.T, what string, c <-chan T) (v T) {

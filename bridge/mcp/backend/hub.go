@@ -17,29 +17,29 @@ import (
 // Source: MCP 2026-07-28, "Subscriptions".
 type hub struct {
 	b *Backend
-	l *lane
+	l *sharedConn
 
-	mu     sync.Mutex
-	ears   map[*ear]bool
-	topics map[string]*topic // by URI; "" for the lists
+	mu          sync.Mutex
+	subscribers map[*subscriber]bool
+	topics      map[string]*topic // by URI; "" for the lists
 }
 
 // A topic is one listen request to the server. hub.mu guards its count.
 type topic struct {
-	ears   int
-	cancel context.CancelFunc
-	said   chan struct{} // closed when the server has acknowledged or refused; got and err are read after that
-	once   sync.Once     // closes acked
-	got    filter
-	err    *protocol.Error
-	over   chan struct{} // closed when the request has ended
+	subscribers int
+	cancel      context.CancelFunc
+	acked       chan struct{} // closed when the server has acknowledged or refused; got and err are read after that
+	once        sync.Once     // closes acked
+	got         filter
+	err         *protocol.Error
+	over        chan struct{} // closed when the request has ended
 }
 
-func newHub(b *Backend, l *lane) *hub {
-	return &hub{b: b, l: l, ears: map[*ear]bool{}, topics: map[string]*topic{}}
+func newHub(b *Backend, l *sharedConn) *hub {
+	return &hub{b: b, l: l, subscribers: map[*subscriber]bool{}, topics: map[string]*topic{}}
 }
 
-// known returns the filter of a listen request, and whether the hub supports all of it.
+// knownInfo returns the filter of a listen request, and whether the hub supports all of it.
 func known(m *protocol.Message) (want filter, ok bool) {
 	raw, err := m.Param("notifications")
 	var all map[string]json.RawMessage
@@ -60,7 +60,7 @@ func known(m *protocol.Message) (want filter, ok bool) {
 func (h *hub) listen(ctx context.Context, m *protocol.Message, want filter, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	topics := h.enter(want)
 	defer h.leave(topics)
-	e := newEar(want)
+	e := newSubscriber(want)
 	h.attach(e, true) // before the request to the server: later changes are not missed
 	defer h.attach(e, false)
 	got, refused := honoured(ctx, topics, want)
@@ -70,7 +70,7 @@ func (h *hub) listen(ctx context.Context, m *protocol.Message, want filter, noti
 	e.narrow(got)
 	over, stop := anyOver(topics)
 	defer stop()
-	return e.tell(ctx, m, over, notify)
+	return e.serve(ctx, m, over, notify)
 }
 
 // enter subscribes to the topics of a filter.
@@ -88,7 +88,7 @@ func (h *hub) enter(want filter) map[string]*topic {
 			t = h.beginLocked(key)
 		}
 		if topics[key] == nil {
-			t.ears++
+			t.subscribers++
 		}
 		topics[key] = t
 	}
@@ -99,7 +99,7 @@ func (h *hub) leave(topics map[string]*topic) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for key, t := range topics {
-		if t.ears--; t.ears == 0 {
+		if t.subscribers--; t.subscribers == 0 {
 			t.cancel()
 			if h.topics[key] == t {
 				delete(h.topics, key)
@@ -110,7 +110,7 @@ func (h *hub) leave(topics map[string]*topic) {
 
 // beginLocked sends the listen request of a topic.
 func (h *hub) beginLocked(key string) *topic {
-	t := &topic{said: make(chan struct{}), over: make(chan struct{})}
+	t := &topic{acked: make(chan struct{}), over: make(chan struct{})}
 	var ctx context.Context
 	ctx, t.cancel = context.WithCancel(h.b.ctx)
 	h.topics[key] = t
@@ -120,7 +120,7 @@ func (h *hub) beginLocked(key string) *topic {
 	}
 	m := protocol.Request(`"lmosd"`, protocol.Listen, map[string]any{"notifications": want, "_meta": ownMeta(protocol.Self(h.b.o.Version))})
 	err := h.b.start(func() {
-		r, err := h.l.Call(ctx, m, func(n *protocol.Message) error { h.heard(t, n); return nil })
+		r, err := h.l.Call(ctx, m, func(n *protocol.Message) error { h.receive(t, n); return nil })
 		h.ended(key, t, r, err)
 	})
 	if err != nil {
@@ -151,52 +151,52 @@ func (h *hub) ended(key string, t *topic, r *protocol.Message, err error) {
 func (t *topic) fail(e *protocol.Error) {
 	t.once.Do(func() {
 		t.err = e
-		close(t.said)
+		close(t.acked)
 	})
 }
 
 // refused reports whether the server has refused the topic so far.
 func (t *topic) refused() bool {
 	select {
-	case <-t.said:
+	case <-t.acked:
 		return t.err != nil
 	default:
 		return false
 	}
 }
 
-func (h *hub) heard(t *topic, n *protocol.Message) {
+func (h *hub) receive(t *topic, n *protocol.Message) {
 	if n.Method() == protocol.Acknowledged {
 		t.once.Do(func() {
 			raw, _ := n.Param("notifications")
 			_ = json.Unmarshal(raw, &t.got)
-			close(t.said)
+			close(t.acked)
 		})
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for e := range h.ears {
-		e.hear(n)
+	for e := range h.subscribers {
+		e.receive(n)
 	}
 }
 
-func (h *hub) attach(e *ear, on bool) {
+func (h *hub) attach(e *subscriber, on bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ears[e] = on; !on {
-		delete(h.ears, e)
+	if h.subscribers[e] = on; !on {
+		delete(h.subscribers, e)
 	}
 }
 
 // honoured waits for the acknowledgments and returns the acknowledged part of a filter, or the error if all topics were refused.
 func honoured(ctx context.Context, topics map[string]*topic, want filter) (got filter, refused *protocol.Error) {
-	late := time.NewTimer(sayFor)
+	late := time.NewTimer(sendTimeout)
 	defer late.Stop()
 	granted := len(topics) == 0
 	for key, t := range topics {
 		select {
-		case <-t.said:
+		case <-t.acked:
 		case <-late.C:
 			late.Reset(0) // do not wait for the others either
 			refused = protocol.Errorf(protocol.InternalError, "missing acknowledgment of the server")

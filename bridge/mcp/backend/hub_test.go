@@ -12,7 +12,7 @@ import (
 func TestLeavingBeforeTheServerSays(t *testing.T) {
 	t.Parallel()
 	for range 100 {
-		one := &topic{said: make(chan struct{}), over: make(chan struct{})}
+		one := &topic{acked: make(chan struct{}), over: make(chan struct{})}
 		topics := map[string]*topic{"": one}
 		ctx, leave := context.WithCancel(t.Context())
 		leave()

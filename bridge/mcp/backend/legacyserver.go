@@ -19,20 +19,20 @@ import (
 // capabilities. Callers without input requests share one process.
 //
 // Sources: MCP 2026-07-28, "Multi round-trip requests", "Subscriptions"; MCP 2025-11-25, "Client features".
-type old struct {
+type legacyServer struct {
 	b       *Backend
 	sealer  *opaque.Sealer
 	opening chan struct{} // holds a token while a session is opened
 
-	mu     sync.Mutex          // taken after Backend.mu
-	ups    map[owner]*upstream // by owner
-	parked map[string]*run     // by the id in the requestState
+	mu        sync.Mutex          // taken after Backend.mu
+	ups       map[owner]*upstream // by owner
+	suspended map[string]*run     // by the id in the requestState
 }
 
 // An upstream is a session at the server, with a process of its own.
 type upstream struct {
-	*lane
-	o    *old
+	*sharedConn
+	o    *legacyServer
 	caps string // declared client capabilities
 	of   owner
 	info *Info
@@ -40,12 +40,12 @@ type upstream struct {
 	subscribing chan struct{}  // holds a token during changes of uris and of the subscriptions at the server
 	uris        map[string]int // number of subscribers by URI
 
-	saying chan struct{} // holds a token per response in progress
+	responding chan struct{} // holds a token per response in progress
 
-	mu    sync.Mutex
-	level int    // log level at the server, an index of levels
-	runs  []*run // in the order of their start
-	ears  map[*ear]bool
+	mu          sync.Mutex
+	level       int    // log level at the server, an index of levels
+	runs        []*run // in the order of their start
+	subscribers map[*subscriber]bool
 }
 
 // An owner identifies the callers of an upstream: by capabilities and, if there are any, by caller and user.
@@ -64,21 +64,21 @@ const (
 	maxUpsEach = 8
 )
 
-func newOld(b *Backend) *old {
-	return &old{b: b, sealer: opaque.New(""), opening: make(chan struct{}, 1), ups: map[owner]*upstream{}, parked: map[string]*run{}}
+func newLegacyServer(b *Backend) *legacyServer {
+	return &legacyServer{b: b, sealer: opaque.New(""), opening: make(chan struct{}, 1), ups: map[owner]*upstream{}, suspended: map[string]*run{}}
 }
 
 // session returns the upstream of a connection whose client has the capabilities of its owner.
-func (o *old) session(conn protocol.Conn, of owner, info *Info) (*upstream, error) {
-	u := &upstream{o: o, caps: of.caps, of: of, info: info, uris: map[string]int{}, ears: map[*ear]bool{}, level: len(levels),
-		subscribing: make(chan struct{}, 1), saying: make(chan struct{}, maxSaying)}
+func (o *legacyServer) session(conn protocol.Conn, of owner, info *Info) (*upstream, error) {
+	u := &upstream{o: o, caps: of.caps, of: of, info: info, uris: map[string]int{}, subscribers: map[*subscriber]bool{}, level: len(levels),
+		subscribing: make(chan struct{}, 1), responding: make(chan struct{}, maxResponding)}
 	var err error
-	u.lane, err = o.b.run(conn, u.take, func(*lane) { o.ended(u) })
+	u.sharedConn, err = o.b.run(conn, u.take, func(*sharedConn) { o.ended(u) })
 	return u, err
 }
 
 // ended removes an upstream; with the last one, the info becomes invalid. The backend is locked.
-func (o *old) ended(u *upstream) {
+func (o *legacyServer) ended(u *upstream) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ups[u.of] == u {
@@ -90,7 +90,7 @@ func (o *old) ended(u *upstream) {
 }
 
 // enter makes an upstream available to callers, unless it has ended.
-func (o *old) enter(u *upstream, info *Info) {
+func (o *legacyServer) enter(u *upstream, info *Info) {
 	o.b.mu.Lock()
 	defer o.b.mu.Unlock()
 	o.mu.Lock()
@@ -101,7 +101,7 @@ func (o *old) enter(u *upstream, info *Info) {
 }
 
 // adopt completes the session that the probe started.
-func (o *old) adopt(conn protocol.Conn, of owner, info *Info) error {
+func (o *legacyServer) adopt(conn protocol.Conn, of owner, info *Info) error {
 	u, err := o.session(conn, of, info)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (o *old) adopt(conn protocol.Conn, of owner, info *Info) error {
 }
 
 // open starts a session and reserves it.
-func (o *old) open(ctx context.Context, of owner) (*upstream, error) {
+func (o *legacyServer) open(ctx context.Context, of owner) (*upstream, error) {
 	if err := o.room(of); err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (o *old) open(ctx context.Context, of owner) (*upstream, error) {
 	if err == nil {
 		err = u.Write(limited, protocol.Request("", protocol.Initialized, nil))
 	}
-	if err == nil && !o.b.use(u.lane) {
+	if err == nil && !o.b.use(u.sharedConn) {
 		err = errEnds
 	}
 	if err != nil {
@@ -154,7 +154,7 @@ func (o *old) open(ctx context.Context, of owner) (*upstream, error) {
 }
 
 // room ensures room for another upstream. It ends an unused one if necessary.
-func (o *old) room(of owner) error {
+func (o *legacyServer) room(of owner) error {
 	if of.caps == "{}" {
 		return nil
 	}
@@ -191,10 +191,10 @@ func ignore(*protocol.Message) error { return nil }
 
 // take handles a message that belongs to no call. It must not block: its own responses are sent in other goroutines.
 func (u *upstream) take(m *protocol.Message) {
-	u.o.tell(m)
+	u.o.publish(m)
 	switch {
 	case m.Method() == "ping" && m.IsRequest():
-		u.say(protocol.Respond(m.ID(), struct{}{}))
+		u.send(protocol.Respond(m.ID(), struct{}{}))
 	case m.IsRequest():
 		u.asks(m)
 	case m.Method() == protocol.LogMessage:
@@ -203,7 +203,7 @@ func (u *upstream) take(m *protocol.Message) {
 }
 
 // publish passes a notification to the subscribers of all upstreams, since the changed state may be common to all of them.
-func (o *old) tell(m *protocol.Message) {
+func (o *legacyServer) publish(m *protocol.Message) {
 	if !m.IsNotification() {
 		return
 	}
@@ -212,36 +212,36 @@ func (o *old) tell(m *protocol.Message) {
 	o.mu.Unlock()
 	for _, u := range all {
 		u.mu.Lock()
-		for e := range u.ears {
-			e.hear(m)
+		for e := range u.subscribers {
+			e.receive(m)
 		}
 		u.mu.Unlock()
 	}
 }
 
-// maxSaying bounds the responses to a server that does not read.
-const maxSaying = 64
+// maxResponding bounds the responses to a server that does not read.
+const maxResponding = 64
 
-// send responds to a request of the server. Beyond maxSaying the response is dropped.
-func (u *upstream) say(m *protocol.Message) {
+// send responds to a request of the server. Beyond maxResponding the response is dropped.
+func (u *upstream) send(m *protocol.Message) {
 	select {
-	case u.saying <- struct{}{}:
+	case u.responding <- struct{}{}:
 	default:
 		return
 	}
 	err := u.o.b.start(func() {
-		defer func() { <-u.saying }()
-		ctx, cancel := context.WithTimeout(u.o.b.ctx, sayFor)
+		defer func() { <-u.responding }()
+		ctx, cancel := context.WithTimeout(u.o.b.ctx, sendTimeout)
 		defer cancel()
 		_ = u.Write(ctx, m)
 	})
 	if err != nil {
-		<-u.saying
+		<-u.responding
 	}
 }
 
 // shared returns the upstream of a caller with the capabilities caps, a JSON object. It opens one if necessary. The caller must leave it.
-func (o *old) shared(ctx context.Context, caps string) (*upstream, error) {
+func (o *legacyServer) shared(ctx context.Context, caps string) (*upstream, error) {
 	of := ownerOf(ctx, caps)
 	if u := o.there(of); u != nil {
 		return u, nil
@@ -259,25 +259,25 @@ func (o *old) shared(ctx context.Context, caps string) (*upstream, error) {
 }
 
 // there reserves the upstream of an owner; nil if there is none.
-func (o *old) there(of owner) *upstream {
+func (o *legacyServer) there(of owner) *upstream {
 	o.mu.Lock()
 	u := o.ups[of]
 	o.mu.Unlock()
-	if u == nil || !o.b.use(u.lane) {
+	if u == nil || !o.b.use(u.sharedConn) {
 		return nil
 	}
 	return u
 }
 
 // call handles a stateless request.
-func (o *old) call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (o *legacyServer) call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	switch m.Method() {
 	case protocol.Discover:
 		u, err := o.shared(ctx, capabilities(m))
 		if err != nil {
 			return nil, err
 		}
-		defer o.b.leave(u.lane)
+		defer o.b.leave(u.sharedConn)
 		return protocol.Respond(m.ID(), u.info.Discovered), nil
 	case protocol.Listen:
 		return o.listen(ctx, m, notify)
@@ -295,12 +295,12 @@ func (o *old) call(ctx context.Context, m *protocol.Message, notify func(*protoc
 	if rounds[m.Method()] {
 		return o.begin(ctx, u, m, notify)
 	}
-	defer o.b.leave(u.lane)
-	r, err := u.Call(ctx, older(m), notify)
+	defer o.b.leave(u.sharedConn)
+	r, err := u.Call(ctx, toLegacy(m), notify)
 	if err != nil {
 		return nil, o.b.broken(ctx, err)
 	}
-	return newer(m, r), nil
+	return toModern(m, r), nil
 }
 
 // rounds are the methods with multiple rounds.
@@ -336,7 +336,7 @@ func capabilities(m *protocol.Message) string {
 }
 
 // toLegacy removes the members of a stateless request that earlier revisions do not have.
-func older(m *protocol.Message) *protocol.Message {
+func toLegacy(m *protocol.Message) *protocol.Message {
 	for _, name := range []string{protocol.MetaVersion, protocol.MetaCapabilities, protocol.MetaClient, protocol.MetaLogLevel} {
 		m = m.WithParam(nil, "_meta", name)
 	}
@@ -355,7 +355,7 @@ var cacheable = map[string]bool{"tools/list": true, "resources/list": true, "res
 
 // toModern adds the required members of 2026-07-28 to a response. Values that the legacy server does not provide get the most restrictive
 // value.
-func newer(m, r *protocol.Message) *protocol.Message {
+func toModern(m, r *protocol.Message) *protocol.Message {
 	if e := r.Error(); e != nil {
 		if e.Code == protocol.ResourceNotFound {
 			return protocol.RespondError(r.ID(), protocol.Errorf(protocol.InvalidParams, "%s", e.Message).With(map[string]string{"uri": m.Text("uri")}))

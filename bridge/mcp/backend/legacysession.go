@@ -20,9 +20,9 @@ const (
 	// maxRounds bounds the rounds of input requests per request.
 	maxRounds = 64
 	// maxPending bounds the pending requests of one session.
-	maxYoung = 128
+	maxPending = 128
 	// relistenDelay is the delay before an ended listen request is sent again.
-	listenAgain = time.Second
+	relistenDelay = time.Second
 )
 
 // A legacySession serves a 2025-11-25 session from a server that supports only 2026-07-28. It responds to initialize, ping,
@@ -30,42 +30,42 @@ const (
 // repeated with the responses.
 //
 // Sources: MCP 2025-11-25, "Lifecycle", "Logging", "Resources"; MCP 2026-07-28, "Multi round-trip requests", "Subscriptions".
-type young struct {
-	b      *Backend
-	info   *Info
-	ctx    context.Context
-	cancel context.CancelFunc
-	out    chan *protocol.Message // to the client
-	room   chan struct{}
-	wishes chan wish // to runListen
+type legacySession struct {
+	b             *Backend
+	info          *Info
+	ctx           context.Context
+	cancel        context.CancelFunc
+	out           chan *protocol.Message // to the client
+	room          chan struct{}
+	subscriptions chan subscription // to runListen
 
-	mu     sync.Mutex
-	meta   map[string]json.RawMessage // of each request: capabilities and clientInfo of the client
-	level  string
-	calls  map[protocol.ID]context.CancelFunc
-	asked  map[protocol.ID]chan *protocol.Message // pending requests to the client, by their id
-	last   int
-	living bool // runListen is running
+	mu        sync.Mutex
+	meta      map[string]json.RawMessage // of each request: capabilities and clientInfo of the client
+	level     string
+	calls     map[protocol.ID]context.CancelFunc
+	pending   map[protocol.ID]chan *protocol.Message // pending requests to the client, by their id
+	last      int
+	listening bool // runListen is running
 }
 
 // A subscription is a request to subscribe to a resource or unsubscribe. done receives whether it is subscribed.
-type wish struct {
+type subscription struct {
 	uri  string
 	on   bool
 	done chan bool
 }
 
 // legacySession starts a session. It ends with ctx and with the backend.
-func (b *Backend) young(ctx context.Context, info *Info) protocol.Conn {
-	y := &young{b: b, info: info, out: make(chan *protocol.Message), room: make(chan struct{}, maxYoung), wishes: make(chan wish),
-		meta: map[string]json.RawMessage{}, calls: map[protocol.ID]context.CancelFunc{}, asked: map[protocol.ID]chan *protocol.Message{}}
+func (b *Backend) legacySession(ctx context.Context, info *Info) protocol.Conn {
+	y := &legacySession{b: b, info: info, out: make(chan *protocol.Message), room: make(chan struct{}, maxPending), subscriptions: make(chan subscription),
+		meta: map[string]json.RawMessage{}, calls: map[protocol.ID]context.CancelFunc{}, pending: map[protocol.ID]chan *protocol.Message{}}
 	y.ctx, y.cancel = context.WithCancel(ctx)
 	forget := context.AfterFunc(b.ctx, y.cancel)
 	context.AfterFunc(y.ctx, func() { forget() })
 	return y
 }
 
-func (y *young) Read(ctx context.Context) (*protocol.Message, error) {
+func (y *legacySession) Read(ctx context.Context) (*protocol.Message, error) {
 	select {
 	case m := <-y.out:
 		return m, nil
@@ -76,13 +76,13 @@ func (y *young) Read(ctx context.Context) (*protocol.Message, error) {
 	}
 }
 
-func (y *young) Close() error {
+func (y *legacySession) Close() error {
 	y.cancel()
 	return nil
 }
 
 // send sends a message to the client.
-func (y *young) say(ctx context.Context, m *protocol.Message) error {
+func (y *legacySession) send(ctx context.Context, m *protocol.Message) error {
 	select {
 	case y.out <- m:
 		return nil
@@ -94,33 +94,33 @@ func (y *young) say(ctx context.Context, m *protocol.Message) error {
 }
 
 // Write implements [protocol.Conn]. It handles a message of the client.
-func (y *young) Write(_ context.Context, m *protocol.Message) error {
+func (y *legacySession) Write(_ context.Context, m *protocol.Message) error {
 	if y.ctx.Err() != nil {
 		return io.ErrClosedPipe
 	}
 	switch {
 	case m.IsResponse():
 		y.mu.Lock()
-		waits := y.asked[m.ID()]
-		delete(y.asked, m.ID())
+		waits := y.pending[m.ID()]
+		delete(y.pending, m.ID())
 		y.mu.Unlock()
 		if waits != nil {
 			waits <- m
 		}
 		return nil
 	case m.IsNotification():
-		y.heard(m)
+		y.notified(m)
 		return nil
 	}
 	ctx, cancel := context.WithCancel(y.ctx)
 	if e := y.enter(m, cancel); e != nil {
 		cancel()
-		return y.say(y.ctx, protocol.RespondError(m.ID(), e))
+		return y.send(y.ctx, protocol.RespondError(m.ID(), e))
 	}
 	answer := func() *protocol.Message { return y.answer(ctx, m) }
 	if m.Method() == protocol.Initialize { // before later messages: a client may not wait for the response
-		begun := y.initialize(m)
-		answer = func() *protocol.Message { return begun }
+		response := y.initialize(m)
+		answer = func() *protocol.Message { return response }
 	}
 	err := y.b.start(func() {
 		defer func() { <-y.room }()
@@ -128,7 +128,7 @@ func (y *young) Write(_ context.Context, m *protocol.Message) error {
 		cancelled := ctx.Err() != nil
 		y.leave(m, cancel) // before the response: then the client may reuse the id
 		if !cancelled {    // a cancelled request gets no response
-			_ = y.say(y.ctx, r)
+			_ = y.send(y.ctx, r)
 		}
 	})
 	if err != nil {
@@ -138,11 +138,11 @@ func (y *young) Write(_ context.Context, m *protocol.Message) error {
 	return err
 }
 
-func (y *young) enter(m *protocol.Message, cancel context.CancelFunc) *protocol.Error {
+func (y *legacySession) enter(m *protocol.Message, cancel context.CancelFunc) *protocol.Error {
 	select {
 	case y.room <- struct{}{}:
 	default:
-		return protocol.Errorf(protocol.InternalError, "%d requests are pending", maxYoung)
+		return protocol.Errorf(protocol.InternalError, "%d requests are pending", maxPending)
 	}
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -154,7 +154,7 @@ func (y *young) enter(m *protocol.Message, cancel context.CancelFunc) *protocol.
 	return nil
 }
 
-func (y *young) leave(m *protocol.Message, cancel context.CancelFunc) {
+func (y *legacySession) leave(m *protocol.Message, cancel context.CancelFunc) {
 	cancel()
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -162,7 +162,7 @@ func (y *young) leave(m *protocol.Message, cancel context.CancelFunc) {
 }
 
 // notified handles a notification of the client.
-func (y *young) heard(m *protocol.Message) {
+func (y *legacySession) notified(m *protocol.Message) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	switch m.Method() {
@@ -172,14 +172,14 @@ func (y *young) heard(m *protocol.Message) {
 			cancel()
 		}
 	case protocol.Initialized:
-		if !y.living {
-			y.living = y.b.start(y.listens) == nil
+		if !y.listening {
+			y.listening = y.b.start(y.runListen) == nil
 		}
 	}
 }
 
 // answer handles a request.
-func (y *young) answer(ctx context.Context, m *protocol.Message) *protocol.Message {
+func (y *legacySession) answer(ctx context.Context, m *protocol.Message) *protocol.Message {
 	switch m.Method() {
 	case "ping":
 		return protocol.Respond(m.ID(), struct{}{})
@@ -207,17 +207,17 @@ func (y *young) answer(ctx context.Context, m *protocol.Message) *protocol.Messa
 var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
 // initialize responds to initialize.
-func (y *young) initialize(m *protocol.Message) *protocol.Message {
+func (y *legacySession) initialize(m *protocol.Message) *protocol.Message {
 	version := protocol.Legacy
 	if v := m.Text("protocolVersion"); slices.Contains(protocol.LegacyRevisions, v) {
 		version = v
 	}
-	var said struct {
+	var discovered struct {
 		Capabilities json.RawMessage            `json:"capabilities"`
 		Instructions string                     `json:"instructions,omitempty"`
 		Meta         map[string]json.RawMessage `json:"_meta"`
 	}
-	_ = json.Unmarshal(y.info.Discovered, &said)
+	_ = json.Unmarshal(y.info.Discovered, &discovered)
 	caps, _ := m.Param("capabilities")
 	client, _ := m.Param("clientInfo")
 	y.mu.Lock()
@@ -227,10 +227,10 @@ func (y *young) initialize(m *protocol.Message) *protocol.Message {
 	if client != nil {
 		y.meta[protocol.MetaClient] = client
 	}
-	server := cmp.Or(string(said.Meta[protocol.MetaServer]), `{"name":"mcp","version":"0"}`)
-	result := map[string]any{"protocolVersion": version, "capabilities": orEmpty(said.Capabilities), "serverInfo": json.RawMessage(server)}
-	if said.Instructions != "" {
-		result["instructions"] = said.Instructions
+	server := cmp.Or(string(discovered.Meta[protocol.MetaServer]), `{"name":"mcp","version":"0"}`)
+	result := map[string]any{"protocolVersion": version, "capabilities": orEmpty(discovered.Capabilities), "serverInfo": json.RawMessage(server)}
+	if discovered.Instructions != "" {
+		result["instructions"] = discovered.Instructions
 	}
 	return protocol.Respond(m.ID(), result)
 }
@@ -243,7 +243,7 @@ func orEmpty(object json.RawMessage) json.RawMessage {
 }
 
 // withMeta adds the required _meta members to a request.
-func (y *young) dress(m *protocol.Message) (*protocol.Message, error) {
+func (y *legacySession) withMeta(m *protocol.Message) (*protocol.Message, error) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if len(y.meta) == 0 {
@@ -260,21 +260,21 @@ func (y *young) dress(m *protocol.Message) (*protocol.Message, error) {
 }
 
 // call sends a request to the server, and repeats it while the server requires input.
-func (y *young) call(ctx context.Context, m *protocol.Message) (*protocol.Message, error) {
-	m, err := y.dress(m)
+func (y *legacySession) call(ctx context.Context, m *protocol.Message) (*protocol.Message, error) {
+	m, err := y.withMeta(m)
 	if err != nil {
 		return nil, err
 	}
-	asks := m
+	request := m
 	for range maxRounds {
-		r, err := y.b.Call(ctx, asks, func(n *protocol.Message) error { return y.say(ctx, n) })
+		r, err := y.b.Call(ctx, request, func(n *protocol.Message) error { return y.send(ctx, n) })
 		if err != nil {
 			return nil, err
 		}
 		if kind(r) != "input_required" {
-			return aged(m, r), nil
+			return toLegacyResult(m, r), nil
 		}
-		if asks, err = y.again(ctx, m, r); err != nil {
+		if request, err = y.nextRound(ctx, m, r); err != nil {
 			return nil, err
 		}
 	}
@@ -282,21 +282,21 @@ func (y *young) call(ctx context.Context, m *protocol.Message) (*protocol.Messag
 }
 
 // nextRound sends the input requests in r to the client and returns m with the responses.
-func (y *young) again(ctx context.Context, m, r *protocol.Message) (*protocol.Message, error) {
-	var wants struct {
+func (y *legacySession) nextRound(ctx context.Context, m, r *protocol.Message) (*protocol.Message, error) {
+	var input struct {
 		Requests map[string]struct {
 			Method string          `json:"method"`
 			Params json.RawMessage `json:"params"`
 		} `json:"inputRequests"`
 		State json.RawMessage `json:"requestState"`
 	}
-	if err := json.Unmarshal(r.Result(), &wants); err != nil || len(wants.Requests) > maxYoung {
+	if err := json.Unmarshal(r.Result(), &input); err != nil || len(input.Requests) > maxPending {
 		return nil, fmt.Errorf("malformed input request of the server: %w", err)
 	}
 	waits := map[string]chan *protocol.Message{}
-	for key, one := range wants.Requests {
+	for key, one := range input.Requests {
 		id, answered := y.await()
-		defer y.giveUp(id)
+		defer y.forget(id)
 		waits[key] = answered
 		var params any
 		if one.Params != nil {
@@ -306,7 +306,7 @@ func (y *young) again(ctx context.Context, m, r *protocol.Message) (*protocol.Me
 		if q.Text("mode") == "url" && q.Text("elicitationId") == "" { // not in 2026-07-28, required in 2025-11-25 ("URL mode elicitation")
 			q = q.WithParam(json.RawMessage(strconv.Quote(rand.Text())), "elicitationId")
 		}
-		if err := y.say(ctx, q); err != nil {
+		if err := y.send(ctx, q); err != nil {
 			return nil, err
 		}
 	}
@@ -315,7 +315,7 @@ func (y *young) again(ctx context.Context, m, r *protocol.Message) (*protocol.Me
 		select {
 		case a := <-answered:
 			var err error
-			if answers[key], err = answerTo(wants.Requests[key].Method, a); err != nil {
+			if answers[key], err = answerTo(input.Requests[key].Method, a); err != nil {
 				return nil, err
 			}
 		case <-ctx.Done():
@@ -329,8 +329,8 @@ func (y *young) again(ctx context.Context, m, r *protocol.Message) (*protocol.Me
 		}
 		m = m.WithParam(text, "inputResponses")
 	}
-	if wants.State != nil {
-		m = m.WithParam(wants.State, "requestState")
+	if input.State != nil {
+		m = m.WithParam(input.State, "requestState")
 	}
 	return m, nil
 }
@@ -348,23 +348,23 @@ func answerTo(method string, a *protocol.Message) (json.RawMessage, error) {
 }
 
 // await registers a request to the client and returns its id and the channel for its response.
-func (y *young) await() (protocol.ID, chan *protocol.Message) {
+func (y *legacySession) await() (protocol.ID, chan *protocol.Message) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.last++
 	id := protocol.ID(strconv.Quote("lmosd-" + strconv.Itoa(y.last)))
-	y.asked[id] = make(chan *protocol.Message, 1)
-	return id, y.asked[id]
+	y.pending[id] = make(chan *protocol.Message, 1)
+	return id, y.pending[id]
 }
 
-func (y *young) giveUp(id protocol.ID) {
+func (y *legacySession) forget(id protocol.ID) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
-	delete(y.asked, id)
+	delete(y.pending, id)
 }
 
 // toLegacyResult removes the members of a response that earlier revisions do not have.
-func aged(m, r *protocol.Message) *protocol.Message {
+func toLegacyResult(m, r *protocol.Message) *protocol.Message {
 	if e := r.Error(); e != nil {
 		if m.Method() == protocol.ReadRes && e.Code == protocol.InvalidParams && e.Data != nil {
 			return protocol.RespondError(r.ID(), &protocol.Error{Code: protocol.ResourceNotFound, Message: e.Message, Data: e.Data})
@@ -378,10 +378,10 @@ func aged(m, r *protocol.Message) *protocol.Message {
 }
 
 // subscribe subscribes to a resource or unsubscribes.
-func (y *young) subscribe(ctx context.Context, m *protocol.Message) *protocol.Message {
-	w := wish{uri: m.Text("uri"), on: m.Method() == "resources/subscribe", done: make(chan bool, 1)}
+func (y *legacySession) subscribe(ctx context.Context, m *protocol.Message) *protocol.Message {
+	w := subscription{uri: m.Text("uri"), on: m.Method() == "resources/subscribe", done: make(chan bool, 1)}
 	select {
-	case y.wishes <- w:
+	case y.subscriptions <- w:
 	case <-ctx.Done():
 		return protocol.RespondError(m.ID(), protocol.Errorf(protocol.InternalError, "cancelled"))
 	}
@@ -398,9 +398,9 @@ func (y *young) subscribe(ctx context.Context, m *protocol.Message) *protocol.Me
 
 // runListen keeps one listen request at the server during the session, for the lists and the subscribed resources. A change of the filter
 // sends a new request before it ends the old one.
-func (y *young) listens() {
+func (y *legacySession) runListen() {
 	uris := map[string]bool{}
-	var now *listening
+	var now *activeListen
 	var over <-chan struct{} // nil after a refusal, until the next subscription
 	defer func() { now.stop() }()
 	begin := func() bool {
@@ -415,7 +415,7 @@ func (y *young) listens() {
 	begin()
 	for {
 		select {
-		case w := <-y.wishes:
+		case w := <-y.subscriptions:
 			if len(uris) >= maxURIs && w.on && !uris[w.uri] {
 				w.done <- false
 				continue
@@ -430,7 +430,7 @@ func (y *young) listens() {
 			}
 			w.done <- ok || !w.on
 		case <-over:
-			if backoff.Sleep(y.ctx, listenAgain) != nil {
+			if backoff.Sleep(y.ctx, relistenDelay) != nil {
 				return
 			}
 			begin()
@@ -441,7 +441,7 @@ func (y *young) listens() {
 }
 
 // An activeListen is one subscriptions/listen request.
-type listening struct {
+type activeListen struct {
 	cancel context.CancelFunc
 	ack    chan struct{} // closed when the server has acknowledged uris
 	uris   []string
@@ -449,8 +449,8 @@ type listening struct {
 }
 
 // listen sends a listen request. Its notifications go to the client.
-func (y *young) listen(uris map[string]bool) *listening {
-	l := &listening{ack: make(chan struct{}), over: make(chan struct{})}
+func (y *legacySession) listen(uris map[string]bool) *activeListen {
+	l := &activeListen{ack: make(chan struct{}), over: make(chan struct{})}
 	var ctx context.Context
 	ctx, l.cancel = context.WithCancel(y.ctx)
 	want := map[string]any{"toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true}
@@ -461,11 +461,11 @@ func (y *young) listen(uris map[string]bool) *listening {
 		}
 		want["resourceSubscriptions"] = all
 	}
-	m, err := y.dress(protocol.Request(`"lmosd-listen"`, protocol.Listen, map[string]any{"notifications": want}))
+	m, err := y.withMeta(protocol.Request(`"lmosd-listen"`, protocol.Listen, map[string]any{"notifications": want}))
 	if err == nil {
 		err = y.b.start(func() {
 			defer close(l.over)
-			_, _ = y.b.Call(ctx, m, func(n *protocol.Message) error { return l.heard(ctx, y, n) })
+			_, _ = y.b.Call(ctx, m, func(n *protocol.Message) error { return l.receive(ctx, y, n) })
 		})
 	}
 	if err != nil {
@@ -474,7 +474,7 @@ func (y *young) listen(uris map[string]bool) *listening {
 	return l
 }
 
-func (l *listening) heard(ctx context.Context, y *young, n *protocol.Message) error {
+func (l *activeListen) receive(ctx context.Context, y *legacySession, n *protocol.Message) error {
 	switch n.Method() {
 	case protocol.Acknowledged:
 		if l.uris != nil {
@@ -489,14 +489,14 @@ func (l *listening) heard(ctx context.Context, y *young, n *protocol.Message) er
 		if raw, _ := n.Param("_meta"); string(raw) == "{}" {
 			n = n.WithParam(nil, "_meta")
 		}
-		return y.say(ctx, n)
+		return y.send(ctx, n)
 	}
 	return nil
 }
 
 // honoured waits for the acknowledgment and reports whether it arrived in time.
-func (l *listening) honoured() bool {
-	late := time.NewTimer(sayFor)
+func (l *activeListen) honoured() bool {
+	late := time.NewTimer(sendTimeout)
 	defer late.Stop()
 	select {
 	case <-l.ack:
@@ -507,10 +507,10 @@ func (l *listening) honoured() bool {
 	return false
 }
 
-func (l *listening) has(uri string) bool { return slices.Contains(l.uris, uri) }
+func (l *activeListen) has(uri string) bool { return slices.Contains(l.uris, uri) }
 
 // stop cancels the request and waits for its end.
-func (l *listening) stop() {
+func (l *activeListen) stop() {
 	if l != nil {
 		l.cancel()
 		<-l.over

@@ -23,71 +23,71 @@ const (
 	// maxURIs bounds the resources of one listen request.
 	maxURIs = 256
 	// sendTimeout bounds messages to a server that no caller waits for.
-	sayFor = 10 * time.Second
+	sendTimeout = 10 * time.Second
 )
 
 // notifyLimit is the rate of notifications to one subscriber. Changes in between are combined.
-var tellLimit = ratelimit.Every(64, 20*time.Millisecond)
+var notifyLimit = ratelimit.Every(64, 20*time.Millisecond)
 
 // maxNotification bounds a notification of a change, in bytes.
-const maxTold = 64 << 10
+const maxNotification = 64 << 10
 
 // A subscriber is the listen request of a caller.
-type ear struct {
-	news chan struct{} // signals a new message
+type subscriber struct {
+	changed chan struct{} // signals a new message
 
-	mu    sync.Mutex
-	want  filter
-	said  []*protocol.Message
-	waits map[string]bool // the content of queue, by method and URI
+	mu     sync.Mutex
+	want   filter
+	queue  []*protocol.Message
+	queued map[string]bool // the content of queue, by method and URI
 }
 
-func newEar(want filter) *ear {
-	return &ear{want: want, news: make(chan struct{}, 1), waits: map[string]bool{}}
+func newSubscriber(want filter) *subscriber {
+	return &subscriber{want: want, changed: make(chan struct{}, 1), queued: map[string]bool{}}
 }
 
 // receive queues a notification that matches the filter, unless an equal one is queued.
-func (e *ear) hear(n *protocol.Message) {
-	if !n.IsNotification() || len(n.Bytes()) > maxTold {
+func (e *subscriber) receive(n *protocol.Message) {
+	if !n.IsNotification() || len(n.Bytes()) > maxNotification {
 		return
 	}
-	what := n.Method() + " " + n.Text("uri")
+	key := n.Method() + " " + n.Text("uri")
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.want.wants(n) || e.waits[what] || len(e.said) >= maxNotes {
+	if !e.want.wants(n) || e.queued[key] || len(e.queue) >= maxNotes {
 		return // dropped: the next read of the caller shows the change
 	}
-	e.waits[what] = true
-	e.said = append(e.said, n)
+	e.queued[key] = true
+	e.queue = append(e.queue, n)
 	select {
-	case e.news <- struct{}{}:
+	case e.changed <- struct{}{}:
 	default:
 	}
 }
 
 // narrow reduces the filter to the acknowledged part and drops queued notifications that do not match.
-func (e *ear) narrow(want filter) {
+func (e *subscriber) narrow(want filter) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.want = want
-	e.said = slices.DeleteFunc(e.said, func(n *protocol.Message) bool { return !want.wants(n) })
+	e.queue = slices.DeleteFunc(e.queue, func(n *protocol.Message) bool { return !want.wants(n) })
 }
 
 // next returns the next notification; nil if there is none.
-func (e *ear) next() *protocol.Message {
+func (e *subscriber) next() *protocol.Message {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.said) == 0 {
+	if len(e.queue) == 0 {
 		return nil
 	}
-	n := e.said[0]
-	e.said[0], e.said = nil, e.said[1:]
-	delete(e.waits, n.Method()+" "+n.Text("uri"))
+	n := e.queue[0]
+	e.queue[0], e.queue = nil, e.queue[1:]
+	delete(e.queued, n.Method()+" "+n.Text("uri"))
 	return n
 }
 
 // listen passes the notifications of a legacy server to the caller until it disconnects.
-func (o *old) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (o *legacyServer) listen(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	raw, err := m.Param("notifications")
 	var want filter
 	if err != nil || raw == nil || json.Unmarshal(raw, &want) != nil || len(want.URIs) > maxURIs {
@@ -97,42 +97,42 @@ func (o *old) listen(ctx context.Context, m *protocol.Message, notify func(*prot
 	if err != nil {
 		return nil, err
 	}
-	defer o.b.leave(u.lane)
+	defer o.b.leave(u.sharedConn)
 	want = u.can(want)
-	e := newEar(want)
+	e := newSubscriber(want)
 	u.attach(e, true) // before the request to the server: later changes are not missed
 	defer u.attach(e, false)
 	want.URIs = u.subscribe(ctx, slices.Clone(want.URIs))
 	defer u.unsubscribe(want.URIs)
 	e.narrow(want)
-	return e.tell(ctx, m, u.Done(), notify)
+	return e.serve(ctx, m, u.Done(), notify)
 }
 
 // serve acknowledges the request and sends the queued notifications, until the caller disconnects or over is closed; then it returns the
 // response.
-func (e *ear) tell(ctx context.Context, m *protocol.Message, over <-chan struct{}, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (e *subscriber) serve(ctx context.Context, m *protocol.Message, over <-chan struct{}, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	tag := json.RawMessage(m.ID())
 	ack := protocol.Request("", protocol.Acknowledged, map[string]any{"notifications": e.want, "_meta": map[string]any{protocol.MetaSubscription: tag}})
 	if err := notify(ack); err != nil {
 		return nil, err
 	}
 	var rate ratelimit.Bucket
-	soon := time.NewTimer(0)
-	defer soon.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
-		case <-e.news:
-			soon.Reset(rate.Wait(tellLimit, 1, time.Now()))
-		case <-soon.C:
+		case <-e.changed:
+			timer.Reset(rate.Wait(notifyLimit, 1, time.Now()))
+		case <-timer.C:
 			n := e.next()
 			if n == nil {
 				continue
 			}
-			rate.Take(tellLimit, 1, time.Now())
+			rate.Take(notifyLimit, 1, time.Now())
 			if err := notify(n.WithParam(tag, "_meta", protocol.MetaSubscription)); err != nil {
 				return nil, err
 			}
-			soon.Reset(rate.Wait(tellLimit, 1, time.Now()))
+			timer.Reset(rate.Wait(notifyLimit, 1, time.Now()))
 		case <-over:
 			return protocol.Respond(m.ID(), map[string]any{"resultType": "complete", "_meta": map[string]any{protocol.MetaSubscription: tag}}), nil
 		case <-ctx.Done():
@@ -141,11 +141,11 @@ func (e *ear) tell(ctx context.Context, m *protocol.Message, over <-chan struct{
 	}
 }
 
-func (u *upstream) attach(e *ear, on bool) {
+func (u *upstream) attach(e *subscriber, on bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.ears[e] = on; !on {
-		delete(u.ears, e)
+	if u.subscribers[e] = on; !on {
+		delete(u.subscribers, e)
 	}
 }
 
@@ -181,7 +181,7 @@ func (u *upstream) subscribe(ctx context.Context, uris []string) []string {
 	case <-ctx.Done():
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, sayFor)
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	slices.Sort(uris)
 	return slices.DeleteFunc(slices.Compact(uris), func(uri string) bool {
@@ -215,7 +215,7 @@ func (u *upstream) unsubscribe(uris []string) {
 }
 
 func (u *upstream) ask(ctx context.Context, method, uri string) bool {
-	ctx, cancel := context.WithTimeout(ctx, sayFor)
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	r, err := u.Call(ctx, protocol.Request(`"lmosd"`, method, map[string]string{"uri": uri}), ignore)
 	return err == nil && r.Error() == nil

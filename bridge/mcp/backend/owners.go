@@ -20,18 +20,18 @@ const maxOwned = 4096
 // node. A token that several callers received is valid for each of them.
 type owners struct {
 	mu  sync.Mutex
-	by  map[word][]string // callers
-	of  map[string][]word // oldest first
-	sum int               // number of tokens in of
+	by  map[tokenHash][]string // callers
+	of  map[string][]tokenHash // oldest first
+	sum int                    // number of tokens in of
 }
 
 // A tokenHash is the hash of a token with its kind.
-type word [sha256.Size]byte
+type tokenHash [sha256.Size]byte
 
-func newOwners() *owners { return &owners{by: map[word][]string{}, of: map[string][]word{}} }
+func newOwners() *owners { return &owners{by: map[tokenHash][]string{}, of: map[string][]tokenHash{}} }
 
-func (o *owners) add(what, said, caller string) {
-	key := word(sha256.Sum256([]byte(what + said)))
+func (o *owners) add(kind, token, caller string) {
+	key := tokenHash(sha256.Sum256([]byte(kind + token)))
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if slices.Contains(o.by[key], caller) {
@@ -47,8 +47,8 @@ func (o *owners) add(what, said, caller string) {
 // forgetLocked removes the oldest token of the caller with most tokens.
 func (o *owners) forgetLocked() {
 	most := ""
-	for caller, words := range o.of {
-		if len(words) > len(o.of[most]) {
+	for caller, tokens := range o.of {
+		if len(tokens) > len(o.of[most]) {
 			most = caller
 		}
 	}
@@ -64,10 +64,10 @@ func (o *owners) forgetLocked() {
 }
 
 // foreign reports whether a token was issued to other callers only.
-func (o *owners) foreign(ctx context.Context, what, said string) bool {
+func (o *owners) foreign(ctx context.Context, kind, token string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	callers, known := o.by[sha256.Sum256([]byte(what+said))]
+	callers, known := o.by[sha256.Sum256([]byte(kind+token))]
 	return known && !slices.Contains(callers, protocol.CallerOf(ctx))
 }
 
@@ -126,8 +126,8 @@ func (o *owners) note(ctx context.Context, m, r *protocol.Message) {
 	default:
 		return
 	}
-	var said string
-	if raw, _ := r.InResult(member); raw != nil && json.Unmarshal(raw, &said) == nil && said != "" {
-		o.add(what, said, protocol.CallerOf(ctx))
+	var token string
+	if raw, _ := r.InResult(member); raw != nil && json.Unmarshal(raw, &token) == nil && token != "" {
+		o.add(what, token, protocol.CallerOf(ctx))
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // probeTimeout is the time without a response to server/discover after which initialize is sent, too.
-const silentFor = 2 * time.Second
+const probeTimeout = 2 * time.Second
 
 // Ids of the requests of a probe.
 const (
@@ -23,7 +23,7 @@ const (
 
 // probe detects the revision of the server at conn: it sends server/discover, and then initialize if necessary. The connection remains
 // usable; a legacy server then waits for notifications/initialized. self and caps are the clientInfo and the capabilities for initialize.
-func probe(ctx context.Context, conn protocol.Conn, self protocol.Implementation, caps string, patience time.Duration) (*Info, error) {
+func probe(ctx context.Context, conn protocol.Conn, self protocol.Implementation, caps string, timeout time.Duration) (*Info, error) {
 	discover := protocol.Request(discoverID, protocol.Discover, map[string]any{"_meta": ownMeta(self)})
 	if err := conn.Write(ctx, discover); err != nil {
 		return nil, fmt.Errorf("probe server: %w", err)
@@ -32,14 +32,14 @@ func probe(ctx context.Context, conn protocol.Conn, self protocol.Implementation
 		return conn.Write(ctx, protocol.Request(initializeID, protocol.Initialize, map[string]any{
 			"protocolVersion": protocol.Legacy, "capabilities": json.RawMessage(caps), "clientInfo": self}))
 	}
-	silent := time.AfterFunc(patience, func() { _ = initialize() })
+	silent := time.AfterFunc(timeout, func() { _ = initialize() })
 	defer silent.Stop()
 	var again, unmodern bool // discover was sent twice; the server is not stateless
 	var refusal error        // error of initialize
-	for rubbish := 0; rubbish < maxGreeting; {
+	for invalid := 0; invalid < maxInvalid; {
 		m, err := conn.Read(ctx)
 		if _, bad := err.(*protocol.Error); bad {
-			rubbish++ // a server may print text at its start
+			invalid++ // a server may print text at its start
 			continue
 		}
 		if errors.Is(err, io.EOF) {
@@ -72,7 +72,7 @@ func probe(ctx context.Context, conn protocol.Conn, self protocol.Implementation
 			return nil, refusal
 		}
 	}
-	return nil, errRubbish
+	return nil, errNotMCP
 }
 
 // isDiscovery reports whether a response is a result of server/discover. Some legacy servers return other results for unknown methods.
@@ -93,8 +93,8 @@ func speaksModern(m *protocol.Message) bool {
 }
 
 var (
-	errRubbish = errors.New("the server prints text that is not MCP")
-	errEnded   = errors.New("the server ended before the response")
+	errNotMCP = errors.New("the server prints text that is not MCP")
+	errEnded  = errors.New("the server ended before the response")
 )
 
 // ownMeta returns the _meta of requests of lmosd itself.
@@ -103,7 +103,7 @@ func ownMeta(self protocol.Implementation) map[string]any {
 }
 
 // maxInvalid bounds the lines that a server prints before its first message.
-const maxGreeting = 1000
+const maxInvalid = 1000
 
 // discovered parses the result of server/discover.
 func discovered(result json.RawMessage) (*Info, error) {

@@ -18,13 +18,13 @@ const maxUser = 64
 const maxCalls = 256
 
 // An Authorizer decides whether a request may be sent to the server. Nil allows all.
-type Judge func(ctx context.Context, m *protocol.Message) error
+type Authorizer func(ctx context.Context, m *protocol.Message) error
 
 // Serve handles the messages on conn, whose other end is a relay, until conn or ctx ends: concurrent stateless requests, or one session
 // if initialize comes first. It closes conn.
-func Serve(ctx context.Context, s protocol.Server, conn protocol.Conn, judge Judge) error {
+func Serve(ctx context.Context, s protocol.Server, conn protocol.Conn, authorizer Authorizer) error {
 	ctx, cancel := context.WithCancel(ctx)
-	t := &tunnel{server: s, conn: conn, judge: judge, calls: map[protocol.ID]context.CancelFunc{}, room: make(chan struct{}, maxCalls)}
+	t := &tunnel{server: s, conn: conn, authorizer: authorizer, calls: map[protocol.ID]context.CancelFunc{}, room: make(chan struct{}, maxCalls)}
 	defer conn.Close()
 	defer t.work.Wait()
 	defer cancel()
@@ -59,11 +59,11 @@ func idOf(m *protocol.Message) protocol.ID {
 
 // A tunnel is the host's end of a tunnel.
 type tunnel struct {
-	server protocol.Server
-	conn   protocol.Conn
-	judge  Judge
-	work   sync.WaitGroup
-	room   chan struct{}
+	server     protocol.Server
+	conn       protocol.Conn
+	authorizer Authorizer
+	work       sync.WaitGroup
+	room       chan struct{}
 
 	mu    sync.Mutex
 	calls map[protocol.ID]context.CancelFunc
@@ -123,10 +123,10 @@ func (t *tunnel) call(ctx context.Context, m *protocol.Message) *protocol.Messag
 	if bad := m.CheckMeta(); bad != nil {
 		return protocol.RespondError(m.ID(), bad)
 	}
-	if err := t.judged(ctx, m); err != nil {
+	if err := t.authorize(ctx, m); err != nil {
 		return protocol.RespondError(m.ID(), protocol.FromError(err))
 	}
-	ctx = asked(ctx, m)
+	ctx = callerContext(ctx, m)
 	if raw, _ := m.Param("_meta", protocol.MetaUser); raw != nil {
 		user := m.Text("_meta", protocol.MetaUser)
 		ctx = protocol.WithUser(ctx, user[:min(len(user), maxUser)])
@@ -136,18 +136,18 @@ func (t *tunnel) call(ctx context.Context, m *protocol.Message) *protocol.Messag
 	if err != nil {
 		return protocol.RespondError(m.ID(), protocol.FromError(err))
 	}
-	return worded(r)
+	return rewriteError(r)
 }
 
-func (t *tunnel) judged(ctx context.Context, m *protocol.Message) error {
-	if t.judge == nil {
+func (t *tunnel) authorize(ctx context.Context, m *protocol.Message) error {
+	if t.authorizer == nil {
 		return nil
 	}
-	return t.judge(ctx, m)
+	return t.authorizer(ctx, m)
 }
 
 // rewriteError replaces a transport error ([Relayed]) by the error of lmosd for clients.
-func worded(m *protocol.Message) *protocol.Message {
+func rewriteError(m *protocol.Message) *protocol.Message {
 	if !m.IsResponse() {
 		return m
 	}
@@ -172,11 +172,11 @@ func (t *tunnel) session(ctx context.Context, first *protocol.Message) error {
 	ended := make(chan error, 1)
 	t.work.Go(func() {
 		var rate ratelimit.Bucket
-		ended <- copyAll(ctx, t.conn, up, t.spoilt(ctx), func(m *protocol.Message) (*protocol.Message, error) {
+		ended <- copyAll(ctx, t.conn, up, t.malformed(ctx), func(m *protocol.Message) (*protocol.Message, error) {
 			if m.Droppable() && !rate.Take(protocol.ProgressLimit, 1, time.Now()) {
 				return nil, nil
 			}
-			return worded(m), nil
+			return rewriteError(m), nil
 		})
 		t.conn.Close() // ends the loop below
 	})
@@ -185,7 +185,7 @@ func (t *tunnel) session(ctx context.Context, first *protocol.Message) error {
 			return t.conn.Write(ctx, protocol.RespondError(idOf(m), bad))
 		},
 		func(m *protocol.Message) (*protocol.Message, error) {
-			err := t.judged(ctx, m)
+			err := t.authorize(ctx, m)
 			if !m.IsRequest() {
 				return m, nil
 			}
@@ -206,11 +206,11 @@ func (t *tunnel) session(ctx context.Context, first *protocol.Message) error {
 
 // malformed returns a handler of malformed messages of the server: it responds with an error if the message has an id, and fails after
 // maxInvalid messages.
-func (t *tunnel) spoilt(ctx context.Context) func(*protocol.Message, *protocol.Error) error {
-	rubbish := 0
+func (t *tunnel) malformed(ctx context.Context) func(*protocol.Message, *protocol.Error) error {
+	invalid := 0
 	return func(m *protocol.Message, bad *protocol.Error) error {
-		if rubbish++; rubbish > maxGreeting {
-			return errRubbish
+		if invalid++; invalid > maxInvalid {
+			return errNotMCP
 		}
 		if m == nil {
 			return nil
@@ -221,12 +221,12 @@ func (t *tunnel) spoilt(ctx context.Context) func(*protocol.Message, *protocol.E
 
 // copyAll passes the messages of one connection to another until it ends. Malformed messages go to malformed. The filter may handle a
 // message itself and return nil.
-func copyAll(ctx context.Context, to, from protocol.Conn, spoilt func(*protocol.Message, *protocol.Error) error,
+func copyAll(ctx context.Context, to, from protocol.Conn, malformed func(*protocol.Message, *protocol.Error) error,
 	filter func(*protocol.Message) (*protocol.Message, error)) error {
 	for {
 		m, err := from.Read(ctx)
 		if bad, ok := err.(*protocol.Error); ok {
-			if err := spoilt(m, bad); err != nil {
+			if err := malformed(m, bad); err != nil {
 				return err
 			}
 			continue

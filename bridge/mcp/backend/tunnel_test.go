@@ -23,11 +23,11 @@ type client struct {
 	ended chan error
 }
 
-func tunnel(t *testing.T, s protocol.Server, judge backend.Judge) *client {
+func tunnel(t *testing.T, s protocol.Server, authorizer backend.Authorizer) *client {
 	t.Helper()
 	here, there := net.Pipe()
 	c := &client{t, here, protocol.Lines(here), make(chan error, 1)}
-	go func() { c.ended <- backend.Serve(context.Background(), s, protocol.Lines(there), judge) }()
+	go func() { c.ended <- backend.Serve(context.Background(), s, protocol.Lines(there), authorizer) }()
 	t.Cleanup(func() {
 		c.c.Close()
 		select {
@@ -57,7 +57,7 @@ func (c *client) next() string {
 	return string(m.Bytes())
 }
 
-// over waits for the end of the tunnel.
+// closed waits for the end of the tunnel.
 func (c *client) over() error {
 	c.t.Helper()
 	err := wait(c.t, "the end", c.ended)

@@ -16,16 +16,16 @@ import (
 
 const (
 	// suspendTimeout bounds the time that a request waits for the input of its caller.
-	parkedFor = 10 * time.Minute
+	suspendTimeout = 10 * time.Minute
 	// maxSuspended bounds the suspended requests, and maxSuspendedEach those of one caller.
-	maxParked     = 128
-	maxParkedEach = 16
+	maxSuspended     = 128
+	maxSuspendedEach = 16
 	// maxNotes and maxNoteBytes bound the queued messages of the server for a request. Messages beyond them are dropped, as notifications
 	// may be.
 	maxNotes     = 256
 	maxNoteBytes = 32 << 20
 	// maxInputs bounds the concurrent input requests of a server.
-	maxAsked = 32
+	maxInputs = 32
 )
 
 // A run is a request to a legacy server. When the server sends an input request, the caller gets input_required, and the run is suspended
@@ -54,7 +54,7 @@ type run struct {
 }
 
 // begin starts a run in a reserved upstream, and releases the upstream at its end.
-func (o *old) begin(ctx context.Context, u *upstream, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (o *legacyServer) begin(ctx context.Context, u *upstream, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	r := &run{up: u, caller: protocol.CallerOf(ctx), user: protocol.UserOf(ctx), level: levelOf(m), notes: make(chan *protocol.Message, maxNotes),
 		done: make(chan struct{}), waiting: map[string]*protocol.Message{}}
 	u.verbose(ctx, r.level)
@@ -64,12 +64,12 @@ func (o *old) begin(ctx context.Context, u *upstream, m *protocol.Message, notif
 	end := func() {
 		u.exit(r)
 		r.cancel()
-		o.b.leave(u.lane)
+		o.b.leave(u.sharedConn)
 	}
 	err := o.b.start(func() {
 		defer close(r.done)
 		defer end()
-		r.resp, r.err = u.Call(running, older(m), func(n *protocol.Message) error { r.add(n); return nil })
+		r.resp, r.err = u.Call(running, toLegacy(m), func(n *protocol.Message) error { r.add(n); return nil })
 	})
 	if err != nil {
 		end()
@@ -120,14 +120,14 @@ func (r *run) abandon() {
 }
 
 // follow passes on the messages of the server until the response or an input request.
-func (o *old) follow(ctx context.Context, r *run, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (o *legacyServer) follow(ctx context.Context, r *run, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	for {
 		select {
 		case n := <-r.notes:
 			if r.took(n).IsRequest() {
 				asked := r.gather(n)
 				if !r.ended() {
-					return o.park(r, m, asked)
+					return o.suspend(r, m, asked)
 				}
 				r.pass(asked)
 				continue
@@ -151,7 +151,7 @@ func (o *old) follow(ctx context.Context, r *run, m *protocol.Message, notify fu
 			if r.err != nil {
 				return nil, o.b.broken(ctx, r.err)
 			}
-			return newer(m, r.resp.WithID(m.ID())), nil
+			return toModern(m, r.resp.WithID(m.ID())), nil
 		case <-ctx.Done():
 			r.abandon()
 			return nil, ctx.Err()
@@ -189,12 +189,12 @@ func pass(m, n *protocol.Message, notify func(*protocol.Message) error) error {
 }
 
 // gatherDelay is the time in which further input requests are combined: each round costs a request of the caller.
-const together = 10 * time.Millisecond
+const gatherDelay = 10 * time.Millisecond
 
 // gather returns first and the input requests that follow within gatherDelay.
 func (r *run) gather(first *protocol.Message) (asked []*protocol.Message) {
 	asked = append(asked, first)
-	late := time.NewTimer(together)
+	late := time.NewTimer(gatherDelay)
 	defer late.Stop()
 	for {
 		select {
@@ -211,7 +211,7 @@ func (r *run) gather(first *protocol.Message) (asked []*protocol.Message) {
 }
 
 // suspend suspends the run and returns its pending input requests to the caller.
-func (o *old) park(r *run, m *protocol.Message, asked []*protocol.Message) (*protocol.Message, error) {
+func (o *legacyServer) suspend(r *run, m *protocol.Message, asked []*protocol.Message) (*protocol.Message, error) {
 	r.up.pause(r, true)
 	id := rand.Text()
 	if !o.keep(id, r) {
@@ -221,11 +221,11 @@ func (o *old) park(r *run, m *protocol.Message, asked []*protocol.Message) (*pro
 		r.abandon()
 		return nil, overloaded("too many requests are waiting for input")
 	}
-	state := o.sealer.Seal(goodFor(r.caller, m), parkedFor, id)
+	state := o.sealer.Seal(bindingOf(r.caller, m), suspendTimeout, id)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, one := range asked {
-		if len(r.waiting) >= maxAsked {
+		if len(r.waiting) >= maxInputs {
 			r.up.decline(one)
 			continue
 		}
@@ -244,26 +244,26 @@ func (o *old) park(r *run, m *protocol.Message, asked []*protocol.Message) (*pro
 }
 
 // bindingOf returns the binding of a requestState: the caller and the request, which a retry must repeat.
-func goodFor(caller string, m *protocol.Message) opaque.For {
+func bindingOf(caller string, m *protocol.Message) opaque.For {
 	return opaque.For{Purpose: "parked", Caller: caller, Request: digest(m)}
 }
 
 // keep registers a suspended run within the bounds.
-func (o *old) keep(id string, r *run) bool {
+func (o *legacyServer) keep(id string, r *run) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	own := 0
-	for _, one := range o.parked {
+	for _, one := range o.suspended {
 		if one.caller == r.caller {
 			own++
 		}
 	}
-	if len(o.parked) >= maxParked || own >= maxParkedEach || o.b.ctx.Err() != nil {
+	if len(o.suspended) >= maxSuspended || own >= maxSuspendedEach || o.b.ctx.Err() != nil {
 		return false
 	}
-	o.parked[id] = r
-	r.expiry = time.AfterFunc(parkedFor, func() {
-		if o.unpark(id) != nil {
+	o.suspended[id] = r
+	r.expiry = time.AfterFunc(suspendTimeout, func() {
+		if o.takeSuspended(id) != nil {
 			r.abandon()
 		}
 	})
@@ -271,35 +271,35 @@ func (o *old) keep(id string, r *run) bool {
 }
 
 // takeSuspended removes and returns a suspended run; nil if there is none.
-func (o *old) unpark(id string) *run {
+func (o *legacyServer) takeSuspended(id string) *run {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	r := o.parked[id]
+	r := o.suspended[id]
 	if r != nil {
-		delete(o.parked, id)
+		delete(o.suspended, id)
 		r.expiry.Stop()
 	}
 	return r
 }
 
 // forget removes all suspended runs; their upstreams end with the backend.
-func (o *old) forget() {
+func (o *legacyServer) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for id, r := range o.parked {
-		delete(o.parked, id)
+	for id, r := range o.suspended {
+		delete(o.suspended, id)
 		r.expiry.Stop()
 	}
 }
 
 // resume passes the responses of the caller to the server and continues the run. A requestState is valid once, for a limited time, for
 // the same request of the same caller, and in this process only.
-func (o *old) resume(ctx context.Context, m *protocol.Message, state string, notify func(*protocol.Message) error) (*protocol.Message, error) {
+func (o *legacyServer) resume(ctx context.Context, m *protocol.Message, state string, notify func(*protocol.Message) error) (*protocol.Message, error) {
 	var id string
-	if err := o.sealer.Open(goodFor(protocol.CallerOf(ctx), m), state, &id); err != nil {
+	if err := o.sealer.Open(bindingOf(protocol.CallerOf(ctx), m), state, &id); err != nil {
 		return protocol.RespondError(m.ID(), protocol.StateError(err)), nil
 	}
-	r := o.unpark(id)
+	r := o.takeSuspended(id)
 	if r == nil {
 		return protocol.RespondError(m.ID(), protocol.UsedStateError()), nil
 	}
@@ -317,7 +317,7 @@ func (o *old) resume(ctx context.Context, m *protocol.Message, state string, not
 		return nil, o.b.broken(ctx, err)
 	}
 	if missing {
-		return o.park(r, m, nil)
+		return o.suspend(r, m, nil)
 	}
 	return o.follow(ctx, r, m, notify)
 }
@@ -365,7 +365,7 @@ func inputs(m *protocol.Message) (map[string]json.RawMessage, *protocol.Error) {
 
 // digest returns the hash of the part of a request that a retry repeats.
 func digest(m *protocol.Message) [sha256.Size]byte {
-	m = older(m).WithParam(nil, "_meta")
+	m = toLegacy(m).WithParam(nil, "_meta")
 	s := sha256.New()
 	fmt.Fprintf(s, "%s %s", m.Method(), m.Params())
 	return [sha256.Size]byte(s.Sum(nil))
