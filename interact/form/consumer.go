@@ -101,7 +101,7 @@ func (c *Consumer) do(ctx context.Context, t *td.Thing, m *interact.Message, yie
 	var first error
 	replied := false
 	for _, one := range choices {
-		err = one.Plan(ctx, func(reply *interact.Message) bool {
+		err = one.send(ctx, func(reply *interact.Message) bool {
 			replied = true
 			return yield(reply, nil)
 		})
@@ -187,24 +187,48 @@ func (c *Consumer) isMember(f td.Form) bool {
 		(IsStructured(f.ResponseType) || strings.HasPrefix(interact.MediaType(f.ResponseType), "text/"))
 }
 
-// choose returns the forms that fit the message and can be used, best first.
-func (c *Consumer) choose(r *Request) ([]Choice[Exchange], error) {
-	op, add := r.Message.Type.Op(), c.Add
-	if add == nil {
-		add = (*Secrets).Add
-	}
-	fits := func(f *td.Form) bool { return c.Transport.Fits(f, op) }
-	forms := r.Thing.Forms
+// A choice is a form that a message can be sent over.
+type choice struct {
+	send Exchange
+	rank int
+}
+
+// choose returns the forms that fit the message and can be used, best first: those with the lowest rank, else in the order of the
+// description. If there is none, the error is that of the first form that fits, else an error of code NotAllowed.
+func (c *Consumer) choose(r *Request) ([]choice, error) {
+	op, forms := r.Message.Type.Op(), r.Thing.Forms
 	if a := interact.Affordance(r.Thing, r.Message); a != nil {
 		forms = a.Forms
 	}
-	return Choose(c.Protocol, r.What(), op, forms, fits, func(f *td.Form) (x Exchange, rank int, err error) {
-		one := *r
-		one.Form = f
-		one.Rank = Rank(f.ContentType, f.ResponseType, len(r.Body) > 0, r.Media, r.Message.Accept)
-		if x, err = c.Transport.Prepare(&one); err == nil {
-			one.Secrets, err = Collect(&c.Security, r.Thing, f, r.What(), Secrets{}, add)
+	var usable []choice
+	var first error
+	for i := range forms {
+		if !slices.Contains(forms[i].Ops, op) || !c.Transport.Fits(&forms[i], op) {
+			continue
 		}
-		return x, one.Rank, err
-	})
+		one, err := c.prepare(*r, &forms[i])
+		switch {
+		case err == nil:
+			usable = append(usable, one)
+		case first == nil:
+			first = err
+		}
+	}
+	switch {
+	case len(usable) > 0:
+		slices.SortStableFunc(usable, func(a, b choice) int { return a.rank - b.rank })
+		return usable, nil
+	case first != nil:
+		return nil, first
+	}
+	return nil, noForm(c.Protocol, r.What(), op, forms)
+}
+
+func (c *Consumer) prepare(r Request, f *td.Form) (choice, error) {
+	r.Form, r.Rank = f, Rank(f.ContentType, f.ResponseType, len(r.Body) > 0, r.Media, r.Message.Accept)
+	x, err := c.Transport.Prepare(&r)
+	if err == nil {
+		r.Secrets, err = c.Collect(r.Thing, f, r.What())
+	}
+	return choice{x, r.Rank}, err
 }

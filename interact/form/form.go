@@ -43,42 +43,6 @@ func What(t *td.Thing, m *interact.Message) string {
 	return cmp.Or(m.Name, m.Type.Op()) + " of " + Label(t)
 }
 
-// A Choice is a form that a message can be sent over, with what the binding has read from it.
-type Choice[P any] struct {
-	Form *td.Form
-	Plan P
-	rank int
-}
-
-// Choose returns the forms that fit and that plan accepts, best first: those with the lowest rank, else in the order of the
-// description. If there is none, the error is that of the first form that fits, else an error of code NotAllowed.
-func Choose[P any](protocol, what, op string, forms []td.Form, fits func(*td.Form) bool,
-	plan func(*td.Form) (p P, rank int, err error)) ([]Choice[P], error) {
-	var usable []Choice[P]
-	var first error
-	for i := range forms {
-		f := &forms[i]
-		if !fits(f) || !slices.Contains(f.Ops, op) {
-			continue
-		}
-		p, rank, err := plan(f)
-		switch {
-		case err == nil:
-			usable = append(usable, Choice[P]{f, p, rank})
-		case first == nil:
-			first = err
-		}
-	}
-	switch {
-	case len(usable) > 0:
-		slices.SortStableFunc(usable, func(a, b Choice[P]) int { return a.rank - b.rank })
-		return usable, nil
-	case first != nil:
-		return nil, first
-	}
-	return nil, noForm(protocol, what, op, forms)
-}
-
 func noForm(protocol, what, op string, forms []td.Form) error {
 	var offered []string
 	for _, f := range forms {

@@ -37,20 +37,18 @@ type Scheme struct {
 	what  string
 }
 
-// Collect adds the credentials of all security schemes of f to all, and returns it (TD 1.1 §5.3.3: every name of the array
-// applies). The add function is called for each scheme but nosec and combo. T is copied for each alternative of a combo. The error
-// is an [*interact.Error]; what names the affordance in it.
-func Collect[T any](by *Security, t *td.Thing, f *td.Form, what string, all T, add func(all *T, s *Scheme) error) (T, error) {
+// Collect returns the credentials of all security schemes of f (TD 1.1 §5.3.3: every name of the array applies). The error is an
+// [*interact.Error]; what names the affordance in it.
+func (by *Security) Collect(t *td.Thing, f *td.Form, what string) (all Secrets, err error) {
 	for _, name := range f.Security {
-		if err := collect(&Scheme{Ref: name, by: by, thing: t, Form: f, what: what}, &all, add, 0); err != nil {
-			var none T
-			return none, err
+		if err := collect(&Scheme{Ref: name, by: by, thing: t, Form: f, what: what}, &all, 0); err != nil {
+			return Secrets{}, err
 		}
 	}
 	return all, nil
 }
 
-func collect[T any](s *Scheme, all *T, add func(*T, *Scheme) error, depth int) error {
+func collect(s *Scheme, all *Secrets, depth int) error {
 	s.SecurityScheme = s.thing.SecurityDefs[s.Ref]
 	switch {
 	case s.SecurityScheme == nil || depth > maxNesting:
@@ -59,22 +57,25 @@ func collect[T any](s *Scheme, all *T, add func(*T, *Scheme) error, depth int) e
 	case s.Scheme == "nosec":
 		return nil
 	case s.Scheme == "combo":
-		return combine(s, all, add, depth)
+		return combine(s, all, depth)
 	case !slices.Contains(s.by.Schemes, s.Scheme):
 		last := len(s.by.Schemes) - 1
 		return interact.Errorf(interact.Unauthenticated,
 			"offer a form with "+strings.Join(append([]string{"nosec"}, s.by.Schemes[:last]...), ", ")+" or "+s.by.Schemes[last],
 			"%s wants the security scheme %q, which lmosd does not have over %s", s.what, interact.Clip(s.Scheme, 100), s.by.Protocol)
 	}
-	return add(all, s)
+	if s.by.Add != nil {
+		return s.by.Add(all, s)
+	}
+	return all.Add(s)
 }
 
 // combine satisfies all schemes of allOf, and the first of oneOf that can be satisfied.
-func combine[T any](s *Scheme, all *T, add func(*T, *Scheme) error, depth int) error {
-	part := func(name string, all *T) error {
+func combine(s *Scheme, all *Secrets, depth int) error {
+	part := func(name string, all *Secrets) error {
 		one := *s
 		one.Ref = name
-		return collect(&one, all, add, depth+1)
+		return collect(&one, all, depth+1)
 	}
 	for _, name := range s.AllOf {
 		if err := part(name, all); err != nil {

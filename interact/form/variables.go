@@ -207,12 +207,6 @@ func Expand(href string, vars map[string][]string) (*url.URL, error) {
 	return within(href, t.expand(nil), t.expand(vars))
 }
 
-// NeedsVariables reports whether an address cannot be used without variables: one is required, or its template is wrong.
-func NeedsVariables(href string) bool {
-	t, err := parseTemplate(href)
-	return err != nil || len(t.required()) > 0
-}
-
 // within parses full and compares it with bare, the expansion of href without values.
 func within(href, bare, full string) (*url.URL, error) {
 	home, err := parseAddress(href, bare)
