@@ -162,7 +162,7 @@ func (c *Consumer) checkParts(t *td.Thing, m *interact.Message) error {
 		case len(e.Issues) == 0:
 			return err
 		default:
-			issues = append(issues, Below("/"+EscapePointer.Replace(v.Name), e.Issues)...)
+			issues = append(issues, below("/"+escapePointer.Replace(v.Name), e.Issues)...)
 		}
 	}
 	if len(issues) > 0 {
@@ -225,10 +225,10 @@ func (c *Consumer) choose(r *Request) ([]choice, error) {
 }
 
 func (c *Consumer) prepare(r Request, f *td.Form) (choice, error) {
-	r.Form, r.Rank = f, Rank(f.ContentType, f.ResponseType, len(r.Body) > 0, r.Media, r.Message.Accept)
+	r.Form, r.Rank = f, rankOf(f.ContentType, f.ResponseType, len(r.Body) > 0, r.Media, r.Message.Accept)
 	x, err := c.Transport.Prepare(&r)
 	if err == nil {
-		r.Secrets, err = c.Collect(r.Thing, f, r.What())
+		r.Secrets, err = c.collect(r.Thing, f, r.What())
 	}
 	return choice{x, r.Rank}, err
 }

@@ -18,8 +18,8 @@ func Alike(a, b string) bool {
 // IsStructured reports whether data of a media type can be converted to JSON.
 func IsStructured(media string) bool { return td.IsJSON(media) || interact.IsCBOR(media) }
 
-// Rank is lower the better the media types of a form fit: the type that the consumer accepts counts more than that of the body.
-func Rank(contentType, responseType string, hasBody bool, media, accept string) int {
+// rankOf is lower the better the media types of a form fit: the type that the consumer accepts counts more than that of the body.
+func rankOf(contentType, responseType string, hasBody bool, media, accept string) int {
 	rank := 0
 	if accept != "" && !strings.Contains(accept, "*") && !Alike(responseType, accept) {
 		rank += 2
@@ -30,9 +30,9 @@ func Rank(contentType, responseType string, hasBody bool, media, accept string) 
 	return rank
 }
 
-// Convert returns body, of media type have, as the media type want: JSON as CBOR and the reverse, and a JSON string, number or
+// convert returns body, of media type have, as the media type want: JSON as CBOR and the reverse, and a JSON string, number or
 // boolean as text. The error is an [*interact.Error] of code UnsupportedType or Invalid; what names the recipient.
-func Convert(body []byte, have, want, what string) ([]byte, error) {
+func convert(body []byte, have, want, what string) ([]byte, error) {
 	switch {
 	case len(body) == 0, Alike(have, want):
 		return body, nil
@@ -44,21 +44,21 @@ func Convert(body []byte, have, want, what string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if text, ok := Text(out); ok {
+		if text, ok := textOf(out); ok {
 			return text, nil
 		}
 	}
-	return nil, Unsupported(have, want, what)
+	return nil, unsupported(have, want, what)
 }
 
-// Unsupported is the error of a body of media type have for a recipient that takes the media type want.
-func Unsupported(have, want, what string) error {
+// unsupported is the error of a body of media type have for a recipient that takes the media type want.
+func unsupported(have, want, what string) error {
 	want = interact.MediaType(want)
 	return interact.Errorf(interact.UnsupportedType, "send "+want, "%s takes %s, not %s", what, want, interact.MediaType(have))
 }
 
-// Text returns the string, number or boolean that data is as JSON, as text. ok is false for other JSON.
-func Text(data []byte) (text []byte, ok bool) {
+// textOf returns the string, number or boolean that data is as JSON, as text. ok is false for other JSON.
+func textOf(data []byte) (text []byte, ok bool) {
 	var v any
 	if json.Unmarshal(data, &v) != nil {
 		return nil, false

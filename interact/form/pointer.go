@@ -8,13 +8,13 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// EscapePointer writes a name as a part of a JSON pointer (RFC 6901 §3).
-var EscapePointer = strings.NewReplacer("~", "~0", "/", "~1")
+// escapePointer writes a name as a part of a JSON pointer (RFC 6901 §3).
+var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
 
 var unescapePointer = strings.NewReplacer("~1", "/", "~0", "~")
 
-// Below returns issues under a pointer.
-func Below(pointer string, issues []td.Issue) []td.Issue {
+// below returns issues under a pointer.
+func below(pointer string, issues []td.Issue) []td.Issue {
 	moved := slices.Clone(issues)
 	for i := range moved {
 		moved[i].Pointer = pointer + moved[i].Pointer
@@ -22,16 +22,16 @@ func Below(pointer string, issues []td.Issue) []td.Issue {
 	return moved
 }
 
-// Decode reads JSON strictly: a name that occurs twice could have one value here and another at the agent. No data is nil.
-func Decode(data []byte) (any, error) {
+// decode reads JSON strictly: a name that occurs twice could have one value here and another at the agent. No data is nil.
+func decode(data []byte) (any, error) {
 	if len(data) == 0 {
 		return nil, nil
 	}
 	return jcs.Decode(data, len(data))
 }
 
-// BodyPointers are the JSON pointers of the members of a body that security schemes of the forms fill (TD 1.1 §5.3.3, in: body).
-func BodyPointers(t *td.Thing, forms []td.Form) []string {
+// bodyPointers are the JSON pointers of the members of a body that security schemes of the forms fill (TD 1.1 §5.3.3, in: body).
+func bodyPointers(t *td.Thing, forms []td.Form) []string {
 	var pointers []string
 	for _, f := range forms {
 		for _, name := range f.Security {
@@ -43,8 +43,8 @@ func BodyPointers(t *td.Thing, forms []td.Form) []string {
 	return pointers
 }
 
-// Place sets the member at a JSON pointer and makes the objects above it. It reports whether value has room for the member.
-func Place(value any, pointer, member string) bool {
+// place sets the member at a JSON pointer and makes the objects above it. It reports whether value has room for the member.
+func place(value any, pointer, member string) bool {
 	o, ok := value.(map[string]any)
 	steps := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
 	for i, step := range steps {

@@ -46,7 +46,7 @@ func (c *Consumer) request(t *td.Thing, m *interact.Message) (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	if issues = append(issues, Missing(a, r.Vars)...); len(issues) > 0 {
+	if issues = append(issues, missing(a, r.Vars)...); len(issues) > 0 {
 		return nil, invalid(m, issues)
 	}
 	return r, nil
@@ -83,14 +83,14 @@ func (c *Consumer) gather(r *Request) error {
 
 // split removes the variables of the address from the body, and checks both parts.
 func (r *Request) split(a *td.Affordance) (issues []td.Issue, err error) {
-	pointers := BodyPointers(r.Thing, a.Forms)
+	pointers := bodyPointers(r.Thing, a.Forms)
 	isSplit := len(a.URIVariables) > 0 || len(pointers) > 0
 	switch streams := r.Message.Chunks != nil; {
 	case streams && len(a.URIVariables) == 0: // the body is the beginning of the stream
 		return nil, nil
 	case streams:
 		var rest []byte
-		r.Vars, rest, issues = Split(TrimJSON(r.Body), a.URIVariables, nil)
+		r.Vars, rest, issues = split(TrimJSON(r.Body), a.URIVariables, nil)
 		if len(issues) == 0 && len(rest) > 0 && string(rest) != "{}" {
 			issues = []td.Issue{{Reason: "beside a stream there may be variables of the address only"}}
 		}
@@ -106,7 +106,7 @@ func (r *Request) split(a *td.Affordance) (issues []td.Issue, err error) {
 		return nil, nil // no schema applies; the conversion checks the media type
 	}
 	schema := interact.InputSchema(r.Thing, r.Message)
-	r.Vars, r.Body, issues = Split(TrimJSON(r.Body), a.URIVariables, schema)
+	r.Vars, r.Body, issues = split(TrimJSON(r.Body), a.URIVariables, schema)
 	if r.Message.Type == interact.ReadProperty || r.Message.Type == interact.ObserveProperty {
 		r.Body = nil
 		return issues, nil
@@ -123,13 +123,13 @@ func (r *Request) check(schema *td.Schema, pointers []string) []td.Issue {
 	if len(r.Body) == 0 && r.Message.Type == interact.InvokeAction && schema.Type() == "object" {
 		r.Body = []byte("{}")
 	}
-	value, err := Decode(r.Body)
+	value, err := decode(r.Body)
 	switch {
 	case err != nil:
 		return []td.Issue{{Reason: err.Error()}}
 	case len(r.Body) > 0:
 		for _, p := range pointers {
-			Place(value, p, "")
+			place(value, p, "")
 		}
 		return slices.DeleteFunc(schema.Check(value), func(i td.Issue) bool { return slices.Contains(pointers, i.Pointer) })
 	case r.Message.Type == interact.WriteProperty:
@@ -140,16 +140,16 @@ func (r *Request) check(schema *td.Schema, pointers []string) []td.Issue {
 	return []td.Issue{{Reason: "an input is needed: " + schema.Type()}}
 }
 
-// Convert converts the body to the media type of the form. Chunks are not converted.
+// convert converts the body to the media type of the form. Chunks are not converted.
 func (r *Request) Convert() error {
 	want := r.Form.ContentType
 	if r.Message.Chunks != nil {
 		if !Alike(want, r.Media) {
-			return Unsupported(r.Media, want, r.What())
+			return unsupported(r.Media, want, r.What())
 		}
 		return nil
 	}
-	body, err := Convert(r.Body, r.Media, want, r.What())
+	body, err := convert(r.Body, r.Media, want, r.What())
 	if err != nil {
 		return err
 	}

@@ -148,7 +148,7 @@ func (s *Secrets) Fill(body []byte) ([]byte, error) {
 		} else if err := d.Decode(&v); err != nil {
 			return nil, &interact.Error{Code: interact.Invalid, Err: err}
 		}
-		if !Place(v, bodyPointer(x.name), x.value) {
+		if !place(v, bodyPointer(x.name), x.value) {
 			return nil, interact.Errorf(interact.Invalid, "send an object",
 				"the security scheme needs a body with room for its member %s", x.name)
 		}
@@ -164,7 +164,7 @@ func (s *Secrets) Fill(body []byte) ([]byte, error) {
 func bodyPointer(name string) string {
 	name = strings.TrimPrefix(name, "#")
 	if !strings.HasPrefix(name, "/") {
-		return "/" + EscapePointer.Replace(name)
+		return "/" + escapePointer.Replace(name)
 	}
 	return name
 }

@@ -37,18 +37,18 @@ type Scheme struct {
 	what  string
 }
 
-// Collect returns the credentials of all security schemes of f (TD 1.1 §5.3.3: every name of the array applies). The error is an
+// collect returns the credentials of all security schemes of f (TD 1.1 §5.3.3: every name of the array applies). The error is an
 // [*interact.Error]; what names the affordance in it.
-func (by *Security) Collect(t *td.Thing, f *td.Form, what string) (all Secrets, err error) {
+func (by *Security) collect(t *td.Thing, f *td.Form, what string) (all Secrets, err error) {
 	for _, name := range f.Security {
-		if err := collect(&Scheme{Ref: name, by: by, thing: t, Form: f, what: what}, &all, 0); err != nil {
+		if err := collectOne(&Scheme{Ref: name, by: by, thing: t, Form: f, what: what}, &all, 0); err != nil {
 			return Secrets{}, err
 		}
 	}
 	return all, nil
 }
 
-func collect(s *Scheme, all *Secrets, depth int) error {
+func collectOne(s *Scheme, all *Secrets, depth int) error {
 	s.SecurityScheme = s.thing.SecurityDefs[s.Ref]
 	switch {
 	case s.SecurityScheme == nil || depth > maxNesting:
@@ -75,7 +75,7 @@ func combine(s *Scheme, all *Secrets, depth int) error {
 	part := func(name string, all *Secrets) error {
 		one := *s
 		one.Ref = name
-		return collect(&one, all, depth+1)
+		return collectOne(&one, all, depth+1)
 	}
 	for _, name := range s.AllOf {
 		if err := part(name, all); err != nil {
@@ -118,8 +118,8 @@ func (s *Scheme) Credential() (credentials.Credential, error) {
 		return found, nil
 	}
 	s.by.Log.Warn("credentials", "thing", s.thing.ID, "scheme", s.Ref, "file", store.Path(), "err", err)
-	hint := fmt.Sprintf("on the agent's node add /%s/%s with \"origin\": %q, %s to %s", EscapePointer.Replace(s.thing.ID),
-		EscapePointer.Replace(s.Ref), credentials.OriginOf(s.Form.Href), wanted[s.Scheme], store.Name())
+	hint := fmt.Sprintf("on the agent's node add /%s/%s with \"origin\": %q, %s to %s", escapePointer.Replace(s.thing.ID),
+		escapePointer.Replace(s.Ref), credentials.OriginOf(s.Form.Href), wanted[s.Scheme], store.Name())
 	return found, interact.Errorf(interact.Unauthenticated, hint, "%s needs credentials for its security scheme %s: %s", s.what,
 		interact.Clip(s.Ref, 100), err)
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Split removes the variables of the address from data, which is JSON, and returns them and the rest, the body for input. The rest
+// split removes the variables of the address from data, which is JSON, and returns them and the rest, the body for input. The rest
 // has the bytes of data: the same digits of numbers, the same order of members.
-func Split(data []byte, schemas map[string]*td.Schema, input *td.Schema) (vars map[string][]string, rest []byte, issues []td.Issue) {
+func split(data []byte, schemas map[string]*td.Schema, input *td.Schema) (vars map[string][]string, rest []byte, issues []td.Issue) {
 	if len(schemas) == 0 {
 		return nil, data, nil
 	}
@@ -68,8 +68,8 @@ func valueOf(fields []jcs.Member) []byte {
 // variableOf checks the value of a variable and returns it as text: never an object, and an array of single values only if the
 // schema takes a list ([td.Schema.Elements]). A null is a variable that was not given.
 func variableOf(f jcs.Member, schema *td.Schema) ([]string, []td.Issue) {
-	pointer := "/" + EscapePointer.Replace(f.Name)
-	value, err := Decode(f.Raw)
+	pointer := "/" + escapePointer.Replace(f.Name)
+	value, err := decode(f.Raw)
 	if err != nil || value == nil {
 		return nil, nil
 	}
@@ -83,7 +83,7 @@ func variableOf(f jcs.Member, schema *td.Schema) ([]string, []td.Issue) {
 	if !ok {
 		return nil, []td.Issue{{Pointer: pointer, Reason: "a variable of the address is a string, a number or a boolean"}}
 	}
-	return texts, Below(pointer, schema.Check(value))
+	return texts, below(pointer, schema.Check(value))
 }
 
 // spellings are the n elements of the JSON array raw as an address has them: texts without quotes, the rest as it was written. ok is
@@ -108,23 +108,23 @@ func spellings(raw []byte, n int) (texts []string, ok bool) {
 	return texts, true
 }
 
-// Missing are the variables that every address of a requires and that vars lacks.
-func Missing(a *td.Affordance, vars map[string][]string) (issues []td.Issue) {
+// missing are the variables that every address of a requires and that vars lacks.
+func missing(a *td.Affordance, vars map[string][]string) (issues []td.Issue) {
 	for _, name := range a.RequiredVariables() {
 		if len(vars[name]) == 0 {
-			issues = append(issues, td.Issue{Pointer: "/" + EscapePointer.Replace(name), Reason: "is needed"})
+			issues = append(issues, td.Issue{Pointer: "/" + escapePointer.Replace(name), Reason: "is needed"})
 		}
 	}
 	return issues
 }
 
-// AddVariables adds variables of an address, as the query of a consumer spells them, to the input in JSON: the inverse of [Split].
+// AddVariables adds variables of an address, as the query of a consumer spells them, to the input in JSON: the inverse of [split].
 // The members of the input have precedence. An input that is no object becomes the member "value" of one (see the
 // package comment). An input that is wrong stays as it is.
 func AddVariables(data []byte, query url.Values, schemas map[string]*td.Schema, input *td.Schema) []byte {
 	fields, err := jcs.Members(data)
 	if err != nil && len(data) > 0 {
-		if _, err := Decode(data); err != nil || !isScalar(input) {
+		if _, err := decode(data); err != nil || !isScalar(input) {
 			return data // what is wrong with it is said by the check
 		}
 		fields = []jcs.Member{{Name: scalarMember, Raw: data}}
@@ -172,12 +172,12 @@ func CheckVariables(t *td.Thing, m *interact.Message) error {
 	var issues []td.Issue
 	for _, f := range fields {
 		schema := a.URIVariables[f.Name]
-		value, err := Decode(f.Raw)
+		value, err := decode(f.Raw)
 		if schema == nil || err != nil || value == nil {
 			continue
 		}
 		for _, i := range schema.Check(value) {
-			issues = append(issues, td.Issue{Pointer: "/" + EscapePointer.Replace(f.Name) + i.Pointer, Reason: i.Reason})
+			issues = append(issues, td.Issue{Pointer: "/" + escapePointer.Replace(f.Name) + i.Pointer, Reason: i.Reason})
 		}
 	}
 	if len(issues) > 0 {
@@ -199,7 +199,7 @@ func Expand(href string, vars map[string][]string) (*url.URL, error) {
 	}
 	for _, name := range t.required() {
 		if strings.Join(vars[name], "") == "" {
-			issue := td.Issue{Pointer: "/" + EscapePointer.Replace(name), Reason: "is needed"}
+			issue := td.Issue{Pointer: "/" + escapePointer.Replace(name), Reason: "is needed"}
 			return nil, &interact.Error{Code: interact.Invalid, Title: "the address needs the variable " + name,
 				Hint: "give it as a member of the input", Issues: []td.Issue{issue}}
 		}

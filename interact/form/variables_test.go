@@ -114,12 +114,12 @@ func FuzzSplit(f *testing.F) {
 	f.Add([]byte(`{"room":{},"room":1}`))
 	f.Add([]byte(`[1]`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		_, rest, issues := Split(data, say.URIVariables, say.Input)
+		_, rest, issues := split(data, say.URIVariables, say.Input)
 		if len(issues) > 0 || len(rest) == 0 {
 			return
 		}
-		before, err := Decode(data)
-		after, err2 := Decode(rest)
+		before, err := decode(data)
+		after, err2 := decode(rest)
 		if (err == nil) != (err2 == nil) {
 			t.Fatalf("%q: %v, after the split %q: %v", data, err, rest, err2)
 		}
