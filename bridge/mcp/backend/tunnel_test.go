@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/lmosd/lmosd/bridge/mcp/backend"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
@@ -23,11 +24,11 @@ type client struct {
 	ended chan error
 }
 
-func tunnel(t *testing.T, s protocol.Server, authorizer backend.Authorizer) *client {
+func tunnel(t *testing.T, s protocol.Server, judge backend.Judge) *client {
 	t.Helper()
 	here, there := net.Pipe()
 	c := &client{t, here, protocol.Lines(here), make(chan error, 1)}
-	go func() { c.ended <- backend.Serve(context.Background(), s, protocol.Lines(there), authorizer) }()
+	go func() { c.ended <- backend.Serve(context.Background(), s, protocol.Lines(there), judge) }()
 	t.Cleanup(func() {
 		c.c.Close()
 		select {
@@ -57,7 +58,7 @@ func (c *client) next() string {
 	return string(m.Bytes())
 }
 
-// closed waits for the end of the tunnel.
+// over waits for the end of the tunnel.
 func (c *client) over() error {
 	c.t.Helper()
 	err := wait(c.t, "the end", c.ended)
@@ -81,47 +82,50 @@ func want(t *testing.T, got string, words ...string) {
 // The host's end answers what it can, whatever the other end says.
 func TestTheHostsEnd(t *testing.T) {
 	t.Parallel()
-	b := open(t, backend.Options{Name: "server", Dial: scripted(func(m *protocol.Message) []string {
-		switch m.Method() {
-		case protocol.Discover:
-			return []string{discovery}
-		case "hang", protocol.Cancelled:
+	synctest.Test(t, func(t *testing.T) {
+		b := open(t, backend.Options{Name: "server", Dial: scripted(func(m *protocol.Message) []string {
+			switch m.Method() {
+			case protocol.Discover:
+				return []string{discovery}
+			case "hang", protocol.Cancelled:
+				return nil
+			}
+			return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"method":"` + m.Method() + `"}}`}
+		})})
+		c := tunnel(t, b, func(_ context.Context, m *protocol.Message) error {
+			switch m.Method() {
+			case "forbidden":
+				return interact.Errorf(interact.Forbidden, "ask its owner", "a rule forbids it")
+			case "refused":
+				return protocol.Errorf(protocol.MissingCapability, "not like this")
+			}
 			return nil
-		}
-		return []string{`{"jsonrpc":"2.0","id":$ID,"result":{"method":"` + m.Method() + `"}}`}
-	})})
-	c := tunnel(t, b, func(_ context.Context, m *protocol.Message) error {
-		switch m.Method() {
-		case "forbidden":
-			return interact.Errorf(interact.Forbidden, "ask its owner", "a rule forbids it")
-		case "refused":
-			return protocol.Errorf(protocol.MissingCapability, "not like this")
-		}
-		return nil
-	})
-	want(t, c.ask("Hello"), `"id":null`, "-32700")
-	want(t, c.ask(`{"jsonrpc":"2.0","id":4}`), `"id":4`, "-32600")
-	want(t, c.ask(`{"jsonrpc":"2.0","id":3,"method":"x"}`), `"id":3`, "-32602", "protocolVersion")
-	want(t, c.ask(`[`+modern("3", "x")+`]`), `"id":null`, "-32600", "batches")
-	want(t, c.ask(modern("5", "x")), `"id":5`, `"method":"x"`)
-	want(t, c.ask(modern("6", "forbidden")), `"id":6`, "a rule forbids it", "LMOS-1403", "ask its owner")
-	want(t, c.ask(modern("7", "refused")), `"id":7`, "-32021")
-	if _, err := c.Write([]byte(modern("8", "hang") + "\n")); err != nil {
-		t.Fatal(err)
-	}
-	want(t, c.ask(modern("8", "x")), `"id":8`, "is already in use")
-	cancel := string(protocol.Request("", protocol.Cancelled, map[string]int{"requestId": 8}).Bytes())
-	want(t, c.ask(cancel+"\n"+modern("9", "x")), `"id":9`) // nothing is said of what was cancelled
-	for i := range 256 {
-		if _, err := c.Write([]byte(modern(protocol.ID(strconv.Itoa(1000+i)), "hang") + "\n")); err != nil {
+		})
+		want(t, c.ask("Hello"), `"id":null`, "-32700")
+		want(t, c.ask(`{"jsonrpc":"2.0","id":4}`), `"id":4`, "-32600")
+		want(t, c.ask(`{"jsonrpc":"2.0","id":3,"method":"x"}`), `"id":3`, "-32602", "protocolVersion")
+		want(t, c.ask(`[`+modern("3", "x")+`]`), `"id":null`, "-32600", "batches")
+		want(t, c.ask(modern("5", "x")), `"id":5`, `"method":"x"`)
+		want(t, c.ask(modern("6", "forbidden")), `"id":6`, "a rule forbids it", "LMOS-1403", "ask its owner")
+		want(t, c.ask(modern("7", "refused")), `"id":7`, "-32021")
+		if _, err := c.Write([]byte(modern("8", "hang") + "\n")); err != nil {
 			t.Fatal(err)
 		}
-	}
-	want(t, c.ask(modern("77", "x")), `"id":77`, "256 requests are pending")
-	c.c.Close()
-	if err := c.over(); err != nil {
-		t.Errorf("it ended with %v", err)
-	}
+		want(t, c.ask(modern("8", "x")), `"id":8`, "is already in use")
+		cancel := string(protocol.Request("", protocol.Cancelled, map[string]int{"requestId": 8}).Bytes())
+		want(t, c.ask(cancel+"\n"+modern("9", "x")), `"id":9`) // nothing is said of what was cancelled
+		synctest.Wait()                                        // the canceled request has left its place
+		for i := range 256 {
+			if _, err := c.Write([]byte(modern(protocol.ID(strconv.Itoa(1000+i)), "hang") + "\n")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want(t, c.ask(modern("77", "x")), `"id":77`, "256 requests wait already")
+		c.c.Close()
+		if err := c.over(); err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+	})
 }
 
 // A session is passed on as it is, to the end of either side; the end of the server says why.
@@ -262,7 +266,7 @@ func TestOldSessionsWithNewServers(t *testing.T) {
 		}
 		line = `{"jsonrpc":"2.0","id":` + string(asked.ID()) + `,"result":{}}`
 	}
-	want(t, c.ask(line), `"id":"e"`, "more than 64 times")
+	want(t, c.ask(line), `"id":"e"`, "for the 64th time")
 }
 
 // Requests before initialize are of no session.

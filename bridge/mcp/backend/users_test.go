@@ -98,60 +98,62 @@ func TestUsersOfARelay(t *testing.T) {
 // A server that does not read what one caller answers keeps nobody else waiting.
 func TestAServerThatDoesNotReadAnswers(t *testing.T) {
 	t.Parallel()
-	stuck, over := make(chan struct{}), make(chan struct{})
-	defer close(over)
-	question := func(id string) string {
-		return `{"jsonrpc":"2.0","id":"` + id + `","method":"elicitation/create","params":{"message":"?","requestedSchema":{}}}`
-	}
-	serve := func(there net.Conn) {
-		c := protocol.Lines(there)
-		defer c.Close()
-		say := func(line string) { _, _ = there.Write([]byte(line + "\n")) }
-		for {
-			m, err := c.Read(context.Background())
-			switch {
-			case err != nil:
-				return
-			case !m.IsRequest():
-			case m.Method() == protocol.Initialize:
-				say(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`)
-			case m.Text("name") == "ask":
-				say(question("one"))
-				_, _ = there.Read(make([]byte, 1)) // of the answer
-				say(question("two"))
-				close(stuck)
-				<-over
-				return
-			case m.Method() == protocol.CallTool:
-				say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
-				say(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,"result":{}}`)
-			default:
-				say(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,"error":{"code":-32601,"message":"no"}}`)
+	synctest.Test(t, func(t *testing.T) {
+		stuck, over := make(chan struct{}), make(chan struct{})
+		defer close(over)
+		question := func(id string) string {
+			return `{"jsonrpc":"2.0","id":"` + id + `","method":"elicitation/create","params":{"message":"?","requestedSchema":{}}}`
+		}
+		serve := func(there net.Conn) {
+			c := protocol.Lines(there)
+			defer c.Close()
+			say := func(line string) { _, _ = there.Write([]byte(line + "\n")) }
+			for {
+				m, err := c.Read(context.Background())
+				switch {
+				case err != nil:
+					return
+				case !m.IsRequest():
+				case m.Method() == protocol.Initialize:
+					say(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}`)
+				case m.Text("name") == "ask":
+					say(question("one"))
+					_, _ = there.Read(make([]byte, 1)) // of the answer
+					say(question("two"))
+					close(stuck)
+					<-over
+					return
+				case m.Method() == protocol.CallTool:
+					say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+					say(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,"result":{}}`)
+				default:
+					say(`{"jsonrpc":"2.0","id":` + string(m.ID()) + `,"error":{"code":-32601,"message":"no"}}`)
+				}
 			}
 		}
-	}
-	b := open(t, backend.Options{Name: "stuck", Dial: func(context.Context) (protocol.Conn, error) {
-		here, there := net.Pipe()
-		go serve(there)
-		return protocol.Lines(here), nil
-	}})
-	word, requests := state(t, b, "ada")
-	ctx, cancel := context.WithCancel(protocol.WithCaller(t.Context(), "ada"))
-	var ada sync.WaitGroup
-	defer ada.Wait()
-	defer cancel()
-	ada.Go(func() {
-		_, _ = b.Call(ctx, askTool("2", map[string]any{"requestState": word, "inputResponses": answers(requests)}), silent)
-	})
-	<-stuck
-	eve, done := context.WithTimeout(protocol.WithCaller(t.Context(), "eve"), patience)
-	defer done()
-	for range 10 {
-		if _, err := b.Call(eve, request("3", protocol.CallTool, all, map[string]any{"name": "tell"}), silent); err != nil {
-			t.Fatal(err)
+		b := open(t, backend.Options{Name: "stuck", Dial: func(context.Context) (protocol.Conn, error) {
+			here, there := net.Pipe()
+			go serve(there)
+			return protocol.Lines(here), nil
+		}})
+		word, requests := state(t, b, "ada")
+		ctx, cancel := context.WithCancel(protocol.WithCaller(t.Context(), "ada"))
+		var ada sync.WaitGroup
+		defer ada.Wait()
+		defer cancel()
+		ada.Go(func() {
+			_, _ = b.Call(ctx, askTool("2", map[string]any{"requestState": word, "inputResponses": answers(requests)}), silent)
+		})
+		<-stuck
+		eve, done := context.WithTimeout(protocol.WithCaller(t.Context(), "eve"), patience)
+		defer done()
+		for range 10 {
+			if _, err := b.Call(eve, request("3", protocol.CallTool, all, map[string]any{"name": "tell"}), silent); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait() // the second question is taken
 		}
-		time.Sleep(time.Millisecond) // what was asked second is taken by now
-	}
+	})
 }
 
 // A server that does not say whether it tells of a resource keeps nobody for long, and nobody who leaves; and what changes before
