@@ -1,27 +1,28 @@
 package interop
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/lmosd/lmosd/testnet"
+	"github.com/lmosd/lmosd/bridge"
+	"github.com/lmosd/lmosd/bridge/mcp"
+	"github.com/lmosd/lmosd/expose"
+	"github.com/lmosd/lmosd/node"
 )
 
 // The suite, and the Node that it needs, as npm ci installs them here.
@@ -60,9 +61,9 @@ func TestMCPConformance(t *testing.T) {
 		t.Skipf("there is no Node 22 for %s in npm's optional dependencies here", runtime.GOOS)
 	}
 	dir := t.TempDir()
-	fixture := build(t, dir, "everything", everything)
-	urls := meshOfMCP(t, dir, map[string]string{"everything": fixture, "tasks": build(t, dir, "tasks", taskServer),
-		"modern": serveHTTP(t, fixture, "-stateless"), "legacy": serveHTTP(t, fixture, "-stateless=false")})
+	programs := build(t, dir, everything, taskServer)
+	urls := meshOfMCP(t, map[string]string{"everything": programs[0], "tasks": programs[1],
+		"modern": serveHTTP(t, programs[0], "-stateless"), "legacy": serveHTTP(t, programs[0], "-stateless=false")})
 	results := map[string]map[string]score{}
 	for revision, want := range map[string]int{"2026-07-28": 37, "2025-11-25": 30} {
 		scores := conformance(t, filepath.Join(dir, revision), nil, "server", "--url", urls["everything"], "--requirements", revision,
@@ -112,14 +113,17 @@ func TestMCPConformance(t *testing.T) {
 	}
 }
 
-// build builds a program.
-func build(t *testing.T, dir, name, pkg string) string {
+// build builds programs, and returns where they are.
+func build(t *testing.T, dir string, packages ...string) (files []string) {
 	t.Helper()
-	out := filepath.Join(dir, name)
-	if text, err := exec.CommandContext(t.Context(), tool(t, "go"), "build", "-o", out, pkg).CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", pkg, err, text)
+	cmd := exec.CommandContext(t.Context(), tool(t, "go"), append([]string{"build", "-ldflags=-s -w", "-o", dir + "/"}, packages...)...)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", packages, err, text)
 	}
-	return out
+	for _, one := range packages {
+		files = append(files, filepath.Join(dir, path.Base(one)))
+	}
+	return files
 }
 
 // serveHTTP starts the go-sdk's fixture as a web server, and returns its address.
@@ -176,92 +180,30 @@ func baseline(t *testing.T, file string, may map[string]string) string {
 	return file
 }
 
-// meshOfMCP starts two nodes as processes, the first with the servers, programs and addresses, and returns where the second serves them.
-func meshOfMCP(t *testing.T, dir string, servers map[string]string) map[string]string {
+// meshOfMCP starts two nodes, has the first offer the servers, programs and addresses, and returns where the second serves them.
+func meshOfMCP(t *testing.T, servers map[string]string) map[string]string {
 	t.Helper()
-	lmosd := build(t, dir, "lmosd", "github.com/lmosd/lmosd/cmd/lmosd")
-	config := "agents:\n"
-	for name, target := range servers {
-		config += fmt.Sprintf("  - %q\n", "mcp:"+target+" --name "+name)
-	}
-	file := filepath.Join(dir, "a.yaml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	a := startNode(t, lmosd, filepath.Join(dir, "a"), "--config", file)
-	b := startNode(t, lmosd, filepath.Join(dir, "b"), "--mesh.bootstrap", a.P2P[0])
+	bridges := []bridge.Bridge{mcp.New(mcp.Options{Log: logger()})}
+	m := newMesh(t, func(o *node.Options) { o.Bridges = bridges })
 	urls := map[string]string{}
-	for name := range servers {
-		urls[name] = b.API + "/mcp/things/" + name
-		awaitMCP(t, urls[name])
+	for name, target := range servers {
+		x, err := expose.Open(t.Context(), expose.Spec{Target: "mcp:" + target, Name: name}, bridges, logger())
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		t.Cleanup(x.Close)
+		m.offer(t, x.TD, x.Thing)
+		m.known(t, name)
+		urls[name] = m.api + "/mcp/things/" + name
 	}
 	return urls
 }
 
-// startNode starts lmosd and waits until it serves.
-func startNode(t *testing.T, lmosd, dir string, args ...string) testnet.Ready {
-	t.Helper()
-	ready := dir + ".json"
-	cmd := exec.CommandContext(t.Context(), lmosd, append([]string{"run", "--profile", "test", "--data-dir", dir, "--ready-file", ready,
-		"--http.listen", "127.0.0.1:0"}, args...)...)
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 20 * time.Second
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // t's context ends it
-		close(ended)
-	}()
-	t.Cleanup(func() {
-		if <-ended; t.Failed() {
-			t.Logf("%s:\n%s", dir, log.Bytes())
-		}
-	})
-	for {
-		var r testnet.Ready
-		if raw, err := os.ReadFile(ready); err == nil && json.Unmarshal(raw, &r) == nil && r.API != "" {
-			return r
-		}
-		select {
-		case <-ended:
-			t.Fatalf("lmosd ended: %s", log.Bytes())
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
-
-// awaitMCP waits until a server answers: its description has to come from the other node.
-func awaitMCP(t *testing.T, url string) {
-	t.Helper()
-	const discover = `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{
-		"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(discover))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
-			"Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"server/discover"}}
-		resp, err := client.Do(req)
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return
-			}
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			t.Fatalf("%s does not answer: %v", url, err)
-		}
-	}
+// runSuite returns a run of the suite. Node keeps the compiled suite: there are two dozen runs.
+func runSuite(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, node22, append([]string{suite}, args...)...)
+	cmd.Env = append(os.Environ(), "NODE_COMPILE_CACHE="+filepath.Join(os.TempDir(), "node-compile-cache"))
+	return cmd
 }
 
 // conformance runs the suite, which must succeed unless it runs scenarios by force, and returns what it wrote to dir. Those that may fail
@@ -270,7 +212,7 @@ func conformance(t *testing.T, dir string, may map[string]string, args ...string
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	if text, err := exec.CommandContext(ctx, node22, append(append([]string{suite}, args...), "-o", dir)...).CombinedOutput(); err != nil {
+	if text, err := runSuite(ctx, append(args, "-o", dir)...).CombinedOutput(); err != nil {
 		t.Errorf("conformance %v: %v\n%s", args, err, text)
 	}
 	scores := map[string]score{}
@@ -323,10 +265,19 @@ func checks(t *testing.T, name, file string, may bool) (s score) {
 // pages is held by who writes docs/interop.md.
 var pages sync.Mutex
 
+// requirementsOf has the lists of the suite, of each revision.
+var requirementsOf = map[string]func() ([]byte, error){"2025-11-25": list("2025-11-25"), "2026-07-28": list("2026-07-28")}
+
+func list(revision string) func() ([]byte, error) {
+	return sync.OnceValues(func() ([]byte, error) {
+		return runSuite(context.Background(), "list", "--requirements", revision).Output()
+	})
+}
+
 // requirements are the scenarios that a server or a client of a revision must pass.
 func requirements(t *testing.T, revision, of string) (names []string) {
 	t.Helper()
-	text, err := exec.CommandContext(t.Context(), node22, suite, "list", "--requirements", revision).Output()
+	text, err := requirementsOf[revision]()
 	if err != nil {
 		t.Fatal(err)
 	}
