@@ -71,8 +71,6 @@ func TestAnAgentWhoseBrokerOrCoAPServerIsDeadIsNotReachable(t *testing.T) {
 			knows(t, looker, ref)
 			wants := func(when string, state api.State) {
 				t.Helper()
-				stale(host)
-				stale(looker)
 				for _, n := range []*running{host, looker} {
 					until(t, when+" it is "+string(state), func() bool {
 						d, err := n.Client().Agent(t.Context(), ref)

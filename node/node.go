@@ -37,6 +37,7 @@ import (
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/directory/embedding"
+	"github.com/lmosd/lmosd/directory/presence"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/discovery/explore"
 	"github.com/lmosd/lmosd/gateway"
@@ -67,7 +68,7 @@ type Node struct {
 	key         *keystore.Key
 	started     time.Time
 	host        host.Host
-	made        *p2p.Host // the same, unless Options gave one
+	peers       *p2p.Peers // of host
 	stores      *stores
 	offerStore  ds.Batching // with copies, as taskStore
 	taskStore   ds.Batching
@@ -87,7 +88,7 @@ type Node struct {
 	suspicion   *suspicion.Detector
 	gossip      *pubsub.PubSub
 	dir         *directory.Directory
-	looks       *looks
+	presence    *presence.Monitor
 	publisher   *publication.Publisher
 	offered     *publication.Index   // what this node offers; publisher writes it
 	local       introducer           // announces this node on the local network; nil if that is off
@@ -99,7 +100,6 @@ type Node struct {
 	self        []byte           // the node's own signed TD
 
 	bootstrap *p2p.Bootstrap
-	greeting  chan struct{}   // a place for each peer that is greeted now
 	life      context.Context // ends with the node; background work hangs on it
 	end       context.CancelFunc
 	work      sync.WaitGroup // what runs in the background
@@ -133,7 +133,7 @@ func New(o Options) (*Node, error) {
 
 // open opens a node; aside is where its damaged store was moved, or empty.
 func open(o Options, aside string) (*Node, error) {
-	n := &Node{opts: o, started: time.Now(), aside: aside, drainFor: drainFor, greeting: make(chan struct{}, greetAtOnce), looks: newLooks()}
+	n := &Node{opts: o, started: time.Now(), aside: aside, drainFor: drainFor}
 	n.life, n.end = context.WithCancel(context.Background())
 	if o.Host != nil {
 		n.onClose(o.Host.Close)
@@ -204,25 +204,26 @@ func (n *Node) openNetwork() (err error) {
 	if n.host.ID() != peer.ID(n.key.Peer()) {
 		return fmt.Errorf("the host is %s and the key that of %s", n.host.ID(), n.key.DID())
 	}
+	n.peers = p2p.NewPeers(p2p.PeersOptions{Host: n.host, Network: n.opts.Network, Admits: n.policy.Admits, Trust: n.policy.Trust, Ranges: n.opts.Ranges})
 	n.bootstrap, err = p2p.NewBootstrap(n.host, n.opts.Bootstrap, n.stores.peers(), n.log)
 	return err
 }
 
 // openHost makes the host, unless one was given.
-func (n *Node) openHost() (err error) {
+func (n *Node) openHost() error {
 	o := &n.opts
 	if n.host = o.Host; n.host != nil {
 		return nil
 	}
-	n.made, err = p2p.New(p2p.Options{Key: n.key, Version: o.Version, Network: o.Network,
+	h, err := p2p.New(p2p.Options{Key: n.key, Version: o.Version, Network: o.Network,
 		Listen: o.Listen, ListenExplicit: o.ListenExplicit, Announce: o.Announce, NoAnnounce: o.NoAnnounce, PublicOnly: o.PublicOnly,
 		Admits: n.policy.Admits, Loopback: o.Loopback, DialPublic: o.Internet,
 		NoNoise: o.NoNoise, NAT: o.NAT, Limits: o.Limits, Metrics: n.metrics.Registerer(), Log: n.log})
 	if err != nil {
 		return err
 	}
-	n.onClose(n.made.Close)
-	n.host = n.made
+	n.onClose(h.Close)
+	n.host = h
 	return nil
 }
 
@@ -270,8 +271,9 @@ const maxServed = 4096
 
 // openMesh is the wiring: who asks whom.
 func (n *Node) openMesh() (err error) {
-	n.streams = stream.New(n.host, stream.Options{Network: n.opts.Network, As: stream.NewPseudonyms(n.key).Of, Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, Reach: n.reached,
-		Refused: n.refusal, MaxConcurrent: max(maxServed, n.policy.Most())})
+	n.streams = stream.New(n.host, stream.Options{Network: n.opts.Network, As: stream.NewPseudonyms(n.key).Of, Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams,
+		Reach:   func(id did.DID, ok bool) { n.presence.Reached(id, ok) },
+		Refused: n.peers.Refusal, MaxConcurrent: max(maxServed, n.policy.Most())})
 	n.onClose(n.streams.Close)
 
 	n.offered = publication.NewIndex(n.DID())
@@ -281,24 +283,11 @@ func (n *Node) openMesh() (err error) {
 	}
 	n.dht, err = dht.New(n.host, dht.Options{Index: index, Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly, Store: n.stores.fast,
 		Seeds: n.bootstrap.Peers, Verifier: n.verifier, Local: n.offered, Admits: n.policy.Admits,
-		States:   func(ctx context.Context, keys [][32]byte) []dht.AgentState { return n.publisher.States(ctx, keys) },
-		Evidence: func(s *td.Signed) { n.dir.Enqueue(s) },
-		Reached: func(p peer.ID, ok bool) {
-			if id, err := did.FromPeer([]byte(p)); err == nil {
-				n.reached(id, ok)
-			}
-		},
-		Down: func(p peer.ID) bool {
-			id, err := did.FromPeer([]byte(p))
-			return err == nil && n.dir.HostDown(id)
-		},
-		Missed: func(p peer.ID) {
-			if id, err := did.FromPeer([]byte(p)); err == nil {
-				if n.refusal(id) == nil {
-					n.suspicion.Suspect(id)
-				}
-			}
-		},
+		States:    func(ctx context.Context, keys [][32]byte) []dht.AgentState { return n.publisher.States(ctx, keys) },
+		Evidence:  func(s *td.Signed) { n.dir.Enqueue(s) },
+		Reached:   func(p peer.ID, ok bool) { n.presence.PeerReached(p, ok) },
+		Down:      func(p peer.ID) bool { return n.presence.IsDown(p) },
+		Missed:    func(p peer.ID) { n.presence.Missed(p) },
 		Diversity: n.opts.Diversity, Log: n.log})
 	if err != nil {
 		return fmt.Errorf("open the DHT: %w", err)
@@ -306,7 +295,7 @@ func (n *Node) openMesh() (err error) {
 	n.onClose(n.dht.Close)
 
 	n.gossip, err = pubsub.New(n.host, pubsub.Options{Network: n.opts.Network, Verifier: n.verifier, Admits: n.policy.Admits,
-		Degree: n.opts.GossipDegree, Deliver: func(s *td.Signed, _ *td.Record) { n.dir.Enqueue(s) }, Ban: n.ban, Log: n.log})
+		Degree: n.opts.GossipDegree, Deliver: func(s *td.Signed, _ *td.Record) { n.dir.Enqueue(s) }, Ban: n.peers.Ban, Log: n.log})
 	if err != nil {
 		return fmt.Errorf("open gossip: %w", err)
 	}
@@ -317,8 +306,9 @@ func (n *Node) openMesh() (err error) {
 	}
 	known := directory.Options{Store: n.stores.fast, Verifier: n.verifier, Sources: []directory.Source{n.dht},
 		Fetch: n.dht.Body, Bind: n.bind, Self: n.key.DID(), Max: n.opts.MaxThings, Log: n.log,
-		OnDown: n.lost}
-	n.ranking(&known)
+		Latency: n.peers.Latency, Connected: n.peers.IsConnected, Share: n.peers.Share, Trust: n.policy.Trust, Embedder: n.embedder,
+		Probe:  func(ctx context.Context, id did.DID) error { return n.presence.Dial(ctx, id) },
+		OnDown: func(id did.DID) { n.presence.Lost(id) }}
 	items := new(reconcile.Set)
 	known.OnChange = func(key [32]byte, seq uint64, here bool) {
 		if here && !n.offered.IsUnlisted(key) {
@@ -344,12 +334,15 @@ func (n *Node) openMesh() (err error) {
 	}
 	n.onClose(n.sync.Close)
 
-	n.suspicion, err = suspicion.New(n.host, suspicion.Options{Network: n.opts.Network, Tracks: n.dir.Tracks, Probe: n.try,
-		OnFailed: func(id did.DID) { n.reached(id, false) }, Admits: n.policy.Admits, Log: n.log})
+	n.suspicion, err = suspicion.New(n.host, suspicion.Options{Network: n.opts.Network, Tracks: n.dir.Tracks,
+		Probe:    func(ctx context.Context, id did.DID) (bool, error) { return n.presence.Probe(ctx, id) },
+		OnFailed: func(id did.DID) { n.presence.Reached(id, false) }, Admits: n.policy.Admits, Log: n.log})
 	if err != nil {
 		return fmt.Errorf("open failure detection: %w", err)
 	}
 	n.onClose(n.suspicion.Close)
+	n.presence = presence.New(presence.Options{Self: n.DID(), Host: n.host, Peers: n.peers, Directory: n.dir, DHT: n.dht, Suspicion: n.suspicion,
+		Index: n.offered, Publisher: n.publisher, Go: n.later, Pause: n.opts.probePause, Log: n.log})
 
 	// Spans come before Trace: a trace that begins here begins with its span, which says whether it is recorded.
 	n.mesh = interact.Chain(interact.Router(finder{n}), interact.Spans(n.tracer, "mesh"), interact.Trace(n.opts.Timeout), interact.Timed(total),
@@ -378,10 +371,10 @@ func (n *Node) dialTimeout() time.Duration {
 }
 
 func (n *Node) openPorts() error {
-	if n.made == nil {
-		return nil // A host that was given listens where its owner wanted.
+	if h, ok := n.host.(*p2p.Host); ok && n.opts.Host == nil { // a given host listens already
+		return h.Start()
 	}
-	return n.made.Start()
+	return nil
 }
 
 // openPublications publishes again what was published before the last stop.

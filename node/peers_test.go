@@ -59,14 +59,3 @@ func TestNetworksDoNotMix(t *testing.T) {
 		t.Error("a node of another network has learned something")
 	}
 }
-
-func TestStrangersAreNotGreeted(t *testing.T) {
-	t.Parallel()
-	n := start(t, quiet())
-	for _, id := range []peer.ID{"", "garbage"} {
-		n.greet(t.Context(), id)
-		n.missed(t.Context(), id)
-	}
-	// Nothing is reached through this one, so nobody is dialled.
-	n.missed(t.Context(), peer.ID(newKey(t).Peer()))
-}

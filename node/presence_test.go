@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
@@ -25,13 +24,6 @@ func stateOf(n *running, ref string) directory.State {
 		}
 	}
 	return ""
-}
-
-// stale has everything looked at anew the next time.
-func stale(n *running) {
-	n.looks.mu.Lock()
-	defer n.looks.mu.Unlock()
-	clear(n.looks.asked)
 }
 
 // Who comes when a host is gone already has its records, which are valid; it says reachable of none of them, and finds out.
@@ -98,7 +90,6 @@ func TestAnAgentWhoseServerIsDeadIsNotReachable(t *testing.T) {
 		t.Errorf("the host says %s after a call has failed", s)
 	}
 	until(t, "the caller says unreachable", func() bool { return stateOf(caller, ref) == directory.StateUnreachable })
-	stale(looker)
 	if l := found(t, looker); len(l) != 1 || l[0].State != api.StateUnreachable || time.Since(l[0].LastSeen) > time.Minute {
 		t.Errorf("who looks lists %+v", l)
 	}
@@ -114,13 +105,10 @@ func TestAnAgentWhoseServerIsDeadIsNotReachable(t *testing.T) {
 	if s, c := stateOf(host, ref), stateOf(caller, ref); s != directory.StateReachable || c != directory.StateReachable {
 		t.Errorf("after a call the host says %s, the caller %s", s, c)
 	}
-	stale(looker)
 	if d, err := looker.Client().Agent(t.Context(), ref); err != nil || d.Agent.State != api.StateReachable {
 		t.Errorf("who looks shows %+v, %v", d, err)
 	}
 	server.Close() // nobody calls
-	stale(host)
-	stale(looker)
 	for _, n := range []*running{looker, host} {
 		if d, err := n.Client().Agent(t.Context(), ref); err != nil || d.Agent.State != api.StateUnreachable {
 			t.Errorf("shown as %+v, %v", d, err)
@@ -148,7 +136,6 @@ func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
 	if s := stateOf(host, ref); s != directory.StateUnreachable {
 		t.Errorf("the host says %s", s)
 	}
-	stale(other)
 	if l := found(t, other); len(l) != 1 || l[0].State != api.StateUnreachable {
 		t.Errorf("the other lists %+v", l)
 	}
@@ -158,13 +145,12 @@ func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
 	if s := stateOf(host, ref); s != directory.StateReachable {
 		t.Errorf("the host says %s of one that is back", s)
 	}
-	stale(other)
 	if l := found(t, other); len(l) != 1 || l[0].State != api.StateReachable {
 		t.Errorf("the other lists %+v", l)
 	}
 }
 
-// A record that names this node as its host, which anybody can write, makes nothing reachable; and of hosts only so many are asked.
+// A record that names this node as its host, which anybody can write, makes nothing reachable.
 func TestWhoeverNamesThisNodeAsHostIsNotReachableByThat(t *testing.T) {
 	t.Parallel()
 	n := start(t, quiet())
@@ -172,12 +158,6 @@ func TestWhoeverNamesThisNodeAsHostIsNotReachableByThat(t *testing.T) {
 	knows(t, n, "urn:x:echo")
 	if l := found(t, n); len(l) != 1 || l[0].State != api.StateUnknown || l[0].Local {
 		t.Errorf("listed %+v", l)
-	}
-	for i := range 2 * maxLooked {
-		n.looks.due(did.DID(fmt.Sprint(i)), lookAgain, time.Now())
-	}
-	if len(n.looks.asked) > maxLooked {
-		t.Errorf("%d hosts are remembered", len(n.looks.asked))
 	}
 }
 

@@ -19,7 +19,7 @@ func (n *Node) Run(ctx context.Context) error {
 	g, work := errgroup.WithContext(base)
 	for _, run := range []func(context.Context) error{
 		n.dht.Run, n.gossip.Run, n.sync.Run, n.suspicion.Run, n.dir.Run, n.streams.Run, n.servient.Run, n.runDoors,
-		n.publisher.Run, n.watchPeers, n.bootstrap.Run, n.runMDNS, n.runLocal,
+		n.publisher.Run, n.presence.Run, n.bootstrap.Run, n.runMDNS, n.runLocal,
 		n.awaitRoom,
 	} {
 		g.Go(func() error { return n.ended(work, run(work)) })

@@ -159,13 +159,13 @@ func TestProbesAHost(t *testing.T) {
 	nodes := connected(t, 2)
 	ref := publish(t, nodes[1], tool("Echo", ""))
 	knows(t, nodes[0], ref)
-	if err := nodes[0].probe(t.Context(), nodes[1].DID()); err != nil {
+	if err := nodes[0].presence.Dial(t.Context(), nodes[1].DID()); err != nil {
 		t.Errorf("a host that is there: %v", err)
 	}
-	if nodes[0].latency(nodes[1].DID()) < 0 || nodes[0].latency("did:web:x") != 0 {
+	if nodes[0].peers.Latency(nodes[1].DID()) < 0 || nodes[0].peers.Latency("did:web:x") != 0 {
 		t.Error("latencies")
 	}
-	if err := nodes[0].probe(t.Context(), did.DID("did:web:nobody")); err == nil {
+	if err := nodes[0].presence.Dial(t.Context(), did.DID("did:web:nobody")); err == nil {
 		t.Error("a DID that is no node's is reached")
 	}
 }

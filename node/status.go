@@ -10,11 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/network"
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/lmosd/lmosd/api"
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
@@ -44,7 +40,7 @@ func (n *Node) Status() *api.Status {
 	} else if slices.ContainsFunc(s.Warnings, func(w api.Warning) bool { return w.Severity == "high" }) {
 		s.State = "degraded"
 	}
-	s.Peers.Total, s.Peers.Direct, s.Peers.Relayed = n.countPeers()
+	s.Peers.Total, s.Peers.Direct, s.Peers.Relayed = n.peers.Count()
 	s.DHT.Mode, s.DHT.Table = n.opts.DHTMode, n.dht.Size()
 	s.Gossip.Topics, s.Gossip.Peers = pubsub.Shards, n.gossip.Peers()
 	_, known := n.dir.Len()
@@ -52,18 +48,6 @@ func (n *Node) Status() *api.Status {
 	s.Agents.Fill = math.Round(1000*n.dir.Fill()) / 1000
 	n.metrics.FillCalls(s)
 	return s
-}
-
-func (n *Node) countPeers() (total, direct, relayed int) {
-	for _, p := range n.host.Network().Peers() {
-		total++
-		if slices.ContainsFunc(n.host.Network().ConnsToPeer(p), func(c network.Conn) bool { return !c.Stat().Limited }) {
-			direct++
-		} else {
-			relayed++
-		}
-	}
-	return total, direct, relayed
 }
 
 // warner returns a function that adds a warning to ws.
@@ -84,7 +68,7 @@ func (n *Node) Doubts() (ws []api.Warning) {
 func (n *Node) warnings() []api.Warning {
 	ws := []api.Warning{}
 	add := n.warner(&ws)
-	if up := time.Since(n.started); len(n.host.Network().Peers()) == 0 && up > 30*time.Second {
+	if up := time.Since(n.started); n.peers.IsAlone() && up > 30*time.Second {
 		add("W001", "no-peers", "low", "connect to a peer, or name one in mesh.bootstrap", "this node is alone").Next = interact.Next(interact.StepConnect)
 	}
 	if k := n.publisher.Pending(); k > 0 && time.Since(n.started) > 5*time.Second {
@@ -123,32 +107,7 @@ func (n *Node) warnings() []api.Warning {
 const nearlyFull = 0.9
 
 // Peers returns the connected nodes, by DID.
-func (n *Node) Peers() []api.Peer {
-	out := []api.Peer{}
-	for _, p := range n.host.Network().Peers() {
-		if conns := n.host.Network().ConnsToPeer(p); len(conns) > 0 {
-			out = append(out, n.peerOf(p, conns[0]))
-		}
-	}
-	slices.SortFunc(out, func(a, b api.Peer) int { return strings.Compare(string(a.DID), string(b.DID)) })
-	return out
-}
-
-func (n *Node) peerOf(p peer.ID, c network.Conn) api.Peer {
-	id, _ := did.FromPeer([]byte(p)) // Package p2p lets no other key in.
-	agent, _ := n.host.Peerstore().Get(p, "AgentVersion")
-	text, _ := agent.(string)
-	return api.Peer{DID: id, PeerID: p.String(), Addr: c.RemoteMultiaddr().String(), Transport: transportOf(c),
-		Direction: strings.ToLower(c.Stat().Direction.String()), Agent: text,
-		RTT: ms(n.host.Peerstore().LatencyEWMA(p)), Since: time.Since(c.Stat().Opened).Seconds()}
-}
-
-func transportOf(c network.Conn) string {
-	if t := c.ConnState().Transport; t != "" {
-		return t
-	}
-	return "unknown"
-}
+func (n *Node) Peers() []api.Peer { return n.peers.List() }
 
 // newGateway opens the API.
 func (n *Node) newGateway(h *HTTP) (*gateway.Gateway, error) {

@@ -8,9 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
-
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
@@ -178,9 +175,6 @@ func (n *Node) Paths(ctx context.Context, ref string) ([]api.Path, error) {
 	return all, nil
 }
 
-// pingWait bounds one ping.
-const pingWait = 5 * time.Second
-
 // Ping measures the way to the host of a thing, times times. It implements gateway.Pinger.
 func (n *Node) Ping(ctx context.Context, ref string, times int) (*api.Ping, error) {
 	d, err := n.dir.Get(ctx, ref)
@@ -195,36 +189,15 @@ func (n *Node) Ping(ctx context.Context, ref string, times int) (*api.Ping, erro
 		return p, nil
 	}
 	for _, h := range d.Record.Hosts {
-		raw, perr := h.Node.Peer()
-		if perr != nil {
-			continue
-		}
-		if err = n.pingHost(ctx, peer.ID(raw), times, p); err == nil {
-			p.Node = h.Node
+		transport, all, failed := n.peers.Ping(ctx, h.Node, times)
+		if err = failed; err == nil {
+			p.Node, p.Path = h.Node, "mesh "+transport
+			for _, rtt := range all {
+				p.RTT = append(p.RTT, float64(rtt)/float64(time.Millisecond))
+			}
 			return p, nil
 		}
 	}
 	return nil, &interact.Error{Code: interact.Unreachable, Title: "no host of " + d.Name() + " answers a ping", Err: err,
 		Hint: "see where it is", Next: interact.Next(interact.StepShow, ref)}
-}
-
-func (n *Node) pingHost(ctx context.Context, id peer.ID, times int, p *api.Ping) error {
-	if err := n.host.Connect(ctx, peer.AddrInfo{ID: id}); err != nil {
-		return err
-	}
-	for _, c := range n.host.Network().ConnsToPeer(id) {
-		p.Path = "mesh " + transportOf(c)
-	}
-	ctx, cancel := context.WithTimeout(ctx, pingWait*time.Duration(times))
-	defer cancel()
-	p.RTT = p.RTT[:0]
-	for r := range ping.Ping(ctx, n.host, id) {
-		if r.Error != nil {
-			return r.Error
-		}
-		if p.RTT = append(p.RTT, float64(r.RTT)/float64(time.Millisecond)); len(p.RTT) == times {
-			break
-		}
-	}
-	return ctx.Err()
 }

@@ -6,9 +6,6 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/libp2p/go-libp2p/core/peer"
-
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/discovery/explore"
 	"github.com/lmosd/lmosd/gateway/tdd"
@@ -105,20 +102,23 @@ func (n *Node) bind(d *td.Description) interact.Thing {
 	if agent := n.offered.AgentOf(d); agent != nil {
 		return agent
 	}
-	return n.servient.Consume(d, n.streams.Thing(d.Record.Hosts), n.doubted(d))
+	return n.servient.Consume(d, n.streams.Thing(d.Record.Hosts), n.presence.Watch(d))
 }
 
-// reached notes whether a node could be reached. One that refuses this node is there, and is no host that failed.
-func (n *Node) reached(id did.DID, ok bool) {
-	if ok || n.refusal(id) == nil {
-		n.dir.SetReachable(id, ok)
-	}
-}
+// Presence returns the state of a Thing, as far as it is known; it sends no request.
+func (n *Node) Presence(d *td.Description) directory.Presence { return n.presence.Presence(d) }
 
-// lost deals with a host of known things that was found gone.
-func (n *Node) lost(id did.DID) {
-	if p, err := id.Peer(); err == nil {
-		n.dht.Forget(peer.ID(p))
+// Look finds out whether Things can be reached, for [Node.Presence] (presence.Monitor.Look).
+func (n *Node) Look(ctx context.Context, things ...*td.Description) { n.presence.Look(ctx, things...) }
+
+// Resembles returns the name that the name of a Thing resembles (directory.Directory.Resembles).
+func (n *Node) Resembles(r *td.Record) string { return n.dir.Resembles(r) }
+
+// Connect connects to a peer, which then is a bootstrap peer as long as the node runs.
+func (n *Node) Connect(ctx context.Context, addr string) error {
+	p, err := n.peers.Connect(ctx, addr)
+	if err == nil {
+		n.bootstrap.HandlePeerFound(p)
 	}
-	n.suspicion.Report(id)
+	return err
 }

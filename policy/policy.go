@@ -164,6 +164,8 @@ func (p *Policy) Callers() string {
 // not admitted, half if the rules do not know it.
 func (p *Policy) Trust(id did.DID) (amount float64, why string) {
 	switch {
+	case id == p.rules.Self:
+		return 1, "this node"
 	case p.deny[id]:
 		return 0, "trust.deny"
 	case p.allow[id]:

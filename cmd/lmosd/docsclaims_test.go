@@ -21,8 +21,8 @@ type claim struct {
 // claims has an entry for each line of the pages that [claimed] matches.
 var claims = []claim{
 	{"docs/api.md", "for 3 s at most: `status`", "node/tasks.go", "= 3 * time.Second // in all"},
-	{"docs/api.md", "They wait 400 ms for it", "node/presence.go", "= 400 * time.Millisecond"},
-	{"docs/api.md", "every ten seconds at most. They wait 400 ms", "node/presence.go", "lookAgain  = 10 * time.Second"},
+	{"docs/api.md", "They wait 400 ms for it", "directory/presence/presence.go", "= 400 * time.Millisecond"},
+	{"docs/api.md", "every ten seconds at most. They wait 400 ms", "directory/presence/presence.go", "requestPause    = 10 * time.Second"},
 	{"docs/api.md", "may have 4 KiB, run for 5 s and for 20 million steps", "gateway/tdd/budget.go", "maxQuery   = 4 << 10"},
 	{"docs/api.md", "run for 5 s", "gateway/tdd/tdd.go", "wait(&o.QueryTime, 5*time.Second)"},
 	{"docs/api.md", "20 million steps", "gateway/tdd/budget.go", "maxSteps   = 20e6"},

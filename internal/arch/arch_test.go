@@ -43,6 +43,7 @@ var rows = [][]string{
 	{"bridge/mcp/aggregator", "bridge/mcp/client"},
 	// What a node is made of: the HTTP server, the libp2p host, agents made from programs and documents, bridges.
 	{"agent", "gateway", "p2p", "expose", "discovery/explore", "interact/servient", "bridge/mcp", "bridge/a2a"},
+	{"directory/presence"}, // uses the libp2p host and the publications
 	{"node"},
 	{"testnet", "configs"},
 	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer"},
@@ -71,7 +72,7 @@ var free = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var freeFor = []string{"internal/storage", "internal/streamserver", "node", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet"}
+var freeFor = []string{"internal/storage", "internal/streamserver", "node", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet"}
 
 // homes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var homes = []struct {
@@ -98,8 +99,8 @@ var homes = []struct {
 	{"google.golang.org/protobuf", []string{"dht", "telemetry"}, "messages of the DHT's own protocol, and of OTLP"},
 	{"github.com/libp2p/go-libp2p-pubsub", []string{"pubsub"}, "gossipsub"},
 	{"github.com/libp2p/go-libp2p/x/rate", []string{"dht", "p2p"}, "limits per address: of streams, of connections"},
-	{"github.com/libp2p/go-libp2p/p2p/protocol/ping", []string{"interact/stream", "node", "p2p"}, "is a silent host still there; how far a host is; its limits"},
-	{"github.com/libp2p/go-libp2p/p2p/net/swarm", []string{"interact/stream", "node", "p2p"}, "the host's network; its errors of dialling"},
+	{"github.com/libp2p/go-libp2p/p2p/protocol/ping", []string{"interact/stream", "p2p"}, "is a silent host still there; how far a host is; its limits"},
+	{"github.com/libp2p/go-libp2p/p2p/net/swarm", []string{"interact/stream", "p2p"}, "the host's network; its errors of dialling"},
 	{"github.com/libp2p/go-libp2p/p2p/discovery/mdns", []string{"p2p"}, "nodes on the local network"},
 	{"github.com/libp2p/go-libp2p/p2p/host", []string{"p2p", "testnet/simnet"}, "hosts are made for nodes, and for simulations"},
 	{"github.com/libp2p/go-libp2p/p2p/net/connmgr", []string{"p2p", "testnet/simnet"}, "simulated hosts keep as many connections"},

@@ -72,7 +72,7 @@ var notRead = map[string]int{
 	"internal/sse":                3,
 	"internal/storage":            1,
 	"internal/textmatch":          1,
-	"node":                        16,
+	"node":                        11,
 	"p2p":                         3,
 	"policy":                      3,
 	"pubsub":                      5,
