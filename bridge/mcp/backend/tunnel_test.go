@@ -24,11 +24,11 @@ type client struct {
 	ended chan error
 }
 
-func tunnel(t *testing.T, s protocol.Server, judge backend.Judge) *client {
+func tunnel(t *testing.T, s protocol.Server, authorizer backend.Authorizer) *client {
 	t.Helper()
 	here, there := net.Pipe()
 	c := &client{t, here, protocol.Lines(here), make(chan error, 1)}
-	go func() { c.ended <- backend.Serve(context.Background(), s, protocol.Lines(there), judge) }()
+	go func() { c.ended <- backend.Serve(context.Background(), s, protocol.Lines(there), authorizer) }()
 	t.Cleanup(func() {
 		c.c.Close()
 		select {
@@ -58,7 +58,7 @@ func (c *client) next() string {
 	return string(m.Bytes())
 }
 
-// over waits for the end of the tunnel.
+// closed waits for the end of the tunnel.
 func (c *client) over() error {
 	c.t.Helper()
 	err := wait(c.t, "the end", c.ended)
@@ -120,7 +120,7 @@ func TestTheHostsEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		want(t, c.ask(modern("77", "x")), `"id":77`, "256 requests wait already")
+		want(t, c.ask(modern("77", "x")), `"id":77`, "256 requests are pending")
 		c.c.Close()
 		if err := c.over(); err != nil {
 			t.Errorf("it ended with %v", err)
@@ -266,7 +266,7 @@ func TestOldSessionsWithNewServers(t *testing.T) {
 		}
 		line = `{"jsonrpc":"2.0","id":` + string(asked.ID()) + `,"result":{}}`
 	}
-	want(t, c.ask(line), `"id":"e"`, "for the 64th time")
+	want(t, c.ask(line), `"id":"e"`, "more than 64 times")
 }
 
 // Requests before initialize are of no session.
