@@ -13,6 +13,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -236,7 +237,7 @@ func (q *call) publication() (*publication, error) {
 	if q.Message.Type != interact.ReadProperty {
 		pub.data, pub.media = q.Body, q.Media
 	}
-	if len(pub.data)+len(pub.topic)+maxControl > 256<<20 {
+	if len(pub.data)+len(pub.topic)+packet.MaxControl > 256<<20 {
 		return nil, interact.Errorf(interact.TooLarge, "send less", "MQTT has no room for %d bytes", len(pub.data))
 	}
 	if !isProperty(pub.media) {
@@ -257,7 +258,7 @@ func (q *call) exchange(ctx context.Context, take func(*delivery) error) error {
 		return err
 	}
 	q.ask(ctx, pub)
-	if q.topic == "" || !isTopic(pub.answerTo) {
+	if q.topic == "" || !packet.IsTopic(pub.answerTo) {
 		return form.Bad(q.Form.Href, "has no topic that can be asked")
 	}
 	l := newListener(q.client.o.Queue)
@@ -443,7 +444,7 @@ func nameIn(topic string, filters []string, names iter.Seq[string]) string {
 	levels := strings.Split(topic, "/")
 	known := slices.Collect(names)
 	for _, filter := range filters {
-		if !matches(filter, topic) {
+		if !packet.Matches(filter, topic) {
 			continue
 		}
 		from := strings.Split(filter, "/")
@@ -455,7 +456,7 @@ func nameIn(topic string, filters []string, names iter.Seq[string]) string {
 			if slices.Contains(known, level) {
 				return level
 			}
-			if name := unescapeLevel(level); slices.Contains(known, name) {
+			if name := packet.UnescapeLevel(level); slices.Contains(known, name) {
 				return name
 			}
 		}

@@ -10,11 +10,12 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 )
 
 func ExampleTopic() {
-	fmt.Println(Topic("weather", "actions", "forecast"))
-	fmt.Println(Topic("https://example.com/lamp", "events", "on/off"))
+	fmt.Println(packet.Topic("weather", "actions", "forecast"))
+	fmt.Println(packet.Topic("https://example.com/lamp", "events", "on/off"))
 	// Output:
 	// weather/actions/forecast
 	// https:%2F%2Fexample.com%2Flamp/events/on%2Foff

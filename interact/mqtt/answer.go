@@ -14,6 +14,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -108,7 +109,7 @@ func newRequest(b *Broker, c *consumer, to route, pk packets.Packet) *request {
 // mayAnswer reports whether the response topic is one below the request's own: a client cannot make the broker talk to others.
 func (r *request) mayAnswer() bool {
 	id, ok := strings.CutPrefix(r.answerTo, r.topic+"/reply/")
-	return ok && id != "" && !strings.Contains(id, "/") && isTopic(r.answerTo)
+	return ok && id != "" && !strings.Contains(id, "/") && packet.IsTopic(r.answerTo)
 }
 
 // reserve takes room for the request, if there is any.

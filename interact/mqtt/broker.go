@@ -18,6 +18,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -139,7 +140,7 @@ func NewBroker(o BrokerOptions) (*Broker, error) {
 		Capabilities: &mochi.Capabilities{
 			MaximumClients:             math.MaxInt64, // the door counts
 			MaximumClientWritesPending: 1,             // nothing is queued there: see consumer
-			MaximumPacketSize:          uint32(min(int64(o.MaxPacket)+maxControl, math.MaxUint32)),
+			MaximumPacketSize:          uint32(min(int64(o.MaxPacket)+packet.MaxControl, math.MaxUint32)),
 			ReceiveMaximum:             uint16(min(o.MaxRequests, math.MaxUint16)),
 			MaximumInflight:            1024,
 			MinimumProtocolVersion:     4,
@@ -188,11 +189,8 @@ func (b *Broker) Addr() net.Addr { return b.door.Addr() }
 func (b *Broker) Run(ctx context.Context) error {
 	b.mu.Lock()
 	if b.running || b.life.Err() != nil {
-		defer b.mu.Unlock()
-		if b.running {
-			return errors.New("the MQTT broker is already running")
-		}
-		return nil // it was closed before
+		b.mu.Unlock()
+		return errors.New("the MQTT broker is running or closed")
 	}
 	b.running = true
 	b.runs.Add(1)

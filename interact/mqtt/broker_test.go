@@ -21,6 +21,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -244,6 +245,11 @@ func runBroker(t testing.TB, o BrokerOptions) *Broker {
 			t.Error(err)
 		}
 	})
+	until(t, "the broker runs", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.running
+	})
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
 			t.Error(err)
@@ -300,7 +306,7 @@ func TestBrokerAnswers(t *testing.T) {
 			`{"actionID":"7","state":"cancelled"}`},
 		{"query all", "lamp/actions", "", interact.QueryAllActions, "", "application/json", `{"long":[]}`},
 		{"by id", "urn:example:lamp/properties/level", "", interact.ReadProperty, "level", "application/json", "42"},
-		{"by an escaped name", Topic("a/b+c", "properties", "level"), "", interact.ReadProperty, "level", "application/json", "42"},
+		{"by an escaped name", packet.Topic("a/b+c", "properties", "level"), "", interact.ReadProperty, "level", "application/json", "42"},
 	}
 	for _, tt := range tests {
 		media := ""
@@ -679,7 +685,7 @@ func TestBrokerAuthenticates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = dial5(t.Context(), newGuard(conn, fromBroker, 1000), "id", l, 1000, func(*delivery) {})
+		_, err = dial5(t.Context(), packet.NewConn(conn, packet.FromBroker, 1000), "id", l, 1000, func(*delivery) {})
 		var r *refusal
 		if !errors.As(err, &r) || r.code != 0x86 {
 			t.Errorf("%q: %v", l.user, err)
@@ -846,7 +852,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 	defer bad.Close()
 	// CONNECT and SUBSCRIBE at QoS 1 by hand; then it reads, and acknowledges nothing.
-	raw := join(packet(0x10, "\x00\x04MQTT\x04\x02\x00\x3c\x00\x03bad"), packet(0x82, "\x00\x01\x00\x12lamp/events/broken\x01"))
+	raw := join(packetOf(0x10, "\x00\x04MQTT\x04\x02\x00\x3c\x00\x03bad"), packetOf(0x82, "\x00\x01\x00\x12lamp/events/broken\x01"))
 	if _, err := bad.Write(raw); err != nil {
 		t.Fatal(err)
 	}
@@ -885,7 +891,7 @@ func TestQueueOfAClientCountsBytes(t *testing.T) {
 	}
 	defer bad.Close()
 	hello, listen := "\x00\x04MQTT\x04\x02\x00\x3c\x00\x03bad", "\x00\x01\x00\x12lamp/events/broken\x01"
-	if _, err := bad.Write(join(packet(0x10, hello), packet(0x82, listen))); err != nil {
+	if _, err := bad.Write(join(packetOf(0x10, hello), packetOf(0x82, listen))); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "it listens", func() bool { return m.observers("broken") == 1 })
@@ -1093,7 +1099,7 @@ func TestPanicOfTheLibraryEndsOneConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		hello := "\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x04bad" + strconv.Itoa(i)
-		_, _ = conn.Write(join(packet(0x10, hello), packet(0x82, "\x00\x01\x00\x00\x12lamp/events/broken\x01"), packet(0x82,
+		_, _ = conn.Write(join(packetOf(0x10, hello), packetOf(0x82, "\x00\x01\x00\x00\x12lamp/events/broken\x01"), packetOf(0x82,
 			halfSubscribe)))
 		_, _ = io.Copy(io.Discard, conn) // until it is ended
 		conn.Close()
@@ -1111,24 +1117,24 @@ func FuzzBrokerInput(f *testing.F) {
 	m := newMesh(f)
 	b := serve(f, m, func(o *BrokerOptions) { o.MaxConnections = 1000 })
 	f.Add([]byte{}, byte(5))
-	f.Add(packet(0x82, "\x00\x01\x00\x12lamp/events/broken\x01"), byte(4))
-	f.Add(packet(0x82, "\x00\x01\x00\x00\x06lamp/#\x01"), byte(5))
-	f.Add(packet(0x32, "\x00\x11lamp/actions/echo\x00\x01\x00x"), byte(5))
-	f.Add(packet(0x34, "\x00\x11lamp/actions/echo\x00\x01x"), byte(4))
-	f.Add(packet(0x62, "\x00\x01"), byte(4))
-	f.Add(packet(0x82, halfSubscribe), byte(5))
-	f.Add(packet(0xa2, "\x00\x01\x00\x01a"), byte(4))
+	f.Add(packetOf(0x82, "\x00\x01\x00\x12lamp/events/broken\x01"), byte(4))
+	f.Add(packetOf(0x82, "\x00\x01\x00\x00\x06lamp/#\x01"), byte(5))
+	f.Add(packetOf(0x32, "\x00\x11lamp/actions/echo\x00\x01\x00x"), byte(5))
+	f.Add(packetOf(0x34, "\x00\x11lamp/actions/echo\x00\x01x"), byte(4))
+	f.Add(packetOf(0x62, "\x00\x01"), byte(4))
+	f.Add(packetOf(0x82, halfSubscribe), byte(5))
+	f.Add(packetOf(0xa2, "\x00\x01\x00\x01a"), byte(4))
 	f.Fuzz(func(t *testing.T, raw []byte, version byte) {
 		conn, err := net.Dial("tcp", b.Addr().String())
 		if err != nil {
 			t.Skip("no sockets left")
 		}
 		defer conn.Close()
-		hello := packet(0x10, "\x00\x04MQTT"+string(rune(version%8))+"\x02\x00\x3c\x00\x01f")
+		hello := packetOf(0x10, "\x00\x04MQTT"+string(rune(version%8))+"\x02\x00\x3c\x00\x01f")
 		if version == 5 {
-			hello = packet(0x10, "\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01f")
+			hello = packetOf(0x10, "\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01f")
 		}
-		_, _ = conn.Write(join(hello, raw, packet(0xe0, "")))
+		_, _ = conn.Write(join(hello, raw, packetOf(0xe0, "")))
 		_ = conn.(*net.TCPConn).CloseWrite() // half a packet is not waited for
 		_ = conn.SetReadDeadline(time.Now().Add(soon))
 		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {

@@ -88,7 +88,7 @@ func (b *Broker) admit(cl *mochi.Client) {
 	b.consumers[cl.Net.Conn] = c
 }
 
-// farewell ends a connection, with a reason where the protocol has one. It takes [writeTimeout] at most.
+// farewell ends a connection, with a reason where the protocol has one. It takes [packet.WriteTimeout] at most.
 func (b *Broker) farewell(c *consumer, why packets.Code) {
 	if c.client.Properties.ProtocolVersion == 5 {
 		_ = b.server.DisconnectClient(c.client, why) // the connection ends either way

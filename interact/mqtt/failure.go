@@ -6,6 +6,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 )
 
 // unreached says why there is no connection to the broker.
@@ -21,7 +22,7 @@ func (s *session) unreached(err error) error {
 			"the broker at %s refused this node: %s", where, r)
 	case errors.As(err, &r):
 		return interact.Errorf(interact.Unreachable, "see the broker's log", "the broker at %s refused the connection: %s", where, r)
-	case errors.Is(err, errProtocol), errors.Is(err, errTooLarge):
+	case errors.Is(err, packet.ErrProtocol), errors.Is(err, packet.ErrTooLarge):
 		return interact.Errorf(interact.Unreachable, "see what serves that address", "what answers at %s is no MQTT broker: %v",
 			where, err)
 	}

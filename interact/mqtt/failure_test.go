@@ -17,6 +17,7 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -157,7 +158,7 @@ func TestWhatWasAndWasNotSent(t *testing.T) {
 		}
 	}
 	for name, want := range map[error]interact.Code{errLost: interact.Unreachable, shuttingDown(): interact.ShuttingDown} {
-		if e := interact.AsError(open.unanswered(running, stub{why: errTooLarge}, name, true)); e.Code != want || !e.Started {
+		if e := interact.AsError(open.unanswered(running, stub{why: packet.ErrTooLarge}, name, true)); e.Code != want || !e.Started {
 			t.Errorf("%v: %+v", name, e)
 		}
 	}
@@ -181,7 +182,7 @@ func TestWhyABrokerIsNotReached(t *testing.T) {
 		"is unknown": &net.DNSError{Name: "h\x1b[31m"}, "10.0.0.1 is a private address": own,
 		"nothing answered in time": context.DeadlineExceeded,
 		"odd":                      errors.New("odd\nthing"),
-		"no MQTT broker":           errProtocol, "banned (moon)": &refusal{code: 0x8a, reason: "moon"},
+		"no MQTT broker":           packet.ErrProtocol, "banned (moon)": &refusal{code: 0x8a, reason: "moon"},
 	} {
 		e := interact.AsError(s.unreached(err))
 		if e.Code != interact.Unreachable || e.Started || !strings.Contains(e.Title, says) || strings.ContainsAny(e.Title, "\x1b\n") {
@@ -311,7 +312,7 @@ func TestProblemsGoThrough(t *testing.T) {
 			t.Errorf("%q is read as %s", odd, e.Code)
 		}
 	}
-	if e := decodeProblem(make([]byte, maxControl+1), ""); e.Title == "" {
+	if e := decodeProblem(make([]byte, packet.MaxControl+1), ""); e.Title == "" {
 		t.Error("no title")
 	}
 }

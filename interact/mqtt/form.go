@@ -9,6 +9,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/scheme"
 )
@@ -133,17 +134,17 @@ func (p *plan) readTopics(t terms, path string) error {
 		return form.Bad(p.form.Href, "has more than 64 filters")
 	}
 	for _, f := range filters {
-		if !isFilter(f) {
+		if !packet.IsFilter(f) {
 			return form.Bad(p.form.Href, "has the filter "+quoted(f)+", which MQTT does not allow")
 		}
 	}
-	if t.topic != nil && !isTopic(topic) {
+	if t.topic != nil && !packet.IsTopic(topic) {
 		return form.Bad(p.form.Href, "has the topic "+quoted(topic)+", which MQTT does not allow")
 	}
-	if isTopic(topic) {
+	if packet.IsTopic(topic) {
 		p.topic = topic
 	}
-	if p.filters = covered(filters); len(p.filters) == 0 {
+	if p.filters = packet.Covered(filters); len(p.filters) == 0 {
 		return form.Bad(p.form.Href, "has no topic")
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -137,14 +138,14 @@ func FuzzForm(f *testing.F) {
 			t.Errorf("error %v", err)
 		case err != nil:
 			return
-		case p.host == "" || p.qos > 2 || len(p.filters) == 0 || p.topic != "" && !isTopic(p.topic):
+		case p.host == "" || p.qos > 2 || len(p.filters) == 0 || p.topic != "" && !packet.IsTopic(p.topic):
 			t.Errorf("plan %+v", p)
 		}
 		if p == nil {
 			return
 		}
 		for _, filter := range p.filters {
-			if !isFilter(filter) {
+			if !packet.IsFilter(filter) {
 				t.Errorf("filter %q", filter)
 			}
 		}

@@ -36,12 +36,12 @@ func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"
 // because they say a little of it now and then.
 func TestWhoSaysNoHello(t *testing.T) {
 	t.Parallel()
-	hello := packet(0x10, "\x00\x04MQTT\x04\x02\x00\x3c\x00\x01f")
+	hello := packetOf(0x10, "\x00\x04MQTT\x04\x02\x00\x3c\x00\x01f")
 	for name, dribble := range map[string]func(c net.Conn){
 		"nothing":       func(net.Conn) {},
 		"half":          func(c net.Conn) { _, _ = c.Write(hello[:7]) },
 		"byte by byte":  func(c net.Conn) { drip(c, hello, 3*time.Second) },
-		"no CONNECT":    func(c net.Conn) { drip(c, packet(0xc0, ""), 30*time.Second) },
+		"no CONNECT":    func(c net.Conn) { drip(c, packetOf(0xc0, ""), 30*time.Second) },
 		"a long length": func(c net.Conn) { drip(c, []byte{0x10, 0xff, 0xff}, time.Second) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/listeners"
+
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 )
 
 // A door is the listener of a broker: it counts the connections, looks at their packets, and waits for them.
@@ -78,7 +80,7 @@ func (d *door) enter(conn net.Conn, establish listeners.EstablishFn) {
 		return
 	}
 	d.open[conn] = true
-	g := newGuard(conn, fromConsumer, d.packet)
+	g := packet.NewConn(conn, packet.FromClient, d.packet)
 	d.serving.Go(func() {
 		defer d.leave(conn)
 		defer d.gone(g)

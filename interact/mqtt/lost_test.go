@@ -27,6 +27,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 )
 
 func TestSilenceIsATimeout(t *testing.T) {
@@ -206,7 +207,7 @@ func scripted(conn net.Conn) {
 		if err != nil {
 			return
 		}
-		length, _, err := readLength(in)
+		length, _, err := packet.ReadLength(in)
 		if err != nil {
 			return
 		}
@@ -215,14 +216,14 @@ func scripted(conn net.Conn) {
 			return
 		}
 		switch first >> 4 {
-		case pktConnect:
+		case packet.Connect:
 			_, _ = conn.Write(connack5)
-		case pktSubscribe:
-			_, _ = conn.Write(packet(0x90, string(body[:2])+"\x00\x01"))
+		case packet.Subscribe:
+			_, _ = conn.Write(packetOf(0x90, string(body[:2])+"\x00\x01"))
 			time.Sleep(time.Second) // of the bubble's time
 			return
-		case pktPingreq:
-			_, _ = conn.Write(packet(0xd0, ""))
+		case packet.Pingreq:
+			_, _ = conn.Write(packetOf(0xd0, ""))
 		}
 	}
 }
@@ -355,7 +356,7 @@ func TestQueueCountsBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept := len(got.media) + len(got.answerTo) + cap(got.correlation)
-	if len(got.props) != 1 || got.prop(propID) != "7" || kept > 3*maxTopic {
+	if len(got.props) != 1 || got.prop(propID) != "7" || kept > 3*packet.MaxTopic {
 		t.Errorf("%d bytes and the properties %v of a message are kept", kept, got.props)
 	}
 }

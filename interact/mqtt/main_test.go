@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -175,7 +176,7 @@ func newPeer(t testing.TB, addr string, handle func(p *peer, m *paho.Publish), c
 	}
 	p := &peer{messages: make(chan *paho.Publish, 4096)}
 	var work sync.WaitGroup
-	p.Client = paho.NewClient(paho.ClientConfig{Conn: newGuard(conn, fromBroker, 8<<20), Session: &calm{State: newState()},
+	p.Client = paho.NewClient(paho.ClientConfig{Conn: packet.NewConn(conn, packet.FromBroker, 8<<20), Session: &calm{State: newState()},
 		OnPublishReceived: []func(paho.PublishReceived) (bool, error){
 			func(r paho.PublishReceived) (bool, error) {
 				if handle == nil {

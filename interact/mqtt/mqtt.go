@@ -59,14 +59,13 @@ const (
 
 // Times of a connection.
 const (
-	dialTimeout  = 10 * time.Second // TCP, TLS and CONNACK
-	ackTimeout   = 10 * time.Second // a broker's acknowledgement
-	writeTimeout = 5 * time.Second  // one short write to the socket
-	keepAlive    = 30               // seconds
-	idleTime     = 30 * time.Second // a connection without users is kept open
-	patience     = 5 * time.Minute  // a lost connection is tried anew for those who listen
-	firstPause   = 100 * time.Millisecond
-	maxPause     = 30 * time.Second
+	dialTimeout = 10 * time.Second // TCP, TLS and CONNACK
+	ackTimeout  = 10 * time.Second // a broker's acknowledgement
+	keepAlive   = 30               // seconds
+	idleTime    = 30 * time.Second // a connection without users is kept open
+	patience    = 5 * time.Minute  // a lost connection is tried anew for those who listen
+	firstPause  = 100 * time.Millisecond
+	maxPause    = 30 * time.Second
 )
 
 // User properties (package comment).

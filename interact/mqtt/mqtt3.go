@@ -11,12 +11,14 @@ import (
 
 	paho3 "github.com/eclipse/paho.mqtt.golang"
 	packets3 "github.com/eclipse/paho.mqtt.golang/packets"
+
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 )
 
 // wire3 speaks MQTT 3.1.1.
 type wire3 struct {
 	paho  paho3.Client
-	conn  *guard
+	conn  *packet.Conn
 	life  context.Context // ends with the connection
 	end   context.CancelFunc
 	tasks sync.WaitGroup // calls of paho, which know no context
@@ -26,7 +28,7 @@ type wire3 struct {
 }
 
 // dial3 is [dial5] for MQTT 3.1.1. A message that paho cannot take over within handover is given up.
-func dial3(ctx context.Context, conn *guard, id string, l login, handover time.Duration,
+func dial3(ctx context.Context, conn *packet.Conn, id string, l login, handover time.Duration,
 	deliver func(*delivery)) (wire, error) {
 	w := &wire3{conn: conn}
 	w.life, w.end = context.WithCancel(context.Background())
@@ -37,7 +39,7 @@ func dial3(ctx context.Context, conn *guard, id string, l login, handover time.D
 		SetConnectionLostHandler(func(paho3.Client, error) { w.end() }).
 		SetDefaultPublishHandler(func(_ paho3.Client, m paho3.Message) {
 			d := &delivery{topic: m.Topic(), retained: m.Retained(), data: m.Payload()}
-			d.cut = len(d.data) == 0 && conn.wasCut(d.topic)
+			d.cut = len(d.data) == 0 && conn.WasCut(d.topic)
 			deliver(d)
 		})
 	if l != (login{}) {
@@ -57,7 +59,7 @@ func dial3(ctx context.Context, conn *guard, id string, l login, handover time.D
 }
 
 // refused3 says why a CONNECT failed.
-func refused3(ctx context.Context, conn *guard, err error) error {
+func refused3(ctx context.Context, conn *packet.Conn, err error) error {
 	for code, reason := range connectCodes {
 		if errors.Is(err, packets3.ConnErrors[code]) {
 			return &refusal{code: reason}
@@ -66,19 +68,19 @@ func refused3(ctx context.Context, conn *guard, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case conn.cause() != nil:
-		return conn.cause()
+	case conn.Cause() != nil:
+		return conn.Cause()
 	}
 	return err
 }
 
 func (w *wire3) version() byte          { return 4 }
 func (w *wire3) ended() <-chan struct{} { return w.life.Done() }
-func (w *wire3) cause() error           { return w.conn.cause() }
+func (w *wire3) cause() error           { return w.conn.Cause() }
 
 func (w *wire3) publish(ctx context.Context, p *publication) error {
 	_, err := w.call(ctx, func() paho3.Token { return w.paho.Publish(p.topic, p.qos, p.retain, p.data) })
-	if err == nil && p.qos == 0 && w.conn.cause() != nil {
+	if err == nil && p.qos == 0 && w.conn.Cause() != nil {
 		return errLost // without an acknowledgement the end of the connection is all that is heard
 	}
 	return err

@@ -15,6 +15,7 @@ import (
 	"github.com/eclipse/paho.golang/paho/session/state"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 )
 
 // receiveMaximum is how many unacknowledged messages a broker may have under way to us (MQTT 5 §3.1.2.11.3).
@@ -26,7 +27,7 @@ const overhead = 512
 // wire5 speaks MQTT 5.
 type wire5 struct {
 	paho  *paho.Client
-	conn  *guard
+	conn  *packet.Conn
 	state *state.State
 	life  context.Context // ends with the connection
 	end   context.CancelFunc
@@ -36,7 +37,7 @@ type wire5 struct {
 
 // dial5 greets the broker at the other end of conn, which it owns from now on. deliver gets every message and must not block.
 // The error wraps errVersion if the broker does not want MQTT 5, or is a *refusal.
-func dial5(ctx context.Context, conn *guard, id string, l login, limit int, deliver func(*delivery)) (wire, error) {
+func dial5(ctx context.Context, conn *packet.Conn, id string, l login, limit int, deliver func(*delivery)) (wire, error) {
 	w := &wire5{conn: conn, state: state.NewInMemory()}
 	w.life, w.end = context.WithCancel(context.Background())
 	w.paho = paho.NewClient(paho.ClientConfig{
@@ -69,10 +70,10 @@ func dial5(ctx context.Context, conn *guard, id string, l login, limit int, deli
 }
 
 // refused5 says why a CONNECT failed.
-func refused5(ctx context.Context, conn *guard, ack *paho.Connack, err error) error {
+func refused5(ctx context.Context, conn *packet.Conn, ack *paho.Connack, err error) error {
 	switch {
-	case ack != nil && ack.ReasonCode == packets.ConnackUnsupportedProtocolVersion, conn.isOld(),
-		errors.Is(conn.cause(), errSilent):
+	case ack != nil && ack.ReasonCode == packets.ConnackUnsupportedProtocolVersion, conn.IsV3(),
+		errors.Is(conn.Cause(), packet.ErrSilent):
 		return fmt.Errorf("%w: %w", errVersion, err)
 	case ack != nil && ack.ReasonCode >= 0x80:
 		r := &refusal{code: ack.ReasonCode}
@@ -82,8 +83,8 @@ func refused5(ctx context.Context, conn *guard, ack *paho.Connack, err error) er
 		return r
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case conn.cause() != nil:
-		return conn.cause()
+	case conn.Cause() != nil:
+		return conn.Cause()
 	}
 	return err
 }
@@ -94,7 +95,7 @@ func received(deliver func(*delivery)) func(paho.PublishReceived) (bool, error) 
 		d := &delivery{topic: r.Packet.Topic, retained: r.Packet.Retain, data: r.Packet.Payload}
 		if p := r.Packet.Properties; p != nil {
 			// What is kept while a message waits is what is used, and little: it counts by topic and payload.
-			d.media, d.answerTo = interact.Clip(p.ContentType, maxProperty+1), interact.Clip(p.ResponseTopic, maxTopic)
+			d.media, d.answerTo = interact.Clip(p.ContentType, maxProperty+1), interact.Clip(p.ResponseTopic, packet.MaxTopic)
 			d.correlation = slices.Clone(p.CorrelationData[:min(len(p.CorrelationData), 64)]) // ours is shorter
 			for _, u := range p.User {
 				if known := slices.Contains(answerProps[:], u.Key); known && len(u.Value) <= maxProperty && d.prop(u.Key) == "" {
@@ -109,7 +110,7 @@ func received(deliver func(*delivery)) func(paho.PublishReceived) (bool, error) 
 
 func (w *wire5) version() byte          { return 5 }
 func (w *wire5) ended() <-chan struct{} { return w.life.Done() }
-func (w *wire5) cause() error           { return w.conn.cause() }
+func (w *wire5) cause() error           { return w.conn.Cause() }
 
 // within is ctx that ends with the connection, too: paho forgets whom to tell.
 func (w *wire5) within(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -155,7 +156,7 @@ func (w *wire5) subscribe(ctx context.Context, filter string, qos byte) error {
 	ack, err := w.paho.Subscribe(inner, &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: filter, QoS: qos}}})
 	switch {
 	case ack != nil && len(ack.Reasons) != 1:
-		return fmt.Errorf("%w: %d codes for one filter", errProtocol, len(ack.Reasons))
+		return fmt.Errorf("%w: %d codes for one filter", packet.ErrProtocol, len(ack.Reasons))
 	case ack != nil && ack.Reasons[0] >= 0x80:
 		r := &refusal{code: ack.Reasons[0]}
 		if ack.Properties != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -59,7 +60,7 @@ func (q *call) refused(d *delivery) error {
 func decodeProblem(data []byte, code string) *interact.Error {
 	e := &interact.Error{Code: interact.AgentFailed, Remote: true, Title: "the agent answered with an error"}
 	var p problem
-	if len(data) > maxControl || json.Unmarshal(data, &p) != nil {
+	if len(data) > packet.MaxControl || json.Unmarshal(data, &p) != nil {
 		return e
 	}
 	if code == "" {

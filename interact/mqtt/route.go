@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -45,12 +46,12 @@ func parseRequest(topic string) (r route, ok bool) {
 
 // splitTopic returns the levels of a topic, unescaped; none is empty.
 func splitTopic(topic string) (levels []string, ok bool) {
-	if !isTopic(topic) || strings.HasPrefix(topic, "$") {
+	if !packet.IsTopic(topic) || strings.HasPrefix(topic, "$") {
 		return nil, false
 	}
 	levels = strings.Split(topic, "/")
 	for i, level := range levels {
-		if levels[i] = unescapeLevel(level); !isText(levels[i]) {
+		if levels[i] = packet.UnescapeLevel(level); !packet.IsText(levels[i]) {
 			return nil, false
 		}
 	}
@@ -64,7 +65,7 @@ func isReply(topic string) bool {
 		return false
 	}
 	asked, ok := strings.CutSuffix(topic[:id], "/reply")
-	if !ok || !isTopic(topic) {
+	if !ok || !packet.IsTopic(topic) {
 		return false
 	}
 	_, ok = parseRequest(asked)
@@ -83,7 +84,7 @@ type scope struct {
 //	{thing}/properties/{p}/observable      {thing}/properties/+/observable      {thing}/properties/#
 //	{thing}/events/{e}                     {thing}/events/+                     {thing}/events/#           {thing}/#
 func parseFilter(filter string) (s scope, ok bool) {
-	if !isFilter(filter) || strings.HasPrefix(filter, "$") {
+	if !packet.IsFilter(filter) || strings.HasPrefix(filter, "$") {
 		return scope{}, false
 	}
 	levels := strings.Split(filter, "/")
@@ -101,7 +102,7 @@ func parseFilter(filter string) (s scope, ok bool) {
 		s.event = "+"
 	case len(rest) == 3 && rest[0] == "properties" && rest[2] == "observable" && rest[1] != "#":
 		s.property = rest[1]
-	case len(rest) == 2 && rest[0] == "events" && !isPattern(rest[1]):
+	case len(rest) == 2 && rest[0] == "events" && !packet.IsPattern(rest[1]):
 		s.event = rest[1]
 	default:
 		return scope{}, false
@@ -139,10 +140,10 @@ func spellings[A any](level string, all map[string]A) map[string]string {
 	case "":
 	case "+":
 		for name := range all {
-			names[name] = escapeLevel(name)
+			names[name] = packet.EscapeLevel(name)
 		}
 	default:
-		names[unescapeLevel(level)] = level
+		names[packet.UnescapeLevel(level)] = level
 	}
 	return names
 }

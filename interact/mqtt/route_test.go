@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 )
 
 func TestRequestTopics(t *testing.T) {
@@ -84,7 +86,7 @@ func TestScopesOfFilters(t *testing.T) {
 			t.Errorf("%s: %q, %v", tt.filter, got, ok)
 		}
 		for _, topic := range got {
-			if !matches(tt.filter, topic) {
+			if !packet.Matches(tt.filter, topic) {
 				t.Errorf("%s is published on %s, which it does not cover", tt.filter, topic)
 			}
 		}
@@ -106,16 +108,16 @@ func FuzzRoutes(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, topic string) {
 		r, ok := parseRequest(topic)
-		if ok && (!isTopic(topic) || r.thing == "" || r.kind == "" && r.name != "") {
+		if ok && (!packet.IsTopic(topic) || r.thing == "" || r.kind == "" && r.name != "") {
 			t.Errorf("%q is the request %+v", topic, r)
 		}
 		s, heard := parseFilter(topic)
 		switch {
 		case ok && heard:
 			t.Errorf("%q is both asked and heard", topic)
-		case heard && (!isFilter(topic) || strings.ContainsAny(s.level, "+#") || s.thing == ""):
+		case heard && (!packet.IsFilter(topic) || strings.ContainsAny(s.level, "+#") || s.thing == ""):
 			t.Errorf("%q covers more than one thing: %+v", topic, s)
-		case isReply(topic) && isPattern(topic):
+		case isReply(topic) && packet.IsPattern(topic):
 			t.Errorf("%q covers answers to others", topic)
 		}
 	})

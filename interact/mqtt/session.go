@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
@@ -236,10 +237,10 @@ func (s *session) dialVersion(ctx context.Context, version byte) (wire, error) {
 	// 23 letters and digits: every broker takes such an identifier (MQTT 3.1.1 §3.1.3.1).
 	id := "lmosd" + strings.ReplaceAll(interact.NewID(), "-", "")[:18]
 	if version == 5 {
-		g := newGuard(conn, fromBroker, o.MaxPacket)
+		g := packet.NewConn(conn, packet.FromBroker, o.MaxPacket)
 		return dial5(ctx, g, id, s.login, o.MaxPacket, s.deliver)
 	}
-	return dial3(ctx, newGuard(conn, fromOldBroker, o.MaxPacket), id, s.login, writeTimeout, s.deliver)
+	return dial3(ctx, packet.NewConn(conn, packet.FromBroker3, o.MaxPacket), id, s.login, packet.WriteTimeout, s.deliver)
 }
 
 // secure makes a TLS connection of conn (scheme mqtts).
@@ -367,7 +368,7 @@ func (s *session) listen(ctx context.Context, filter string, qos byte, l *listen
 		}
 		sub = &subscription{filter: filter, qos: qos, listeners: map[*listener]bool{}}
 		s.subs[filter] = sub
-		if isPattern(filter) {
+		if packet.IsPattern(filter) {
 			s.wild++
 		}
 	}
@@ -385,11 +386,11 @@ func (s *session) roomLocked(filter string) error {
 		return interact.Errorf(interact.Overloaded, "ask again when others have ended",
 			"%d topics of the broker at %s are listened to", maxFilters, s.key.host)
 	}
-	if s.wild == 0 && !isPattern(filter) {
+	if s.wild == 0 && !packet.IsPattern(filter) {
 		return nil
 	}
 	for other := range s.subs {
-		if overlap(filter, other) {
+		if packet.Overlap(filter, other) {
 			return errOverlap
 		}
 	}
@@ -488,7 +489,7 @@ func (s *session) settleLocked(sub *subscription) {
 	w := sub.on
 	if w == nil || w != s.wire {
 		delete(s.subs, sub.filter)
-		if isPattern(sub.filter) {
+		if packet.IsPattern(sub.filter) {
 			s.wild--
 		}
 		return
@@ -512,7 +513,7 @@ func (s *session) settleLocked(sub *subscription) {
 
 // deliver gives a message to those who listen. It does not block: the connection waits for it.
 func (s *session) deliver(d *delivery) {
-	if len(d.topic) > maxTopic { // of MQTT 3.1.1: the guard ends a connection of MQTT 5 for that
+	if len(d.topic) > packet.MaxTopic { // of MQTT 3.1.1: the guard ends a connection of MQTT 5 for that
 		return
 	}
 	s.mu.Lock()
@@ -529,7 +530,7 @@ func (s *session) deliver(d *delivery) {
 		return
 	}
 	for filter, sub := range s.subs {
-		if filter != d.topic && isPattern(filter) && matches(filter, d.topic) {
+		if filter != d.topic && packet.IsPattern(filter) && packet.Matches(filter, d.topic) {
 			give(sub)
 		}
 	}

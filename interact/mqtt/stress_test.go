@@ -22,6 +22,7 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/mqtt/packet"
 )
 
 // Consumers come and go, ask and observe, while the connection breaks now and then. In the end nothing is left.
@@ -114,7 +115,7 @@ func TestBrokerUnderStress(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				c := paho.NewClient(paho.ClientConfig{Conn: newGuard(conn, fromBroker, 1<<20), Session: &calm{State: newState()},
+				c := paho.NewClient(paho.ClientConfig{Conn: packet.NewConn(conn, packet.FromBroker, 1<<20), Session: &calm{State: newState()},
 					OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(paho.PublishReceived) (bool, error) {
 						return true,
 							nil
@@ -232,7 +233,7 @@ func (r *recorder) note(first byte, body []byte) {
 	for _, re := range random {
 		body = re.ReplaceAllFunc(body, func(b []byte) []byte { return bytes.Repeat([]byte("*"), len(b)) })
 	}
-	if first>>4 == pktPublish {
+	if first>>4 == packet.Publish {
 		if i := bytes.Index(body, []byte{2, 0, 0, 0}); i > 0 { // the message expiry, which is what was left
 			body[i+4] = '*'
 		}
@@ -250,7 +251,7 @@ func (r *recorder) serve(conn net.Conn, old bool) {
 		if err != nil {
 			return
 		}
-		length, _, err := readLength(in)
+		length, _, err := packet.ReadLength(in)
 		if err != nil {
 			return
 		}
@@ -259,7 +260,7 @@ func (r *recorder) serve(conn net.Conn, old bool) {
 			return
 		}
 		kind := first >> 4
-		if kind != pktPingreq {
+		if kind != packet.Pingreq {
 			r.note(first, bytes.Clone(body))
 		}
 		var props string // of MQTT 5: none
@@ -267,25 +268,25 @@ func (r *recorder) serve(conn net.Conn, old bool) {
 			props = "\x00"
 		}
 		switch kind {
-		case pktConnect:
-			_, _ = conn.Write(packet(0x20, "\x00\x00"+props))
-		case pktSubscribe:
-			_, _ = conn.Write(packet(0x90, string(body[:2])+props+"\x01"))
+		case packet.Connect:
+			_, _ = conn.Write(packetOf(0x20, "\x00\x00"+props))
+		case packet.Subscribe:
+			_, _ = conn.Write(packetOf(0x90, string(body[:2])+props+"\x01"))
 			if filter := filterOf(body, old); !strings.Contains(filter, "/reply/") {
-				_, _ = conn.Write(packet(0x31, string([]byte{0, byte(len(filter))})+filter+props+"7"))
+				_, _ = conn.Write(packetOf(0x31, string([]byte{0, byte(len(filter))})+filter+props+"7"))
 			}
-		case pktUnsubscribe:
+		case packet.Unsubscribe:
 			if old {
-				_, _ = conn.Write(packet(0xb0, string(body[:2])))
+				_, _ = conn.Write(packetOf(0xb0, string(body[:2])))
 			} else {
-				_, _ = conn.Write(packet(0xb0, string(body[:2])+"\x00\x00"))
+				_, _ = conn.Write(packetOf(0xb0, string(body[:2])+"\x00\x00"))
 			}
-		case pktPublish:
+		case packet.Publish:
 			r.acknowledge(conn, first, body)
-		case pktPubrel:
-			_, _ = conn.Write(packet(0x70, string(body[:2])))
-		case pktPingreq:
-			_, _ = conn.Write(packet(0xd0, ""))
+		case packet.Pubrel:
+			_, _ = conn.Write(packetOf(0x70, string(body[:2])))
+		case packet.Pingreq:
+			_, _ = conn.Write(packetOf(0xd0, ""))
 		}
 	}
 }
@@ -302,10 +303,10 @@ func filterOf(body []byte, old bool) string {
 func (r *recorder) acknowledge(conn net.Conn, first byte, body []byte) {
 	topic := int(body[0])<<8 | int(body[1])
 	id := string(body[2+topic : 4+topic])
-	_, _ = conn.Write(packet(map[byte]byte{1: 0x40, 2: 0x50}[first>>1&3], id))
+	_, _ = conn.Write(packetOf(map[byte]byte{1: 0x40, 2: 0x50}[first>>1&3], id))
 	if i := bytes.Index(body, []byte("/reply/")); i > 0 {
 		answerTo := string(body[2:2+topic]) + string(body[i:i+len("/reply/")+36])
-		_, _ = conn.Write(packet(0x30, string([]byte{0, byte(len(answerTo))})+answerTo+"\x00"+`"done"`))
+		_, _ = conn.Write(packetOf(0x30, string([]byte{0, byte(len(answerTo))})+answerTo+"\x00"+`"done"`))
 	}
 }
 

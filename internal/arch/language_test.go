@@ -60,7 +60,7 @@ var notRead = map[string]int{
 	"interact/command":            4,
 	"interact/form":               1,
 	"interact/hub":                4,
-	"interact/mqtt":               16,
+	"interact/mqtt":               15,
 	"interact/oauth":              1,
 	"interact/rest":               11,
 	"interact/rest/server":        7,

@@ -1,4 +1,4 @@
-package mqtt
+package packet
 
 import (
 	"slices"
@@ -20,7 +20,7 @@ func TestMatches(t *testing.T) {
 		{"#", "$SYS/x", false}, {"+/x", "$SYS/x", false}, {"$SYS/#", "$SYS/x", true}, {"$SYS/#", "a", false},
 	}
 	for _, tt := range tests {
-		if got := matches(tt.filter, tt.topic); got != tt.want {
+		if got := Matches(tt.filter, tt.topic); got != tt.want {
 			t.Errorf("%q covers %q: %v", tt.filter, tt.topic, got)
 		}
 	}
@@ -39,8 +39,8 @@ func TestOverlap(t *testing.T) {
 		{"a/+/c", "a/b/d", false}, {"+", "a/b", false},
 	}
 	for _, tt := range tests {
-		if overlap(tt.a, tt.b) != tt.want || overlap(tt.b, tt.a) != tt.want {
-			t.Errorf("%q and %q: %v, %v", tt.a, tt.b, overlap(tt.a, tt.b), overlap(tt.b, tt.a))
+		if Overlap(tt.a, tt.b) != tt.want || Overlap(tt.b, tt.a) != tt.want {
+			t.Errorf("%q and %q: %v, %v", tt.a, tt.b, Overlap(tt.a, tt.b), Overlap(tt.b, tt.a))
 		}
 	}
 }
@@ -51,13 +51,13 @@ func TestFiltersAndTopics(t *testing.T) {
 		"": false, "a#": false,
 		"a/#/b": false, "a+": false, "a/b+/c": false, "a\x00": false, "a\nb": false, "\xff": false, strings.Repeat("a/", 200): false,
 		strings.Repeat("a", 5000): false} {
-		if got := isFilter(filter); got != want {
+		if got := IsFilter(filter); got != want {
 			t.Errorf("filter %.40q: %v", filter, got)
 		}
 	}
 	for topic, want := range map[string]bool{"a/b": true, "urn:x:lamp/actions/fade": true, "a/+": false, "#": false, "": false,
 		"ä/ß": true} {
-		if got := isTopic(topic); got != want {
+		if got := IsTopic(topic); got != want {
 			t.Errorf("topic %q: %v", topic, got)
 		}
 	}
@@ -65,11 +65,11 @@ func TestFiltersAndTopics(t *testing.T) {
 
 func TestCoveredFilters(t *testing.T) {
 	t.Parallel()
-	got := covered([]string{"a/b", "a/#", "c/+", "c/d", "a/#", "e", "c/#", "+/b"})
+	got := Covered([]string{"a/b", "a/#", "c/+", "c/d", "a/#", "e", "c/#", "+/b"})
 	if want := []string{"a/#", "e", "c/#", "+/b"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := covered([]string{"a/+", "a/#"}); !slices.Equal(got, []string{"a/#"}) {
+	if got := Covered([]string{"a/+", "a/#"}); !slices.Equal(got, []string{"a/#"}) {
 		t.Errorf("+ does not cover #: %q", got)
 	}
 }
@@ -84,7 +84,7 @@ func TestTopicOfAName(t *testing.T) {
 	}
 	for _, tt := range tests {
 		got := Topic(tt.thing, tt.kind, tt.name)
-		if got != tt.want || !isTopic(got) {
+		if got != tt.want || !IsTopic(got) {
 			t.Errorf("got %q, want %q", got, tt.want)
 		}
 	}
@@ -96,11 +96,11 @@ func FuzzTopicLevel(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		level := escapeLevel(name)
+		level := EscapeLevel(name)
 		if strings.ContainsAny(level, "/+#") || strings.HasPrefix(level, "$") {
 			t.Errorf("%q became %q", name, level)
 		}
-		if back := unescapeLevel(level); back != name {
+		if back := UnescapeLevel(level); back != name {
 			t.Errorf("%q became %q became %q", name, level, back)
 		}
 	})
@@ -112,25 +112,25 @@ func FuzzFilters(f *testing.F) {
 	f.Add("a/#", "a", "a")
 	f.Add("$SYS/#", "#", "$SYS/x")
 	f.Fuzz(func(t *testing.T, a, b, topic string) {
-		if !isFilter(a) || !isFilter(b) || !isTopic(topic) {
+		if !IsFilter(a) || !IsFilter(b) || !IsTopic(topic) {
 			return
 		}
-		if overlap(a, b) != overlap(b, a) {
+		if Overlap(a, b) != Overlap(b, a) {
 			t.Errorf("%q and %q overlap one way", a, b)
 		}
-		if matches(a, topic) && matches(b, topic) && !overlap(a, b) {
+		if Matches(a, topic) && Matches(b, topic) && !Overlap(a, b) {
 			t.Errorf("%q and %q cover %q and do not overlap", a, b, topic)
 		}
-		if !isPattern(a) && matches(a, topic) != (a == topic) {
+		if !IsPattern(a) && Matches(a, topic) != (a == topic) {
 			t.Errorf("%q covers %q", a, topic)
 		}
-		for _, kept := range covered([]string{a, b}) {
+		for _, kept := range Covered([]string{a, b}) {
 			if kept != a && kept != b {
 				t.Errorf("%q was not asked for", kept)
 			}
 		}
-		if (matches(a, topic) || matches(b, topic)) && !slices.ContainsFunc(covered([]string{a, b}),
-			func(f string) bool { return matches(f, topic) }) {
+		if (Matches(a, topic) || Matches(b, topic)) && !slices.ContainsFunc(Covered([]string{a, b}),
+			func(f string) bool { return Matches(f, topic) }) {
 			t.Errorf("%q and %q lost %q", a, b, topic)
 		}
 	})
