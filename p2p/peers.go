@@ -51,8 +51,8 @@ func NewPeers(o PeersOptions) *Peers {
 	return &Peers{o: o, host: o.Host, own: own}
 }
 
-// idOf returns the PeerID of a node, or "" if it has none.
-func idOf(node did.DID) peer.ID {
+// peerIDOf returns the PeerID of a node, or "" if it has none.
+func peerIDOf(node did.DID) peer.ID {
 	raw, err := node.Peer()
 	if err != nil {
 		return ""
@@ -65,14 +65,14 @@ func (p *Peers) IsAlone() bool { return len(p.host.Network().Peers()) == 0 }
 
 // IsConnected reports whether there is a connection to a node, relayed or not.
 func (p *Peers) IsConnected(node did.DID) bool {
-	id := idOf(node)
+	id := peerIDOf(node)
 	c := p.host.Network().Connectedness(id)
 	return id != "" && (c == network.Connected || c == network.Limited)
 }
 
 // Latency returns the average of the pings on the connections to a node; 0 is unknown.
 func (p *Peers) Latency(node did.DID) time.Duration {
-	if id := idOf(node); id != "" {
+	if id := peerIDOf(node); id != "" {
 		return p.host.Peerstore().LatencyEWMA(id)
 	}
 	return 0
@@ -82,7 +82,7 @@ func (p *Peers) Latency(node did.DID) time.Duration {
 // address range, if it is untrusted and has a public address. Keys cost nothing, an address range does. A relay, a private network or
 // loopback does not show the address of a peer.
 func (p *Peers) Share(node did.DID) string {
-	id := idOf(node)
+	id := peerIDOf(node)
 	if amount, _ := p.o.Trust(node); amount >= 1 || id == "" {
 		return string(node)
 	}
@@ -107,7 +107,7 @@ func (p *Peers) Refusal(node did.DID) error {
 	if err := p.o.Admits(node); err != nil {
 		return err
 	}
-	if id := idOf(node); id != "" && p.own != nil && p.own.Refused(id) {
+	if id := peerIDOf(node); id != "" && p.own != nil && p.own.Refused(id) {
 		return &interact.Error{Code: interact.Forbidden, Title: "host " + node.Short() + " refuses this node by its policy", Remote: true,
 			Hint: "ask its operator to admit the DID of this node (trust.allow, trust.deny there)", Next: interact.Next(interact.StepID)}
 	}
@@ -117,14 +117,14 @@ func (p *Peers) Refusal(node did.DID) error {
 // Refuse reports whether all hosts of a Thing are known to refuse this node, or to be refused by it. One other is enough for a call.
 func (p *Peers) Refuse(hosts []td.Host) bool {
 	return len(hosts) > 0 && !slices.ContainsFunc(hosts, func(h td.Host) bool {
-		id := idOf(h.Node)
+		id := peerIDOf(h.Node)
 		return p.o.Admits(h.Node) == nil && (id == "" || p.own == nil || !p.own.RefusedBefore(id))
 	})
 }
 
 // Dial connects to a node, also at the given addresses, however recent the last failed attempt was.
 func (p *Peers) Dial(ctx context.Context, node did.DID, addrs []string) error {
-	to := peer.AddrInfo{ID: idOf(node)} // an empty one fails below
+	to := peer.AddrInfo{ID: peerIDOf(node)} // an empty one fails below
 	for _, text := range addrs {
 		if a, err := ma.NewMultiaddr(text); err == nil {
 			to.Addrs = append(to.Addrs, a)
@@ -182,7 +182,7 @@ func (p *Peers) Connect(ctx context.Context, addr string) (peer.AddrInfo, error)
 
 // Ping measures the round trips to a node, n times, and returns the transport of the connection.
 func (p *Peers) Ping(ctx context.Context, node did.DID, n int) (transport string, all []time.Duration, err error) {
-	id := idOf(node) // an empty one fails below
+	id := peerIDOf(node) // an empty one fails below
 	if err := p.host.Connect(ctx, peer.AddrInfo{ID: id}); err != nil {
 		return "", nil, err
 	}
