@@ -136,7 +136,6 @@ type language struct {
 
 var (
 	inJSONPath = language{escapes: true} // RFC 9535 §2.3.1.1
-	inSPARQL   = language{escapes: true} // SPARQL 1.1 §19.7
 	inXPath    = language{}              // XPath 1.0 §3.7, Literal
 )
 

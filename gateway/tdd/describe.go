@@ -8,8 +8,8 @@ import (
 // absolute URL without a slash at its end: those of the Thing Model of directories (WoT Discovery §7.3.4), with what the model
 // leaves open. Its forms are usable as they are: absolute addresses, operations, methods and content types of answers, of empty
 // ones too. change is the name of the security definition of what changes things; "" makes no difference to the others'.
-// Without sparql there is no searchSPARQL, and without changes nothing that changes.
-func Affordances(api, change string, changes, sparql bool) map[string]any {
+// Without changes it has no action that changes the directory.
+func Affordances(api, change string, changes bool) map[string]any {
 	m := model{api: api, change: change}
 	whole, list := object{"type": "object"}, object{"type": "array"}
 	actions := map[string]any{
@@ -19,10 +19,6 @@ func Affordances(api, change string, changes, sparql bool) map[string]any {
 			m.form("GET", "/search/jsonpath?query={query}", "", 200, typeJSON, 400)),
 		"searchXPath": m.action("XPath syntactic search", queryVariable, nil, list,
 			m.form("GET", "/search/xpath?query={query}", "", 200, typeJSON, 400)),
-	}
-	if sparql {
-		actions["searchSPARQL"] = m.action("SPARQL semantic search", queryVariable, nil, whole,
-			m.form("GET", "/search/sparql?query={query}", "", 200, typeJSON, 400))
 	}
 	if changes {
 		actions["createThing"] = m.action("Create a Thing Description", idOf, whole, nil,

@@ -14,13 +14,13 @@ import (
 // as it is.
 func TestAffordances(t *testing.T) {
 	t.Parallel()
-	describe := func(change string, changes, sparql bool) *td.Thing {
+	describe := func(change string, changes bool) *td.Thing {
 		t.Helper()
 		doc := map[string]any{"@context": []any{td.Context10, td.Context11, td.ContextDiscovery}, "@type": "ThingDirectory",
 			"id": "urn:x:directory", "title": "Directory",
 			"security": []any{"nosec_sc"}, "securityDefinitions": map[string]any{"nosec_sc": map[string]any{"scheme": "nosec"},
 				"token": map[string]any{"scheme": "bearer"}}}
-		maps.Copy(doc, Affordances("http://127.0.0.1:4668", change, changes, sparql))
+		maps.Copy(doc, Affordances("http://127.0.0.1:4668", change, changes))
 		raw, err := json.Marshal(doc)
 		if err != nil {
 			t.Fatal(err)
@@ -36,10 +36,10 @@ func TestAffordances(t *testing.T) {
 		}
 		return thing
 	}
-	d := describe("token", true, true)
+	d := describe("token", true)
 	if got := strings.Join(slices.Sorted(maps.Keys(d.Actions)),
 		" "); got != "createAnonymousThing createThing deleteThing partiallyUpdateThing "+
-		"retrieveThing searchJSONPath searchSPARQL searchXPath updateThing" {
+		"retrieveThing searchJSONPath searchXPath updateThing" {
 		t.Errorf("actions: %s", got)
 	}
 	if got := strings.Join(slices.Sorted(maps.Keys(d.Events)), " "); got != "thingCreated thingDeleted thingUpdated" {
@@ -57,11 +57,11 @@ func TestAffordances(t *testing.T) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
-	if less := describe("", false, false); len(less.Actions) != 3 {
+	if less := describe("", false); len(less.Actions) != 3 {
 		t.Errorf("read only: %v", less.Actions)
 	}
 	// What it says is what the server does.
-	w := newWorld(t, func(o *Options) { o.SPARQL = engine{} })
+	w := newWorld(t)
 	w.add("urn:x:a", "A")
 	for name, a := range d.Actions {
 		f := a.Forms[0]

@@ -21,7 +21,7 @@ import (
 // no body.
 func TestHeadIsGetWithoutBody(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(o *Options) { o.SPARQL = engine{} })
+	w := newWorld(t)
 	w.add("urn:x:a", "A")
 	server := httptest.NewServer(w)
 	defer server.Close()

@@ -72,6 +72,11 @@ func queryOf(r *http.Request) (string, error) {
 	return q.Get("query"), err
 }
 
+// sparql rejects SPARQL queries: WoT Discovery §7.3.3 does not require an engine, and lmosd has none.
+func (s *Server) sparql(http.ResponseWriter, *http.Request) error {
+	return interact.Errorf(interact.NoAffordance, "use /search/jsonpath or /search/xpath", "SPARQL is not supported")
+}
+
 // decoded keeps TDs as values, so that a query need not read them again: those that fit. It is safe for concurrent use.
 type decoded struct {
 	most  int // bytes

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -355,54 +354,13 @@ func TestDecodedIsBounded(t *testing.T) {
 	}
 }
 
-// An engine of SPARQL that answers with what it was asked.
-type engine struct{}
-
-func (engine) Answer(ctx context.Context, query string, things iter.Seq[[]byte]) (string, []byte, error) {
-	switch n := 0; query {
-	case "ASK {}":
-		for range things {
-			n++
-		}
-		return typeJSON, []byte(fmt.Sprintf(`{"head":{},"boolean":true,"n":%d}`, n)), nil
-	case "CONSTRUCT {}":
-		return typeLD, []byte(`{"@graph":[]}`), nil
-	case "WAIT {}":
-		<-ctx.Done()
-		return "", nil, ctx.Err()
-	}
-	return "", nil, interact.Errorf(interact.Usage, "ask", "no query: %s", query)
-}
-
-// The protocol of SPARQL: WoT Discovery §7.3.3.4; SPARQL 1.1 Protocol §2.1.
-func TestSPARQLRules(t *testing.T) {
+// WoT Discovery §7.3.3: SPARQL is optional.
+func TestSPARQLIsNotSupported(t *testing.T) {
 	t.Parallel()
-	newWorld(t).do(t, exchange{rule: "not built in", path: "/search/sparql?query=x", status: 404,
-		contain: []string{"/search/jsonpath"}})
-	w := lamps(t, 3)
-	w.o.SPARQL, w.o.QueryTime = engine{}, 50*time.Millisecond
-	plain := map[string]string{"Content-Type": "application/sparql-query"}
-	form := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
-	w.run(t, []exchange{
-		{rule: "tdd-search-sparql tdd-search-sparql-version tdd-search-sparql-method-get tdd-search-sparql-resp-select-ask",
-			path: "/search/sparql?query=ASK+%7B%7D", want: map[string]string{"Content-Type": typeJSON}, contain: []string{`"n":3`}},
-		{rule: "tdd-http-head", method: "HEAD", path: "/search/sparql?query=ASK+%7B%7D"},
-		{rule: "tdd-search-sparql-method-post", method: "POST", path: "/search/sparql", header: plain, body: "ASK {}",
-			contain: []string{`true`}},
-		{rule: "tdd-search-sparql-method-post", method: "POST", path: "/search/sparql", header: form, body: "query=ASK%20%7B%7D",
-			contain: []string{`true`}},
-		{rule: "tdd-search-sparql-resp-describe-construct", path: "/search/sparql?query=CONSTRUCT+%7B%7D",
-			want: map[string]string{"Content-Type": typeLD}},
-		{rule: "tdd-search-sparql-error; tdd-search-sparql-federation, tdd-search-sparql-federation-version: what the engine refuses",
-			path: "/search/sparql?query=INSERT+%7B%7D", status: 400},
-		{path: "/search/sparql", status: 400}, {path: "/search/sparql?query=WAIT+%7B%7D", status: 503},
-		{method: "POST", path: "/search/sparql", header: plain, status: 400}, {method: "POST", path: "/search/sparql", header: form,
-			body: "update=x", status: 400},
-		{method: "POST", path: "/search/sparql", header: form, body: "query=a&query=b", status: 400},
-		{method: "POST", path: "/search/sparql?default-graph-uri=x", header: plain, body: "ASK {}", status: 400},
-		{method: "POST", path: "/search/sparql", header: asTD, body: "{}", status: 415}, {method: "POST", path: "/search/sparql",
-			header: plain, body: strings.Repeat("x", 20<<10), status: 413},
-		{method: "PUT", path: "/search/sparql", status: 405},
+	newWorld(t).run(t, []exchange{
+		{rule: "GET", path: "/search/sparql?query=x", status: 404, contain: []string{"/search/jsonpath"}},
+		{rule: "POST", method: "POST", path: "/search/sparql", body: "ASK {}", status: 404},
+		{rule: "another method", method: "PUT", path: "/search/sparql", status: 405},
 	})
 }
 

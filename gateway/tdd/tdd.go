@@ -155,8 +155,6 @@ type Options struct {
 	Describe func() []byte
 	// Rehost writes a TD with the forms of this node, for ?forms=node; nil refuses that.
 	Rehost func(r *http.Request, d *td.Description) ([]byte, error)
-	// SPARQL answers queries in SPARQL; nil answers 404.
-	SPARQL SPARQL
 	// MaxTD bounds a TD, in bytes; zero or more than td.MaxTD means td.MaxTD.
 	MaxTD int
 	// QueryTime bounds a query; zero means 5 s. Raising it lets one caller keep a core busy for longer.

@@ -113,58 +113,78 @@ func (w *walk) value(schema, v any) {
 			w.fail(because("is not allowed here"))
 		}
 	case map[string]any:
-		if w.depth++; w.depth > maxNesting {
-			w.steps = maxSteps + 1
-		}
-		if !w.done() {
-			w.keywords(s, v)
-		}
-		w.depth--
+		w.node(node{raw: s}, v)
+	case *compiled:
+		w.node(node{compiled: s}, v)
 	}
 }
 
-func (w *walk) keywords(s map[string]any, v any) {
+func (w *walk) node(s node, v any) {
+	if w.depth++; w.depth > maxNesting {
+		w.steps = maxSteps + 1
+	}
+	if !w.done() {
+		w.keywords(s, v)
+	}
+	w.depth--
+}
+
+func (w *walk) keywords(s node, v any) {
 	seen := 0
-	if types, ok := s["type"]; ok {
+	if types, ok := s.get(kwType); ok {
 		seen++
 		if !w.hasType(types, v) {
 			w.fail(func() string { return wantType(slices.Collect(texts(types)), v) })
 			return
 		}
 	}
-	if want, ok := s["const"]; ok {
+	if want, ok := s.get(kwConst); ok {
 		seen++
 		if !w.equal(v, want) {
 			w.fail(func() string { return wantOneOf([]any{want}) })
 			return
 		}
 	}
-	if list, ok := s["enum"].([]any); ok {
+	if list, ok := s.value(kwEnum).([]any); ok {
 		seen++
 		if !slices.ContainsFunc(list, func(want any) bool { return w.equal(v, want) }) {
 			w.fail(func() string { return wantOneOf(list) })
 			return
 		}
 	}
-	if ref, ok := s["$ref"].(string); ok {
+	if ref, ok := s.value(kwRef).(string); ok {
 		seen++
 		w.spend(len(ref))
-		w.value(w.root.lookup(ref), v)
+		if s.compiled != nil {
+			w.value(s.compiled.target, v)
+		} else {
+			w.value(w.root.lookup(ref), v)
+		}
 	}
-	if seen == len(s) {
+	if seen == s.len() {
 		return
 	}
 	switch v := v.(type) {
 	case map[string]any:
-		w.object(s, v)
+		if s.mayHave(forObjects) {
+			w.object(s, v)
+		}
 	case []any:
-		w.array(s, v)
+		if s.mayHave(forArrays) {
+			w.array(s, v)
+		}
 	case string:
-		w.text(s, v)
+		if s.mayHave(forText) {
+			w.text(s, v)
+		}
 	case float64:
-		w.number(s, v)
+		if s.mayHave(forNumbers) {
+			w.number(s, v)
+		}
 	}
-	w.branches(s, v)
+	if s.mayHave(forAll) {
+		w.branches(s, v)
+	}
 }
 
 // hasType reports whether v has one of types, or there are none.
@@ -219,18 +239,18 @@ func in[T string | int](w *walk, step T, schema, v any) {
 	w.path = w.path[:len(w.path)-1]
 }
 
-func (w *walk) object(s, v map[string]any) {
-	required := s["required"]
+func (w *walk) object(s node, v map[string]any) {
+	required := s.value(kwRequired)
 	w.spend(4*len(array(required)) + 8*len(v))
 	for name := range texts(required) {
 		if _, ok := v[name]; !ok {
 			w.fail(func() string { return missing(name) })
 		}
 	}
-	w.count(s, "minProperties", "maxProperties", len(v), "member", "members")
-	properties, names := object(s["properties"]), s["propertyNames"]
-	rest, limited := s["additionalProperties"]
-	limited = limited && s["patternProperties"] == nil
+	w.count(s, kwMinProperties, kwMaxProperties, len(v), "member", "members")
+	properties, names := object(s.value(kwProperties)), s.value(kwPropertyNames)
+	rest, limited := s.get(kwAdditionalProperties)
+	limited = limited && s.value(kwPatternProperties) == nil
 	if len(properties) == 0 && !limited && names == nil {
 		return
 	}
@@ -281,7 +301,7 @@ func closest(name string, known map[string]any) string {
 }
 
 // count checks the least and the most parts of a value.
-func (w *walk) count(s map[string]any, least, most string, n int, one, many string) {
+func (w *walk) count(s node, least, most keyword, n int, one, many string) {
 	has := func(words string, limit float64) func() string {
 		unit := many
 		if limit == 1 {
@@ -291,27 +311,27 @@ func (w *walk) count(s map[string]any, least, most string, n int, one, many stri
 			return words + " " + strconv.FormatFloat(limit, 'f', -1, 64) + " " + unit + ", has " + strconv.Itoa(n)
 		}
 	}
-	if limit, ok := s[least].(float64); ok && float64(n) < limit {
+	if limit, ok := s.value(least).(float64); ok && float64(n) < limit {
 		w.fail(has("must have at least", limit))
 	}
-	if limit, ok := s[most].(float64); ok && float64(n) > limit {
+	if limit, ok := s.value(most).(float64); ok && float64(n) > limit {
 		w.fail(has("must have at most", limit))
 	}
 }
 
-func (w *walk) array(s map[string]any, v []any) {
-	w.count(s, "minItems", "maxItems", len(v), "element", "elements")
-	if s["uniqueItems"] == true {
+func (w *walk) array(s node, v []any) {
+	w.count(s, kwMinItems, kwMaxItems, len(v), "element", "elements")
+	if s.value(kwUniqueItems) == true {
 		w.unique(v)
 	}
-	if some, ok := s["contains"]; ok && s["minContains"] == nil &&
+	if some, ok := s.get(kwContains); ok && s.value(kwMinContains) == nil &&
 		!slices.ContainsFunc(v, func(e any) bool { return w.done() || w.matches(some, e) }) {
 		w.fail(because("has no element of a kind that is required"))
 	}
 	// "items" with a list is the tuple of draft 7, which TD 1.1 uses; "prefixItems" is that of later drafts.
-	tuple, rest := array(s["prefixItems"]), s["items"]
+	tuple, rest := array(s.value(kwPrefixItems)), s.value(kwItems)
 	if list, ok := rest.([]any); ok {
-		tuple, rest = list, s["additionalItems"]
+		tuple, rest = list, s.value(kwAdditionalItems)
 	}
 	if len(tuple) == 0 && rest == nil {
 		return
@@ -344,15 +364,15 @@ func (w *walk) unique(v []any) {
 	}
 }
 
-func (w *walk) text(s map[string]any, v string) {
-	if s["minLength"] != nil || s["maxLength"] != nil {
+func (w *walk) text(s node, v string) {
+	if s.value(kwMinLength) != nil || s.value(kwMaxLength) != nil {
 		w.spend(len(v) / 16)
-		w.count(s, "minLength", "maxLength", utf8.RuneCountInString(v), "character", "characters")
+		w.count(s, kwMinLength, kwMaxLength, utf8.RuneCountInString(v), "character", "characters")
 	}
-	if p, ok := s["pattern"].(string); ok {
+	if p, ok := s.value(kwPattern).(string); ok {
 		w.pattern(p, v)
 	}
-	if name, ok := s["format"].(string); ok {
+	if name, ok := s.value(kwFormat).(string); ok {
 		if f, known := formats[name]; known && w.affords(len(v)/4) && !f.valid(v) {
 			w.fail(because("is not " + f.name))
 		}
@@ -372,17 +392,17 @@ func (w *walk) pattern(p, v string) {
 	}
 }
 
-func (w *walk) number(s map[string]any, v float64) {
-	bound := func(keyword, words string, broken func(limit float64) bool) {
-		if limit, ok := s[keyword].(float64); ok && broken(limit) {
+func (w *walk) number(s node, v float64) {
+	bound := func(k keyword, words string, broken func(limit float64) bool) {
+		if limit, ok := s.value(k).(float64); ok && broken(limit) {
 			w.fail(func() string { return "must be " + words + " " + Show(limit) + ", is " + Show(v) })
 		}
 	}
-	bound("minimum", "at least", func(limit float64) bool { return v < limit })
-	bound("maximum", "at most", func(limit float64) bool { return v > limit })
-	bound("exclusiveMinimum", "more than", func(limit float64) bool { return v <= limit })
-	bound("exclusiveMaximum", "less than", func(limit float64) bool { return v >= limit })
-	bound("multipleOf", "a multiple of", func(unit float64) bool {
+	bound(kwMinimum, "at least", func(limit float64) bool { return v < limit })
+	bound(kwMaximum, "at most", func(limit float64) bool { return v > limit })
+	bound(kwExclusiveMinimum, "more than", func(limit float64) bool { return v <= limit })
+	bound(kwExclusiveMaximum, "less than", func(limit float64) bool { return v >= limit })
+	bound(kwMultipleOf, "a multiple of", func(unit float64) bool {
 		return unit > 0 && w.affords(512) && !isMultiple(v, unit)
 	})
 }
@@ -396,24 +416,24 @@ func isMultiple(v, unit float64) bool {
 	return new(big.Rat).Quo(exact(v), exact(unit)).IsInt()
 }
 
-func (w *walk) branches(s map[string]any, v any) {
-	for _, branch := range array(s["allOf"]) {
+func (w *walk) branches(s node, v any) {
+	for _, branch := range array(s.value(kwAllOf)) {
 		w.value(branch, v)
 	}
-	if not, ok := s["not"]; ok && w.matches(not, v) {
+	if not, ok := s.get(kwNot); ok && w.matches(not, v) {
 		w.fail(because("has a form that is not allowed"))
 	}
-	if condition, ok := s["if"]; ok {
+	if condition, ok := s.get(kwIf); ok {
 		if w.matches(condition, v) {
-			w.value(s["then"], v)
+			w.value(s.value(kwThen), v)
 		} else {
-			w.value(s["else"], v)
+			w.value(s.value(kwElse), v)
 		}
 	}
-	if list := array(s["anyOf"]); len(list) > 0 {
+	if list := array(s.value(kwAnyOf)); len(list) > 0 {
 		w.alternatives(list, v, false)
 	}
-	if list := array(s["oneOf"]); len(list) > 0 {
+	if list := array(s.value(kwOneOf)); len(list) > 0 {
 		w.alternatives(list, v, true)
 	}
 }

@@ -213,12 +213,12 @@ func (r *root) pattern(p string) *pattern {
 	if r.patterns == nil {
 		r.patterns = make(map[string]*pattern)
 	}
-	re = compile(p)
+	re = compilePattern(p)
 	r.patterns[p] = re
 	return re
 }
 
-func compile(p string) *pattern {
+func compilePattern(p string) *pattern {
 	if len(p) > maxPattern {
 		return nil
 	}

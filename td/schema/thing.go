@@ -39,13 +39,8 @@ var ofThings = sync.OnceValue(func() *thingSchema {
 	if err := c.AddResource(id, text); err != nil {
 		panic(fmt.Sprintf("embedded schema: %v", err))
 	}
-	quick := Rewrite(text, func(part any) any {
-		for _, annotation := range []string{"$schema", "$id", "title", "description", "reason", "rule"} {
-			delete(object(part), annotation)
-		}
-		return part
-	})
-	return &thingSchema{Parse(quick), c.MustCompile(id), text}
+	quick := compile(text)
+	return &thingSchema{&Schema{node: quick, root: &root{doc: quick}}, c.MustCompile(id), text}
 })
 
 func asFormat(valid func(string) bool) func(any) error {
