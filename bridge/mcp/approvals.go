@@ -25,53 +25,53 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// Bounds of what is kept of tools.
+// Bounds of the approved definitions.
 const (
 	maxPins     = 4 * maxListed
-	maxPin      = 64 << 10 // bytes of one; of what is larger the hash is kept
-	maxAllPins  = 32 << 20 // bytes; then all that is new is kept as its hash
+	maxPin      = 64 << 10 // bytes of one; of a larger one only the hash is stored
+	maxAllPins  = 32 << 20 // bytes; beyond it only hashes are stored
 	maxPinFile  = 64 << 20
 	maxShown    = 12 // lines of a difference
 	maxShownOne = 200
 )
 
-// pins are what a server told models when it was first seen: its tools and prompts, and its instructions. A tool or prompt that says
-// something else later is held back, so that nobody calls it who was told what it did before: it is in no list, and calls of it are
-// refused, until it is approved or is again what it was. Instructions that are something else are not passed on.
+// approvals are the definitions that a server gave to models when it was first seen: tools, prompts and instructions. A tool or prompt
+// that changed is held back, because users approved the old definition: it is not listed and not callable until it is approved or matches
+// its approved definition again. Changed instructions are not passed on.
 type pins struct {
-	path    string // empty: they are kept as long as the process runs
-	approve bool   // what has changed is taken as it is
+	path    string // empty: stored in memory only
+	approve bool   // changes are approved automatically
 	log     *slog.Logger
 
 	mu   sync.Mutex
 	all  map[string]json.RawMessage // by key
 	size int                        // bytes of all
-	held map[string]string          // by key: what differs
+	held map[string]string          // by key: the differences
 }
 
-// Keys of pins: a kind, and the server's own name.
+// Keys of approvals: a kind, and the name at the server.
 const (
 	toolPins     = "tools/"
 	promptPins   = "prompts/"
 	instructions = "instructions"
 )
 
-// counts are the members of a tool or prompt that count: all that a model is told of it.
+// approvedMembers are the members of a tool or prompt that models see.
 var counts = map[string][]string{
 	toolPins:   {"title", "description", "inputSchema", "outputSchema", "annotations"},
 	promptPins: {"title", "description", "arguments"},
 }
 
-// calledIn is a key in words.
+// keyText returns a key as text.
 func calledIn(key string) string {
 	kind, name, named := strings.Cut(key, "/")
 	if !named {
-		return "what the server tells models of itself"
+		return "the instructions text"
 	}
 	return "the " + strings.TrimSuffix(kind, "s") + " " + interact.Clip(name, maxShort)
 }
 
-// openPins reads the file at path; an absent one is none yet.
+// openApprovals reads the file at path; a missing file is empty.
 func openPins(path string, approve bool, log *slog.Logger) (*pins, error) {
 	p := &pins{path: path, approve: approve, log: log, all: map[string]json.RawMessage{}, held: map[string]string{}}
 	if path == "" {
@@ -90,20 +90,20 @@ func openPins(path string, approve bool, log *slog.Logger) (*pins, error) {
 		err = json.Unmarshal(raw, &p.all)
 	}
 	if err != nil || p.all == nil {
-		return nil, &interact.Error{Code: interact.ConfigFile, Title: "the approved tools in " + path + " cannot be read", Err: err,
+		return nil, &interact.Error{Code: interact.ConfigFile, Title: "malformed approvals file " + path + "-", Err: err,
 			Hint: "see what it is; without the file, the tools are approved as they are now"}
 	}
 	for name, pin := range p.all {
 		var text bytes.Buffer
-		_ = json.Compact(&text, pin) // it was read
+		_ = json.Compact(&text, pin) // cannot fail: it was parsed
 		p.all[name] = text.Bytes()
 		p.size += text.Len()
 	}
 	return p, nil
 }
 
-// pinned is what of a tool or prompt counts, in one spelling. Of what is not plain JSON, a member that is there twice, say, or very
-// large, all counts as it is spelled.
+// approvedForm returns the approved members of a tool or prompt in canonical form. A definition without a canonical form, for example
+// with duplicate members, or a very large one, counts as a whole.
 func pinned(kind string, raw json.RawMessage) (key string, pin json.RawMessage) {
 	var name string
 	var t map[string]json.RawMessage
@@ -118,9 +118,9 @@ func pinned(kind string, raw json.RawMessage) (key string, pin json.RawMessage) 
 				of[member] = v
 			}
 		}
-		text, _ = json.Marshal(of) // it was JSON
+		text, _ = json.Marshal(of) // cannot fail: parsed above
 		if v, bad := jcs.Decode(text, len(text)); bad == nil {
-			text, _ = jcs.Append(nil, v) // it was decoded
+			text, _ = jcs.Append(nil, v) // cannot fail: decoded above
 		}
 	}
 	if len(text) > maxPin {
@@ -129,7 +129,7 @@ func pinned(kind string, raw json.RawMessage) (key string, pin json.RawMessage) 
 	return kind + name, text
 }
 
-// alike returns a member that is spelled like name but for case: there are clients that take it for that. Empty: there is none.
+// caseVariant returns a member that differs from name only in case; some clients accept it as name. Empty if there is none.
 func alike(object map[string]json.RawMessage, name string) string {
 	for member := range object {
 		if member != name && strings.EqualFold(member, name) {
@@ -141,12 +141,12 @@ func alike(object map[string]json.RawMessage, name string) string {
 
 func hashOf(text []byte) json.RawMessage {
 	sum := sha256.Sum256(text)
-	out, _ := json.Marshal(map[string]string{"sha256": hex.EncodeToString(sum[:])}) // texts always can
+	out, _ := json.Marshal(map[string]string{"sha256": hex.EncodeToString(sum[:])}) // cannot fail
 	return out
 }
 
-// take takes note of the tools or prompts of a list, and says which of them are held back: those that were changed; of two that have
-// one name and are not the same, both; and what is no tool or prompt.
+// check records the tools or prompts of a list and reports which of them are held back: changed ones, different ones with the same name,
+// and malformed ones.
 func (p *pins) take(kind string, items []json.RawMessage) (held []bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,16 +179,16 @@ func (p *pins) take(kind string, items []json.RawMessage) (held []bool) {
 	return held
 }
 
-// takeInstructions takes note of the instructions of a server, and reports whether they are held back.
+// checkInstructions records the instructions of a server and reports whether they are held back.
 func (p *pins) takeInstructions(text string) (held bool) {
-	pin, _ := json.Marshal(text) // a text always can
+	pin, _ := json.Marshal(text) // cannot fail
 	if len(pin) > maxPin {
 		pin = hashOf(pin)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if text == "" && p.all[instructions] != nil {
-		return false // to say nothing is no change that harms
+		return false // removing the instructions is harmless
 	}
 	if p.seeLocked(instructions, pin, false) {
 		p.saveLocked()
@@ -197,12 +197,12 @@ func (p *pins) takeInstructions(text string) (held bool) {
 	return held
 }
 
-// seeLocked compares a pin with what it was, and reports whether it is new.
+// compareLocked compares a definition with the approved one and reports whether it is new.
 func (p *pins) seeLocked(key string, pin json.RawMessage, twice bool) (fresh bool) {
 	was, known := p.all[key]
 	switch {
 	case twice:
-		p.holdLocked(key, "there are several that say something else")
+		p.holdLocked(key, "different definitions with the same name")
 		return false
 	case known && (bytes.Equal(was, pin) || bytes.Equal(was, hashOf(pin))):
 		delete(p.held, key)
@@ -211,9 +211,9 @@ func (p *pins) seeLocked(key string, pin json.RawMessage, twice bool) (fresh boo
 		p.holdLocked(key, strings.Join(differences(was, pin), "; "))
 		return false
 	case known:
-		p.log.Warn("a server says something else, which is approved as it is", "of", calledIn(key), "changes", differences(was, pin))
+		p.log.Warn("tool definition changed, approved automatically", "of", calledIn(key), "changes", differences(was, pin))
 	case len(p.all) >= maxPins:
-		p.holdLocked(key, "the server has had too many to keep them apart")
+		p.holdLocked(key, "too many definitions of this server")
 		return false
 	}
 	delete(p.held, key)
@@ -226,7 +226,7 @@ func (p *pins) seeLocked(key string, pin json.RawMessage, twice bool) (fresh boo
 	return true
 }
 
-// maxHeld bounds what is held back by its name; a server that has more of it has nothing that anybody may call.
+// maxHeld bounds the entries of held.
 const maxHeld = 2 * maxPins
 
 func (p *pins) holdLocked(key, what string) {
@@ -235,10 +235,10 @@ func (p *pins) holdLocked(key, what string) {
 		return
 	}
 	p.held[key] = what
-	p.log.Warn("a server says something else, which is held back until it is approved", "of", calledIn(key), "changes", what)
+	p.log.Warn("tool definition changed, approval required", "of", calledIn(key), "changes", what)
 }
 
-// saveLocked writes the file, one pin a line. The next change tries again.
+// saveLocked writes the file, one definition per line. After a failure the next change tries again.
 func (p *pins) saveLocked() {
 	if p.path == "" {
 		return
@@ -246,7 +246,7 @@ func (p *pins) saveLocked() {
 	var text bytes.Buffer
 	between := "{\n"
 	for _, key := range slices.Sorted(maps.Keys(p.all)) {
-		name, _ := json.Marshal(key) // a text always can
+		name, _ := json.Marshal(key) // cannot fail
 		text.WriteString(between)
 		text.Write(name)
 		text.WriteString(": ")
@@ -255,11 +255,11 @@ func (p *pins) saveLocked() {
 	}
 	text.WriteString("\n}\n")
 	if err := replace(p.path, text.Bytes()); err != nil {
-		p.log.Error("what was approved cannot be kept", "file", p.path, "err", err)
+		p.log.Error("approvals not saved", "file", p.path, "err", err)
 	}
 }
 
-// replace writes a file as a whole.
+// replace writes a file atomically.
 func replace(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -267,10 +267,10 @@ func replace(path string, data []byte) error {
 	return atomicfile.Write(path, data, 0o600)
 }
 
-// maxWarned bounds what is said of what is held back.
+// maxWarned bounds the warnings about held definitions.
 const maxWarned = 50
 
-// warnings say what is held back, and why.
+// warnings describes the held definitions.
 func (p *pins) warnings() (all []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -278,13 +278,13 @@ func (p *pins) warnings() (all []string) {
 		if len(all) == maxWarned {
 			return append(all, fmt.Sprintf("%d more are held back", len(p.held)-maxWarned))
 		}
-		all = append(all, interact.Readable(fmt.Sprintf("%s was changed by the server, and is held back until it is approved (--approve): %s",
+		all = append(all, interact.Readable(fmt.Sprintf("%s was changed by the server and is held back until it is approved (--approve): %s",
 			calledIn(key), p.held[key])))
 	}
 	return all
 }
 
-// judge refuses calls of what is held back.
+// authorize rejects calls of held tools and prompts.
 func (p *pins) judge(_ context.Context, m *protocol.Message) error {
 	key := ""
 	switch m.Method() {
@@ -295,19 +295,19 @@ func (p *pins) judge(_ context.Context, m *protocol.Message) error {
 	default:
 		return nil
 	}
-	if m.Text("name") == "" { // a server might take ["x"] for "x"
-		return protocol.Errorf(protocol.InvalidParams, "%s names nothing", m.Method())
+	if m.Text("name") == "" { // some servers accept ["x"] for "x"
+		return protocol.Errorf(protocol.InvalidParams, "missing name in %s", m.Method())
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, held := p.held[key]; held {
 		return interact.Errorf(interact.Forbidden, "the operator of its host approves it",
-			"%s was changed by its server, and is held back", interact.Readable(calledIn(key))).Then(interact.StepExpose, "TARGET", "approve")
+			"%s was changed by its server and is held back", interact.Readable(calledIn(key))).Then(interact.StepExpose, "TARGET", "approve")
 	}
 	return nil
 }
 
-// A guarded server keeps back what is held back from those who talk to it in its own protocol.
+// A filteredServer removes held definitions from the responses to MCP clients.
 type guarded struct {
 	*backend.Backend
 	pins *pins
@@ -325,18 +325,18 @@ func (g *guarded) Call(ctx context.Context, m *protocol.Message, notify func(*pr
 	return r, err
 }
 
-// Methods whose results tell models something.
+// Methods whose results contain definitions.
 const (
 	listTools   = "tools/list"
 	listPrompts = "prompts/list"
 )
 
-// tells reports whether the result of a method is filtered.
+// isFiltered reports whether the results of a method are filtered.
 func tells(method string) bool {
 	return method == listTools || method == listPrompts || method == protocol.Discover || method == protocol.Initialize
 }
 
-// filter takes out of the result of a method what is held back. A result of which nothing is stays as it is.
+// filter removes held definitions from a result. Other results stay unchanged.
 func (p *pins) filter(method string, r *protocol.Message) *protocol.Message {
 	switch method {
 	case listTools:
@@ -346,7 +346,7 @@ func (p *pins) filter(method string, r *protocol.Message) *protocol.Message {
 	case protocol.Discover, protocol.Initialize:
 		var text string
 		if raw, _ := r.InResult(instructions); raw != nil {
-			_ = json.Unmarshal(raw, &text) // what is no text is none
+			_ = json.Unmarshal(raw, &text) // other types count as missing
 		}
 		if r.Error() == nil && p.takeInstructions(text) {
 			return r.WithResult(nil, instructions)
@@ -397,16 +397,16 @@ func (g *guarded) Session(ctx context.Context) (protocol.Conn, error) {
 	return &guardedConn{Conn: conn, pins: g.pins, asked: map[protocol.ID]string{}}, nil
 }
 
-// A guardedConn is a session of the old era. Calls are judged before they come here ([backend.Serve]).
+// A filteredConn is a session with filtered responses. [backend.Serve] authorizes the calls before.
 type guardedConn struct {
 	protocol.Conn
 	pins *pins
 
 	mu    sync.Mutex
-	asked map[protocol.ID]string // methods of requests that wait, whose results are filtered
+	asked map[protocol.ID]string // methods of pending requests whose results are filtered
 }
 
-// maxLists bounds the lists that one session waits for. One that asks for more ends.
+// maxLists bounds the pending lists of one session.
 const maxLists = 256
 
 func (c *guardedConn) Write(ctx context.Context, m *protocol.Message) error {
@@ -418,18 +418,18 @@ func (c *guardedConn) Write(ctx context.Context, m *protocol.Message) error {
 	return c.Conn.Write(ctx, m)
 }
 
-// note remembers what m asks. Two requests with one id are one too many: a filtered one would hide behind the other.
+// note records a request. Duplicate ids are rejected: a filtered response could be mistaken for another.
 func (c *guardedConn) note(m *protocol.Message) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, twice := c.asked[m.ID()]
 	switch {
 	case twice:
-		return interact.Errorf(interact.Invalid, "give each request an id of its own", "a request with the id %s waits already", m.ID())
+		return interact.Errorf(interact.Invalid, "give each request an id of its own", "request id %s is already in use", m.ID())
 	case !tells(m.Method()):
 		return nil
 	case len(c.asked) >= maxLists:
-		return interact.Errorf(interact.Overloaded, "wait for the answers", "%d lists are asked for at once", maxLists)
+		return interact.Errorf(interact.Overloaded, "wait for the answers", "%d lists are pending", maxLists)
 	}
 	c.asked[m.ID()] = m.Method()
 	return nil
@@ -450,7 +450,7 @@ func (c *guardedConn) Read(ctx context.Context) (*protocol.Message, error) {
 	return m, nil
 }
 
-// differences are the places at which two values differ, as JSON pointers, and what is there.
+// differences returns the JSON pointers at which two values differ, with both values.
 func differences(was, is json.RawMessage) []string {
 	a, b := map[string]string{}, map[string]string{}
 	flatten(a, "", was, 0)

@@ -35,12 +35,12 @@ func TestListsWithoutEnd(t *testing.T) {
 		"ever more":      {func(n int, _ string) string { return fmt.Sprintf(`{"tools":[{"name":"t%d"}],"nextCursor":"%d"}`, n, n) }, [2]int{maxPages, maxPages}, maxPages, "more than 64 pages"},
 		"giant pages": {func(n int, _ string) string {
 			return fmt.Sprintf(`{"tools":[{"name":"t%d","description":"%s"}],"nextCursor":"x"}`, n, strings.Repeat("x", 5<<20))
-		}, [2]int{1, 1}, 2, "more than lmosd looks at"},
+		}, [2]int{1, 1}, 2, "too many items"},
 		"a long page": {func(int, string) string {
 			return `{"tools":[` + strings.TrimSuffix(strings.Repeat(`{"name":"x"},`, 3*maxListed), ",") + `]}`
-		}, [2]int{1, 1}, 1, "more than lmosd looks at"},
+		}, [2]int{1, 1}, 1, "too many items"},
 		"no list":  {func(int, string) string { return `{"tools":7}` }, [2]int{0, 0}, 1, ""},
-		"no tools": {func(int, string) string { return `{}` }, [2]int{0, 0}, 1, "no list"},
+		"no tools": {func(int, string) string { return `{}` }, [2]int{0, 0}, 1, "expected a list"},
 	} {
 		pages := 0
 		a := join(t, scripted(t, func(m *protocol.Message, say func(*protocol.Message)) {
@@ -61,7 +61,7 @@ func TestListsWithoutEnd(t *testing.T) {
 		if thing.Actions["fine"] == nil || n < c.tools[0] || n > c.tools[1] || pages > c.pages {
 			t.Errorf("%s: %d tools of %d pages", name, n, pages)
 		}
-		if warned := strings.Join(a.Warnings, "\n"); !strings.Contains(warned, c.warned) || !strings.Contains(warned, "resources/list is refused") {
+		if warned := strings.Join(a.Warnings, "\n"); !strings.Contains(warned, c.warned) || !strings.Contains(warned, "resources/list failed") {
 			t.Errorf("%s: warned %q", name, warned)
 		}
 		a.Close()

@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	maxRounds = 32 // of questions before an answer
-	// A server says how long to wait between two questions for a task; these are the bounds, and what holds if it does not.
+	maxRounds = 32 // bounds the rounds of input requests
+	// Bounds and default of the poll interval that a server sets for a task.
 	shortestPoll = 100 * time.Millisecond
 	longestPoll  = time.Minute
 	usualPoll    = time.Second
 )
 
-// errLeft is why a call ends whose consumer has left the loop.
-var errLeft = errors.New("the consumer has left")
+// errDisconnected ends a call whose consumer has left the loop.
+var errLeft = errors.New("consumer disconnected")
 
-// A call is the run of a tool or a prompt, or the reading of a resource, with all that is asked and answered before its result. It runs
-// in the goroutine of the loop that its consumer drives.
+// A call is the call of a tool or a prompt, or the reading of a resource, with its input requests. It runs in the goroutine of the
+// consumer's loop.
 type call struct {
 	s      *server
 	m      *interact.Message
 	method string
 	params map[string]any
-	yield  func(*interact.Message, error) bool // nil: the consumer can be told nothing but the result
+	yield  func(*interact.Message, error) bool // nil: the consumer accepts only the result
 }
 
-// run returns the result. The error is errLeft, or what the consumer is to be told.
+// run returns the result. The error is errDisconnected or an error for the consumer.
 func (c *call) run(ctx context.Context) (*protocol.Message, error) {
 	for range maxRounds {
 		r, err := c.s.send(ctx, c.method, c.params, c.m, c.able(), c.progress)
@@ -53,14 +53,14 @@ func (c *call) run(ctx context.Context) (*protocol.Message, error) {
 		case "input_required":
 			err = c.again(ctx, r)
 		default:
-			err = interact.Errorf(interact.AgentFailed, "use an MCP client that knows it", "the server answers with a %q, which lmosd does not know",
+			err = interact.Errorf(interact.AgentFailed, "use an MCP client that knows it", "unknown resultType %q",
 				interact.Clip(resultType(r), maxShort))
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "%s still asks after %d rounds", c.m.Name, maxRounds)
+	return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "%s still requires input after %d rounds", c.m.Name, maxRounds)
 }
 
 func resultType(r *protocol.Message) (kind string) {
@@ -69,8 +69,8 @@ func resultType(r *protocol.Message) (kind string) {
 	return kind
 }
 
-// able is what the consumer can be asked for. A consumer of an action can be asked to fill in a form, to open an address, and for the
-// words of a model; one of an old server is not asked for its folders, since such servers ask for them with each session.
+// capabilities returns the client capabilities of the consumer. Consumers of actions support forms, URLs and sampling. Roots are not
+// declared to legacy servers, which request them for every session.
 func (c *call) able() map[string]any {
 	caps := map[string]any{}
 	if c.yield == nil {
@@ -88,7 +88,7 @@ func (c *call) able() map[string]any {
 	return caps
 }
 
-// progress tells the consumer how far the call is (MCP 2026-07-28, "Progress").
+// progress passes on a progress notification (MCP 2026-07-28, "Progress").
 func (c *call) progress(n *protocol.Message) error {
 	if n.Method() != protocol.Progress || c.yield == nil {
 		return nil
@@ -105,7 +105,7 @@ func (c *call) tell(progress []byte) error {
 	return nil
 }
 
-// again makes the next round of what the server wants to know (MCP 2026-07-28, "Multi round-trip requests").
+// nextRound prepares the next round after input requests (MCP 2026-07-28, "Multi round-trip requests").
 func (c *call) again(ctx context.Context, r *protocol.Message) error {
 	delete(c.params, "inputResponses")
 	delete(c.params, "requestState")
@@ -123,26 +123,26 @@ func (c *call) again(ctx context.Context, r *protocol.Message) error {
 	return err
 }
 
-// follow asks for a task until it has ended (MCP extension "Tasks"). If the consumer leaves before, the task is cancelled.
+// follow polls a task until it ends (MCP extension "Tasks"). If the consumer disconnects before, it cancels the task.
 func (c *call) follow(ctx context.Context, r *protocol.Message) (_ *protocol.Message, err error) {
 	raw, _ := r.InResult("taskId")
 	var id string
 	if json.Unmarshal(raw, &id) != nil || id == "" {
-		return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "the server makes a task without an id")
+		return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "task without an id")
 	}
 	params := func() map[string]any { return map[string]any{"taskId": id} }
 	defer func() {
 		if err != nil && (ctx.Err() != nil || errors.Is(err, errLeft)) {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 			defer cancel()
-			_, _ = c.s.send(last, "tasks/cancel", params(), c.m, c.able(), nil) // it is told; what it does is its own
+			_, _ = c.s.send(last, "tasks/cancel", params(), c.m, c.able(), nil) // best effort
 		}
 	}()
 	for said := ""; ; {
 		t := taskOf(r)
 		if t.Message != said && t.Message != "" {
 			said = t.Message
-			text, _ := json.Marshal(map[string]string{"message": t.Message}) // a string always can
+			text, _ := json.Marshal(map[string]string{"message": t.Message}) // cannot fail
 			if err := c.tell(text); err != nil {
 				return nil, err
 			}
@@ -169,14 +169,14 @@ func (c *call) follow(ctx context.Context, r *protocol.Message) (_ *protocol.Mes
 
 const farewell = 5 * time.Second
 
-// update answers what a task wants to know.
+// update provides the input that a task requires.
 func (c *call) update(ctx context.Context, r *protocol.Message, id string) error {
 	asks, err := requests(r)
 	if err != nil {
 		return err
 	}
 	if len(asks) == 0 {
-		return backoff.Sleep(ctx, usualPoll) // it has been answered, and is not on its way yet
+		return backoff.Sleep(ctx, usualPoll) // the response is still being processed
 	}
 	answers, err := c.answers(ctx, asks)
 	if err != nil {
@@ -186,7 +186,7 @@ func (c *call) update(ctx context.Context, r *protocol.Message, id string) error
 	return err
 }
 
-// A task is how one stands.
+// A task is the state of a task.
 type task struct {
 	Status  string          `json:"status"`
 	Message string          `json:"statusMessage"`
@@ -196,11 +196,11 @@ type task struct {
 }
 
 func taskOf(r *protocol.Message) (t task) {
-	_ = json.Unmarshal(r.Result(), &t) // what cannot be read has no state, which is an error
+	_ = json.Unmarshal(r.Result(), &t) // a malformed task has an unknown status, which is an error
 	return t
 }
 
-// end is the result of a task that has ended; nil for one that has not. The error is how it ended otherwise.
+// end returns the result of a completed task; nil while it runs. The error is another end of the task.
 func (t *task) end(m *interact.Message) (*protocol.Message, error) {
 	switch features.StatusOf(t.Status, false) {
 	case interact.StatusRunning, interact.StatusInputRequired:
@@ -218,11 +218,11 @@ func (t *task) end(m *interact.Message) (*protocol.Message, error) {
 	case interact.StatusCancelled:
 		return nil, &interact.Error{Code: interact.Cancelled, Title: "the server cancelled " + m.Name, Remote: true, Started: true}
 	}
-	return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "the server's task is %q, without what belongs to it",
+	return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "malformed task with the status %q",
 		interact.Clip(t.Status, maxShort))
 }
 
-// wait is how long to wait before the next question.
+// wait returns the delay before the next poll.
 func (t *task) wait() time.Duration {
 	if !(t.Poll > 0) {
 		return usualPoll

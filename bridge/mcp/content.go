@@ -11,22 +11,22 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// What a result has beside the data that its schema speaks of.
+// Terms of a result besides its structured data.
 const (
-	contentTerm = "lmosd:content" // content blocks, as the server wrote them
-	metaTerm    = "lmosd:meta"    // _meta, without what says who the server is
+	contentTerm = "lmosd:content" // content blocks, verbatim
+	metaTerm    = "lmosd:meta"    // _meta without serverInfo
 )
 
-// plainText is the media type of a text of no other.
+// plainText is the default media type of text.
 const plainText = "text/plain"
 
-// A value is what an action gives, or a property is.
+// A value is the output of an action, or the value of a property.
 type value struct {
 	data  []byte
 	media string // empty: JSON
 }
 
-// A block is one of the parts of a content (MCP 2026-07-28, "Content"); and of the contents of a resource, which have no type.
+// A block is a content block (MCP 2026-07-28, "Content"), or one of the contents of a resource, which has no type.
 type block struct {
 	Type     string          `json:"type"`
 	Text     *string         `json:"text"`
@@ -36,15 +36,15 @@ type block struct {
 	Resource json.RawMessage `json:"resource"`
 
 	raw  json.RawMessage
-	more bool // it has members that its data alone would lose
+	more bool // it has members besides its data
 }
 
-// output is what an action gives whose tool gave a result:
+// output converts the result of a tool to the output of the action:
 //
-//	structuredContent                 it; an object has what else there is as lmosd:content and lmosd:meta
+//	structuredContent                 the output; an object also gets lmosd:content and lmosd:meta
 //	one text                          a JSON string
-//	one image, audio or blob          its bytes, of its media type
-//	anything else, or with _meta      {"lmosd:content":[…],"lmosd:meta":{…}}, the blocks byte for byte as the server wrote them
+//	one image, audio or blob          its bytes, with its media type
+//	anything else, or with _meta      {"lmosd:content":[…],"lmosd:meta":{…}} with the blocks verbatim
 //	nothing                           null
 func output(r *protocol.Message) value {
 	structured, _ := r.InResult("structuredContent")
@@ -68,7 +68,7 @@ func output(r *protocol.Message) value {
 	return value{data: beside([]byte("{}"), content, meta)}
 }
 
-// beside adds content and meta to an object. What is no object stays as it is.
+// withTerms adds content and meta to an object. Other values stay unchanged.
 func beside(object, content, meta json.RawMessage) []byte {
 	members := map[string]json.RawMessage{}
 	if object[0] != '{' || json.Unmarshal(object, &members) != nil {
@@ -93,7 +93,7 @@ func beside(object, content, meta json.RawMessage) []byte {
 	return append(out, '}')
 }
 
-// blocksOf reads a content. What is none has no blocks.
+// blocksOf parses the blocks of a content; malformed content has none.
 func blocksOf(content json.RawMessage) (all []block) {
 	var raws []json.RawMessage
 	if json.Unmarshal(content, &raws) != nil {
@@ -105,7 +105,7 @@ func blocksOf(content json.RawMessage) (all []block) {
 	return all
 }
 
-// blockOf reads one; one that cannot be read is of no type, and passed on as it is.
+// blockOf parses a block. A malformed block has no type and is passed on verbatim.
 func blockOf(raw json.RawMessage) block {
 	b := block{}
 	members := map[string]json.RawMessage{}
@@ -123,7 +123,7 @@ func blockOf(raw json.RawMessage) block {
 	return b
 }
 
-// value is the data of a block, if that is all there is to it.
+// value returns the data of a block that has no other members.
 func (b *block) value() (value, bool) {
 	switch {
 	case b.Type == "text" && b.Text != nil:
@@ -135,7 +135,7 @@ func (b *block) value() (value, bool) {
 	return value{}, false
 }
 
-// repeats reports whether all that blocks say is the text of what is structured: servers say it so to older clients.
+// repeats reports whether the blocks only contain the structured content as text, which servers send for older clients.
 func repeats(blocks []block, structured json.RawMessage) bool {
 	var want bytes.Buffer
 	if json.Compact(&want, structured) != nil {
@@ -150,7 +150,7 @@ func repeats(blocks []block, structured json.RawMessage) bool {
 	return true
 }
 
-// same compares JSON, the order of members aside.
+// same compares JSON values without regard to the order of members.
 func same(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -168,7 +168,7 @@ func decoded(text, media string) (value, bool) {
 	return value{raw, mediaOf(media, "application/octet-stream")}, true
 }
 
-// mediaOf is a media type of a server, if it is one; else otherwise.
+// mediaOf returns a valid media type of a server, or the default.
 func mediaOf(media, otherwise string) string {
 	if t, _, err := mime.ParseMediaType(media); err != nil || !strings.Contains(t, "/") || len(media) > 200 {
 		return otherwise
@@ -176,13 +176,14 @@ func mediaOf(media, otherwise string) string {
 	return media
 }
 
-// reading is what a property is whose resource has these contents: one text or blob of its media type; else {"lmosd:content":[…]}.
+// reading converts the contents of a resource to the value of a property: one text or blob with its media type, otherwise
+// {"lmosd:content":[…]}.
 func reading(r *protocol.Message) (value, error) {
 	contents, _ := r.InResult("contents")
 	blocks := blocksOf(contents)
 	meta := ownMeta(r)
 	if len(blocks) == 0 {
-		return value{}, interact.Errorf(interact.AgentFailed, "the server is at fault", "the server gives a resource without contents")
+		return value{}, interact.Errorf(interact.AgentFailed, "the server is at fault", "the server returned a resource without contents")
 	}
 	if b := blocks[0]; len(blocks) == 1 && !b.more && meta == nil {
 		switch {
@@ -197,7 +198,7 @@ func reading(r *protocol.Message) (value, error) {
 	return value{data: beside([]byte("{}"), contents, meta)}, nil
 }
 
-// textOf is a text of a media type. One that says it is JSON, and is none that all can read, is a text.
+// textOf returns text with a media type. Malformed JSON becomes plain text.
 func textOf(text, media string) value {
 	if _, known, err := interact.Value([]byte(text), media); known && (err != nil || text == "") || interact.IsCBOR(media) {
 		media = plainText
@@ -205,7 +206,7 @@ func textOf(text, media string) value {
 	return value{[]byte(text), media}
 }
 
-// ownMeta is the _meta of a result, without what says who the server is; nil for none.
+// ownMeta returns the _meta of a result without serverInfo; nil if it is empty.
 func ownMeta(r *protocol.Message) json.RawMessage {
 	raw, _ := r.WithResult(nil, "_meta", protocol.MetaServer).InResult("_meta")
 	if len(raw) == 0 || raw[0] != '{' || string(raw) == "{}" {
@@ -214,7 +215,7 @@ func ownMeta(r *protocol.Message) json.RawMessage {
 	return raw
 }
 
-// messages is what a prompt gives: description and messages, as the server wrote them.
+// messages converts the result of prompts/get: description and messages, verbatim.
 func messages(r *protocol.Message) value {
 	for _, name := range []string{"resultType", "ttlMs", "cacheScope"} {
 		r = r.WithResult(nil, name)
@@ -223,7 +224,7 @@ func messages(r *protocol.Message) value {
 	return value{data: beside(r.WithResult(nil, "_meta").Result(), nil, meta)}
 }
 
-// complaint is what a failed tool says in words, and whether that is all it says.
+// failureText returns the text of a failed tool, and whether the result contains nothing else.
 func complaint(r *protocol.Message) (text string, whole bool) {
 	content, _ := r.InResult("content")
 	structured, _ := r.InResult("structuredContent")
@@ -239,5 +240,5 @@ func complaint(r *protocol.Message) (text string, whole bool) {
 	return interact.Clip(text, maxComplaint), whole && len(text) <= maxComplaint
 }
 
-// maxComplaint bounds the words of an error.
+// maxFailureText bounds the text of an error.
 const maxComplaint = 1 << 10

@@ -17,19 +17,19 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Namespace is the IRI of the terms that say in a description what is MCP's own:
+// Namespace is the IRI of the terms for members of MCP in a Thing Description:
 //
-//	mcp:name                            what the server calls a tool or a prompt
-//	mcp:inputSchema, mcp:outputSchema   a tool's, as the server wrote them; input and output are as near as a data schema comes
+//	mcp:name                            name of a tool or prompt at the server
+//	mcp:inputSchema, mcp:outputSchema   schemas of a tool, verbatim; input and output approximate them
 //	mcp:destructive, mcp:openWorld      hints of a tool; readOnlyHint and idempotentHint are safe and idempotent
 //	mcp:uri, mcp:uriTemplate            of a resource, which is a property
-//	lmosd:unlisted                       true of a server whose lists are private (cacheScope): its node tells nobody of it (bridge.Import.PublishPrivate)
-//	mcp:omitted                         how many tools, prompts and resources a description has no room for ([More] lists the tools)
-//	mcp:icons, mcp:meta                 of any of them, if they are small
+//	lmosd:unlisted                      true for a server with private lists (cacheScope), which is not announced (bridge.Import.PublishPrivate)
+//	mcp:omitted                         number of tools, prompts and resources that do not fit ([More] lists the tools)
+//	mcp:icons, mcp:meta                 of any of them, if small
 //	mcp:capabilities, mcp:protocolVersions, mcp:serverInfo   of the server
 const Namespace = "https://lmosd.dev/ns/mcp#"
 
-// omitted is the term that says how much is not described.
+// omitted is the term for the number of omitted affordances.
 const omitted = "mcp:omitted"
 
 // Types of actions.
@@ -38,36 +38,35 @@ const (
 	promptType = "mcp:Prompt"
 )
 
-// Bounds of a description, in bytes. What is larger is said with fewer words, and what is still larger is left out: MCP clients see
-// all of it through the tunnel.
+// Bounds of a description, in bytes. Larger affordances are shortened, and then left out; MCP clients get all of them through the tunnel.
 const (
-	maxDraft      = td.MaxTD - 4<<10 // room for the proof, and for what the operator adds
+	maxDraft      = td.MaxTD - 4<<10 // leaves room for the proof and for terms of the operator
 	maxAffordance = 24 << 10
 	maxText       = 4 << 10
-	maxExtra      = 2 << 10 // of what is passed on as it is
-	maxShort      = 160     // of a text where room is short
+	maxExtra      = 2 << 10 // of a verbatim member
+	maxShort      = 160     // of a shortened text
 	maxTitle      = 200
-	formRoom      = 120 // of a form, beside the name
+	formRoom      = 120 // of a form, besides the name
 )
 
-// An index leads from the names of a description to what the server calls them.
+// An index maps the names in a description to those at the server.
 type index struct {
 	actions    map[string]called
 	properties map[string]resource
 }
 
-// A called thing is a tool or a prompt.
+// A callTarget is a tool or a prompt.
 type called struct {
 	prompt bool
 	name   string
 }
 
-// A draft grows to a description.
+// A draft collects the parts of a description.
 type draft struct {
 	c     *catalogue
 	parts []part
 	index *index
-	// omitted is how many tools, prompts and resources there is no room for.
+	// omitted is the number of tools, prompts and resources that do not fit.
 	omitted int
 }
 
@@ -76,13 +75,13 @@ type part struct {
 	kind, key string // "actions", "properties"
 	what      string // for warnings
 	full      map[string]any
-	lean      map[string]any // with fewer words
+	lean      map[string]any // shortened
 	size      [2]int         // in bytes, full and lean
 	enter     func(key string)
 }
 
-// describe makes the draft of a description of what a server offers, and the index to it. What cannot be described is left out, with a
-// warning of the catalogue.
+// describe returns the draft of a description of a server, and its index. Affordances that cannot be described are left out with a
+// warning.
 func (c *catalogue) describe(target string, o bridge.Import) ([]byte, *index, error) {
 	d := &draft{c: c, index: &index{actions: map[string]called{}, properties: map[string]resource{}}}
 	d.actions()
@@ -95,7 +94,7 @@ func (c *catalogue) describe(target string, o bridge.Import) ([]byte, *index, er
 	d.fit(maxDraft - len(raw))
 	if d.omitted > 0 {
 		head[omitted] = d.omitted
-		head["actions"].(map[string]any)[More] = moreAction // which head made
+		head["actions"].(map[string]any)[More] = moreAction // set by head
 	}
 	for _, p := range d.parts {
 		all, _ := head[p.kind].(map[string]any)
@@ -110,14 +109,14 @@ func (c *catalogue) describe(target string, o bridge.Import) ([]byte, *index, er
 	return doc, d.index, err
 }
 
-// head is what is said of the server itself.
+// head returns the members that describe the server itself.
 func (c *catalogue) head(target string, o bridge.Import) map[string]any {
 	name := cmp.Or(o.Name, title(c.info.Server.Title), title(c.info.Server.Name), title(target), "mcp")
 	doc := map[string]any{
 		"@context": []any{td.Context10, td.Context11, map[string]any{"lmos": td.ContextLMOS, "mcp": Namespace}},
 		"@type":    "lmos:Tool", "title": name,
 		"actions": map[string]any{Tunnel: map[string]any{"@type": bridge.MCPSession, "title": "MCP", "synchronous": true,
-			"description": "Carries the Model Context Protocol, one message a line. MCP clients use it through their own node."}},
+			"description": "Carries the Model Context Protocol, one message per line. MCP clients use it through their own node."}},
 	}
 	if text := cmp.Or(o.Description, clip(c.info.Instructions, maxText)); text != "" {
 		doc["description"] = text
@@ -148,7 +147,7 @@ func (c *catalogue) head(target string, o bridge.Import) map[string]any {
 	return doc
 }
 
-// actions are the tools and the prompts.
+// actions adds the tools and the prompts.
 func (d *draft) actions() {
 	var all []entry
 	for _, t := range d.c.tools {
@@ -169,9 +168,8 @@ func (d *draft) actions() {
 	}
 }
 
-// errHidden is of a name with control characters, characters of no width, or such that turn the direction of text: two names that are
-// not the same would look the same.
-var errHidden = errors.New("its name has characters that nobody sees")
+// errHidden: names with invisible or direction-changing characters could look like other names.
+var errHidden = errors.New("invisible characters in the name")
 
 func hides(name string) bool {
 	return !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool {
@@ -179,33 +177,33 @@ func hides(name string) bool {
 	})
 }
 
-// badPrompt says why a prompt cannot be called.
+// badPrompt returns why a prompt is not callable.
 func badPrompt(p prompt) error {
 	switch {
 	case p.Name == "":
-		return errors.New("it has no name")
+		return errors.New("missing name")
 	case hides(p.Name):
 		return errHidden
 	}
 	return nil
 }
 
-// badTool says why a tool cannot be called.
+// badTool returns why a tool is not callable.
 func badTool(t tool) error {
 	var in map[string]json.RawMessage
 	switch {
 	case t.Name == "":
-		return errors.New("it has no name")
+		return errors.New("missing name")
 	case hides(t.Name):
 		return errHidden
 	case len(t.Input) > 0 && string(t.Input) != "null" && json.Unmarshal(t.Input, &in) != nil:
-		return fmt.Errorf("its inputSchema is no object")
+		return fmt.Errorf("expected an object as inputSchema")
 	}
 	_, err := protocol.Params(t.Input)
 	return err
 }
 
-// action is a tool in full, and with fewer words.
+// action returns the action of a tool, in full and shortened.
 func (t *tool) action() (full, lean map[string]any) {
 	full = t.say(toolType, maxText)
 	full["safe"], full["idempotent"] = t.Annotations.ReadOnly, t.Annotations.ReadOnly || t.Annotations.Idempotent
@@ -247,13 +245,13 @@ func (t *tool) action() (full, lean map[string]any) {
 	return full, lean
 }
 
-// open lets an object have members beside those of its schema: what a result has beside its structured content ([output]).
+// open allows additional members, which an output has besides the structured content ([output]).
 func open(schema map[string]any) map[string]any {
 	delete(schema, "additionalProperties")
 	return schema
 }
 
-// action is a prompt.
+// action returns the action of a prompt.
 func (p *prompt) action(room int) map[string]any {
 	a := p.say(promptType, room)
 	a["safe"], a["idempotent"], a["synchronous"] = true, true, true
@@ -279,7 +277,7 @@ func (p *prompt) action(room int) map[string]any {
 	return a
 }
 
-// say is what tools and prompts have in common.
+// common returns the members that tools and prompts share.
 func (n *named) say(kind string, room int) map[string]any {
 	a := map[string]any{"@type": kind, "mcp:name": n.Name}
 	n.words(a, room)
@@ -300,7 +298,7 @@ func (n *named) words(a map[string]any, room int) {
 	}
 }
 
-// properties are the resources and their templates.
+// properties adds the resources and resource templates.
 func (d *draft) properties() {
 	var all []entry
 	list := append(append([]resource{}, d.c.resources...), d.c.templates...)
@@ -316,7 +314,7 @@ func (d *draft) properties() {
 	}
 }
 
-// property is a resource, or a template of resources.
+// property returns the property of a resource or template.
 func (r *resource) property(key string, has abilities, room int) (map[string]any, error) {
 	observable, ops := has.Resources != nil && has.Resources.Subscribe, []string{"readproperty"}
 	if observable {
@@ -330,7 +328,7 @@ func (r *resource) property(key string, has abilities, room int) (map[string]any
 		p["mcp:uri"] = r.URI
 		return p, nil
 	case r.Template == "":
-		return nil, fmt.Errorf("it has no URI")
+		return nil, fmt.Errorf("missing URI")
 	}
 	t, err := uritemplate.New(r.Template)
 	if err != nil {
@@ -347,10 +345,10 @@ func (r *resource) property(key string, has abilities, room int) (map[string]any
 	return p, nil
 }
 
-// add takes a part up, unless it is bad.
+// add adds a part unless it is invalid.
 func (d *draft) add(p part, bad error) {
 	if bad == nil && p.key == "" {
-		bad = fmt.Errorf("it is there twice")
+		bad = fmt.Errorf("duplicate")
 	}
 	for _, one := range []*map[string]any{&p.full, &p.lean} {
 		if bad == nil {
@@ -362,7 +360,7 @@ func (d *draft) add(p part, bad error) {
 		return
 	}
 	for i, one := range []map[string]any{p.full, p.lean} {
-		raw, _ := json.Marshal(one) // it was accepted
+		raw, _ := json.Marshal(one) // cannot fail: it was validated
 		p.size[i] = len(raw) + 2*len(p.key) + formRoom
 	}
 	if p.size[0] > maxAffordance {
@@ -370,13 +368,13 @@ func (d *draft) add(p part, bad error) {
 	}
 	if p.size[0] > maxAffordance {
 		d.omitted++
-		d.c.warn("%s is left out: it has more than %d bytes", interact.Clip(p.what, maxTitle), maxAffordance)
+		d.c.warn("%s is left out: it exceeds %d bytes", interact.Clip(p.what, maxTitle), maxAffordance)
 		return
 	}
 	d.parts = append(d.parts, p)
 }
 
-// accepted reports why members cannot be part of a description.
+// accepted returns why members are invalid in a description.
 func accepted(members map[string]any) error {
 	doc := map[string]any{"title": "x"}
 	for key, v := range members {
@@ -392,7 +390,7 @@ func accepted(members map[string]any) error {
 	return err
 }
 
-// fit makes room: first with fewer words, then without what came last.
+// fit reduces the description to the available room: it shortens all affordances, and then drops the last ones.
 func (d *draft) fit(room int) {
 	sum := func(i int) (n int) {
 		for _, p := range d.parts {
@@ -409,7 +407,7 @@ func (d *draft) fit(room int) {
 	if d.omitted == 0 {
 		room -= moreRoom
 	}
-	d.c.warn("the description is shortened: a Thing Description has %d bytes at most", td.MaxTD)
+	d.c.warn("the description is shortened: the limit of a Thing Description is %d bytes", td.MaxTD)
 	for i := range d.parts {
 		d.parts[i].full, d.parts[i].size[0] = d.parts[i].lean, d.parts[i].size[1]
 	}
@@ -419,11 +417,11 @@ func (d *draft) fit(room int) {
 	}
 	if left := all - len(d.parts); left > 0 {
 		d.omitted += left
-		d.c.warn("%d of %d tools, prompts and resources are left out, for want of room; MCP clients have all of them", left, all)
+		d.c.warn("%d of %d tools, prompts and resources are left out for lack of room; MCP clients get all of them", left, all)
 	}
 }
 
-// title is a text of a server as a title: one line.
+// title returns a text of a server as one line.
 func title(text string) string { return clip(interact.Readable(text), maxTitle) }
 
 // clip cuts a text to at most n bytes.
@@ -434,9 +432,9 @@ func clip(text string, n int) string {
 	return interact.Clip(text, n)
 }
 
-// titleOf is the title of a draft.
+// titleOf returns the title of a draft.
 func titleOf(draft []byte) string {
 	var doc struct{ Title string }
-	_ = json.Unmarshal(draft, &doc) // it was just made
+	_ = json.Unmarshal(draft, &doc) // cannot fail: generated here
 	return doc.Title
 }

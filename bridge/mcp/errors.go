@@ -8,10 +8,10 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// urlNeeded was said by servers before 2026-07-28 that want somebody to open an address first (2025-11-25, "Elicitation").
+// urlNeeded is the error code of servers before 2026-07-28 that require the user to open a URL first (2025-11-25, "Elicitation").
 const urlNeeded = -32042
 
-// codes are what the errors of a server are in lmosd (JSON-RPC 2.0 §5.1; MCP 2026-07-28, "Error codes"). All others are AgentFailed.
+// codes maps error codes of servers (JSON-RPC 2.0 §5.1; MCP 2026-07-28, "Error codes"). All others are AgentFailed.
 var codes = map[int]interact.Code{
 	protocol.UnknownMethod:     interact.NotAllowed,
 	protocol.InvalidParams:     interact.Invalid,
@@ -28,7 +28,7 @@ var hints = map[interact.Code]string{
 	interact.AgentFailed:  "the MCP server says so; see its log",
 }
 
-// fault is an error of a call as lmosd's own.
+// interactError converts the error of a call.
 func fault(err error, m *interact.Message) error {
 	var e *protocol.Error
 	if !errors.As(err, &e) {
@@ -42,7 +42,7 @@ func fault(err error, m *interact.Message) error {
 		code = interact.AgentFailed
 	}
 	if code == interact.Invalid && m.Type != interact.InvokeAction {
-		code = interact.NoAffordance // of a URI that is not there
+		code = interact.NoAffordance // unknown URI
 	}
 	ours := &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Error()), maxComplaint), Hint: hints[code], Remote: true, Started: true}
 	if code != interact.InputNeeded && code != interact.AgentFailed {

@@ -11,14 +11,14 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Bounds of each list of a server. What is beyond is left out.
+// Bounds of each list of a server. Items beyond are left out.
 const (
 	maxListed = 2000
 	maxPages  = 64
 	maxList   = 8 << 20 // bytes
 )
 
-// A catalogue is what a server offers, as it says it.
+// serverFeatures are the features of a server, as it lists them.
 type catalogue struct {
 	info      *backend.Info
 	caps      abilities
@@ -26,11 +26,11 @@ type catalogue struct {
 	resources []resource
 	templates []resource
 	prompts   []prompt
-	warnings  []string // what was left out, and why
-	private   bool     // the server says that a list is for nobody else
+	warnings  []string // omissions and their reasons
+	private   bool     // the server declares a list private
 }
 
-// abilities are the capabilities of a server, as far as they count here.
+// capabilities are the capabilities of a server that lmosd uses.
 type abilities struct {
 	Tools, Prompts *struct {
 		Changes bool `json:"listChanged"`
@@ -42,7 +42,7 @@ type abilities struct {
 	Extensions map[string]json.RawMessage `json:"extensions"`
 }
 
-// The parts of a catalogue, as far as a description says them (MCP 2026-07-28, "Tools", "Resources", "Prompts").
+// The features that a description contains (MCP 2026-07-28, "Tools", "Resources", "Prompts").
 type (
 	named struct {
 		Name        string          `json:"name"`
@@ -80,7 +80,7 @@ type (
 	}
 )
 
-// read asks a server for all that it offers. A list that it refuses, and an item that cannot be read, are left out.
+// readFeatures requests all lists of a server. Rejected lists and malformed items are left out.
 func read(ctx context.Context, s *server) (*catalogue, error) {
 	info, err := s.about(ctx)
 	if err != nil {
@@ -109,18 +109,18 @@ func abilitiesOf(info *backend.Info) abilities {
 	var has struct {
 		Capabilities abilities `json:"capabilities"`
 	}
-	_ = json.Unmarshal(info.Discovered, &has) // what cannot be read is not there
+	_ = json.Unmarshal(info.Discovered, &has) // malformed capabilities are absent ones
 	return has.Capabilities
 }
 
 func (c *catalogue) warn(format string, args ...any) {
-	const most = 100 // of a hostile server
+	const most = 100 // bounds the warnings about a hostile server
 	if len(c.warnings) < most {
 		c.warnings = append(c.warnings, interact.Readable(fmt.Sprintf(format, args...)))
 	}
 }
 
-// list reads all pages of a list. The error says that the server cannot be asked.
+// list reads all pages of a list. The error means that the server did not respond.
 func list[T any](ctx context.Context, s *server, c *catalogue, method, member string) (all []T, err error) {
 	var cursor json.RawMessage
 	size := 0
@@ -132,7 +132,7 @@ func list[T any](ctx context.Context, s *server, c *catalogue, method, member st
 		r, err := s.ask(ctx, method, params)
 		if refusal := (*protocol.Error)(nil); errors.As(err, &refusal) {
 			if refusal.Code != protocol.UnknownMethod {
-				c.warn("%s is refused: %v", method, err)
+				c.warn("%s failed: %v", method, err)
 			}
 			return all, nil
 		}
@@ -142,7 +142,7 @@ func list[T any](ctx context.Context, s *server, c *catalogue, method, member st
 		c.scope(method, r)
 		raw, _ := r.InResult(member)
 		if size += len(raw); size > maxList || len(all) > maxListed {
-			c.warn("%s: there is more than lmosd looks at", method)
+			c.warn("%s: too many items, the rest is ignored", method)
 			return all, nil
 		}
 		all = append(all, readAll[T](c, method, raw)...)
@@ -154,31 +154,30 @@ func list[T any](ctx context.Context, s *server, c *catalogue, method, member st
 	return all, nil
 }
 
-// scope notes what a list says of who may see it (2026-07-28, "Caching"). Of a server of the old era it says nothing: what is there was
-// put there on the way.
+// scope records that a list is private (2026-07-28, "Caching"). For legacy servers package backend adds the member, so it is ignored.
 func (c *catalogue) scope(method string, r *protocol.Message) {
 	raw, _ := r.InResult("cacheScope")
 	if !c.info.Modern || string(raw) != `"private"` || c.private {
 		return
 	}
 	c.private = true
-	c.warn("%s is private, says the server: no other node is told of it, unless it is imported as listed", method)
+	c.warn("%s is private: the server is not announced to other nodes, unless it is imported with --publish-private", method)
 }
 
-// readAll reads one page. What cannot be read is left out.
+// readAll parses one page. Malformed items are left out.
 func readAll[T any](c *catalogue, what string, page json.RawMessage) (all []T) {
 	var items []json.RawMessage
 	if json.Unmarshal(page, &items) != nil {
-		c.warn("%s: the answer is no list", what)
+		c.warn("%s: expected a list", what)
 	}
 	if len(items) > maxListed {
-		c.warn("%s: there is more than lmosd looks at", what)
+		c.warn("%s: too many items, the rest is ignored", what)
 		items = items[:maxListed]
 	}
 	for _, raw := range items {
 		var one T
 		if err := json.Unmarshal(raw, &one); err != nil {
-			c.warn("%s: %s cannot be read: %v", what, interact.Clip(string(raw), 80), err)
+			c.warn("%s: malformed item %s: %v", what, interact.Clip(string(raw), 80), err)
 			continue
 		}
 		all = append(all, one)

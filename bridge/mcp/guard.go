@@ -18,9 +18,9 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Guard implements [bridge.TunnelGuard]: what MCP clients ask over the tunnel of d is judged like what others ask. A call of a tool or a prompt
-// is the invocation of its action, to read a resource is to read its property, to listen to one is to observe it. What d does not
-// describe goes by the server's own name for it.
+// Guard implements [bridge.TunnelGuard]: the policy applies to requests in the tunnel of d as to messages. Calling a tool or a prompt is
+// the invocation of its action, reading a resource is the reading of its property, and subscribing is its observation. Features that d
+// does not describe have their name at the server.
 func (b *Bridge) Guard(d *td.Thing, judge bridge.PolicyCheck) interact.Middleware {
 	a := d.Actions[Tunnel]
 	if a == nil || !slices.Contains(a.Types, bridge.MCPSession) {
@@ -44,7 +44,7 @@ func (b *Bridge) Guard(d *td.Thing, judge bridge.PolicyCheck) interact.Middlewar
 	}
 }
 
-// judgeMore asks whether the tool that m names may be called.
+// checkMore checks the policy for the tool that m names.
 func (g *gate) judgeMore(ctx context.Context, m *interact.Message) error {
 	w, err := wishesOf(m)
 	if err != nil || w.Tool == "" {
@@ -55,10 +55,10 @@ func (g *gate) judgeMore(ctx context.Context, m *interact.Message) error {
 	return g.judge(ctx, &one)
 }
 
-// A gate knows what a description calls what MCP names.
+// A tunnelPolicy maps the names of MCP to those of a description and checks the policy.
 type gate struct {
 	judge     bridge.PolicyCheck
-	tools     map[string]string // actions by the name of a tool
+	tools     map[string]string // actions by tool name
 	prompts   map[string]string
 	uris      map[string]string // properties by URI
 	templates []template
@@ -81,7 +81,7 @@ func newGate(d *td.Thing, judge bridge.PolicyCheck) *gate {
 			Template string `json:"mcp:uriTemplate"`
 		} `json:"properties"`
 	}
-	_ = json.Unmarshal(d.Raw, &doc) // what is not as it should be has no name here
+	_ = json.Unmarshal(d.Raw, &doc) // malformed terms have no name
 	for key, a := range doc.Actions {
 		if a.Type == promptType {
 			g.prompts[a.Name] = key
@@ -100,10 +100,10 @@ func newGate(d *td.Thing, judge bridge.PolicyCheck) *gate {
 	return g
 }
 
-// maxRubbish bounds what a server may say on a tunnel that is no message.
+// maxInvalid bounds the malformed messages of a server in a row.
 const maxRubbish = 1000
 
-// relay passes on what goes between a client and the server, but for what is refused. It closes both.
+// relay passes the messages between a client and the server, except for denied requests. It closes both connections.
 func (g *gate) relay(ctx context.Context, m *interact.Message, client, server protocol.Conn) error {
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -120,7 +120,7 @@ func (g *gate) relay(ctx context.Context, m *interact.Message, client, server pr
 				if r == nil {
 					continue
 				}
-				r, err = protocol.RespondError(r.ID(), protocol.Errorf(protocol.InternalError, "the server's response cannot be read: %s", bad.Message)), nil
+				r, err = protocol.RespondError(r.ID(), protocol.Errorf(protocol.InternalError, "malformed response of the server: %s", bad.Message)), nil
 			}
 			if err != nil || client.Write(ctx, r) != nil {
 				return
@@ -139,12 +139,12 @@ func (g *gate) relay(ctx context.Context, m *interact.Message, client, server pr
 			err = g.pass(ctx, m, q, client, server)
 		}
 		if err != nil {
-			return ctx.Err() // either end has closed
+			return ctx.Err() // one end has closed
 		}
 	}
 }
 
-// pass gives q to the server, or the client an error.
+// pass sends q to the server, or an error to the client.
 func (g *gate) pass(ctx context.Context, m *interact.Message, q *protocol.Message, client, server protocol.Conn) error {
 	asks, bad := g.asks(q)
 	if bad != nil {
@@ -167,17 +167,17 @@ func userOf(m *interact.Message, q *protocol.Message) *did.Principal {
 	return m.From
 }
 
-// maxObserved bounds the resources that one message may listen to.
+// maxObserved bounds the resources of one subscription.
 const maxObserved = 1024
 
-// asks says what a request asks for in lmosd's words; nothing for what anybody may ask who may use the tunnel. What cannot be told
-// exactly is refused: a server might take ["x"] for "x".
+// messagesOf returns the messages that a request corresponds to; none for requests that every caller of the tunnel may send. Ambiguous
+// requests are rejected: some servers accept ["x"] for "x".
 func (g *gate) asks(q *protocol.Message) ([]*interact.Message, *protocol.Error) {
 	if !q.IsRequest() {
 		return nil, nil
 	}
 	if subject, named := q.TargetName(); subject == "" && (named || q.Method() == subscribe && q.Text("uri") == "") {
-		return nil, protocol.Errorf(protocol.InvalidParams, "%s names nothing", q.Method())
+		return nil, protocol.Errorf(protocol.InvalidParams, "missing name in %s", q.Method())
 	}
 	switch q.Method() {
 	case protocol.CallTool:
@@ -192,7 +192,7 @@ func (g *gate) asks(q *protocol.Message) ([]*interact.Message, *protocol.Error) 
 		raw, _ := q.Param("notifications", "resourceSubscriptions")
 		var uris []string
 		if raw != nil && json.Unmarshal(raw, &uris) != nil || len(uris) > maxObserved {
-			return nil, protocol.Errorf(protocol.InvalidParams, "resourceSubscriptions are at most %d URIs", maxObserved)
+			return nil, protocol.Errorf(protocol.InvalidParams, "expected at most %d URIs as resourceSubscriptions", maxObserved)
 		}
 		var all []*interact.Message
 		for _, uri := range uris {
@@ -212,7 +212,7 @@ func or(names map[string]string, name string) string {
 	return name
 }
 
-// property is what the description calls the resource of a URI.
+// property returns the property of a URI.
 func (g *gate) property(uri string) string {
 	if key, ok := g.uris[uri]; ok {
 		return key

@@ -53,7 +53,7 @@ func TestGuard(t *testing.T) {
 		if !slices.Equal(judged, want) {
 			t.Errorf("%s: judged %q", era, judged)
 		}
-		for input, want := range map[string]string{`{"tool":"say","arguments":{"text":"x"}}`: `"x"`, `{"tool":"greet"}`: "not greet", `{"tool":["greet"]}`: "takes a tool", `{}`: `"name":"say"`} {
+		for input, want := range map[string]string{`{"tool":"say","arguments":{"text":"x"}}`: `"x"`, `{"tool":"greet"}`: "not greet", `{"tool":["greet"]}`: "expected a tool", `{}`: `"name":"say"`} {
 			m := invoke(More, input)
 			m.From = did.NodePrincipal("did:key:zBob", "")
 			r, err := interact.Ask(t.Context(), wrap(a.Thing), m)

@@ -10,39 +10,39 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// What a server asks its client for (MCP 2026-07-28, "Client features").
+// Requests of a server to its client (MCP 2026-07-28, "Client features").
 const (
 	elicit = "elicitation/create"
 	sample = "sampling/createMessage"
 	roots  = "roots/list"
 )
 
-// maxAsks bounds what is asked for at once.
+// maxRequests bounds the concurrent input requests.
 const maxAsks = 32
 
-// A request is one thing that a server wants to know.
+// A request is an input request of a server.
 type request struct {
 	Method string          `json:"method"`
 	Params json.RawMessage `json:"params"`
 }
 
-// requests reads what a result asks for.
+// requests parses the input requests in a result.
 func requests(r *protocol.Message) (map[string]request, error) {
 	raw, _ := r.InResult("inputRequests")
 	var asks map[string]request
 	if raw != nil && json.Unmarshal(raw, &asks) != nil || len(asks) > maxAsks {
-		return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "what the server asks for cannot be read, or is more than %d things", maxAsks)
+		return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "malformed input requests, or more than %d", maxAsks)
 	}
 	for key, one := range asks {
 		if one.Method != elicit && one.Method != sample && one.Method != roots {
-			return nil, interact.Errorf(interact.AgentFailed, "use an MCP client that knows it", "%q asks for %q, which lmosd does not know",
+			return nil, interact.Errorf(interact.AgentFailed, "use an MCP client that knows it", "unknown input request %q with the method %q",
 				interact.Clip(key, maxShort), interact.Clip(one.Method, maxShort))
 		}
 	}
 	return asks, nil
 }
 
-// addresses are what an error of an old server wants somebody to open (2025-11-25, "URL elicitation required").
+// addresses returns the URL elicitations in an error of a legacy server (2025-11-25, "URL elicitation required").
 func addresses(err error) map[string]request {
 	var e *protocol.Error
 	if !errors.As(err, &e) || e.Code != urlNeeded {
@@ -62,7 +62,7 @@ func addresses(err error) map[string]request {
 	return asks
 }
 
-// answers asks the consumer, and returns what to tell the server, by the same keys.
+// answers passes input requests to the consumer and returns the responses for the server, by key.
 func (c *call) answers(ctx context.Context, asks map[string]request) (map[string]any, error) {
 	if c.yield == nil {
 		return nil, interact.NeedsInput(c.m.Name)
@@ -87,13 +87,13 @@ func (c *call) answers(ctx context.Context, asks map[string]request) (map[string
 	return out, nil
 }
 
-// input is a request as the consumer is asked it.
+// input converts a request for the consumer.
 func (r request) input() interact.Input {
 	var p struct {
 		Mode, Message, URL string
 		Schema             json.RawMessage `json:"requestedSchema"`
 	}
-	_ = json.Unmarshal(r.Params, &p) // what cannot be read is empty, and verbatim beside it
+	_ = json.Unmarshal(r.Params, &p) // malformed params are empty, and passed on verbatim
 	in := interact.Input{Message: clip(p.Message, maxText), Params: r.Params}
 	switch {
 	case r.Method == sample:
@@ -108,8 +108,7 @@ func (r request) input() interact.Input {
 	return in
 }
 
-// response is an answer as the server is told it. There are no words for a model, or a folder, that nobody has: the call ends, or there
-// are no folders.
+// response converts the answer of the consumer for the server. Declined sampling ends the call; declined roots are an empty list.
 func (r request) response(a interact.Answer) (any, error) {
 	content := a.Content
 	if len(content) == 0 {
@@ -123,9 +122,9 @@ func (r request) response(a interact.Answer) (any, error) {
 	case a.Action == interact.Accept && content[0] == '{':
 		return content, nil
 	case a.Action == interact.Accept:
-		return nil, interact.Errorf(interact.Invalid, "the content is the result of "+r.Method, "the answer is no object")
+		return nil, interact.Errorf(interact.Invalid, "the content is the result of "+r.Method, "expected an object as the answer")
 	case r.Method == roots:
 		return map[string]any{"roots": []any{}}, nil
 	}
-	return nil, interact.Errorf(interact.Cancelled, "call it again, and let a model answer", "what the server wanted to hear from a model was declined")
+	return nil, interact.Errorf(interact.Cancelled, "call it again, and let a model answer", "the sampling request of the server was declined")
 }

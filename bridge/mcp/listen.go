@@ -17,27 +17,26 @@ import (
 )
 
 const (
-	// A server that ends a subscription is asked anew, later each time.
+	// An ended subscription is renewed with increasing delay.
 	firstPause = 500 * time.Millisecond
 	maxPause   = 30 * time.Second
-	// settle is how long it is waited for more changes after one: servers say each by itself.
+	// debounce is the delay after a change in which further changes are combined.
 	settle = 50 * time.Millisecond
-	// quiet is how long a program is listened to after the last who asked has left: a program that is listened to does not end.
+	// idleAfter is the time without calls after which the subscription at a program ends, so that the program can stop.
 	quiet = 2 * time.Minute
 )
 
-// describeLimit is how often a server is described again, readLimit how often an observed resource is read. What changes in between is
-// seen then.
+// describeLimit is the rate of new descriptions of a server, readLimit the rate of reading an observed resource. Changes in between are
+// combined.
 var (
 	describeLimit = ratelimit.Every(8, 5*time.Second)
 	readLimit     = ratelimit.Every(32, 100*time.Millisecond)
 )
 
-// acknowledged is the first that a server says on a subscription (MCP 2026-07-28, "Subscriptions").
+// acknowledged is the first notification of a subscription (MCP 2026-07-28, "Subscriptions").
 const acknowledged = "notifications/subscriptions/acknowledged"
 
-// listen yields what the server says of what is wanted, until it ends, with why. Of several changes that nobody has taken yet, the first
-// is yielded.
+// listen yields the notifications of a subscription until it ends, and then the reason. Of several pending changes it yields the first.
 func (s *server) listen(ctx context.Context, m *interact.Message, want map[string]any) iter.Seq2[*protocol.Message, error] {
 	return func(yield func(*protocol.Message, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -77,7 +76,7 @@ func (s *server) listen(ctx context.Context, m *interact.Message, want map[strin
 	}
 }
 
-// observe answers ObserveProperty: MCP says that a resource has changed, and not to what, so it is read again.
+// observe handles ObserveProperty. Notifications of MCP contain no value, so it reads the resource after each.
 func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 	uri, err := s.address(m)
 	if err != nil {
@@ -85,7 +84,7 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 		return
 	}
 	var rate ratelimit.Bucket
-	again := false // it was interrupted, and may have changed meanwhile
+	again := false // interrupted: the resource may have changed in between
 	pauses := backoff.Backoff{First: firstPause, Max: maxPause}
 	for {
 		for n, err := range s.listen(ctx, m, map[string]any{"resourceSubscriptions": []string{uri}}) {
@@ -95,9 +94,9 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 				yield(nil, fault(err, m))
 				return
 			case err != nil || n == nil:
-				continue // the last
+				continue // ended
 			case n.Method() == acknowledged && !honours(n, uri):
-				yield(nil, interact.Errorf(interact.NotAllowed, "read it now and then", "the server does not tell when %s changes", m.Name))
+				yield(nil, interact.Errorf(interact.NotAllowed, "read it now and then", "%s is not observable: the server sends no notifications", m.Name))
 				return
 			case n.Method() == acknowledged && !again:
 				continue
@@ -124,14 +123,14 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 	}
 }
 
-// paced waits for a token, and takes it.
+// waitRate waits for a token and takes it.
 func paced(ctx context.Context, b *ratelimit.Bucket, l ratelimit.Limit) error {
 	err := backoff.Sleep(ctx, b.Wait(l, 1, time.Now()))
 	b.Take(l, 1, time.Now())
 	return err
 }
 
-// honours reports whether an acknowledgement has a resource in it.
+// honours reports whether an acknowledgment contains a resource.
 func honours(ack *protocol.Message, uri string) bool {
 	raw, _ := ack.Param("notifications", "resourceSubscriptions")
 	var all []string
@@ -144,7 +143,7 @@ func honours(ack *protocol.Message, uri string) bool {
 	return false
 }
 
-// changes yields a new draft whenever what the server offers has changed. It is nil for a server that never says so.
+// changes yields a new draft after each change of the server. It is nil for a server without change notifications.
 func (s *server) changes(target string, o bridge.Import, last []byte) func(context.Context) iter.Seq[[]byte] {
 	want := map[string]any{}
 	can := s.can.Load()
@@ -164,7 +163,7 @@ func (s *server) changes(target string, o bridge.Import, last []byte) func(conte
 			for ctx.Err() == nil {
 				if heard, left := s.hear(ctx, want, func() bool {
 					if paced(ctx, &rate, describeLimit) != nil {
-						return true // there is no more
+						return true // cancelled
 					}
 					doc := s.anew(ctx, target, o, last)
 					if doc == nil {
@@ -178,19 +177,19 @@ func (s *server) changes(target string, o bridge.Import, last []byte) func(conte
 					pauses.Reset()
 				}
 				s.asleep(ctx)
-				_ = pauses.Sleep(ctx) // the loop ends with ctx
+				_ = pauses.Sleep(ctx) // the loop checks the context
 			}
 		}
 	}
 }
 
-// hear calls changed for what the server says, and once before: as long as it goes on, and the server is awake.
+// listenAwake calls changed once at the start, and for each notification, while the subscription lasts and the server is in use.
 func (s *server) hear(ctx context.Context, want map[string]any, changed func() bool) (heard, left bool) {
 	ctx, stop := s.awake(ctx)
 	defer stop()
 	for n, err := range s.listen(ctx, &interact.Message{}, want) {
 		if err != nil || n == nil {
-			continue // the last
+			continue // ended
 		}
 		heard = true
 		if !changed() {
@@ -200,7 +199,7 @@ func (s *server) hear(ctx context.Context, want map[string]any, changed func() b
 	return heard, false
 }
 
-// anew describes the server again; nil if it cannot be asked, or offers what it did last.
+// redescribe describes the server again; nil if it did not respond, or nothing changed.
 func (s *server) anew(ctx context.Context, target string, o bridge.Import, last []byte) []byte {
 	if backoff.Sleep(ctx, settle) != nil {
 		return nil
@@ -208,18 +207,18 @@ func (s *server) anew(ctx context.Context, target string, o bridge.Import, last 
 	doc, warnings, err := s.describe(ctx, target, o)
 	if err != nil {
 		if ctx.Err() == nil {
-			s.log.Warn("an MCP server has changed, and cannot be asked what it offers", "server", target, "err", err)
+			s.log.Warn("MCP server changed, new description failed", "server", target, "err", err)
 		}
 		return nil
 	}
 	if bytes.Equal(doc, last) {
 		return nil
 	}
-	s.log.Info("an MCP server offers something else", "server", target, "warnings", warnings)
+	s.log.Info("MCP server changed", "server", target, "warnings", warnings)
 	return doc
 }
 
-// use notes that somebody asks; leave, that it has its answer.
+// use records a call; the function records its end.
 func (s *server) use() (leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,7 +243,7 @@ func (s *server) wakeLocked() {
 	}
 }
 
-// awake is the context of a subscription, until stop. It ends when nobody has asked for a while, if the server is a program.
+// awake returns the context of a subscription. For a program it ends when there was no call for a while.
 func (s *server) awake(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	if s.from.stays {
@@ -265,12 +264,12 @@ func (s *server) awake(ctx context.Context) (_ context.Context, stop func()) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		doze.Stop()
-		s.doze = nil // who leaves now must not set it again: it would say that the server sleeps while it is listened to anew
+		s.doze = nil // a call that ends later must not set the timer again
 		cancel()
 	}
 }
 
-// asleep waits until somebody asks, if nobody has for a while.
+// asleep waits for the next call if there was none for a while.
 func (s *server) asleep(ctx context.Context) {
 	s.mu.Lock()
 	sleeps := s.sleeps

@@ -1,8 +1,8 @@
 // Package mcp imports MCP servers as Things and serves Things to MCP clients of all protocol revisions.
 //
-// Between an MCP client and an MCP server every message is passed on as it is: the server's thing has an action, "mcp", that is a
-// tunnel (package bridge), and packages serve and backend stand at its ends. For all others the server's tools and prompts are
-// actions and its resources properties (describe.go, thing.go); and what is no MCP server is one to MCP clients (export.go).
+// Messages between an MCP client and an MCP server pass unchanged: the Thing of the server has an action "mcp", a tunnel (package
+// bridge), with packages server and backend at its ends. For other consumers the tools and prompts of the server are actions and its
+// resources are properties (describe.go, thing.go). Things that are not MCP servers are served to MCP clients as servers (export.go).
 //
 // Sources: MCP 2026-07-28 and 2025-11-25.
 package mcp
@@ -25,20 +25,20 @@ import (
 	"github.com/lmosd/lmosd/interact/credentials"
 )
 
-// Tunnel is the action of an imported server that carries MCP, one message a line.
+// Tunnel is the action of an imported server that carries MCP, one message per line.
 const Tunnel = "mcp"
 
-// Options are the settings of a [Bridge].
+// Options configure a [Bridge].
 type Options struct {
-	// Pins are what /mcp lists beside its own tools (facade.Options).
+	// Pins are the features that /mcp lists besides its own tools ([aggregator.Options]).
 	Pins []string
-	// Credentials has the secrets of servers elsewhere, by their addresses (package client).
+	// Credentials holds the secrets of remote servers, by address (package client).
 	Credentials credentials.Store
-	// Show has somebody open an address in a browser, to log in at a server elsewhere; ClientID is what this host calls itself then
-	// ([client.LoginOptions]). Nil: nobody is there, and a server that wants a login is an error that names the command for it.
+	// Show opens an address in the browser of the user, to log in at a remote server; ClientID identifies this host
+	// ([client.LoginOptions]). If Show is nil, the error of a login that needs a user names the command.
 	Show     func(ctx context.Context, address string) error
 	ClientID string
-	// Version is that of lmosd, for the clients and servers that ask; empty means "dev".
+	// Version is the version of lmosd for clientInfo and serverInfo; empty means "dev".
 	Version string
 	Log     *slog.Logger
 }
@@ -46,7 +46,7 @@ type Options struct {
 // A Bridge implements [bridge.Bridge].
 type Bridge struct{ o Options }
 
-// New returns the bridge.
+// New returns a bridge.
 func New(o Options) *Bridge {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Bridge{o}
@@ -55,9 +55,8 @@ func New(o Options) *Bridge {
 // Name implements [bridge.Bridge].
 func (b *Bridge) Name() string { return "mcp" }
 
-// Import implements [bridge.Bridge]. The target is the address of a server that speaks Streamable HTTP, or a command line of a program
-// that speaks MCP on its standard input and output. The program is started at once, to be asked what it offers, and stopped when nobody
-// needs it.
+// Import implements [bridge.Bridge]. The target is the URL of a Streamable HTTP server, or the command line of a program that uses
+// standard input and output. The program is started at once to list its features, and stopped when idle.
 func (b *Bridge) Import(ctx context.Context, target string, o bridge.Import) (*bridge.Agent, error) {
 	pins, err := openPins(o.Pins, o.Approve, b.o.Log)
 	if err != nil {
@@ -72,7 +71,7 @@ func (b *Bridge) Import(ctx context.Context, target string, o bridge.Import) (*b
 	if err != nil {
 		return nil, err
 	}
-	// Callers elsewhere see the name in errors: a command line may have secrets in it.
+	// The name appears in errors at other nodes, and a command line may contain secrets.
 	to := backend.Options{Name: cmp.Or(o.Name, "the MCP server"), Version: b.o.Version, MaxConns: maxChildren, Log: b.o.Log}
 	if from.stays {
 		to.Silent = webPatience
@@ -80,8 +79,7 @@ func (b *Bridge) Import(ctx context.Context, target string, o bridge.Import) (*b
 	return imported(ctx, shortly(target), o, to, pins, from)
 }
 
-// shortly names a target for descriptions and logs: the host of an address, or the program of a command line. What else is in them may
-// be secret.
+// shortName returns the host of a URL, or the program of a command line. The rest may contain secrets.
 func shortly(target string) string {
 	if at, err := url.Parse(target); err == nil && at.Host != "" {
 		return at.Host
@@ -90,7 +88,7 @@ func shortly(target string) string {
 	return path.Base(strings.Trim(program, `'"`))
 }
 
-// imported makes an agent of a server. The target is how it is called if it does not say.
+// imported returns the agent of a server. The target is its name if it has none.
 func imported(ctx context.Context, target string, o bridge.Import, to backend.Options, pins *pins, from *source) (*bridge.Agent, error) {
 	to.Dial = from.dial
 	back := backend.New(to)
@@ -104,11 +102,11 @@ func imported(ctx context.Context, target string, o bridge.Import, to backend.Op
 		closing()
 		return nil, err
 	}
-	o.Name = cmp.Or(o.Name, titleOf(draft)) // by which it has its id
+	o.Name = cmp.Or(o.Name, titleOf(draft)) // determines the id
 	return &bridge.Agent{TD: draft, Thing: s, Warnings: warnings, Changes: s.changes(target, o, draft), Close: closing}, nil
 }
 
-// program starts a process for each connection.
+// program returns a source that starts a process per connection.
 func (b *Bridge) program(line string, o bridge.Import) (*source, error) {
 	env, err := environment(o.Env)
 	if err != nil {
@@ -123,21 +121,21 @@ func (b *Bridge) program(line string, o bridge.Import) (*source, error) {
 	}}, nil
 }
 
-// inherited are the variables that every program gets of lmosd's own environment: where things are, and the ways out of the network. Keys
-// and tokens are for those that they are given to ([bridge.Import.Env]).
+// inherited are the environment variables that every program gets: paths, locale and proxies. Secrets are passed explicitly
+// ([bridge.Import.Env]).
 var inherited = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "XDG_*",
 	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
 	"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "npm_config_*", "NPM_CONFIG_*", "UV_*", "PIP_*",
 	"SystemRoot", "APPDATA", "LOCALAPPDATA", "TEMP", "TMP", "USERPROFILE"}
 
-// environment completes variables that are given by their name with what this process has.
+// environment resolves variables that are given by name only.
 func environment(given []string) ([]string, error) {
 	var env []string
 	for _, v := range given {
 		if !strings.Contains(v, "=") {
 			value, there := os.LookupEnv(v)
 			if !there {
-				return nil, interact.Errorf(interact.Usage, "export "+interact.Quote(v)+"=…, or give it as NAME=value", "there is no variable %s to hand on", v)
+				return nil, interact.Errorf(interact.Usage, "export "+interact.Quote(v)+"=…, or give it as NAME=value", "environment variable %s is not set", v)
 			}
 			v += "=" + value
 		}
@@ -148,5 +146,5 @@ func environment(given []string) ([]string, error) {
 
 const (
 	maxChildren = 64               // processes of one server
-	webPatience = 30 * time.Second // for what a web server that starts, or somebody who has to log in, takes to answer
+	webPatience = 30 * time.Second // time for the first response of a remote server, including a login
 )

@@ -10,19 +10,19 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// More is the name of the action of a server that has more tools than its description has room for. It lists all of them, page by page, as the
-// server says now, and calls one. Clients of MCP need it not: they have the tunnel.
+// More is the action of a server with more tools than its description contains. It lists all current tools in pages, or calls one. MCP
+// clients use the tunnel instead.
 const More = "mcp-more"
 
-// moreRoom is what the action takes of a description, in bytes.
+// moreRoom is the size of the action in a description, in bytes.
 const moreRoom = 2 << 10
 
-// moreAction is how a description says it.
+// moreAction is the description of the action.
 var moreAction = json.RawMessage(`{"@type":"` + bridge.MoreTools + `","title":"More tools",
  "description":"Lists all tools of the server, page by page, or calls the one that is named: the description has no room for all.",
  "input":{"type":"object","properties":{"tool":{"type":"string"},"arguments":{"type":"object"},"cursor":{"type":"string"}}},"output":{}}`)
 
-// wishes is the input of the action.
+// moreInput is the input of the action.
 type wishes struct {
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments"`
@@ -35,12 +35,12 @@ func wishesOf(m *interact.Message) (w wishes, err error) {
 		return w, err
 	}
 	if json.Unmarshal(data, &w) != nil || len(w.Arguments) > 0 && w.Arguments[0] != '{' {
-		return w, interact.Errorf(interact.Invalid, `for example {"tool":"name","arguments":{}}`, "%s takes a tool with its arguments, or a cursor", More)
+		return w, interact.Errorf(interact.Invalid, `for example {"tool":"name","arguments":{}}`, "expected a tool with its arguments, or a cursor, as the input of %s", More)
 	}
 	return w, nil
 }
 
-// more answers the action.
+// more handles the action.
 func (s *server) more(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) (*interact.Message, error) {
 	w, err := wishesOf(m)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *server) more(ctx context.Context, m *interact.Message, yield func(*inte
 	if raw, _ := r.InResult("nextCursor"); raw != nil && string(raw) != "null" {
 		page.Next = new(string)
 		if json.Unmarshal(raw, page.Next) != nil {
-			return nil, fmt.Errorf("the cursor of the server is no text: %w", protocol.Errorf(protocol.InternalError, "%.64s", raw))
+			return nil, fmt.Errorf("malformed cursor of the server: %w", protocol.Errorf(protocol.InternalError, "%.64s", raw))
 		}
 	}
 	text, err := json.Marshal(page)

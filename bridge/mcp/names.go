@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// maxName is how long the name of an affordance is.
+// maxName bounds the name of an affordance.
 const maxName = 64
 
-// An entry wants to be called something.
+// An entry is a feature to be named.
 type entry struct {
-	kind string // tells entries of one name apart: "tool", "prompt"
-	name string // what the server calls it
-	id   string // by which it stays the same: a tool's name, a resource's URI
+	kind string // distinguishes entries with the same name: "tool", "prompt"
+	name string // name at the server
+	id   string // stable identifier: the name of a tool, the URI of a resource
 }
 
-// keys gives each entry a name of its own among affordances of one kind: what the server calls it, if that can be a name. An entry whose
-// name is not plain, or not its own, has a part of its hash behind it. What an entry is called depends on what else there is only where
-// two want the same, so that names stay as servers change. Of two with one kind and id, the second has none: "".
+// keys assigns unique names to the entries of one kind of affordance: the name at the server if it is plain and unique, otherwise the
+// name with a part of a hash. A name depends on other entries only in case of a conflict, so that names stay stable when a server
+// changes. Of duplicates, the second gets "".
 func keys(all []entry, taken ...string) []string {
 	out := make([]string, len(all))
 	owner, wanted := map[string]int{}, map[string]int{}
@@ -34,7 +34,7 @@ func keys(all []entry, taken ...string) []string {
 		seen[same] = true
 		out[i] = plainName(e.name)
 		if _, there := owner[out[i]]; !there && e.kind == "tool" && out[i] == e.name {
-			owner[out[i]] = i // its name is exact
+			owner[out[i]] = i // exact match
 		}
 		wanted[out[i]]++
 	}
@@ -46,7 +46,7 @@ func keys(all []entry, taken ...string) []string {
 			out[i] = out[i][:min(len(out[i]), maxName-9)] + "_" + hex.EncodeToString(sum[:4])
 		}
 	}
-	for i := range out { // somebody may be called like another with its hash
+	for i := range out { // a name may equal another one with its hash
 		if used[out[i]] {
 			out[i] = ""
 		}
@@ -55,7 +55,7 @@ func keys(all []entry, taken ...string) []string {
 	return out
 }
 
-// plainName is a name without what addresses and terminals take for something else.
+// plainName replaces characters with a special meaning in URLs and terminals.
 func plainName(name string) string {
 	name = strings.Map(func(r rune) rune {
 		switch {

@@ -70,11 +70,11 @@ func TestWhatPinsHold(t *testing.T) {
 		"a member but for case": {said{"Be kind.", tools(strings.Replace(pay, `"name"`, `"Description":"Pays me.","name"`, 1)), good.prompts}, "pay",
 			"/Description: nothing"},
 		"a member twice":   {said{"Be kind.", tools(strings.Replace(pay, `"description"`, `"description":"x","description"`, 1)), good.prompts}, "pay", ""},
-		"two of one name":  {said{"Be kind.", tools(pay + `,` + strings.Replace(pay, "Pays.", "Pays me.", 1)), good.prompts}, "pay", "several"},
+		"two of one name":  {said{"Be kind.", tools(pay + `,` + strings.Replace(pay, "Pays.", "Pays me.", 1)), good.prompts}, "pay", "same name"},
 		"one name twice":   {is: said{"Be kind.", tools(pay + `,` + pay), good.prompts}},
 		"a prompt":         {said{"Be kind.", good.tools, prompts(strings.Replace(ask, "Asks.", "Asks me.", 1))}, "ask", `/description: "Asks." → "Asks me."`},
 		"its arguments":    {said{"Be kind.", good.tools, prompts(strings.Replace(ask, `"a"`, `"b"`, 1))}, "ask", "/arguments"},
-		"the instructions": {said{"Be kind. Obey me.", good.tools, good.prompts}, "Be kind", "tells models of itself"},
+		"the instructions": {said{"Be kind. Obey me.", good.tools, good.prompts}, "Be kind", "the instructions text was changed"},
 		"no instructions":  {is: said{"", good.tools, good.prompts}},
 		"one more tool":    {is: said{"Be kind.", tools(pay + `,{"name":"new"}`), good.prompts}},
 	} {

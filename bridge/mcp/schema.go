@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Bounds of a schema that is converted. What is beyond may be anything.
+// Bounds of the conversion of a schema. Parts beyond allow any value.
 const (
 	maxLevels = 24
 	maxParts  = 2000
 )
 
-// dataSchema makes of a JSON Schema what a description says of data (TD 1.1 §5.3.2). It never refuses what the schema allows: what
-// cannot be said, a condition, say, or a reference to elsewhere, asks nothing. Nothing is fetched. It is nil for what is no schema.
+// dataSchema converts a JSON Schema to a data schema (TD 1.1 §5.3.2). The result never rejects a value that the schema allows: constructs
+// without an equivalent, such as conditions or external references, are dropped. It is nil if raw is not a schema.
 func dataSchema(raw json.RawMessage) map[string]any {
 	var v any
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -28,14 +28,15 @@ func dataSchema(raw json.RawMessage) map[string]any {
 	if dialect, _ := root["$schema"].(string); dialect != "" && !strings.Contains(dialect, "://json-schema.org/") {
 		return map[string]any{}
 	}
-	delete(root, "$id") // local references are to the root
+	delete(root, "$id") // local references refer to the root
 	s, _ := new(conversion).schema(root, 0)
 	return s
 }
 
 type conversion struct{ parts int }
 
-// schema converts one schema. Exact tells that the result says the same, so that it can stand where refusing more is allowing less.
+// schema converts one schema. exact reports whether the result is equivalent, so that it can be used where a weaker schema would reject
+// more, as in "not".
 func (c *conversion) schema(v any, depth int) (out map[string]any, exact bool) {
 	in, ok := v.(map[string]any)
 	if c.parts++; c.parts > maxParts || depth > maxLevels || !ok {
@@ -45,7 +46,7 @@ func (c *conversion) schema(v any, depth int) (out map[string]any, exact bool) {
 		return map[string]any{}, v == true
 	}
 	if _, elsewhere := in["$id"]; elsewhere {
-		return map[string]any{}, false // its references are to itself
+		return map[string]any{}, false // its references refer to itself
 	}
 	out, exact = make(map[string]any, len(in)), true
 	for key, value := range in {
@@ -62,7 +63,7 @@ func (c *conversion) schema(v any, depth int) (out map[string]any, exact bool) {
 	return out, exact
 }
 
-// typed says that a value is of one of several types.
+// typed sets a list of types.
 func typed(out map[string]any, list []any) bool {
 	if out["anyOf"] != nil {
 		return false
@@ -83,7 +84,7 @@ func typed(out map[string]any, list []any) bool {
 
 var types = map[string]bool{"object": true, "array": true, "string": true, "number": true, "integer": true, "boolean": true, "null": true}
 
-// keyword converts one member of a schema. It reports whether nothing was lost.
+// keyword converts one member and reports whether the result is equivalent.
 func (c *conversion) keyword(out map[string]any, key string, value any, depth int) bool {
 	switch key {
 	case "title", "description", "$comment", "$schema", "examples", "default", "deprecated", "readOnly", "writeOnly", "$anchor":
@@ -93,7 +94,7 @@ func (c *conversion) keyword(out map[string]any, key string, value any, depth in
 				out[key] = clip(text, maxText)
 			}
 		}
-		return true // they ask nothing
+		return true // no constraint
 	case "const":
 		out[key] = value
 		return true
@@ -120,7 +121,7 @@ func (c *conversion) keyword(out map[string]any, key string, value any, depth in
 	return plain(out, key, value)
 }
 
-// plain takes a member over that is as it should be.
+// plain copies a member that is valid in both.
 func plain(out map[string]any, key string, value any) (ok bool) {
 	switch key {
 	case "type":
@@ -184,7 +185,7 @@ func (c *conversion) several(out map[string]any, key string, value any, depth in
 		all[i], exact = one, exact && same
 	}
 	if key == "oneOf" && !exact {
-		return false // what asks less of each would refuse what fits two
+		return false // weaker alternatives would reject values that match two
 	}
 	out[key] = all
 	return exact

@@ -11,27 +11,27 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A source is where connections to a server come from.
+// A source opens connections to a server.
 type source struct {
 	dial  func(context.Context) (protocol.Conn, error)
 	end   func()
-	stays bool // it may be listened to always: it is no program that would have to run for it
-	// headers are the arguments that headers repeat, by tool. They are what the server listed last.
+	stays bool // the server runs independently, so that it can be subscribed at all times
+	// headers are the arguments of tools that headers repeat, from the last list.
 	headers atomic.Pointer[map[string][]protocol.Param]
 }
 
-// maxIdle is how many connections to a server that nobody uses now are kept for those who call next. With the usual two, most of
-// many callers at once would dial for every call.
+// maxIdle is the number of idle connections that are kept per server. The default of two would cause new connections under concurrent
+// load.
 const maxIdle = 64
 
-// site is a server that speaks Streamable HTTP. The address is the operator's own, so that it may be anywhere.
+// remote returns the source of a Streamable HTTP server. The operator chose the address, so it is not filtered.
 func (b *Bridge) site(target string) (*source, error) {
 	at, err := url.Parse(target)
 	if err != nil || at.Host == "" {
-		return nil, interact.Errorf(interact.Usage, "for example mcp:https://mcp.example/mcp", "%s is no address of a web server", interact.Clip(target, maxTitle))
+		return nil, interact.Errorf(interact.Usage, "for example mcp:https://mcp.example/mcp", "expected the URL of a web server, got %s", interact.Clip(target, maxTitle))
 	}
 	if at.User != nil {
-		return nil, interact.Errorf(interact.Usage, "put them into credentials.json: docs/agents.md", "the address has a name or a password in it")
+		return nil, interact.Errorf(interact.Usage, "put them into credentials.json: docs/agents.md", "unexpected user name or password in the URL")
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = maxIdle
@@ -44,7 +44,7 @@ func (b *Bridge) site(target string) (*source, error) {
 	return s, nil
 }
 
-// params are the arguments of a tool that headers repeat.
+// params returns the arguments of a tool that headers repeat.
 func (s *source) params(tool string) []protocol.Param {
 	if all := s.headers.Load(); all != nil {
 		return (*all)[tool]
@@ -52,7 +52,7 @@ func (s *source) params(tool string) []protocol.Param {
 	return nil
 }
 
-// note keeps what headers repeat of the arguments of tools.
+// note records the arguments that headers repeat.
 func (s *source) note(tools []tool) {
 	all := map[string][]protocol.Param{}
 	for _, t := range tools {

@@ -25,10 +25,10 @@ func TestStatesOfTasks(t *testing.T) {
 		"failed":             {task{Status: "failed", Error: protocol.Errorf(-1, "no ink")}, false, "no ink"},
 		"failed, wordless":   {task{Status: "failed", Message: "oh"}, false, "print failed: oh"},
 		"cancelled":          {task{Status: "cancelled"}, false, "the server cancelled print"},
-		"without a result":   {task{Status: "completed"}, false, `the server's task is "completed", without what belongs to it`},
-		"of another dialect": {task{Status: "canceled"}, false, `the server's task is "canceled", without what belongs to it`},
-		"yet to come":        {task{Status: "paused"}, false, `the server's task is "paused", without what belongs to it`},
-		"none":               {task{}, false, `the server's task is "", without what belongs to it`},
+		"without a result":   {task{Status: "completed"}, false, `malformed task with the status "completed"`},
+		"of another dialect": {task{Status: "canceled"}, false, `malformed task with the status "canceled"`},
+		"yet to come":        {task{Status: "paused"}, false, `malformed task with the status "paused"`},
+		"none":               {task{}, false, `malformed task with the status ""`},
 	} {
 		end, err := row.task.end(&interact.Message{Name: "print"})
 		text := ""

@@ -20,39 +20,39 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A server is an MCP server as a thing: its tools and prompts are actions, its resources properties, and the action "mcp" carries MCP.
+// A server is an MCP server as a Thing: its tools and prompts are actions, its resources properties, and the action "mcp" carries MCP.
 type server struct {
 	protocol.Server
 	back    *backend.Backend
 	pins    *pins
 	from    *source
-	self    protocol.Implementation // sent to the server
+	self    protocol.Implementation // clientInfo
 	log     *slog.Logger
 	parking interact.Parking
 
-	info  atomic.Pointer[backend.Info] // as last asked
+	info  atomic.Pointer[backend.Info] // of the last probe
 	can   atomic.Pointer[abilities]
-	index atomic.Pointer[index] // of what was described last
+	index atomic.Pointer[index] // of the last description
 
 	mu     sync.Mutex
-	busy   int           // who is being answered
-	doze   *time.Timer   // until the server is listened to no more; nil before it is
-	sleeps chan struct{} // closed when somebody asks; nil while it is listened to
+	busy   int           // calls in progress
+	doze   *time.Timer   // ends the subscription of an idle server; nil without subscription
+	sleeps chan struct{} // closed by the next call; nil while subscribed
 }
 
-// listFor is how long a server may take to list what it offers, once it runs.
+// listTimeout bounds the time for all lists of a running server.
 const listFor = time.Minute
 
-// describe asks the server what it offers, and makes a draft of it. A server that does not answer is a Timeout.
+// describe reads the features of the server and returns a draft of its description. A server that does not respond is a Timeout.
 func (s *server) describe(ctx context.Context, target string, o bridge.Import) (draft []byte, warnings []string, err error) {
-	if _, err := s.about(ctx); err != nil { // it may take longer to start
+	if _, err := s.about(ctx); err != nil { // the start may take longer
 		return nil, nil, fault(err, &interact.Message{})
 	}
 	limited, cancel := context.WithTimeout(ctx, listFor)
 	defer cancel()
 	c, err := read(limited, s)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return nil, nil, interact.Errorf(interact.Timeout, "ask it with another client", "the server does not list what it offers within %v", listFor)
+		return nil, nil, interact.Errorf(interact.Timeout, "ask it with another client", "the server did not list its features within %v", listFor)
 	}
 	if err != nil {
 		return nil, nil, fault(err, &interact.Message{})
@@ -67,7 +67,7 @@ func (s *server) describe(ctx context.Context, target string, o bridge.Import) (
 	return draft, c.warnings, nil
 }
 
-// about asks what the server is.
+// about probes the server.
 func (s *server) about(ctx context.Context) (*backend.Info, error) {
 	info, err := s.back.Info(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *server) about(ctx context.Context) (*backend.Info, error) {
 	return info, nil
 }
 
-// common is what consumers of the mesh can be asked for, with every request to an old server.
+// common are the client capabilities of all requests to a legacy server.
 var common = func() (able map[string]any) {
 	if err := json.Unmarshal([]byte(backend.Common), &able); err != nil {
 		panic(err) // a constant
@@ -87,17 +87,17 @@ var common = func() (able map[string]any) {
 	return able
 }()
 
-// ask sends a request of lmosd's own. A response that is an error is the error.
+// ask sends a request of lmosd itself. An error response is returned as an error.
 func (s *server) ask(ctx context.Context, method string, params map[string]any) (*protocol.Message, error) {
 	return s.send(ctx, method, params, &interact.Message{}, map[string]any{}, nil)
 }
 
-// send sends a request for the consumer of m, who can be asked for what able says. What the server says meanwhile goes to notify; nil
-// wants to hear nothing.
+// send sends a request for the consumer of m with the given client capabilities. Notifications of the server go to notify, which may be
+// nil.
 func (s *server) send(ctx context.Context, method string, params map[string]any, m *interact.Message, able map[string]any,
 	notify func(*protocol.Message) error) (*protocol.Message, error) {
 	if info := s.info.Load(); info != nil && !info.Modern {
-		able = common // whatever the request: so there is one process for all that a node asks
+		able = common // the same for all requests: then the node needs only one process
 	}
 	meta := map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: able,
 		protocol.MetaClient: s.self}
@@ -108,14 +108,14 @@ func (s *server) send(ctx context.Context, method string, params map[string]any,
 		}
 	}
 	if notify != nil {
-		meta["progressToken"] = 1 // the connection gives it one of its own
+		meta["progressToken"] = 1 // the connection replaces it
 	} else {
 		notify = func(*protocol.Message) error { return nil }
 	}
 	params["_meta"] = meta
 	q := protocol.Request("1", method, params)
 	if len(q.Bytes()) > protocol.MaxMessage {
-		return nil, interact.Errorf(interact.TooLarge, "send less at once", "the input of %s has more than %d bytes", m.Name, protocol.MaxMessage)
+		return nil, interact.Errorf(interact.TooLarge, "send less at once", "the input of %s exceeds %d bytes", m.Name, protocol.MaxMessage)
 	}
 	r, err := s.Call(asking(ctx, m), q, notify)
 	if err != nil {
@@ -125,26 +125,22 @@ func (s *server) send(ctx context.Context, method string, params map[string]any,
 		return nil, e
 	}
 	if raw := r.Result(); len(raw) == 0 || raw[0] != '{' {
-		return nil, &protocol.Error{Code: protocol.InternalError, Message: "the result is no object"}
+		return nil, &protocol.Error{Code: protocol.InternalError, Message: "expected an object as the result"}
 	}
 	return r, nil
 }
 
-// asking is the context of what the server is asked for the caller of m.
+// withCaller returns the context of a request for the caller of m.
 func asking(ctx context.Context, m *interact.Message) context.Context {
 	return did.WithPrincipal(protocol.WithCaller(ctx, m.From.ID()), m.From)
 }
 
-// Do implements [interact.Thing]. It answers
+// Do implements [interact.Thing]. It handles
 //
-//   - InvokeAction of a tool or a prompt. The data is an object of arguments. How far it is, if the server says so, is in states that are
-//     running, of type [interact.Progress]; what it wants to know first in states that are input-required. The output is as [output]
-//     and messages say. A tool that says isError has failed: AgentFailed, Remote, with its words; what else it said is a part of the
-//     output before. Leaving the loop cancels the request, or the task that the server made of it.
+//   - InvokeAction of a tool or a prompt, with an object of arguments. Progress is a running state with the type [interact.Progress], and required input is an input-required state. The output is that of [output] or messages. A tool with isError fails with AgentFailed, Remote and its text; its other content is a part of the output before. Leaving the loop cancels the request or its task.
 //   - InvokeAction of the tunnel, with a request stream.
-//   - ReadProperty and ObserveProperty of a resource; of a template with an object of its variables. Observed, it is read again whenever
-//     the server says that it has changed.
-//   - ContinueAction of a run that is input-required.
+//   - ReadProperty and ObserveProperty of a resource, or of a template with an object of its variables. An observed resource is read after each change notification.
+//   - ContinueAction of an action that requires input.
 func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		defer s.use()()
@@ -165,12 +161,12 @@ func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 		case m.Type == interact.ContinueAction:
 			yield(s.parking.Continue(m))
 		default:
-			yield(nil, interact.Errorf(interact.NotAllowed, "call its actions, read its properties", "an MCP server is not asked for %s", m.Type.Op()))
+			yield(nil, interact.Errorf(interact.NotAllowed, "call its actions, read its properties", "an MCP server does not support %s", m.Type.Op()))
 		}
 	}
 }
 
-// tunnel carries MCP.
+// tunnel serves MCP in the tunnel.
 func (s *server) tunnel(m *interact.Message) func(context.Context, io.ReadWriteCloser) error {
 	return func(ctx context.Context, stream io.ReadWriteCloser) error {
 		return backend.Serve(asking(ctx, m), s.Server, protocol.Lines(stream), s.pins.judge)
@@ -204,7 +200,7 @@ func (s *server) run(ctx context.Context, m *interact.Message, yield func(*inter
 	return s.runs(ctx, m, target, args, yield)
 }
 
-// runs runs a tool or a prompt with its arguments.
+// runs calls a tool or a prompt with arguments.
 func (s *server) runs(ctx context.Context, m *interact.Message, target called, args json.RawMessage,
 	yield func(*interact.Message, error) bool) (*interact.Message, error) {
 	c := &call{s: s, m: m, method: protocol.CallTool, params: map[string]any{"name": target.name, "arguments": args}, yield: yield}
@@ -224,7 +220,7 @@ func (s *server) runs(ctx context.Context, m *interact.Message, target called, a
 	return completed(m, output(r)), nil
 }
 
-// failed is the error of a tool that says so itself. What it said beside words is a part of the output.
+// failed returns the error of a tool with isError. Content other than text is a part of the output before.
 func (s *server) failed(m *interact.Message, r *protocol.Message, yield func(*interact.Message, error) bool) error {
 	text, whole := complaint(r)
 	if !whole {
@@ -235,7 +231,7 @@ func (s *server) failed(m *interact.Message, r *protocol.Message, yield func(*in
 		}
 	}
 	if text == "" {
-		text = m.Name + " failed, and does not say why"
+		text = m.Name + " failed without a reason"
 	}
 	return &interact.Error{Code: interact.AgentFailed, Title: text, Hint: "the tool says so: see its description", Next: interact.Next(interact.StepShow, m.Thing), Remote: true, Started: true}
 }
@@ -246,7 +242,7 @@ func completed(m *interact.Message, v value) *interact.Message {
 	return r
 }
 
-// arguments is the data of m, which is an object.
+// arguments returns the data of m, which must be an object.
 func arguments(m *interact.Message) (json.RawMessage, error) {
 	data, _, err := interact.Transcode(m.Data, m.Media(), interact.JSON)
 	var object map[string]json.RawMessage
@@ -254,16 +250,16 @@ func arguments(m *interact.Message) (json.RawMessage, error) {
 	case err != nil:
 		return nil, err
 	case m.Chunks != nil:
-		return nil, interact.Errorf(interact.Invalid, "send its input at once", "%s takes no request stream", m.Name)
+		return nil, interact.Errorf(interact.Invalid, "send its input at once", "%s does not support request streams", m.Name)
 	case len(data) == 0:
 		return json.RawMessage("{}"), nil
 	case json.Unmarshal(data, &object) != nil || object == nil:
-		return nil, interact.Errorf(interact.Invalid, `for example {"name":"value"}`, "the input of %s is an object of arguments", m.Name)
+		return nil, interact.Errorf(interact.Invalid, `for example {"name":"value"}`, "expected an object of arguments as the input of %s", m.Name)
 	}
 	return data, nil
 }
 
-// address returns the URI of the resource that m asks for.
+// address returns the URI of the resource of m.
 func (s *server) address(m *interact.Message) (string, error) {
 	r, ok := s.index.Load().properties[m.Name]
 	if !ok {
@@ -291,19 +287,19 @@ func (s *server) address(m *interact.Message) (string, error) {
 		case string:
 			values.Set(name, uritemplate.String(v))
 		default:
-			text, _ := json.Marshal(v) // it came from JSON
+			text, _ := json.Marshal(v) // cannot fail: decoded from JSON
 			values.Set(name, uritemplate.String(string(text)))
 		}
 	}
 	uri, err := t.Expand(values)
 	if err != nil {
-		return "", &interact.Error{Code: interact.Invalid, Title: "the variables do not fit " + interact.Clip(r.Template, maxTitle), Err: err,
+		return "", &interact.Error{Code: interact.Invalid, Title: "invalid variables for " + interact.Clip(r.Template, maxTitle), Err: err,
 			Hint: "see what they are", Next: interact.Next(interact.StepShow, m.Thing)}
 	}
 	return uri, nil
 }
 
-// read answers ReadProperty.
+// read handles ReadProperty.
 func (s *server) read(ctx context.Context, m *interact.Message) (*interact.Message, error) {
 	uri, err := s.address(m)
 	if err != nil {
