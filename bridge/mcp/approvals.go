@@ -27,18 +27,18 @@ import (
 
 // Bounds of the approved definitions.
 const (
-	maxPins     = 4 * maxListed
-	maxPin      = 64 << 10 // bytes of one; of a larger one only the hash is stored
-	maxAllPins  = 32 << 20 // bytes; beyond it only hashes are stored
-	maxPinFile  = 64 << 20
-	maxShown    = 12 // lines of a difference
-	maxShownOne = 200
+	maxApprovals      = 4 * maxListed
+	maxApproval       = 64 << 10 // bytes of one; of a larger one only the hash is stored
+	maxApprovalsBytes = 32 << 20 // bytes; beyond it only hashes are stored
+	maxApprovalsFile  = 64 << 20
+	maxShown          = 12 // lines of a difference
+	maxShownOne       = 200
 )
 
 // approvals are the definitions that a server gave to models when it was first seen: tools, prompts and instructions. A tool or prompt
 // that changed is held back, because users approved the old definition: it is not listed and not callable until it is approved or matches
 // its approved definition again. Changed instructions are not passed on.
-type pins struct {
+type approvals struct {
 	path    string // empty: stored in memory only
 	approve bool   // changes are approved automatically
 	log     *slog.Logger
@@ -57,13 +57,13 @@ const (
 )
 
 // approvedMembers are the members of a tool or prompt that models see.
-var counts = map[string][]string{
+var approvedMembers = map[string][]string{
 	toolPins:   {"title", "description", "inputSchema", "outputSchema", "annotations"},
 	promptPins: {"title", "description", "arguments"},
 }
 
 // keyText returns a key as text.
-func calledIn(key string) string {
+func keyText(key string) string {
 	kind, name, named := strings.Cut(key, "/")
 	if !named {
 		return "the instructions text"
@@ -72,8 +72,8 @@ func calledIn(key string) string {
 }
 
 // openApprovals reads the file at path; a missing file is empty.
-func openPins(path string, approve bool, log *slog.Logger) (*pins, error) {
-	p := &pins{path: path, approve: approve, log: log, all: map[string]json.RawMessage{}, held: map[string]string{}}
+func openApprovals(path string, approve bool, log *slog.Logger) (*approvals, error) {
+	p := &approvals{path: path, approve: approve, log: log, all: map[string]json.RawMessage{}, held: map[string]string{}}
 	if path == "" {
 		return p, nil
 	}
@@ -84,7 +84,7 @@ func openPins(path string, approve bool, log *slog.Logger) (*pins, error) {
 	var raw []byte
 	if err == nil {
 		defer f.Close()
-		raw, err = io.ReadAll(io.LimitReader(f, maxPinFile))
+		raw, err = io.ReadAll(io.LimitReader(f, maxApprovalsFile))
 	}
 	if err == nil {
 		err = json.Unmarshal(raw, &p.all)
@@ -104,17 +104,17 @@ func openPins(path string, approve bool, log *slog.Logger) (*pins, error) {
 
 // approvedForm returns the approved members of a tool or prompt in canonical form. A definition without a canonical form, for example
 // with duplicate members, or a very large one, counts as a whole.
-func pinned(kind string, raw json.RawMessage) (key string, pin json.RawMessage) {
+func approvedForm(kind string, raw json.RawMessage) (key string, pin json.RawMessage) {
 	var name string
 	var t map[string]json.RawMessage
-	if json.Unmarshal(raw, &t) != nil || json.Unmarshal(t["name"], &name) != nil || alike(t, "name") != "" {
+	if json.Unmarshal(raw, &t) != nil || json.Unmarshal(t["name"], &name) != nil || caseVariant(t, "name") != "" {
 		return "", nil
 	}
 	text := []byte(raw)
-	if _, bad := jcs.Decode(raw, 2*maxPin); bad == nil {
+	if _, bad := jcs.Decode(raw, 2*maxApproval); bad == nil {
 		of := map[string]json.RawMessage{}
 		for member, v := range t {
-			if slices.ContainsFunc(counts[kind], func(one string) bool { return strings.EqualFold(one, member) }) {
+			if slices.ContainsFunc(approvedMembers[kind], func(one string) bool { return strings.EqualFold(one, member) }) {
 				of[member] = v
 			}
 		}
@@ -123,14 +123,14 @@ func pinned(kind string, raw json.RawMessage) (key string, pin json.RawMessage) 
 			text, _ = jcs.Append(nil, v) // cannot fail: decoded above
 		}
 	}
-	if len(text) > maxPin {
+	if len(text) > maxApproval {
 		text = hashOf(text)
 	}
 	return kind + name, text
 }
 
 // caseVariant returns a member that differs from name only in case; some clients accept it as name. Empty if there is none.
-func alike(object map[string]json.RawMessage, name string) string {
+func caseVariant(object map[string]json.RawMessage, name string) string {
 	for member := range object {
 		if member != name && strings.EqualFold(member, name) {
 			return member
@@ -147,14 +147,14 @@ func hashOf(text []byte) json.RawMessage {
 
 // check records the tools or prompts of a list and reports which of them are held back: changed ones, different ones with the same name,
 // and malformed ones.
-func (p *pins) take(kind string, items []json.RawMessage) (held []bool) {
+func (p *approvals) check(kind string, items []json.RawMessage) (held []bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	held = make([]bool, len(items))
 	keys, first := make([]string, len(items)), map[string]json.RawMessage{}
 	twice := map[string]bool{}
 	for i, raw := range items {
-		key, pin := pinned(kind, raw)
+		key, pin := approvedForm(kind, raw)
 		if pin == nil {
 			continue
 		}
@@ -167,7 +167,7 @@ func (p *pins) take(kind string, items []json.RawMessage) (held []bool) {
 	}
 	fresh := false
 	for key, pin := range first {
-		fresh = p.seeLocked(key, pin, twice[key]) || fresh
+		fresh = p.compareLocked(key, pin, twice[key]) || fresh
 	}
 	for i, key := range keys {
 		_, held[i] = p.held[key]
@@ -180,9 +180,9 @@ func (p *pins) take(kind string, items []json.RawMessage) (held []bool) {
 }
 
 // checkInstructions records the instructions of a server and reports whether they are held back.
-func (p *pins) takeInstructions(text string) (held bool) {
+func (p *approvals) checkInstructions(text string) (held bool) {
 	pin, _ := json.Marshal(text) // cannot fail
-	if len(pin) > maxPin {
+	if len(pin) > maxApproval {
 		pin = hashOf(pin)
 	}
 	p.mu.Lock()
@@ -190,7 +190,7 @@ func (p *pins) takeInstructions(text string) (held bool) {
 	if text == "" && p.all[instructions] != nil {
 		return false // removing the instructions is harmless
 	}
-	if p.seeLocked(instructions, pin, false) {
+	if p.compareLocked(instructions, pin, false) {
 		p.saveLocked()
 	}
 	_, held = p.held[instructions]
@@ -198,7 +198,7 @@ func (p *pins) takeInstructions(text string) (held bool) {
 }
 
 // compareLocked compares a definition with the approved one and reports whether it is new.
-func (p *pins) seeLocked(key string, pin json.RawMessage, twice bool) (fresh bool) {
+func (p *approvals) compareLocked(key string, pin json.RawMessage, twice bool) (fresh bool) {
 	was, known := p.all[key]
 	switch {
 	case twice:
@@ -211,13 +211,13 @@ func (p *pins) seeLocked(key string, pin json.RawMessage, twice bool) (fresh boo
 		p.holdLocked(key, strings.Join(differences(was, pin), "; "))
 		return false
 	case known:
-		p.log.Warn("tool definition changed, approved automatically", "of", calledIn(key), "changes", differences(was, pin))
-	case len(p.all) >= maxPins:
+		p.log.Warn("tool definition changed, approved automatically", "of", keyText(key), "changes", differences(was, pin))
+	case len(p.all) >= maxApprovals:
 		p.holdLocked(key, "too many definitions of this server")
 		return false
 	}
 	delete(p.held, key)
-	if p.size += len(pin) - len(was); p.size > maxAllPins {
+	if p.size += len(pin) - len(was); p.size > maxApprovalsBytes {
 		p.size -= len(pin)
 		pin = hashOf(pin)
 		p.size += len(pin)
@@ -227,19 +227,19 @@ func (p *pins) seeLocked(key string, pin json.RawMessage, twice bool) (fresh boo
 }
 
 // maxHeld bounds the entries of held.
-const maxHeld = 2 * maxPins
+const maxHeld = 2 * maxApprovals
 
-func (p *pins) holdLocked(key, what string) {
+func (p *approvals) holdLocked(key, what string) {
 	before, held := p.held[key]
 	if held && before == what || len(p.held) >= maxHeld {
 		return
 	}
 	p.held[key] = what
-	p.log.Warn("tool definition changed, approval required", "of", calledIn(key), "changes", what)
+	p.log.Warn("tool definition changed, approval required", "of", keyText(key), "changes", what)
 }
 
 // saveLocked writes the file, one definition per line. After a failure the next change tries again.
-func (p *pins) saveLocked() {
+func (p *approvals) saveLocked() {
 	if p.path == "" {
 		return
 	}
@@ -271,7 +271,7 @@ func replace(path string, data []byte) error {
 const maxWarned = 50
 
 // warnings describes the held definitions.
-func (p *pins) warnings() (all []string) {
+func (p *approvals) warnings() (all []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(p.held)) {
@@ -279,13 +279,13 @@ func (p *pins) warnings() (all []string) {
 			return append(all, fmt.Sprintf("%d more are held back", len(p.held)-maxWarned))
 		}
 		all = append(all, interact.Readable(fmt.Sprintf("%s was changed by the server and is held back until it is approved (--approve): %s",
-			calledIn(key), p.held[key])))
+			keyText(key), p.held[key])))
 	}
 	return all
 }
 
 // authorize rejects calls of held tools and prompts.
-func (p *pins) judge(_ context.Context, m *protocol.Message) error {
+func (p *approvals) authorize(_ context.Context, m *protocol.Message) error {
 	key := ""
 	switch m.Method() {
 	case protocol.CallTool:
@@ -302,25 +302,25 @@ func (p *pins) judge(_ context.Context, m *protocol.Message) error {
 	defer p.mu.Unlock()
 	if _, held := p.held[key]; held {
 		return interact.Errorf(interact.Forbidden, "the operator of its host approves it",
-			"%s was changed by its server and is held back", interact.Readable(calledIn(key))).Then(interact.StepExpose, "TARGET", "approve")
+			"%s was changed by its server and is held back", interact.Readable(keyText(key))).Then(interact.StepExpose, "TARGET", "approve")
 	}
 	return nil
 }
 
 // A filteredServer removes held definitions from the responses to MCP clients.
-type guarded struct {
+type filteredServer struct {
 	*backend.Backend
-	pins *pins
+	approvals *approvals
 }
 
 // Call implements [protocol.Server].
-func (g *guarded) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
-	if err := g.pins.judge(ctx, m); err != nil {
+func (g *filteredServer) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
+	if err := g.approvals.authorize(ctx, m); err != nil {
 		return nil, err
 	}
 	r, err := g.Backend.Call(ctx, m, notify)
 	if err == nil {
-		r = g.pins.filter(m.Method(), r)
+		r = g.approvals.filter(m.Method(), r)
 	}
 	return r, err
 }
@@ -332,12 +332,12 @@ const (
 )
 
 // isFiltered reports whether the results of a method are filtered.
-func tells(method string) bool {
+func isFiltered(method string) bool {
 	return method == listTools || method == listPrompts || method == protocol.Discover || method == protocol.Initialize
 }
 
 // filter removes held definitions from a result. Other results stay unchanged.
-func (p *pins) filter(method string, r *protocol.Message) *protocol.Message {
+func (p *approvals) filter(method string, r *protocol.Message) *protocol.Message {
 	switch method {
 	case listTools:
 		return p.filterList(toolPins, "tools", r)
@@ -348,20 +348,20 @@ func (p *pins) filter(method string, r *protocol.Message) *protocol.Message {
 		if raw, _ := r.InResult(instructions); raw != nil {
 			_ = json.Unmarshal(raw, &text) // other types count as missing
 		}
-		if r.Error() == nil && p.takeInstructions(text) {
+		if r.Error() == nil && p.checkInstructions(text) {
 			return r.WithResult(nil, instructions)
 		}
 	}
 	return r
 }
 
-func (p *pins) filterList(kind, member string, r *protocol.Message) *protocol.Message {
+func (p *approvals) filterList(kind, member string, r *protocol.Message) *protocol.Message {
 	var result map[string]json.RawMessage
 	var all []json.RawMessage
 	if json.Unmarshal(r.Result(), &result) != nil {
 		return r
 	}
-	for other := alike(result, member); other != ""; other = alike(result, member) {
+	for other := caseVariant(result, member); other != ""; other = caseVariant(result, member) {
 		r = r.WithResult(nil, other)
 		delete(result, other)
 	}
@@ -371,7 +371,7 @@ func (p *pins) filterList(kind, member string, r *protocol.Message) *protocol.Me
 	case json.Unmarshal(result[member], &all) != nil:
 		return r.WithResult(json.RawMessage("[]"), member)
 	}
-	held := p.take(kind, all)
+	held := p.check(kind, all)
 	if !slices.Contains(held, true) {
 		return r
 	}
@@ -389,27 +389,27 @@ func (p *pins) filterList(kind, member string, r *protocol.Message) *protocol.Me
 }
 
 // Session implements [protocol.Server].
-func (g *guarded) Session(ctx context.Context) (protocol.Conn, error) {
+func (g *filteredServer) Session(ctx context.Context) (protocol.Conn, error) {
 	conn, err := g.Backend.Session(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &guardedConn{Conn: conn, pins: g.pins, asked: map[protocol.ID]string{}}, nil
+	return &filteredConn{Conn: conn, approvals: g.approvals, pending: map[protocol.ID]string{}}, nil
 }
 
 // A filteredConn is a session with filtered responses. [backend.Serve] authorizes the calls before.
-type guardedConn struct {
+type filteredConn struct {
 	protocol.Conn
-	pins *pins
+	approvals *approvals
 
-	mu    sync.Mutex
-	asked map[protocol.ID]string // methods of pending requests whose results are filtered
+	mu      sync.Mutex
+	pending map[protocol.ID]string // methods of pending requests whose results are filtered
 }
 
 // maxLists bounds the pending lists of one session.
 const maxLists = 256
 
-func (c *guardedConn) Write(ctx context.Context, m *protocol.Message) error {
+func (c *filteredConn) Write(ctx context.Context, m *protocol.Message) error {
 	if m.IsRequest() {
 		if err := c.note(m); err != nil {
 			return err
@@ -419,33 +419,33 @@ func (c *guardedConn) Write(ctx context.Context, m *protocol.Message) error {
 }
 
 // note records a request. Duplicate ids are rejected: a filtered response could be mistaken for another.
-func (c *guardedConn) note(m *protocol.Message) error {
+func (c *filteredConn) note(m *protocol.Message) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, twice := c.asked[m.ID()]
+	_, twice := c.pending[m.ID()]
 	switch {
 	case twice:
 		return interact.Errorf(interact.Invalid, "give each request an id of its own", "request id %s is already in use", m.ID())
-	case !tells(m.Method()):
+	case !isFiltered(m.Method()):
 		return nil
-	case len(c.asked) >= maxLists:
+	case len(c.pending) >= maxLists:
 		return interact.Errorf(interact.Overloaded, "wait for the answers", "%d lists are pending", maxLists)
 	}
-	c.asked[m.ID()] = m.Method()
+	c.pending[m.ID()] = m.Method()
 	return nil
 }
 
-func (c *guardedConn) Read(ctx context.Context) (*protocol.Message, error) {
+func (c *filteredConn) Read(ctx context.Context) (*protocol.Message, error) {
 	m, err := c.Conn.Read(ctx)
 	if err != nil || !m.IsResponse() {
 		return m, err
 	}
 	c.mu.Lock()
-	method := c.asked[m.ID()]
-	delete(c.asked, m.ID())
+	method := c.pending[m.ID()]
+	delete(c.pending, m.ID())
 	c.mu.Unlock()
 	if m.Error() == nil {
-		m = c.pins.filter(method, m)
+		m = c.approvals.filter(method, m)
 	}
 	return m, nil
 }

@@ -78,7 +78,7 @@ func TestGuardOfARubbishTunnel(t *testing.T) {
 		"too long":   {`{"jsonrpc":"2.0","id":7,"result":"` + strings.Repeat("x", protocol.MaxMessage+1<<20) + `"}`, `"id":7`},
 		"no result":  {`{"jsonrpc":"2.0","id":7}`, `"id":7`},
 		"some words": {"hello\n" + `{"jsonrpc":"2.0","id":7,"result":{}}`, `"result":{}`},
-		"only words": {strings.Repeat("hello\n", 2*maxRubbish), ""},
+		"only words": {strings.Repeat("hello\n", 2*maxInvalid), ""},
 	} {
 		thing := interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			return bridge.Accept(ctx, m, func(_ context.Context, stream io.ReadWriteCloser) error {

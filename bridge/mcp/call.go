@@ -17,11 +17,11 @@ const (
 	// Bounds and default of the poll interval that a server sets for a task.
 	shortestPoll = 100 * time.Millisecond
 	longestPoll  = time.Minute
-	usualPoll    = time.Second
+	defaultPoll  = time.Second
 )
 
 // errDisconnected ends a call whose consumer has left the loop.
-var errLeft = errors.New("consumer disconnected")
+var errDisconnected = errors.New("consumer disconnected")
 
 // A call is the call of a tool or a prompt, or the reading of a resource, with its input requests. It runs in the goroutine of the
 // consumer's loop.
@@ -36,7 +36,7 @@ type call struct {
 // run returns the result. The error is errDisconnected or an error for the consumer.
 func (c *call) run(ctx context.Context) (*protocol.Message, error) {
 	for range maxRounds {
-		r, err := c.s.send(ctx, c.method, c.params, c.m, c.able(), c.progress)
+		r, err := c.s.send(ctx, c.method, c.params, c.m, c.capabilities(), c.progress)
 		if asks := addresses(err); asks != nil {
 			if _, err = c.answers(ctx, asks); err == nil {
 				continue
@@ -51,7 +51,7 @@ func (c *call) run(ctx context.Context) (*protocol.Message, error) {
 		case "task":
 			return c.follow(ctx, r)
 		case "input_required":
-			err = c.again(ctx, r)
+			err = c.nextRound(ctx, r)
 		default:
 			err = interact.Errorf(interact.AgentFailed, "use an MCP client that knows it", "unknown resultType %q",
 				interact.Clip(resultType(r), maxShort))
@@ -71,7 +71,7 @@ func resultType(r *protocol.Message) (kind string) {
 
 // capabilities returns the client capabilities of the consumer. Consumers of actions support forms, URLs and sampling. Roots are not
 // declared to legacy servers, which request them for every session.
-func (c *call) able() map[string]any {
+func (c *call) capabilities() map[string]any {
 	caps := map[string]any{}
 	if c.yield == nil {
 		return caps
@@ -94,19 +94,19 @@ func (c *call) progress(n *protocol.Message) error {
 		return nil
 	}
 	p := n.WithParam(nil, "progressToken").WithParam(nil, "_meta")
-	return c.tell(p.Params())
+	return c.notify(p.Params())
 }
 
-func (c *call) tell(progress []byte) error {
+func (c *call) notify(progress []byte) error {
 	r := c.m.Reply(interact.ActionStatus, interact.Progress, progress)
 	if r.Status = interact.StatusRunning; !c.yield(r, nil) {
-		return errLeft
+		return errDisconnected
 	}
 	return nil
 }
 
 // nextRound prepares the next round after input requests (MCP 2026-07-28, "Multi round-trip requests").
-func (c *call) again(ctx context.Context, r *protocol.Message) error {
+func (c *call) nextRound(ctx context.Context, r *protocol.Message) error {
 	delete(c.params, "inputResponses")
 	delete(c.params, "requestState")
 	if state, _ := r.InResult("requestState"); state != nil {
@@ -132,18 +132,18 @@ func (c *call) follow(ctx context.Context, r *protocol.Message) (_ *protocol.Mes
 	}
 	params := func() map[string]any { return map[string]any{"taskId": id} }
 	defer func() {
-		if err != nil && (ctx.Err() != nil || errors.Is(err, errLeft)) {
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		if err != nil && (ctx.Err() != nil || errors.Is(err, errDisconnected)) {
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 			defer cancel()
-			_, _ = c.s.send(last, "tasks/cancel", params(), c.m, c.able(), nil) // best effort
+			_, _ = c.s.send(last, "tasks/cancel", params(), c.m, c.capabilities(), nil) // best effort
 		}
 	}()
-	for said := ""; ; {
+	for lastMessage := ""; ; {
 		t := taskOf(r)
-		if t.Message != said && t.Message != "" {
-			said = t.Message
+		if t.Message != lastMessage && t.Message != "" {
+			lastMessage = t.Message
 			text, _ := json.Marshal(map[string]string{"message": t.Message}) // cannot fail
-			if err := c.tell(text); err != nil {
+			if err := c.notify(text); err != nil {
 				return nil, err
 			}
 		}
@@ -161,13 +161,13 @@ func (c *call) follow(ctx context.Context, r *protocol.Message) (_ *protocol.Mes
 				return nil, err
 			}
 		}
-		if r, err = c.s.send(ctx, "tasks/get", params(), c.m, c.able(), nil); err != nil {
+		if r, err = c.s.send(ctx, "tasks/get", params(), c.m, c.capabilities(), nil); err != nil {
 			return nil, err
 		}
 	}
 }
 
-const farewell = 5 * time.Second
+const cancelTimeout = 5 * time.Second
 
 // update provides the input that a task requires.
 func (c *call) update(ctx context.Context, r *protocol.Message, id string) error {
@@ -176,13 +176,13 @@ func (c *call) update(ctx context.Context, r *protocol.Message, id string) error
 		return err
 	}
 	if len(asks) == 0 {
-		return backoff.Sleep(ctx, usualPoll) // the response is still being processed
+		return backoff.Sleep(ctx, defaultPoll) // the response is still being processed
 	}
 	answers, err := c.answers(ctx, asks)
 	if err != nil {
 		return err
 	}
-	_, err = c.s.send(ctx, "tasks/update", map[string]any{"taskId": id, "inputResponses": answers}, c.m, c.able(), nil)
+	_, err = c.s.send(ctx, "tasks/update", map[string]any{"taskId": id, "inputResponses": answers}, c.m, c.capabilities(), nil)
 	return err
 }
 
@@ -200,7 +200,7 @@ func taskOf(r *protocol.Message) (t task) {
 	return t
 }
 
-// end returns the result of a completed task; nil while it runs. The error is another end of the task.
+// close returns the result of a completed task; nil while it runs. The error is another end of the task.
 func (t *task) end(m *interact.Message) (*protocol.Message, error) {
 	switch features.StatusOf(t.Status, false) {
 	case interact.StatusRunning, interact.StatusInputRequired:
@@ -214,7 +214,7 @@ func (t *task) end(m *interact.Message) (*protocol.Message, error) {
 			return nil, t.Error
 		}
 		return nil, &interact.Error{Code: interact.AgentFailed, Remote: true, Started: true, Hint: hints[interact.AgentFailed],
-			Title: interact.Clip(interact.Readable(m.Name+" failed: "+t.Message), maxComplaint)}
+			Title: interact.Clip(interact.Readable(m.Name+" failed: "+t.Message), maxFailureText)}
 	case interact.StatusCancelled:
 		return nil, &interact.Error{Code: interact.Cancelled, Title: "the server cancelled " + m.Name, Remote: true, Started: true}
 	}
@@ -225,7 +225,7 @@ func (t *task) end(m *interact.Message) (*protocol.Message, error) {
 // wait returns the delay before the next poll.
 func (t *task) wait() time.Duration {
 	if !(t.Poll > 0) {
-		return usualPoll
+		return defaultPoll
 	}
 	return min(max(time.Duration(min(t.Poll, 1e9)*float64(time.Millisecond)), shortestPoll), longestPoll)
 }

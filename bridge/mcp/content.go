@@ -55,7 +55,7 @@ func output(r *protocol.Message) value {
 		if repeats(blocks, structured) {
 			content = nil
 		}
-		return value{data: beside(structured, content, meta)}
+		return value{data: withTerms(structured, content, meta)}
 	}
 	if len(blocks) == 1 && meta == nil && !blocks[0].more {
 		if v, ok := blocks[0].value(); ok {
@@ -65,11 +65,11 @@ func output(r *protocol.Message) value {
 	if len(blocks) == 0 && meta == nil {
 		return value{data: []byte("null")}
 	}
-	return value{data: beside([]byte("{}"), content, meta)}
+	return value{data: withTerms([]byte("{}"), content, meta)}
 }
 
 // withTerms adds content and meta to an object. Other values stay unchanged.
-func beside(object, content, meta json.RawMessage) []byte {
+func withTerms(object, content, meta json.RawMessage) []byte {
 	members := map[string]json.RawMessage{}
 	if object[0] != '{' || json.Unmarshal(object, &members) != nil {
 		return object
@@ -195,7 +195,7 @@ func reading(r *protocol.Message) (value, error) {
 			}
 		}
 	}
-	return value{data: beside([]byte("{}"), contents, meta)}, nil
+	return value{data: withTerms([]byte("{}"), contents, meta)}, nil
 }
 
 // textOf returns text with a media type. Malformed JSON becomes plain text.
@@ -221,11 +221,11 @@ func messages(r *protocol.Message) value {
 		r = r.WithResult(nil, name)
 	}
 	meta := ownMeta(r)
-	return value{data: beside(r.WithResult(nil, "_meta").Result(), nil, meta)}
+	return value{data: withTerms(r.WithResult(nil, "_meta").Result(), nil, meta)}
 }
 
 // failureText returns the text of a failed tool, and whether the result contains nothing else.
-func complaint(r *protocol.Message) (text string, whole bool) {
+func failureText(r *protocol.Message) (text string, whole bool) {
 	content, _ := r.InResult("content")
 	structured, _ := r.InResult("structuredContent")
 	whole = structured == nil && ownMeta(r) == nil
@@ -237,8 +237,8 @@ func complaint(r *protocol.Message) (text string, whole bool) {
 		whole = whole && b.Type == "text" && !b.more
 	}
 	text = interact.Readable(strings.Join(words, " "))
-	return interact.Clip(text, maxComplaint), whole && len(text) <= maxComplaint
+	return interact.Clip(text, maxFailureText), whole && len(text) <= maxFailureText
 }
 
 // maxFailureText bounds the text of an error.
-const maxComplaint = 1 << 10
+const maxFailureText = 1 << 10

@@ -93,6 +93,6 @@ func FuzzOutput(f *testing.F) {
 		if v := output(r); structured == nil && strings.HasPrefix(string(v.data), `{"`+contentTerm) && !strings.Contains(string(v.data), string(content)) {
 			t.Fatalf("%s gives %s", result, v.data)
 		}
-		complaint(r)
+		failureText(r)
 	})
 }

@@ -51,19 +51,19 @@ const (
 
 // An index maps the names in a description to those at the server.
 type index struct {
-	actions    map[string]called
+	actions    map[string]callTarget
 	properties map[string]resource
 }
 
 // A callTarget is a tool or a prompt.
-type called struct {
+type callTarget struct {
 	prompt bool
 	name   string
 }
 
 // A draft collects the parts of a description.
 type draft struct {
-	c     *catalogue
+	c     *serverFeatures
 	parts []part
 	index *index
 	// omitted is the number of tools, prompts and resources that do not fit.
@@ -82,8 +82,8 @@ type part struct {
 
 // describe returns the draft of a description of a server, and its index. Affordances that cannot be described are left out with a
 // warning.
-func (c *catalogue) describe(target string, o bridge.Import) ([]byte, *index, error) {
-	d := &draft{c: c, index: &index{actions: map[string]called{}, properties: map[string]resource{}}}
+func (c *serverFeatures) describe(target string, o bridge.Import) ([]byte, *index, error) {
+	d := &draft{c: c, index: &index{actions: map[string]callTarget{}, properties: map[string]resource{}}}
 	d.actions()
 	d.properties()
 	head := c.head(target, o)
@@ -110,7 +110,7 @@ func (c *catalogue) describe(target string, o bridge.Import) ([]byte, *index, er
 }
 
 // head returns the members that describe the server itself.
-func (c *catalogue) head(target string, o bridge.Import) map[string]any {
+func (c *serverFeatures) head(target string, o bridge.Import) map[string]any {
 	name := cmp.Or(o.Name, title(c.info.Server.Title), title(c.info.Server.Name), title(target), "mcp")
 	doc := map[string]any{
 		"@context": []any{td.Context10, td.Context11, map[string]any{"lmos": td.ContextLMOS, "mcp": Namespace}},
@@ -160,11 +160,11 @@ func (d *draft) actions() {
 	for i, t := range d.c.tools {
 		full, lean := t.action()
 		d.add(part{kind: "actions", key: names[i], what: "the tool " + t.Name, full: full, lean: lean,
-			enter: func(key string) { d.index.actions[key] = called{name: t.Name} }}, badTool(t))
+			enter: func(key string) { d.index.actions[key] = callTarget{name: t.Name} }}, badTool(t))
 	}
 	for i, p := range d.c.prompts {
 		d.add(part{kind: "actions", key: names[len(d.c.tools)+i], what: "the prompt " + p.Name, full: p.action(maxText), lean: p.action(maxShort),
-			enter: func(key string) { d.index.actions[key] = called{true, p.Name} }}, badPrompt(p))
+			enter: func(key string) { d.index.actions[key] = callTarget{true, p.Name} }}, badPrompt(p))
 	}
 }
 
@@ -205,7 +205,7 @@ func badTool(t tool) error {
 
 // action returns the action of a tool, in full and shortened.
 func (t *tool) action() (full, lean map[string]any) {
-	full = t.say(toolType, maxText)
+	full = t.common(toolType, maxText)
 	full["safe"], full["idempotent"] = t.Annotations.ReadOnly, t.Annotations.ReadOnly || t.Annotations.Idempotent
 	full["input"] = map[string]any{"type": "object"}
 	if t.Title == "" && t.Annotations.Title != "" {
@@ -253,7 +253,7 @@ func open(schema map[string]any) map[string]any {
 
 // action returns the action of a prompt.
 func (p *prompt) action(room int) map[string]any {
-	a := p.say(promptType, room)
+	a := p.common(promptType, room)
 	a["safe"], a["idempotent"], a["synchronous"] = true, true, true
 	properties, required := map[string]any{}, []string{}
 	for _, arg := range p.Arguments {
@@ -278,13 +278,13 @@ func (p *prompt) action(room int) map[string]any {
 }
 
 // common returns the members that tools and prompts share.
-func (n *named) say(kind string, room int) map[string]any {
+func (n *named) common(kind string, room int) map[string]any {
 	a := map[string]any{"@type": kind, "mcp:name": n.Name}
-	n.words(a, room)
+	n.addTexts(a, room)
 	return a
 }
 
-func (n *named) words(a map[string]any, room int) {
+func (n *named) addTexts(a map[string]any, room int) {
 	if n.Title != "" {
 		a["title"] = title(n.Title)
 	}
@@ -315,14 +315,14 @@ func (d *draft) properties() {
 }
 
 // property returns the property of a resource or template.
-func (r *resource) property(key string, has abilities, room int) (map[string]any, error) {
+func (r *resource) property(key string, has capabilities, room int) (map[string]any, error) {
 	observable, ops := has.Resources != nil && has.Resources.Subscribe, []string{"readproperty"}
 	if observable {
 		ops = append(ops, "observeproperty", "unobserveproperty")
 	}
 	p := map[string]any{"readOnly": true, "observable": observable, "mcp:name": r.Name, "forms": []any{map[string]any{
 		"href": td.MeshHref + "/properties/" + key, "contentType": mediaOf(r.Media, plainText), "op": ops}}}
-	r.words(p, room)
+	r.addTexts(p, room)
 	switch {
 	case r.URI != "":
 		p["mcp:uri"] = r.URI

@@ -71,9 +71,9 @@ func TestDescribes(t *testing.T) {
 }
 
 // catalogueOf reads lists as a server may send them.
-func catalogueOf(t testing.TB, tools, resources, templates, prompts string) *catalogue {
-	c := &catalogue{info: &backend.Info{Discovered: json.RawMessage(`{"capabilities":{"resources":{}}}`)}}
-	c.caps = abilitiesOf(c.info)
+func catalogueOf(t testing.TB, tools, resources, templates, prompts string) *serverFeatures {
+	c := &serverFeatures{info: &backend.Info{Discovered: json.RawMessage(`{"capabilities":{"resources":{}}}`)}}
+	c.caps = capabilitiesOf(c.info)
 	c.tools, c.resources = readAll[tool](c, "tools", []byte(tools)), readAll[resource](c, "resources", []byte(resources))
 	c.templates, c.prompts = readAll[resource](c, "templates", []byte(templates)), readAll[prompt](c, "prompts", []byte(prompts))
 	return c

@@ -29,7 +29,7 @@ var hints = map[interact.Code]string{
 }
 
 // interactError converts the error of a call.
-func fault(err error, m *interact.Message) error {
+func interactError(err error, m *interact.Message) error {
 	var e *protocol.Error
 	if !errors.As(err, &e) {
 		return interact.AsError(err)
@@ -44,7 +44,7 @@ func fault(err error, m *interact.Message) error {
 	if code == interact.Invalid && m.Type != interact.InvokeAction {
 		code = interact.NoAffordance // unknown URI
 	}
-	ours := &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Error()), maxComplaint), Hint: hints[code], Remote: true, Started: true}
+	ours := &interact.Error{Code: code, Title: interact.Clip(interact.Readable(e.Error()), maxFailureText), Hint: hints[code], Remote: true, Started: true}
 	if code != interact.InputNeeded && code != interact.AgentFailed {
 		ours = ours.Then(interact.StepShow, m.Thing)
 	}

@@ -19,9 +19,9 @@ const (
 )
 
 // serverFeatures are the features of a server, as it lists them.
-type catalogue struct {
+type serverFeatures struct {
 	info      *backend.Info
-	caps      abilities
+	caps      capabilities
 	tools     []tool
 	resources []resource
 	templates []resource
@@ -31,7 +31,7 @@ type catalogue struct {
 }
 
 // capabilities are the capabilities of a server that lmosd uses.
-type abilities struct {
+type capabilities struct {
 	Tools, Prompts *struct {
 		Changes bool `json:"listChanged"`
 	}
@@ -81,16 +81,16 @@ type (
 )
 
 // readFeatures requests all lists of a server. Rejected lists and malformed items are left out.
-func read(ctx context.Context, s *server) (*catalogue, error) {
+func readFeatures(ctx context.Context, s *server) (*serverFeatures, error) {
 	info, err := s.about(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if s.pins.takeInstructions(info.Instructions) {
+	if s.approvals.checkInstructions(info.Instructions) {
 		without := *info
 		without.Instructions, info = "", &without
 	}
-	c := &catalogue{info: info, caps: abilitiesOf(info)}
+	c := &serverFeatures{info: info, caps: capabilitiesOf(info)}
 	if c.caps.Tools != nil {
 		c.tools, err = list[tool](ctx, s, c, "tools/list", "tools")
 	}
@@ -105,15 +105,15 @@ func read(ctx context.Context, s *server) (*catalogue, error) {
 	return c, err
 }
 
-func abilitiesOf(info *backend.Info) abilities {
+func capabilitiesOf(info *backend.Info) capabilities {
 	var has struct {
-		Capabilities abilities `json:"capabilities"`
+		Capabilities capabilities `json:"capabilities"`
 	}
 	_ = json.Unmarshal(info.Discovered, &has) // malformed capabilities are absent ones
 	return has.Capabilities
 }
 
-func (c *catalogue) warn(format string, args ...any) {
+func (c *serverFeatures) warn(format string, args ...any) {
 	const most = 100 // bounds the warnings about a hostile server
 	if len(c.warnings) < most {
 		c.warnings = append(c.warnings, interact.Readable(fmt.Sprintf(format, args...)))
@@ -121,7 +121,7 @@ func (c *catalogue) warn(format string, args ...any) {
 }
 
 // list reads all pages of a list. The error means that the server did not respond.
-func list[T any](ctx context.Context, s *server, c *catalogue, method, member string) (all []T, err error) {
+func list[T any](ctx context.Context, s *server, c *serverFeatures, method, member string) (all []T, err error) {
 	var cursor json.RawMessage
 	size := 0
 	for range maxPages {
@@ -155,7 +155,7 @@ func list[T any](ctx context.Context, s *server, c *catalogue, method, member st
 }
 
 // scope records that a list is private (2026-07-28, "Caching"). For legacy servers package backend adds the member, so it is ignored.
-func (c *catalogue) scope(method string, r *protocol.Message) {
+func (c *serverFeatures) scope(method string, r *protocol.Message) {
 	raw, _ := r.InResult("cacheScope")
 	if !c.info.Modern || string(raw) != `"private"` || c.private {
 		return
@@ -165,7 +165,7 @@ func (c *catalogue) scope(method string, r *protocol.Message) {
 }
 
 // readAll parses one page. Malformed items are left out.
-func readAll[T any](c *catalogue, what string, page json.RawMessage) (all []T) {
+func readAll[T any](c *serverFeatures, what string, page json.RawMessage) (all []T) {
 	var items []json.RawMessage
 	if json.Unmarshal(page, &items) != nil {
 		c.warn("%s: expected a list", what)

@@ -167,7 +167,7 @@ func TestWordsAreNoPolicy(t *testing.T) {
 func TestWhatCannotBeJudged(t *testing.T) {
 	t.Parallel()
 	thing := described(t, []byte(`{"title":"x","actions":{"mcp":{"@type":"mcp:Session"}}}`))
-	g := newGate(thing, nil)
+	g := newTunnelPolicy(thing, nil)
 	var many []string
 	for i := range maxObserved + 1 {
 		many = append(many, fmt.Sprintf("x:%d", i))
@@ -190,7 +190,7 @@ func TestWhatCannotBeJudged(t *testing.T) {
 		"subscribes":                  {subscribe, `{"uri":"x:1"}`, 1},
 		"lists":                       {"tools/list", `{}`, 0},
 	} {
-		asks, bad := g.asks(protocol.Request("1", c.method, json.RawMessage(c.params)))
+		asks, bad := g.messagesOf(protocol.Request("1", c.method, json.RawMessage(c.params)))
 		if (bad != nil) != (c.judged < 0) || bad == nil && len(asks) != c.judged {
 			t.Errorf("%s: judged %d, %v", name, len(asks), bad)
 		}
@@ -238,8 +238,8 @@ func TestAServerThatChangesWithoutEnd(t *testing.T) {
 			}
 			return c, nil
 		}
-		pins, _ := openPins("", false, New(Options{}).o.Log)
-		a, err := imported(t.Context(), "probe", bridge.Import{}, backend.Options{Name: "probe"}, pins, &source{dial: dial, end: func() {}, stays: true})
+		pins, _ := openApprovals("", false, New(Options{}).o.Log)
+		a, err := imported(t.Context(), "probe", bridge.Import{}, backend.Options{Name: "probe"}, pins, &source{dial: dial, close: func() {}, persistent: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -326,10 +326,10 @@ func TestServersThatHang(t *testing.T) {
 				}()
 				return protocol.Lines(here), nil
 			}
-			pins, _ := openPins("", false, New(Options{}).o.Log)
+			pins, _ := openApprovals("", false, New(Options{}).o.Log)
 			begun := time.Now()
-			_, err := imported(t.Context(), "probe", bridge.Import{}, backend.Options{Name: "probe"}, pins, &source{dial: dial, end: func() {}})
-			if interact.AsError(err).Code != want || time.Since(begun) > 2*listFor {
+			_, err := imported(t.Context(), "probe", bridge.Import{}, backend.Options{Name: "probe"}, pins, &source{dial: dial, close: func() {}})
+			if interact.AsError(err).Code != want || time.Since(begun) > 2*listTimeout {
 				t.Errorf("%s: got %v after %v", name, err, time.Since(begun))
 			}
 		})
@@ -349,7 +349,7 @@ func TestTargetsKeepSecrets(t *testing.T) {
 		"API_KEY=SECRET":                             "API_KEY=SECRET", // no program
 		"":                                           ".",
 	} {
-		if got := shortly(target); got != want {
+		if got := shortName(target); got != want {
 			t.Errorf("%q is called %q", target, got)
 		}
 	}
@@ -362,9 +362,9 @@ func FuzzCatalogue(f *testing.F) {
 	f.Add(`{"tools":[{"name":"mcp"},{"name":"mcp"},{"name":7},[]]}`, `{"resourceTemplates":[{"uriTemplate":"a{b"}]}`, `{"prompts":{}}`, "")
 	f.Add(`[]`, `{"resources":null,"nextCursor":""}`, `{"prompts":[{"name":"p","icons":[1],"_meta":{"":""}}]}`, "\x00")
 	f.Fuzz(func(t *testing.T, tools, resources, prompts, instructions string) {
-		p, _ := openPins("", false, New(Options{}).o.Log)
+		p, _ := openApprovals("", false, New(Options{}).o.Log)
 		info := &backend.Info{Modern: true, Instructions: instructions, Discovered: raw(map[string]any{"capabilities": map[string]any{}})}
-		c := &catalogue{info: info}
+		c := &serverFeatures{info: info}
 		page := func(text, member, method string) json.RawMessage {
 			m, err := protocol.Parse([]byte(`{"jsonrpc":"2.0","id":1,"result":` + text + `}`))
 			if err != nil {

@@ -18,7 +18,7 @@ const (
 )
 
 // maxRequests bounds the concurrent input requests.
-const maxAsks = 32
+const maxRequests = 32
 
 // A request is an input request of a server.
 type request struct {
@@ -30,8 +30,8 @@ type request struct {
 func requests(r *protocol.Message) (map[string]request, error) {
 	raw, _ := r.InResult("inputRequests")
 	var asks map[string]request
-	if raw != nil && json.Unmarshal(raw, &asks) != nil || len(asks) > maxAsks {
-		return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "malformed input requests, or more than %d", maxAsks)
+	if raw != nil && json.Unmarshal(raw, &asks) != nil || len(asks) > maxRequests {
+		return nil, interact.Errorf(interact.AgentFailed, "the server is at fault", "malformed input requests, or more than %d", maxRequests)
 	}
 	for key, one := range asks {
 		if one.Method != elicit && one.Method != sample && one.Method != roots {
@@ -49,7 +49,7 @@ func addresses(err error) map[string]request {
 		return nil
 	}
 	var data struct{ Elicitations []json.RawMessage }
-	if json.Unmarshal(e.Data, &data) != nil || len(data.Elicitations) > maxAsks {
+	if json.Unmarshal(e.Data, &data) != nil || len(data.Elicitations) > maxRequests {
 		return nil
 	}
 	asks := map[string]request{}
@@ -73,7 +73,7 @@ func (c *call) answers(ctx context.Context, asks map[string]request) (map[string
 	}
 	given, left, err := c.s.parking.Ask(ctx, c.m, in, c.yield)
 	if left {
-		return nil, errLeft
+		return nil, errDisconnected
 	}
 	if err != nil {
 		return nil, err

@@ -21,9 +21,9 @@ const (
 	firstPause = 500 * time.Millisecond
 	maxPause   = 30 * time.Second
 	// debounce is the delay after a change in which further changes are combined.
-	settle = 50 * time.Millisecond
+	debounce = 50 * time.Millisecond
 	// idleAfter is the time without calls after which the subscription at a program ends, so that the program can stop.
-	quiet = 2 * time.Minute
+	idleAfter = 2 * time.Minute
 )
 
 // describeLimit is the rate of new descriptions of a server, readLimit the rate of reading an observed resource. Changes in between are
@@ -40,13 +40,13 @@ const acknowledged = "notifications/subscriptions/acknowledged"
 func (s *server) listen(ctx context.Context, m *interact.Message, want map[string]any) iter.Seq2[*protocol.Message, error] {
 	return func(yield func(*protocol.Message, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		acks, said, ended := make(chan *protocol.Message, 1), make(chan *protocol.Message, 1), make(chan error, 1)
+		acks, changes, ended := make(chan *protocol.Message, 1), make(chan *protocol.Message, 1), make(chan error, 1)
 		var work sync.WaitGroup
 		defer work.Wait()
 		defer cancel()
 		work.Go(func() {
 			_, err := s.send(ctx, protocol.Listen, map[string]any{"notifications": want}, m, map[string]any{}, func(n *protocol.Message) error {
-				to := said
+				to := changes
 				if n.Method() == acknowledged {
 					to = acks
 				}
@@ -64,7 +64,7 @@ func (s *server) listen(ctx context.Context, m *interact.Message, want map[strin
 				if !yield(n, nil) {
 					return
 				}
-			case n := <-said:
+			case n := <-changes:
 				if !yield(n, nil) {
 					return
 				}
@@ -91,7 +91,7 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 			refused := (*protocol.Error)(nil)
 			switch {
 			case errors.As(err, &refused) || err != nil && ctx.Err() != nil:
-				yield(nil, fault(err, m))
+				yield(nil, interactError(err, m))
 				return
 			case err != nil || n == nil:
 				continue // ended
@@ -102,13 +102,13 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 				continue
 			}
 			pauses.Reset()
-			if err := paced(ctx, &rate, readLimit); err != nil {
+			if err := waitRate(ctx, &rate, readLimit); err != nil {
 				yield(nil, err)
 				return
 			}
 			r, err := s.reading(ctx, m, uri)
 			if err != nil {
-				yield(nil, fault(err, m))
+				yield(nil, interactError(err, m))
 				return
 			}
 			if r.Time = time.Now(); !yield(r, nil) {
@@ -124,7 +124,7 @@ func (s *server) observe(ctx context.Context, m *interact.Message, yield func(*i
 }
 
 // waitRate waits for a token and takes it.
-func paced(ctx context.Context, b *ratelimit.Bucket, l ratelimit.Limit) error {
+func waitRate(ctx context.Context, b *ratelimit.Bucket, l ratelimit.Limit) error {
 	err := backoff.Sleep(ctx, b.Wait(l, 1, time.Now()))
 	b.Take(l, 1, time.Now())
 	return err
@@ -161,11 +161,11 @@ func (s *server) changes(target string, o bridge.Import, last []byte) func(conte
 			pauses := backoff.Backoff{First: firstPause, Max: maxPause}
 			var rate ratelimit.Bucket
 			for ctx.Err() == nil {
-				if heard, left := s.hear(ctx, want, func() bool {
-					if paced(ctx, &rate, describeLimit) != nil {
+				if received, left := s.listenAwake(ctx, want, func() bool {
+					if waitRate(ctx, &rate, describeLimit) != nil {
 						return true // cancelled
 					}
-					doc := s.anew(ctx, target, o, last)
+					doc := s.redescribe(ctx, target, o, last)
 					if doc == nil {
 						return true
 					}
@@ -173,7 +173,7 @@ func (s *server) changes(target string, o bridge.Import, last []byte) func(conte
 					return yield(doc)
 				}); left {
 					return
-				} else if heard {
+				} else if received {
 					pauses.Reset()
 				}
 				s.asleep(ctx)
@@ -184,24 +184,24 @@ func (s *server) changes(target string, o bridge.Import, last []byte) func(conte
 }
 
 // listenAwake calls changed once at the start, and for each notification, while the subscription lasts and the server is in use.
-func (s *server) hear(ctx context.Context, want map[string]any, changed func() bool) (heard, left bool) {
+func (s *server) listenAwake(ctx context.Context, want map[string]any, changed func() bool) (received, left bool) {
 	ctx, stop := s.awake(ctx)
 	defer stop()
 	for n, err := range s.listen(ctx, &interact.Message{}, want) {
 		if err != nil || n == nil {
 			continue // ended
 		}
-		heard = true
+		received = true
 		if !changed() {
 			return true, true
 		}
 	}
-	return heard, false
+	return received, false
 }
 
 // redescribe describes the server again; nil if it did not respond, or nothing changed.
-func (s *server) anew(ctx context.Context, target string, o bridge.Import, last []byte) []byte {
-	if backoff.Sleep(ctx, settle) != nil {
+func (s *server) redescribe(ctx context.Context, target string, o bridge.Import, last []byte) []byte {
+	if backoff.Sleep(ctx, debounce) != nil {
 		return nil
 	}
 	doc, warnings, err := s.describe(ctx, target, o)
@@ -227,44 +227,44 @@ func (s *server) use() (leave func()) {
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.busy--; s.busy == 0 && s.doze != nil {
-			s.doze.Reset(quiet)
+		if s.busy--; s.busy == 0 && s.idleTimer != nil {
+			s.idleTimer.Reset(idleAfter)
 		}
 	}
 }
 
 func (s *server) wakeLocked() {
-	if s.doze != nil {
-		s.doze.Stop()
+	if s.idleTimer != nil {
+		s.idleTimer.Stop()
 	}
-	if s.sleeps != nil {
-		close(s.sleeps)
-		s.sleeps = nil
+	if s.sleeping != nil {
+		close(s.sleeping)
+		s.sleeping = nil
 	}
 }
 
 // awake returns the context of a subscription. For a program it ends when there was no call for a while.
 func (s *server) awake(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	if s.from.stays {
+	if s.source.persistent {
 		return ctx, cancel
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	doze := time.AfterFunc(quiet, func() {
+	doze := time.AfterFunc(idleAfter, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.busy == 0 && s.sleeps == nil {
-			s.sleeps = make(chan struct{})
+		if s.busy == 0 && s.sleeping == nil {
+			s.sleeping = make(chan struct{})
 			cancel()
 		}
 	})
-	s.doze = doze
+	s.idleTimer = doze
 	return ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		doze.Stop()
-		s.doze = nil // a call that ends later must not set the timer again
+		s.idleTimer = nil // a call that ends later must not set the timer again
 		cancel()
 	}
 }
@@ -272,7 +272,7 @@ func (s *server) awake(ctx context.Context) (_ context.Context, stop func()) {
 // asleep waits for the next call if there was none for a while.
 func (s *server) asleep(ctx context.Context) {
 	s.mu.Lock()
-	sleeps := s.sleeps
+	sleeps := s.sleeping
 	s.mu.Unlock()
 	if sleeps == nil {
 		return

@@ -10,14 +10,14 @@ import (
 func TestDozes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{from: &source{}}
+		s := &server{source: &source{}}
 		_, ended := s.awake(t.Context())
 		leave := s.use()
 		ended() // by the program
 		leave()
 		ctx, stop := s.awake(t.Context())
 		defer stop()
-		time.Sleep(2 * quiet)
+		time.Sleep(2 * idleAfter)
 		if ctx.Err() == nil {
 			t.Error("it is listened to, and nobody has asked for long")
 		}

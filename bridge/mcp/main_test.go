@@ -80,11 +80,11 @@ func scripted(t *testing.T, answer func(m *protocol.Message, say func(*protocol.
 // join imports what dial leads to.
 func join(t *testing.T, dial func(context.Context) (protocol.Conn, error), o bridge.Import) *bridge.Agent {
 	t.Helper()
-	pins, err := openPins(o.Pins, o.Approve, New(Options{}).o.Log)
+	pins, err := openApprovals(o.Pins, o.Approve, New(Options{}).o.Log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := imported(t.Context(), "probe", o, backend.Options{Name: "probe"}, pins, &source{dial: dial, end: func() {}})
+	a, err := imported(t.Context(), "probe", o, backend.Options{Name: "probe"}, pins, &source{dial: dial, close: func() {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func described(t *testing.T, raw []byte) *td.Thing {
 	return thing
 }
 
-// asked is what a thing says, as words: state or type, media type, data.
+// pending is what a thing says, as words: state or type, media type, data.
 func asked(t *testing.T, thing interact.Thing, m *interact.Message) (all []string, err error) {
 	t.Helper()
 	for r, err := range thing.Do(t.Context(), m) {

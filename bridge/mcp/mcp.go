@@ -58,13 +58,13 @@ func (b *Bridge) Name() string { return "mcp" }
 // Import implements [bridge.Bridge]. The target is the URL of a Streamable HTTP server, or the command line of a program that uses
 // standard input and output. The program is started at once to list its features, and stopped when idle.
 func (b *Bridge) Import(ctx context.Context, target string, o bridge.Import) (*bridge.Agent, error) {
-	pins, err := openPins(o.Pins, o.Approve, b.o.Log)
+	pins, err := openApprovals(o.Pins, o.Approve, b.o.Log)
 	if err != nil {
 		return nil, err
 	}
 	var from *source
 	if strings.HasPrefix(target, "http://") || strings.HasPrefix(target, "https://") {
-		from, err = b.site(target)
+		from, err = b.remote(target)
 	} else {
 		from, err = b.program(target, o)
 	}
@@ -73,14 +73,14 @@ func (b *Bridge) Import(ctx context.Context, target string, o bridge.Import) (*b
 	}
 	// The name appears in errors at other nodes, and a command line may contain secrets.
 	to := backend.Options{Name: cmp.Or(o.Name, "the MCP server"), Version: b.o.Version, MaxConns: maxChildren, Log: b.o.Log}
-	if from.stays {
-		to.Silent = webPatience
+	if from.persistent {
+		to.Silent = webTimeout
 	}
-	return imported(ctx, shortly(target), o, to, pins, from)
+	return imported(ctx, shortName(target), o, to, pins, from)
 }
 
 // shortName returns the host of a URL, or the program of a command line. The rest may contain secrets.
-func shortly(target string) string {
+func shortName(target string) string {
 	if at, err := url.Parse(target); err == nil && at.Host != "" {
 		return at.Host
 	}
@@ -89,14 +89,14 @@ func shortly(target string) string {
 }
 
 // imported returns the agent of a server. The target is its name if it has none.
-func imported(ctx context.Context, target string, o bridge.Import, to backend.Options, pins *pins, from *source) (*bridge.Agent, error) {
+func imported(ctx context.Context, target string, o bridge.Import, to backend.Options, pins *approvals, from *source) (*bridge.Agent, error) {
 	to.Dial = from.dial
 	back := backend.New(to)
 	closing := func() {
 		back.Close()
-		from.end()
+		from.close()
 	}
-	s := &server{Server: &guarded{back, pins}, back: back, pins: pins, from: from, self: protocol.Self(to.Version), log: pins.log}
+	s := &server{Server: &filteredServer{back, pins}, back: back, approvals: pins, source: from, self: protocol.Self(to.Version), log: pins.log}
 	draft, warnings, err := s.describe(ctx, target, o)
 	if err != nil {
 		closing()
@@ -116,7 +116,7 @@ func (b *Bridge) program(line string, o bridge.Import) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &source{end: run.Close, dial: func(ctx context.Context) (protocol.Conn, error) {
+	return &source{close: run.Close, dial: func(ctx context.Context) (protocol.Conn, error) {
 		return protocol.Lines(bridge.Dial(ctx, run, &interact.Message{Name: Tunnel, ID: interact.NewID()})), nil
 	}}, nil
 }
@@ -146,5 +146,5 @@ func environment(given []string) ([]string, error) {
 
 const (
 	maxChildren = 64               // processes of one server
-	webPatience = 30 * time.Second // time for the first response of a remote server, including a login
+	webTimeout  = 30 * time.Second // time for the first response of a remote server, including a login
 )

@@ -23,13 +23,13 @@ var moreAction = json.RawMessage(`{"@type":"` + bridge.MoreTools + `","title":"M
  "input":{"type":"object","properties":{"tool":{"type":"string"},"arguments":{"type":"object"},"cursor":{"type":"string"}}},"output":{}}`)
 
 // moreInput is the input of the action.
-type wishes struct {
+type moreInput struct {
 	Tool      string          `json:"tool"`
 	Arguments json.RawMessage `json:"arguments"`
 	Cursor    *string         `json:"cursor"`
 }
 
-func wishesOf(m *interact.Message) (w wishes, err error) {
+func moreInputOf(m *interact.Message) (w moreInput, err error) {
 	data, err := arguments(m)
 	if err != nil {
 		return w, err
@@ -42,7 +42,7 @@ func wishesOf(m *interact.Message) (w wishes, err error) {
 
 // more handles the action.
 func (s *server) more(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) (*interact.Message, error) {
-	w, err := wishesOf(m)
+	w, err := moreInputOf(m)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (s *server) more(ctx context.Context, m *interact.Message, yield func(*inte
 		if len(w.Arguments) == 0 {
 			w.Arguments = json.RawMessage("{}")
 		}
-		return s.runs(ctx, m, called{name: w.Tool}, w.Arguments, yield)
+		return s.runs(ctx, m, callTarget{name: w.Tool}, w.Arguments, yield)
 	}
 	params := map[string]any{}
 	if w.Cursor != nil {
@@ -61,7 +61,7 @@ func (s *server) more(ctx context.Context, m *interact.Message, yield func(*inte
 		return nil, err
 	}
 	page := bridge.ToolPage{Tools: []bridge.Tool{}}
-	c := &catalogue{info: s.info.Load()}
+	c := &serverFeatures{info: s.info.Load()}
 	raw, _ := r.InResult("tools")
 	for _, t := range readAll[tool](c, listTools, raw) {
 		if badTool(t) == nil {

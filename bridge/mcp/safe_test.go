@@ -132,12 +132,12 @@ func TestPinsAreNotPassedBy(t *testing.T) {
 		"the tool as it is now":      `{"jsonrpc":"2.0","id":"x","result":{"tools":[{"name":"pay","description":"Evil."}]}}`,
 		"the tool in another letter": `{"jsonrpc":"2.0","id":"x","result":{"tools":[{"name":"pay","description":"Pays."},{"name":"pay","description":"Evil."}]}}`,
 	} {
-		p, err := openPins("", false, New(Options{}).o.Log)
+		p, err := openApprovals("", false, New(Options{}).o.Log)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.take(toolPins, []json.RawMessage{[]byte(`{"name":"pay","description":"Pays."}`)})
-		c := &guardedConn{Conn: &one{text: answer}, pins: p, asked: map[protocol.ID]string{}}
+		p.check(toolPins, []json.RawMessage{[]byte(`{"name":"pay","description":"Pays."}`)})
+		c := &filteredConn{Conn: &one{text: answer}, approvals: p, pending: map[protocol.ID]string{}}
 		if err := c.Write(t.Context(), protocol.Request(`"x"`, listTools, nil)); err != nil {
 			t.Fatal(err)
 		}
@@ -161,41 +161,41 @@ func TestPinsAreBounded(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pins.json")
 	log := New(Options{}).o.Log
-	p, err := openPins(file, false, log)
+	p, err := openApprovals(file, false, log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	deep := `{"name":"deep","inputSchema":` + strings.Repeat(`{"a":`, 4000) + `1` + strings.Repeat(`}`, 4000) + `}`
-	huge := `{"name":"huge","description":"` + strings.Repeat("x", maxPin) + `"}`
-	held := p.take(toolPins, []json.RawMessage{[]byte(deep), []byte(huge)})
+	huge := `{"name":"huge","description":"` + strings.Repeat("x", maxApproval) + `"}`
+	held := p.check(toolPins, []json.RawMessage{[]byte(deep), []byte(huge)})
 	if held[0] || held[1] {
 		t.Errorf("held: %v", held)
 	}
-	if held := p.take(toolPins, []json.RawMessage{[]byte(strings.Replace(huge, "xx", "xy", 1))}); !held[0] {
+	if held := p.check(toolPins, []json.RawMessage{[]byte(strings.Replace(huge, "xx", "xy", 1))}); !held[0] {
 		t.Error("a change of a huge tool is not seen")
 	}
 	p.path = "" // the rest need not be written each time
 	text := strings.Repeat("y", 16<<10)
-	p.size = maxAllPins - 64<<10 // as if there were many
-	for i := range maxPins + 10 {
+	p.size = maxApprovalsBytes - 64<<10 // as if there were many
+	for i := range maxApprovals + 10 {
 		if i == 10 {
 			text = "y"
 		}
-		held := p.take(toolPins, []json.RawMessage{[]byte(`{"name":"` + string(raw(i)) + `","description":"` + text + `"}`)})
-		if held[0] != (i >= maxPins-2) {
+		held := p.check(toolPins, []json.RawMessage{[]byte(`{"name":"` + string(raw(i)) + `","description":"` + text + `"}`)})
+		if held[0] != (i >= maxApprovals-2) {
 			t.Fatalf("%d: held %v", i, held)
 		}
 	}
-	if p.size > maxAllPins+maxPins*80 || len(p.all["tools/1"]) < 16<<10 || len(p.all["tools/9"]) > 100 {
+	if p.size > maxApprovalsBytes+maxApprovals*80 || len(p.all["tools/1"]) < 16<<10 || len(p.all["tools/9"]) > 100 {
 		t.Errorf("%d bytes are kept, of one %d", p.size, len(p.all["tools/9"]))
 	}
 	p.path = file
 	p.saveLocked()
 	info, err := os.Stat(file)
-	if err != nil || info.Size() > maxPinFile {
+	if err != nil || info.Size() > maxApprovalsFile {
 		t.Fatalf("the file is %v, %v", info, err)
 	}
-	again, err := openPins(file, false, log)
+	again, err := openApprovals(file, false, log)
 	if err != nil || len(again.all) != len(p.all) {
 		t.Errorf("read again: %v", err)
 	}

@@ -13,9 +13,9 @@ import (
 
 // A source opens connections to a server.
 type source struct {
-	dial  func(context.Context) (protocol.Conn, error)
-	end   func()
-	stays bool // the server runs independently, so that it can be subscribed at all times
+	dial       func(context.Context) (protocol.Conn, error)
+	close      func()
+	persistent bool // the server runs independently, so that it can be subscribed at all times
 	// headers are the arguments of tools that headers repeat, from the last list.
 	headers atomic.Pointer[map[string][]protocol.Param]
 }
@@ -25,7 +25,7 @@ type source struct {
 const maxIdle = 64
 
 // remote returns the source of a Streamable HTTP server. The operator chose the address, so it is not filtered.
-func (b *Bridge) site(target string) (*source, error) {
+func (b *Bridge) remote(target string) (*source, error) {
 	at, err := url.Parse(target)
 	if err != nil || at.Host == "" {
 		return nil, interact.Errorf(interact.Usage, "for example mcp:https://mcp.example/mcp", "expected the URL of a web server, got %s", interact.Clip(target, maxTitle))
@@ -37,7 +37,7 @@ func (b *Bridge) site(target string) (*source, error) {
 	transport.MaxIdleConnsPerHost = maxIdle
 	login := client.NewLogin(client.LoginOptions{Server: target, Credentials: b.o.Credentials, Transport: transport, Show: b.o.Show,
 		ClientID: b.o.ClientID, Log: b.o.Log})
-	s := &source{end: login.Close, stays: true}
+	s := &source{close: login.Close, persistent: true}
 	s.dial = func(ctx context.Context) (protocol.Conn, error) {
 		return client.Dial(ctx, client.Options{URL: target, Login: login, Transport: transport, Log: b.o.Log, Params: s.params}), nil
 	}

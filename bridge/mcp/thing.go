@@ -23,42 +23,42 @@ import (
 // A server is an MCP server as a Thing: its tools and prompts are actions, its resources properties, and the action "mcp" carries MCP.
 type server struct {
 	protocol.Server
-	back    *backend.Backend
-	pins    *pins
-	from    *source
-	self    protocol.Implementation // clientInfo
-	log     *slog.Logger
-	parking interact.Parking
+	back      *backend.Backend
+	approvals *approvals
+	source    *source
+	self      protocol.Implementation // clientInfo
+	log       *slog.Logger
+	parking   interact.Parking
 
 	info  atomic.Pointer[backend.Info] // of the last probe
-	can   atomic.Pointer[abilities]
+	can   atomic.Pointer[capabilities]
 	index atomic.Pointer[index] // of the last description
 
-	mu     sync.Mutex
-	busy   int           // calls in progress
-	doze   *time.Timer   // ends the subscription of an idle server; nil without subscription
-	sleeps chan struct{} // closed by the next call; nil while subscribed
+	mu        sync.Mutex
+	busy      int           // calls in progress
+	idleTimer *time.Timer   // ends the subscription of an idle server; nil without subscription
+	sleeping  chan struct{} // closed by the next call; nil while subscribed
 }
 
 // listTimeout bounds the time for all lists of a running server.
-const listFor = time.Minute
+const listTimeout = time.Minute
 
 // describe reads the features of the server and returns a draft of its description. A server that does not respond is a Timeout.
 func (s *server) describe(ctx context.Context, target string, o bridge.Import) (draft []byte, warnings []string, err error) {
 	if _, err := s.about(ctx); err != nil { // the start may take longer
-		return nil, nil, fault(err, &interact.Message{})
+		return nil, nil, interactError(err, &interact.Message{})
 	}
-	limited, cancel := context.WithTimeout(ctx, listFor)
+	limited, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	c, err := read(limited, s)
+	c, err := readFeatures(limited, s)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return nil, nil, interact.Errorf(interact.Timeout, "ask it with another client", "the server did not list its features within %v", listFor)
+		return nil, nil, interact.Errorf(interact.Timeout, "ask it with another client", "the server did not list its features within %v", listTimeout)
 	}
 	if err != nil {
-		return nil, nil, fault(err, &interact.Message{})
+		return nil, nil, interactError(err, &interact.Message{})
 	}
-	s.from.note(c.tools)
-	c.warnings = append(c.warnings, s.pins.warnings()...)
+	s.source.note(c.tools)
+	c.warnings = append(c.warnings, s.approvals.warnings()...)
 	draft, index, err := c.describe(target, o)
 	if err != nil {
 		return nil, nil, err
@@ -73,7 +73,7 @@ func (s *server) about(ctx context.Context) (*backend.Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	can := abilitiesOf(info)
+	can := capabilitiesOf(info)
 	s.info.Store(info)
 	s.can.Store(&can)
 	return info, nil
@@ -94,12 +94,12 @@ func (s *server) ask(ctx context.Context, method string, params map[string]any) 
 
 // send sends a request for the consumer of m with the given client capabilities. Notifications of the server go to notify, which may be
 // nil.
-func (s *server) send(ctx context.Context, method string, params map[string]any, m *interact.Message, able map[string]any,
+func (s *server) send(ctx context.Context, method string, params map[string]any, m *interact.Message, capabilities map[string]any,
 	notify func(*protocol.Message) error) (*protocol.Message, error) {
 	if info := s.info.Load(); info != nil && !info.Modern {
-		able = common // the same for all requests: then the node needs only one process
+		capabilities = common // the same for all requests: then the node needs only one process
 	}
-	meta := map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: able,
+	meta := map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: capabilities,
 		protocol.MetaClient: s.self}
 	if m.TraceParent != "" {
 		meta["traceparent"] = m.TraceParent
@@ -117,7 +117,7 @@ func (s *server) send(ctx context.Context, method string, params map[string]any,
 	if len(q.Bytes()) > protocol.MaxMessage {
 		return nil, interact.Errorf(interact.TooLarge, "send less at once", "the input of %s exceeds %d bytes", m.Name, protocol.MaxMessage)
 	}
-	r, err := s.Call(asking(ctx, m), q, notify)
+	r, err := s.Call(withCaller(ctx, m), q, notify)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (s *server) send(ctx context.Context, method string, params map[string]any,
 }
 
 // withCaller returns the context of a request for the caller of m.
-func asking(ctx context.Context, m *interact.Message) context.Context {
+func withCaller(ctx context.Context, m *interact.Message) context.Context {
 	return did.WithPrincipal(protocol.WithCaller(ctx, m.From.ID()), m.From)
 }
 
@@ -169,7 +169,7 @@ func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 // tunnel serves MCP in the tunnel.
 func (s *server) tunnel(m *interact.Message) func(context.Context, io.ReadWriteCloser) error {
 	return func(ctx context.Context, stream io.ReadWriteCloser) error {
-		return backend.Serve(asking(ctx, m), s.Server, protocol.Lines(stream), s.pins.judge)
+		return backend.Serve(withCaller(ctx, m), s.Server, protocol.Lines(stream), s.approvals.authorize)
 	}
 }
 
@@ -177,9 +177,9 @@ func (s *server) tunnel(m *interact.Message) func(context.Context, io.ReadWriteC
 func (s *server) invoke(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 	r, err := s.run(ctx, m, yield)
 	switch {
-	case errors.Is(err, errLeft):
+	case errors.Is(err, errDisconnected):
 	case err != nil:
-		yield(nil, fault(err, m))
+		yield(nil, interactError(err, m))
 	default:
 		yield(r, nil)
 	}
@@ -201,7 +201,7 @@ func (s *server) run(ctx context.Context, m *interact.Message, yield func(*inter
 }
 
 // runs calls a tool or a prompt with arguments.
-func (s *server) runs(ctx context.Context, m *interact.Message, target called, args json.RawMessage,
+func (s *server) runs(ctx context.Context, m *interact.Message, target callTarget, args json.RawMessage,
 	yield func(*interact.Message, error) bool) (*interact.Message, error) {
 	c := &call{s: s, m: m, method: protocol.CallTool, params: map[string]any{"name": target.name, "arguments": args}, yield: yield}
 	if target.prompt {
@@ -222,12 +222,12 @@ func (s *server) runs(ctx context.Context, m *interact.Message, target called, a
 
 // failed returns the error of a tool with isError. Content other than text is a part of the output before.
 func (s *server) failed(m *interact.Message, r *protocol.Message, yield func(*interact.Message, error) bool) error {
-	text, whole := complaint(r)
+	text, whole := failureText(r)
 	if !whole {
 		v := output(r)
 		part := m.Reply(interact.ActionStatus, v.media, v.data)
 		if part.Status = interact.StatusRunning; !yield(part, nil) {
-			return errLeft
+			return errDisconnected
 		}
 	}
 	if text == "" {
@@ -299,7 +299,7 @@ func (s *server) address(m *interact.Message) (string, error) {
 	return uri, nil
 }
 
-// read handles ReadProperty.
+// readFeatures handles ReadProperty.
 func (s *server) read(ctx context.Context, m *interact.Message) (*interact.Message, error) {
 	uri, err := s.address(m)
 	if err != nil {
@@ -307,7 +307,7 @@ func (s *server) read(ctx context.Context, m *interact.Message) (*interact.Messa
 	}
 	r, err := s.reading(ctx, m, uri)
 	if err != nil {
-		return nil, fault(err, m)
+		return nil, interactError(err, m)
 	}
 	return r, nil
 }

@@ -211,7 +211,7 @@ func TestTasks(t *testing.T) {
 		"failed":                 {[]string{`"status":"failed","error":{"code":-32603,"message":"broke"}`}, nil, interact.AgentFailed, "broke"},
 		"failed without words":   {[]string{`"status":"failed","statusMessage":"so"`}, []string{`running ` + interact.Progress + ` {"message":"so"}`}, interact.AgentFailed, "so"},
 		"cancelled":              {[]string{`"status":"cancelled"`}, nil, interact.Cancelled, "cancelled"},
-		"completed with nothing": {[]string{`"status":"completed"`}, nil, interact.AgentFailed, "belongs"},
+		"completed with nothing": {[]string{`"status":"completed"`}, nil, interact.AgentFailed, "malformed task"},
 		"a state of its own":     {[]string{`"status":"dreaming"`}, nil, interact.AgentFailed, "dreaming"},
 		"input required": {[]string{`"status":"input_required","inputRequests":{"k":{"method":"roots/list"}}`, `"status":"completed","result":{"content":[]}`},
 			[]string{"input-required", "completed  null"}, 0, ""},

@@ -43,7 +43,6 @@ var notRead = map[string]int{
 	"bridge/a2a/server":           1,
 	"bridge/a2a/v03":              1,
 	"bridge/bridgetest":           4,
-	"bridge/mcp":                  8,
 	"cmd/lmosd":                   5,
 	"cmd/lmosd/internal/localnet": 1,
 	"cmd/lmosd/internal/prompt":   2,

@@ -21,16 +21,16 @@ import (
 // Guard implements [bridge.TunnelGuard]: the policy applies to requests in the tunnel of d as to messages. Calling a tool or a prompt is
 // the invocation of its action, reading a resource is the reading of its property, and subscribing is its observation. Features that d
 // does not describe have their name at the server.
-func (b *Bridge) Guard(d *td.Thing, judge bridge.PolicyCheck) interact.Middleware {
+func (b *Bridge) Guard(d *td.Thing, check bridge.PolicyCheck) interact.Middleware {
 	a := d.Actions[Tunnel]
 	if a == nil || !slices.Contains(a.Types, bridge.MCPSession) {
 		return nil
 	}
-	g := newGate(d, judge)
+	g := newTunnelPolicy(d, check)
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			if m.Type == interact.InvokeAction && m.Name == More {
-				if err := g.judgeMore(ctx, m); err != nil {
+				if err := g.checkMore(ctx, m); err != nil {
 					return interact.Fail(err)
 				}
 			}
@@ -45,19 +45,19 @@ func (b *Bridge) Guard(d *td.Thing, judge bridge.PolicyCheck) interact.Middlewar
 }
 
 // checkMore checks the policy for the tool that m names.
-func (g *gate) judgeMore(ctx context.Context, m *interact.Message) error {
-	w, err := wishesOf(m)
+func (g *tunnelPolicy) checkMore(ctx context.Context, m *interact.Message) error {
+	w, err := moreInputOf(m)
 	if err != nil || w.Tool == "" {
 		return err
 	}
 	one := *m
 	one.Name, one.Data, one.ContentType = or(g.tools, w.Tool), w.Arguments, ""
-	return g.judge(ctx, &one)
+	return g.check(ctx, &one)
 }
 
 // A tunnelPolicy maps the names of MCP to those of a description and checks the policy.
-type gate struct {
-	judge     bridge.PolicyCheck
+type tunnelPolicy struct {
+	check     bridge.PolicyCheck
 	tools     map[string]string // actions by tool name
 	prompts   map[string]string
 	uris      map[string]string // properties by URI
@@ -69,8 +69,8 @@ type template struct {
 	key string
 }
 
-func newGate(d *td.Thing, judge bridge.PolicyCheck) *gate {
-	g := &gate{judge: judge, tools: map[string]string{}, prompts: map[string]string{}, uris: map[string]string{}}
+func newTunnelPolicy(d *td.Thing, check bridge.PolicyCheck) *tunnelPolicy {
+	g := &tunnelPolicy{check: check, tools: map[string]string{}, prompts: map[string]string{}, uris: map[string]string{}}
 	var doc struct {
 		Actions map[string]struct {
 			Type any    `json:"@type"`
@@ -101,20 +101,20 @@ func newGate(d *td.Thing, judge bridge.PolicyCheck) *gate {
 }
 
 // maxInvalid bounds the malformed messages of a server in a row.
-const maxRubbish = 1000
+const maxInvalid = 1000
 
 // relay passes the messages between a client and the server, except for denied requests. It closes both connections.
-func (g *gate) relay(ctx context.Context, m *interact.Message, client, server protocol.Conn) error {
+func (g *tunnelPolicy) relay(ctx context.Context, m *interact.Message, client, server protocol.Conn) error {
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer server.Close()
 	defer context.AfterFunc(ctx, func() { client.Close() })()
 	work.Go(func() {
 		defer client.Close()
-		for rubbish := 0; ; {
+		for invalid := 0; ; {
 			r, err := server.Read(ctx)
 			if bad, ok := err.(*protocol.Error); ok {
-				if rubbish++; rubbish > maxRubbish {
+				if invalid++; invalid > maxInvalid {
 					return
 				}
 				if r == nil {
@@ -145,14 +145,14 @@ func (g *gate) relay(ctx context.Context, m *interact.Message, client, server pr
 }
 
 // pass sends q to the server, or an error to the client.
-func (g *gate) pass(ctx context.Context, m *interact.Message, q *protocol.Message, client, server protocol.Conn) error {
-	asks, bad := g.asks(q)
+func (g *tunnelPolicy) pass(ctx context.Context, m *interact.Message, q *protocol.Message, client, server protocol.Conn) error {
+	asks, bad := g.messagesOf(q)
 	if bad != nil {
 		return client.Write(ctx, protocol.RespondError(q.ID(), bad))
 	}
 	for _, one := range asks {
 		one.Thing, one.From, one.ID, one.TraceParent, one.TraceState = m.Thing, userOf(m, q), m.ID, m.TraceParent, m.TraceState
-		if err := g.judge(ctx, one); err != nil {
+		if err := g.check(ctx, one); err != nil {
 			return client.Write(ctx, protocol.RespondError(q.ID(), protocol.FromError(err)))
 		}
 	}
@@ -172,7 +172,7 @@ const maxObserved = 1024
 
 // messagesOf returns the messages that a request corresponds to; none for requests that every caller of the tunnel may send. Ambiguous
 // requests are rejected: some servers accept ["x"] for "x".
-func (g *gate) asks(q *protocol.Message) ([]*interact.Message, *protocol.Error) {
+func (g *tunnelPolicy) messagesOf(q *protocol.Message) ([]*interact.Message, *protocol.Error) {
 	if !q.IsRequest() {
 		return nil, nil
 	}
@@ -213,7 +213,7 @@ func or(names map[string]string, name string) string {
 }
 
 // property returns the property of a URI.
-func (g *gate) property(uri string) string {
+func (g *tunnelPolicy) property(uri string) string {
 	if key, ok := g.uris[uri]; ok {
 		return key
 	}

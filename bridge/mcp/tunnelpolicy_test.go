@@ -97,7 +97,7 @@ func TestGuardTellsUsersApart(t *testing.T) {
 		"of this machine": {did.Consumer(did.Loopback, ""), "crm", "local"},
 	} {
 		judged := ""
-		g := newGate(&td.Thing{}, func(_ context.Context, m *interact.Message) error { judged = m.From.ID(); return nil })
+		g := newTunnelPolicy(&td.Thing{}, func(_ context.Context, m *interact.Message) error { judged = m.From.ID(); return nil })
 		q := protocol.Request("1", protocol.CallTool, map[string]any{"name": "say", "_meta": map[string]any{protocol.MetaUser: c.user}})
 		if err := g.pass(t.Context(), &interact.Message{From: c.from}, q, kept{}, kept{}); err != nil || judged != c.want {
 			t.Errorf("%s: judged as of %q, %v; want %q", name, judged, err, c.want)
