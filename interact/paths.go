@@ -160,7 +160,7 @@ func (p *path) state(now time.Time) PathState {
 
 // ask asks over the path. An error is returned only if nothing was yielded yet.
 func (p *path) ask(ctx context.Context, m *Message, yield func(*Message, error) bool) error {
-	begun := time.Now()
+	started := time.Now()
 	answered := false
 	for r, err := range p.Thing.Do(ctx, m) {
 		if err != nil {
@@ -180,7 +180,7 @@ func (p *path) ask(ctx context.Context, m *Message, yield func(*Message, error) 
 		}
 	}
 	if !m.Type.Long() {
-		p.note(nil, time.Since(begun))
+		p.note(nil, time.Since(started))
 	}
 	return nil
 }

@@ -17,9 +17,9 @@ type Finder interface {
 func Router(f Finder) Thing {
 	return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 		return func(yield func(*Message, error) bool) {
-			begun := time.Time{}
+			started := time.Time{}
 			if m.Timing != nil {
-				begun = time.Now()
+				started = time.Now()
 			}
 			t, err := f.Locate(ctx, m.Thing)
 			if err != nil {
@@ -27,7 +27,7 @@ func Router(f Finder) Thing {
 				return
 			}
 			if m.Timing != nil {
-				resolved := time.Since(begun)
+				resolved := time.Since(started)
 				t = Timed(func(t *Timing, _ time.Duration) { t.Resolve = resolved })(t)
 			}
 			t.Do(ctx, m)(yield)

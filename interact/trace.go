@@ -96,10 +96,10 @@ func Timed(set func(t *Timing, took time.Duration)) Middleware {
 				return t.Do(ctx, m)
 			}
 			return func(yield func(*Message, error) bool) {
-				begun := time.Now()
+				started := time.Now()
 				for r, err := range t.Do(ctx, m) {
 					if err == nil {
-						r = r.timed(func(t *Timing) { set(t, time.Since(begun)) })
+						r = r.timed(func(t *Timing) { set(t, time.Since(started)) })
 					}
 					if !yield(r, err) {
 						return

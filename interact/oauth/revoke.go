@@ -61,14 +61,14 @@ func (s Server) Revoke(ctx context.Context, h *http.Client, c Client, endpoint, 
 	if resp.StatusCode == http.StatusOK {
 		return nil
 	}
-	var said struct {
+	var body struct {
 		Error string `json:"error"`
 	}
-	_ = json.Unmarshal(raw, &said) // it may say nothing
-	if said.Error == ErrTokenType.Error() {
+	_ = json.Unmarshal(raw, &body) // it may say nothing
+	if body.Error == ErrTokenType.Error() {
 		return ErrTokenType
 	}
-	answer := strings.TrimSpace(fmt.Sprint(resp.StatusCode, " ", words(said.Error, hidden)))
+	answer := strings.TrimSpace(fmt.Sprint(resp.StatusCode, " ", words(body.Error, hidden)))
 	return fmt.Errorf("the revocation is answered with %s", answer)
 }
 

@@ -271,14 +271,14 @@ func (c *Client) once(ctx context.Context, path string, body []byte, answer any)
 
 // refused tells the endpoint's own words, without the key that it may repeat.
 func (c *Client) refused(status int, raw []byte) error {
-	var said struct {
+	var body struct {
 		Error struct {
 			Message string `json:"message"`
 		} `json:"error"`
 	}
 	text := ""
-	if json.Unmarshal(raw, &said) == nil {
-		text = strings.Join(strings.Fields(said.Error.Message), " ")
+	if json.Unmarshal(raw, &body) == nil {
+		text = strings.Join(strings.Fields(body.Error.Message), " ")
 	}
 	if c.o.Key != "" {
 		text = strings.ReplaceAll(text, c.o.Key, "…")

@@ -20,19 +20,19 @@ const (
 
 // A limited log says the same thing once in a while, with how often it was left out.
 type limited struct {
-	log  *slog.Logger
-	now  func() time.Time
-	mu   sync.Mutex
-	said map[string]*saying // by what is said; owned by mu. There are as many as places in code
+	log     *slog.Logger
+	now     func() time.Time
+	mu      sync.Mutex
+	entries map[string]*logEntry // by message; owned by mu. There are as many as log calls in the code
 }
 
-type saying struct {
+type logEntry struct {
 	last time.Time
 	left int // since then
 }
 
 func newLimited(log *slog.Logger) *limited {
-	return &limited{log: log, now: time.Now, said: map[string]*saying{}}
+	return &limited{log: log, now: time.Now, entries: map[string]*logEntry{}}
 }
 
 // say logs a message; what it is told apart by is its text, which is a constant.
@@ -42,10 +42,10 @@ func (l *limited) say(level slog.Level, text string, args ...any) {
 
 func (l *limited) sayAs(key string, level slog.Level, text string, args ...any) {
 	l.mu.Lock()
-	s, now := l.said[key], l.now()
+	s, now := l.entries[key], l.now()
 	if s == nil {
-		s = &saying{}
-		l.said[key] = s
+		s = &logEntry{}
+		l.entries[key] = s
 	}
 	if now.Sub(s.last) < every {
 		s.left++
