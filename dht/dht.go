@@ -153,18 +153,18 @@ type DHT struct {
 	log     *slog.Logger
 	stats   *counters
 
-	kad        *kad.IpfsDHT
-	guard      *guard
-	sender     *sender
-	messenger  *pb.ProtocolMessenger
-	validator  record.Validator
-	values     *records.ValueStore // over the datastore that the library serves from
-	valueDS    *quota
-	providerDS *quota
-	shelf      *shelf
-	offers     *offers
-	faults     *faults
-	indexes    indexes
+	kad          *kad.IpfsDHT
+	guard        *guard
+	sender       *sender
+	messenger    *pb.ProtocolMessenger
+	validator    record.Validator
+	values       *records.ValueStore // over the datastore that the library serves from
+	valueDS      *quota
+	providerDS   *quota
+	recordServer *recordServer
+	offers       *offers
+	faults       *faults
+	indexes      indexes
 
 	// joining lets the library see the seeds; set by Run, because nobody may be dialled before all handlers are set.
 	joining atomic.Bool
@@ -186,12 +186,12 @@ func New(h host.Host, o Options) (*DHT, error) {
 	_, d.records = Protocols(o.Network)
 	d.offers = newOffers()
 	d.faults = &faults{host: h, log: o.Log}
-	d.validator = record.NamespacedValidator{namespaceTD: &validator{verifier: o.Verifier, forks: &forks{tell: o.Evidence}}}
+	d.validator = record.NamespacedValidator{namespaceTD: &validator{verifier: o.Verifier, forks: &equivocations{tell: o.Evidence}}}
 	if err := d.open(); err != nil {
 		return nil, fmt.Errorf("open the DHT: %w", err)
 	}
-	d.shelf = newShelf(d)
-	h.SetStreamHandler(d.records, d.shelf.handle)
+	d.recordServer = newRecordServer(d)
+	h.SetStreamHandler(d.records, d.recordServer.handle)
 	return d, nil
 }
 
@@ -349,7 +349,7 @@ func (d *DHT) Run(ctx context.Context) error {
 // returned.
 func (d *DHT) Close() error {
 	d.host.RemoveStreamHandler(d.records)
-	d.shelf.server.Close()
+	d.recordServer.server.Close()
 	// The handlers first: the library does not wait for them, and they use its stores.
 	d.guard.close()
 	err := d.kad.Close()

@@ -327,13 +327,13 @@ func (s *search) ask(ctx context.Context, ai peer.AddrInfo) {
 	inner, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	d.locate(inner, ai)
-	gave, told := false, 0
+	gave, matched := false, 0
 	truncated, err := d.ask(inner, ai.ID, s.question, func(r *td.Signed) (bool, error) {
 		ok, err := s.fits(r)
 		if err != nil || !ok {
 			return err == nil, err
 		}
-		told++
+		matched++
 		gave = s.send(inner, r)
 		return gave, nil
 	})
@@ -359,7 +359,7 @@ func (s *search) ask(ctx context.Context, ai peer.AddrInfo) {
 		s.tally.CountAnswer()
 	}
 	switch {
-	case truncated && told >= s.q.Limit:
+	case truncated && matched >= s.q.Limit:
 		s.tally.SetMore()
 	case truncated:
 		s.tally.SetTruncated()

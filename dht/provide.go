@@ -37,7 +37,7 @@ const (
 	provideBatch = 1024                                         // keys of one round
 	batchPause   = requestBurst / 2 / requestRate * time.Second // between full rounds, for the limits of others
 	streamBatch  = 64                                           // messages on one stream
-	maxTold      = 16                                           // peers told at once
+	maxProvides  = 16                                           // peers told at once
 )
 
 // maxKeys bounds the provider keys of one thing.
@@ -144,18 +144,18 @@ func (d *DHT) provide(ctx context.Context, keys []provideKey) {
 			wanted[k]++
 		}
 	}
-	taken := d.tellAll(ctx, told)
+	taken := d.provideAll(ctx, told)
 	// One jitter for all: keys that were told together are renewed together, and share look-ups again.
 	now, factor := time.Now(), 0.9+rand.Float64()/5
 	for _, k := range keys {
 		// The library answers questions of others from its own store.
 		_ = d.kad.ProviderStore().AddProvider(ctx, []byte(k), peer.AddrInfo{ID: d.host.ID()})
-		d.offers.told(k, taken[k], wanted[k], d.o.K, now, factor)
+		d.offers.provided(k, taken[k], wanted[k], d.o.K, now, factor)
 	}
 }
 
-// tellAll tells peers their keys, and returns how many have taken each.
-func (d *DHT) tellAll(ctx context.Context, told map[peer.ID][]provideKey) map[provideKey]int {
+// provideAll tells peers their keys, and returns how many have taken each.
+func (d *DHT) provideAll(ctx context.Context, targets map[peer.ID][]provideKey) map[provideKey]int {
 	self := []peer.AddrInfo{{ID: d.host.ID(), Addrs: d.kad.FilteredAddrs()}}
 	taken := map[provideKey]int{}
 	if len(self[0].Addrs) == 0 {
@@ -164,9 +164,9 @@ func (d *DHT) tellAll(ctx context.Context, told map[peer.ID][]provideKey) map[pr
 	}
 	var mu sync.Mutex
 	var g errgroup.Group
-	g.SetLimit(maxTold)
-	for _, p := range slices.Sorted(maps.Keys(told)) {
-		keys := told[p]
+	g.SetLimit(maxProvides)
+	for _, p := range slices.Sorted(maps.Keys(targets)) {
+		keys := targets[p]
 		g.Go(func() error {
 			for some := range slices.Chunk(keys, streamBatch) {
 				if err := d.sender.sendAll(ctx, p, addProviders(some, self)); err != nil {
@@ -257,8 +257,8 @@ func (o *offers) dropLocked(keys []provideKey) {
 	}
 }
 
-// told notes how a round went for k: how many have taken it, of those that were to. spread is a factor for what follows.
-func (o *offers) told(k provideKey, taken, wanted, enough int, now time.Time, spread float64) {
+// targets notes how a round went for k: how many have taken it, of those that were to. spread is a factor for what follows.
+func (o *offers) provided(k provideKey, taken, wanted, enough int, now time.Time, spread float64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	of := o.keys[k]

@@ -48,7 +48,7 @@ func TestOffersShareKeys(t *testing.T) {
 	}
 	now := time.Now()
 	for _, k := range []provideKey{"1", "2"} {
-		o.told(k, 20, 20, 20, now, 1)
+		o.provided(k, 20, 20, 20, now, 1)
 	}
 	if due := o.add("b", []provideKey{"2", "3"}); !slices.Equal(due, []provideKey{"3"}) {
 		t.Errorf("%q due, want the new key", due)
@@ -65,7 +65,7 @@ func TestOffersShareKeys(t *testing.T) {
 	if o.len() != 0 {
 		t.Errorf("%d keys are left, want 0", o.len())
 	}
-	o.told("1", 20, 20, 20, now, 1) // comes late, and must not bring it back
+	o.provided("1", 20, 20, 20, now, 1) // comes late, and must not bring it back
 	if o.len() != 0 {
 		t.Error("a key came back")
 	}
@@ -94,7 +94,7 @@ func TestOffersComeDue(t *testing.T) {
 			o := newOffers()
 			o.add("a", []provideKey{"1"})
 			for range tt.rounds {
-				o.told("1", tt.taken, tt.wanted, 20, now, 1)
+				o.provided("1", tt.taken, tt.wanted, 20, now, 1)
 			}
 			keys, pause := o.due(now, 10)
 			if len(keys) != 0 || pause != tt.want {

@@ -20,7 +20,7 @@ import (
 const (
 	lookupTime = 15 * time.Second // of finding the closest peers
 	putTime    = 10 * time.Second // of one peer's acknowledgement
-	doubtTime  = 3 * time.Second  // of looking for a newer record
+	verifyTime = 3 * time.Second  // of looking for a newer record
 )
 
 // A Receipt says where something was published.
@@ -146,9 +146,9 @@ func (d *DHT) put(ctx context.Context, key string, raw []byte, p peer.ID) Delive
 // isOutdated reports whether the mesh has a record that wins over raw. A refused PUT_VALUE has no reply, so that a
 // publisher whose record is outdated sees nothing but missing acknowledgements.
 func (d *DHT) isOutdated(ctx context.Context, key string, raw []byte) bool {
-	ctx, cancel := context.WithTimeout(ctx, doubtTime)
+	ctx, cancel := context.WithTimeout(ctx, verifyTime)
 	defer cancel()
-	best, err := d.search(ctx, key, doubtTime)
+	best, err := d.search(ctx, key, verifyTime)
 	if err != nil || best == nil {
 		return false
 	}

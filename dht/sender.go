@@ -154,7 +154,7 @@ func (s *sender) SendMessage(ctx context.Context, p peer.ID, m *pb.Message) erro
 func (s *sender) sendAll(ctx context.Context, p peer.ID, ms []*pb.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	err := s.tell(ctx, p, ms)
+	err := s.send(ctx, p, ms)
 	for _, m := range ms {
 		s.count(p, m.GetType(), err)
 	}
@@ -164,7 +164,7 @@ func (s *sender) sendAll(ctx context.Context, p peer.ID, ms []*pb.Message) error
 	return nil
 }
 
-func (s *sender) tell(ctx context.Context, p peer.ID, ms []*pb.Message) error {
+func (s *sender) send(ctx context.Context, p peer.ID, ms []*pb.Message) error {
 	leave, err := s.enter(ctx, p)
 	if err != nil {
 		return err

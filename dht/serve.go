@@ -25,22 +25,22 @@ const (
 )
 
 // A shelf answers requests of other nodes with what this node holds. It is safe for concurrent use.
-type shelf struct {
+type recordServer struct {
 	d      *DHT
 	server *streamserver.Server
 	rate   *ratelimit.Limiter[peer.ID]
 }
 
-func newShelf(d *DHT) *shelf {
-	s := &shelf{d: d, rate: ratelimit.NewLimiter[peer.ID](ratelimit.Limit{Rate: questionRate, Burst: questionBurst}, maxMetered)}
+func newRecordServer(d *DHT) *recordServer {
+	s := &recordServer{d: d, rate: ratelimit.NewLimiter[peer.ID](ratelimit.Limit{Rate: questionRate, Burst: questionBurst}, maxMetered)}
 	s.server = streamserver.New(streamserver.Options{Service: recordsService, Total: maxQuestions, PerPeer: maxPeerQuestion,
 		Deadline: recordsTime, Admit: s.admit, Done: s.done, Log: d.log})
 	return s
 }
 
-func (s *shelf) handle(st network.Stream) { s.server.Serve(st, s.serve) }
+func (s *recordServer) handle(st network.Stream) { s.server.Serve(st, s.serve) }
 
-func (s *shelf) admit(c network.Conn) network.StreamErrorCode {
+func (s *recordServer) admit(c network.Conn) network.StreamErrorCode {
 	switch p := c.RemotePeer(); {
 	case !s.d.admits(p):
 		return network.StreamGated
@@ -50,7 +50,7 @@ func (s *shelf) admit(c network.Conn) network.StreamErrorCode {
 	return network.StreamNoError
 }
 
-func (s *shelf) done(p peer.ID, err error) {
+func (s *recordServer) done(p peer.ID, err error) {
 	switch err {
 	case nil:
 		s.d.stats.served.Add(1)
@@ -62,7 +62,7 @@ func (s *shelf) done(p peer.ID, err error) {
 	}
 }
 
-func (s *shelf) serve(st network.Stream) error {
+func (s *recordServer) serve(st network.Stream) error {
 	frame, release, err := streamserver.ReadFrame(st, st.Scope(), maxQuestion)
 	if err != nil {
 		return fmt.Errorf("read question: %w", err)
@@ -81,19 +81,19 @@ func (s *shelf) serve(st network.Stream) error {
 	return s.find(st, q.Query)
 }
 
-func (s *shelf) body(st network.Stream, hash [32]byte) error {
+func (s *recordServer) body(st network.Stream, hash [32]byte) error {
 	b, ok := s.d.o.Local.Body(hash)
 	if !ok {
-		return s.say(st, &answer{Error: "not here"})
+		return s.send(st, &answer{Error: "not here"})
 	}
-	if err := s.say(st, &answer{TD: b}); err != nil {
+	if err := s.send(st, &answer{TD: b}); err != nil {
 		return err
 	}
-	return s.say(st, &answer{End: true})
+	return s.send(st, &answer{End: true})
 }
 
 // find answers with at most the limit of the query, and says whether there is more.
-func (s *shelf) find(st network.Stream, w *wireQuery) error {
+func (s *recordServer) find(st network.Stream, w *wireQuery) error {
 	q, err := w.query()
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (s *shelf) find(st network.Stream, w *wireQuery) error {
 	limit := q.Limit
 	q.Limit++ // one more tells whether the answer is cut; else the tally does
 	q.Counter = new(td.CoverageCounter)
-	found := s.known(q)
+	found := s.search(q)
 	room := maxBodies
 	for _, f := range found[:min(len(found), limit)] {
 		a := &answer{Record: f.Record}
@@ -109,16 +109,16 @@ func (s *shelf) find(st network.Stream, w *wireQuery) error {
 			a.TD = f.TD
 			room -= len(f.TD)
 		}
-		if err := s.say(st, a); err != nil {
+		if err := s.send(st, a); err != nil {
 			return err
 		}
 	}
-	return s.say(st, &answer{End: true, Truncated: len(found) > limit || q.Counter.Coverage().Truncated})
+	return s.send(st, &answer{End: true, Truncated: len(found) > limit || q.Counter.Coverage().Truncated})
 }
 
-// known returns what this node answers q with: with the role index from all that it knows, unless everything is asked for, which
+// search returns what this node answers q with: with the role index from all that it knows, unless everything is asked for, which
 // means everything that is hosted here.
-func (s *shelf) known(q td.Query) []*td.Signed {
+func (s *recordServer) search(q td.Query) []*td.Signed {
 	if s.d.o.Index != nil && (q.HasCriteria() || len(q.Or) > 0) {
 		return s.d.o.Index(q)
 	}
@@ -126,13 +126,13 @@ func (s *shelf) known(q td.Query) []*td.Signed {
 }
 
 // isInside reports whether the TD of f travels in its record anyway.
-func (s *shelf) isInside(f *td.Signed) bool {
+func (s *recordServer) isInside(f *td.Signed) bool {
 	r, err := s.d.o.Verifier.Record(f.Record, time.Now())
 	return err == nil && len(r.Inline) > 0
 }
 
-// say writes one frame. Its memory is reserved while it is made and sent.
-func (s *shelf) say(st network.Stream, a *answer) error {
+// send writes one frame. Its memory is reserved while it is made and sent.
+func (s *recordServer) send(st network.Stream, a *answer) error {
 	size := len(a.Record) + len(a.TD) + 128
 	if err := st.Scope().ReserveMemory(size, network.ReservationPriorityMedium); err != nil {
 		return err

@@ -185,12 +185,12 @@ func TestShelfAsksForMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := &script{r: bytes.NewReader(frame), from: testPeer(t, 1), scope: accounts{full: true}}
-	n.shelf.handle(st)
+	n.recordServer.handle(st)
 	if got := network.StreamErrorCode(st.code.Load()); got != network.StreamResourceLimitExceeded || st.wrote.Len() != 0 {
 		t.Errorf("reset with %#x, %d bytes written; want %#x and none", got, st.wrote.Len(), network.StreamResourceLimitExceeded)
 	}
 	st = &script{r: bytes.NewReader(frame), from: testPeer(t, 1)}
-	n.shelf.handle(st)
+	n.recordServer.handle(st)
 	if st.scope.held != 0 || st.scope.peak == 0 || st.code.Load() != 0 {
 		t.Errorf("%d bytes held, %d at the peak, reset with %d", st.scope.held, st.scope.peak, st.code.Load())
 	}

@@ -42,7 +42,7 @@ func (d *DHT) States(ctx context.Context, p peer.ID, keys [][32]byte) ([]AgentSt
 }
 
 // states answers how agents of this node are. Who asks learns nothing that a call would not tell.
-func (s *shelf) states(st network.Stream, raw []byte) error {
+func (s *recordServer) states(st network.Stream, raw []byte) error {
 	keys := make([][32]byte, 0, len(raw)/keySize)
 	for ; len(raw) > 0; raw = raw[keySize:] {
 		keys = append(keys, [32]byte(raw))
@@ -53,8 +53,8 @@ func (s *shelf) states(st network.Stream, raw []byte) error {
 	for _, state := range s.d.o.States(ctx, keys) {
 		a.States = append(a.States, byte(state))
 	}
-	if err := s.say(st, a); err != nil {
+	if err := s.send(st, a); err != nil {
 		return err
 	}
-	return s.say(st, &answer{End: true})
+	return s.send(st, &answer{End: true})
 }

@@ -27,7 +27,7 @@ func valueKeyOf(owner did.DID, thing string) string { return RecordKey(td.Key(ow
 // A validator is the only admission point of values: anybody may put anything, and keep alive what somebody else has put.
 type validator struct {
 	verifier *td.Verifier
-	forks    *forks // nil looks for none
+	forks    *equivocations // nil looks for none
 }
 
 // Validate says what is wrong with value under key, now. It never panics and allocates no more than a record needs.
@@ -75,31 +75,31 @@ func (v *validator) compare(a, b []byte) {
 	}
 }
 
-// maxForks is how many forks are remembered as told.
-const maxForks = 1024
+// maxEquivocations is how many forks are remembered as told.
+const maxEquivocations = 1024
 
-// forks passes evidence on, each pair once as far as memory goes. It is safe for concurrent use.
-type forks struct {
+// equivocations passes evidence on, each pair once as far as memory goes. It is safe for concurrent use.
+type equivocations struct {
 	tell func(*td.Signed)
 
 	mu   sync.Mutex
-	told map[[32]byte]bool // owned by mu
+	seen map[[32]byte]bool // owned by mu
 }
 
 // isNew reports whether a fork was not told yet, and notes it.
-func (f *forks) isNew(a, b []byte) bool {
+func (f *equivocations) isNew(a, b []byte) bool {
 	one, other := sha256.Sum256(a), sha256.Sum256(b)
 	for i := range one {
 		one[i] ^= other[i] // whichever came first
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.told[one] {
+	if f.seen[one] {
 		return false
 	}
-	if f.told == nil || len(f.told) >= maxForks {
-		f.told = map[[32]byte]bool{} // the directory knows, too
+	if f.seen == nil || len(f.seen) >= maxEquivocations {
+		f.seen = map[[32]byte]bool{} // the directory knows, too
 	}
-	f.told[one] = true
+	f.seen[one] = true
 	return true
 }

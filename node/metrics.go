@@ -29,7 +29,7 @@ func (n *Node) counters() []gateway.Counter {
 		{Name: "sync_sessions_total", Label: "result", Value: "failed", Count: float64(r.Failed)},
 		{Name: "sync_sessions_total", Label: "result", Value: "served", Count: float64(r.Served)},
 		{Name: "sync_sessions_total", Label: "result", Value: "refused", Count: float64(r.Refused)},
-		{Name: "sync_sessions_total", Label: "result", Value: "violation", Count: float64(r.Lied)},
+		{Name: "sync_sessions_total", Label: "result", Value: "violation", Count: float64(r.Violations)},
 		{Name: "sync_records_total", Label: "direction", Value: "in", Count: float64(r.Received)},
 		{Name: "sync_records_total", Label: "direction", Value: "out", Count: float64(r.Sent)},
 		{Name: "sync_bytes_total", Label: "direction", Value: "in", Count: float64(r.BytesIn)},

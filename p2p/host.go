@@ -35,7 +35,7 @@ import (
 
 // open makes the parts: QUIC first, then TCP with TLS (which carries the post-quantum exchange) before Noise. What it opened
 // until it failed is closed by Close.
-func (h *Host) open(priv crypto.PrivKey, told func([]ma.Multiaddr) []ma.Multiaddr) (err error) {
+func (h *Host) open(priv crypto.PrivKey, announce func([]ma.Multiaddr) []ma.Multiaddr) (err error) {
 	if h.rm, err = resourceManager(h.o.Limits, h.o.Network); err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (h *Host) open(priv crypto.PrivKey, told func([]ma.Multiaddr) []ma.Multiadd
 		return err
 	}
 	h.swarm.Notify(h.refused)
-	return h.assemble(priv, bus, told)
+	return h.assemble(priv, bus, announce)
 }
 
 // network makes the swarm with its transports.
@@ -156,13 +156,13 @@ func quicSockets(priv crypto.PrivKey, rm network.ResourceManager) (*quicreuse.Co
 }
 
 // assemble makes the host of the network.
-func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, told func([]ma.Multiaddr) []ma.Multiaddr) error {
+func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.Multiaddr) []ma.Multiaddr) error {
 	cm, err := connmgr.NewConnManager(h.o.Limits.PeersLow, h.o.Limits.PeersHigh,
 		connmgr.WithGracePeriod(30*time.Second), connmgr.WithSilencePeriod(10*time.Second))
 	if err != nil {
 		return err
 	}
-	opts := &basichost.HostOpts{EventBus: bus, ConnManager: cm, AddrsFactory: told, EnablePing: true,
+	opts := &basichost.HostOpts{EventBus: bus, ConnManager: cm, AddrsFactory: announce, EnablePing: true,
 		UserAgent: "lmosd/" + h.o.Version, ProtocolVersion: "lmos/1", DisableNonPublicAddrPublishing: h.o.PublicOnly,
 		EnableHolePunching: h.o.NAT.Relay, EnableMetrics: h.o.Metrics != nil, PrometheusRegisterer: h.o.Metrics}
 	observed, err := observedaddrs.NewManager(bus, h.swarm)

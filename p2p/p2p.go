@@ -85,7 +85,7 @@ func New(o Options) (_ *Host, err error) {
 	if h.listen, err = multiaddrs("listen.p2p", o.Listen); err != nil {
 		return nil, err
 	}
-	told, err := announced(&o)
+	announce, err := announced(&o)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func New(o Options) (_ *Host, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the node key: %w", err)
 	}
-	if err := h.open(priv, told); err != nil {
+	if err := h.open(priv, announce); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
 	return h, nil
@@ -112,7 +112,7 @@ func (h *Host) Start() error {
 // Connect implements the host interface of libp2p. A connection that the peer closed at once is tried again twice: its reason can be lost.
 func (h *Host) Connect(ctx context.Context, p peer.AddrInfo) (err error) {
 	for range 3 {
-		err = h.refused.heard(p.ID, h.BasicHost.Connect(ctx, p))
+		err = h.refused.received(p.ID, h.BasicHost.Connect(ctx, p))
 		if err != nil || h.Network().Connectedness(p.ID) != network.NotConnected || h.Refused(p.ID) {
 			break
 		}
@@ -123,7 +123,7 @@ func (h *Host) Connect(ctx context.Context, p peer.AddrInfo) (err error) {
 // NewStream implements the host interface of libp2p.
 func (h *Host) NewStream(ctx context.Context, id peer.ID, protocols ...protocol.ID) (network.Stream, error) {
 	s, err := h.BasicHost.NewStream(ctx, id, protocols...)
-	return s, h.refused.heard(id, err)
+	return s, h.refused.received(id, err)
 }
 
 // Ban refuses connections of a peer, in both directions, for as long as that. Those that are open stay.

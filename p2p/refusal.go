@@ -61,7 +61,7 @@ func (r *refusals) watch() {
 	for e := range r.sub.Out() {
 		switch e := e.(type) {
 		case event.EvtPeerIdentificationFailed:
-			_ = r.heard(e.Peer, e.Reason)
+			_ = r.received(e.Peer, e.Reason)
 		case event.EvtPeerIdentificationCompleted:
 			r.forget(e.Peer)
 		case mark:
@@ -77,8 +77,8 @@ func IsRefusal(err error) bool {
 		errors.As(err, &early) && early.Remote && early.ErrorCode == quic.ApplicationErrorCode(network.ConnGated)
 }
 
-// heard returns err, which a dial gave, and notes it if it is a refusal.
-func (r *refusals) heard(id peer.ID, err error) error {
+// received returns err, which a dial gave, and notes it if it is a refusal.
+func (r *refusals) received(id peer.ID, err error) error {
 	if IsRefusal(err) {
 		r.note(id, time.Now())
 	}
@@ -125,7 +125,7 @@ func (r *refusals) ended(c network.Conn) {
 		return
 	}
 	_, err := c.NewStream(context.Background()) // fails at once: the connection is closed
-	_ = r.heard(c.RemotePeer(), err)
+	_ = r.received(c.RemotePeer(), err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.dialed, c) // last: until then catchUp asks the connection itself

@@ -208,7 +208,7 @@ func TestRefusedBeforeAnyCost(t *testing.T) {
 	}{{"forger", 0}, {"gray", 0}, {"good", 3}, {"fresh", 3}} {
 		rpc := &gossip.RPC{RPC: pb.RPC{Publish: []*pb.Message{{}, {}, {}}}}
 		err := p.inspect(c.from, rpc)
-		if refused := errors.Is(err, errNotHeard); refused != (c.want == 0) {
+		if refused := errors.Is(err, errUnseen); refused != (c.want == 0) {
 			t.Errorf("%s: got %v", c.from, err)
 		}
 		open := 0

@@ -137,7 +137,7 @@ type node struct {
 	seqs map[string][]uint64 // delivered, by thing; owned by mu
 }
 
-// heard returns the seqs that were delivered for a thing.
+// seenOn returns the seqs that were delivered for a thing.
 func (n *node) heard(thing string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -90,7 +90,7 @@ func (p *PubSub) inspect(from peer.ID, rpc *gossip.RPC) error {
 		if len(rpc.GetPublish()) > 0 && p.pace.hasOffended(from) {
 			p.offended(from) // its score fell before it was banned: a peer that forged goes on, and would stay connected
 		}
-		return errNotHeard
+		return errUnseen
 	}
 	if most := p.pace.take(from, len(rpc.GetPublish()), time.Now()); most < len(rpc.GetPublish()) {
 		p.counts.limited.Add(uint64(len(rpc.Publish) - most))

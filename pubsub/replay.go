@@ -17,8 +17,8 @@ const maxReplay = 1 << 15
 type replay struct {
 	max int
 
-	mu         sync.Mutex
-	young, old map[[32]byte]last // owned by mu
+	mu          sync.Mutex
+	recent, old map[[32]byte]last // owned by mu
 }
 
 // last is what was heard last of a thing.
@@ -61,8 +61,8 @@ func (p *replay) note(shard byte, r *td.Record) standing {
 	return how
 }
 
-// heard returns the shards on which records of a thing were heard.
-func (p *replay) heard(key [32]byte) shards {
+// seenOn returns the shards on which records of a thing were heard.
+func (p *replay) seenOn(key [32]byte) shards {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known, _ := p.getLocked(key)
@@ -70,7 +70,7 @@ func (p *replay) heard(key [32]byte) shards {
 }
 
 func (p *replay) getLocked(key [32]byte) (last, bool) {
-	if l, ok := p.young[key]; ok {
+	if l, ok := p.recent[key]; ok {
 		return l, true
 	}
 	l, ok := p.old[key]
@@ -78,13 +78,13 @@ func (p *replay) getLocked(key [32]byte) (last, bool) {
 }
 
 func (p *replay) putLocked(key [32]byte, l last) {
-	if p.young == nil {
-		p.young = map[[32]byte]last{}
+	if p.recent == nil {
+		p.recent = map[[32]byte]last{}
 	}
-	if _, ok := p.young[key]; !ok && len(p.young) >= p.max {
-		p.old, p.young = p.young, map[[32]byte]last{}
+	if _, ok := p.recent[key]; !ok && len(p.recent) >= p.max {
+		p.old, p.recent = p.recent, map[[32]byte]last{}
 	}
-	p.young[key] = l
+	p.recent[key] = l
 }
 
 // essence returns what orders r among the records of its thing. The TD inside is no part of it: two copies of one

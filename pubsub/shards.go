@@ -39,7 +39,7 @@ func (p *PubSub) speaks(r *td.Record, key [32]byte) shards {
 	if where != everywhere {
 		return where
 	}
-	if heard := p.replay.heard(key); heard != 0 {
+	if heard := p.replay.seenOn(key); heard != 0 {
 		return heard
 	}
 	return everywhere

@@ -52,11 +52,11 @@ func (p *PubSub) validator(shard byte) gossip.ValidatorEx {
 }
 
 // errNotHere says that a record is on a shard where it does not belong; errNotAdmitted that we do not want its owner;
-// errNotHeard that we do not listen to who forwards it.
+// errUnseen that we do not listen to who forwards it.
 var (
 	errNotHere     = errors.New("wrong shard")
 	errNotAdmitted = errors.New("owner not admitted")
-	errNotHeard    = errors.New("peer is not heard")
+	errUnseen      = errors.New("peer is not heard")
 )
 
 // verify decodes a message of a shard and verifies its record: size, form, signature, the TD inside, times, shard,

@@ -191,7 +191,7 @@ func TestReplayIsBounded(t *testing.T) {
 		}
 		p.note(0, record(0)) // is refreshed all the time
 	}
-	if n := len(p.young) + len(p.old); n > 8 {
+	if n := len(p.recent) + len(p.old); n > 8 {
 		t.Errorf("remembers %d things", n)
 	}
 	if how := p.note(0, record(0)); how != again {

@@ -20,7 +20,7 @@ import (
 
 // A Stranger is a host that plays by no rules of ours: it sends what the project's own packages refuse to send, to see that
 // nodes refuse to take it.
-type Stranger struct {
+type Adversary struct {
 	Key  *keystore.Key
 	host host.Host
 	net  string
@@ -29,8 +29,8 @@ type Stranger struct {
 // ErrRefused says that a node did not take what it was sent.
 var ErrRefused = errors.New("refused")
 
-// NewStranger makes a host with a fresh key that speaks the DHT protocol of a network. The caller closes it.
-func NewStranger(network string) (*Stranger, error) {
+// NewAdversary makes a host with a fresh key that speaks the DHT protocol of a network. The caller closes it.
+func NewAdversary(network string) (*Adversary, error) {
 	key, err := keystore.New()
 	if err != nil {
 		return nil, err
@@ -42,14 +42,14 @@ func NewStranger(network string) (*Stranger, error) {
 	if err := h.Start(); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	return &Stranger{Key: key, host: h, net: network}, nil
+	return &Adversary{Key: key, host: h, net: network}, nil
 }
 
 // Close leaves the network.
-func (s *Stranger) Close() error { return s.host.Close() }
+func (s *Adversary) Close() error { return s.host.Close() }
 
 // Store asks the node at addr to keep value under the key of a thing. The error wraps [ErrRefused] if it does not.
-func (s *Stranger) Store(ctx context.Context, addr string, key [32]byte, value []byte) error {
+func (s *Adversary) Store(ctx context.Context, addr string, key [32]byte, value []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	to, err := peer.AddrInfoFromString(addr)
@@ -83,13 +83,13 @@ func (s *Stranger) Store(ctx context.Context, addr string, key [32]byte, value [
 	return nil
 }
 
-// Liar signs with the stranger's key and says that it is somebody else's.
-func (s *Stranger) Liar(owner did.DID) did.Signer { return liar{s.Key, owner} }
+// Forger signs with the stranger's key and says that it is somebody else's.
+func (s *Adversary) Forger(owner did.DID) did.Signer { return forger{s.Key, owner} }
 
-type liar struct {
+type forger struct {
 	*keystore.Key
 	claims did.DID
 }
 
 // DID returns the claim.
-func (l liar) DID() did.DID { return l.claims }
+func (l forger) DID() did.DID { return l.claims }

@@ -241,7 +241,7 @@ func TestAStrangerIsRefused(t *testing.T) {
 	if err := net.Settle(ctx); err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewStranger("stranger")
+	s, err := NewAdversary("stranger")
 	if err != nil {
 		t.Fatal(err)
 	}

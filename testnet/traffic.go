@@ -17,12 +17,12 @@ import (
 type use int
 
 const (
-	forGossip    use = iota
-	forDHT           // finding who has something
-	forQuestions     // records and bodies, asked of one node
-	forStates        // how agents are, asked of their host
-	forSync          // reconciliation
-	forRumours       // who is gone
+	forGossip     use = iota
+	forDHT            // finding who has something
+	forQuestions      // records and bodies, asked of one node
+	forStates         // how agents are, asked of their host
+	forSync           // reconciliation
+	forSuspicions     // who is gone
 	forOthers
 	uses
 )
@@ -30,7 +30,7 @@ const (
 var useNames = [uses]string{"gossip", "DHT", "questions", "states", "sync", "suspicion", "others"}
 
 func useOf(p protocol.ID) use {
-	for u, part := range map[use]string{forGossip: "/meshsub/", forDHT: "/kad/", forQuestions: "/records/", forSync: "/sync/", forRumours: "/gone/"} {
+	for u, part := range map[use]string{forGossip: "/meshsub/", forDHT: "/kad/", forQuestions: "/records/", forSync: "/sync/", forSuspicions: "/suspicion/"} {
 		if strings.Contains(string(p), part) {
 			return u
 		}

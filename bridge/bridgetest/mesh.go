@@ -50,7 +50,7 @@ func NewMesh(t testing.TB, policy ...interact.Middleware) *Mesh {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Mesh{key: key, verifier: td.NewVerifier(did.Keys()), tasks: task.New(task.Options{}), hub: hub.New(hub.Options{Linger: -1}),
+	m := &Mesh{key: key, verifier: td.NewVerifier(did.Keys()), tasks: task.New(task.Options{}), hub: hub.New(hub.Options{IdleTimeout: -1}),
 		things: map[string]interact.Thing{}}
 	if m.Directory, err = directory.New(directory.Options{Verifier: m.verifier, Bind: m.bind, Self: key.DID()}); err != nil {
 		t.Fatal(err)

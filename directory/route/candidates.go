@@ -129,7 +129,7 @@ func different(all []string) []string {
 // they are.
 func (p *point) stopWordScore(asked []string) float64 {
 	own := different(textmatch.Split(clipped(p.text)))
-	if len(p.capability.Examples) == 0 || len(own) == 0 || len(asked) == 0 || textmatch.Telling(p.text) {
+	if len(p.capability.Examples) == 0 || len(own) == 0 || len(asked) == 0 || textmatch.IsInformative(p.text) {
 		return 0
 	}
 	for _, w := range own {

@@ -237,9 +237,9 @@ func (a *Agent) enter(ctx context.Context, m *interact.Message) error {
 }
 
 // ended says why a call was ended by its context.
-func ended(ctx context.Context, m *interact.Message, begun bool) error {
+func ended(ctx context.Context, m *interact.Message, hasStarted bool) error {
 	cause := context.Cause(ctx)
-	e := &interact.Error{Code: interact.Cancelled, Started: begun, Title: m.Name + " was cancelled", Err: cause}
+	e := &interact.Error{Code: interact.Cancelled, Started: hasStarted, Title: m.Name + " was cancelled", Err: cause}
 	switch {
 	case errors.As(cause, new(*interact.Error)):
 		return cause

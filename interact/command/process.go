@@ -36,7 +36,7 @@ type process struct {
 	drained chan struct{} // stdout and stderr are at their ends
 	open    atomic.Int32  // how many of the two are not
 
-	heardOut, heardErr sync.Once // their ends are counted
+	outRead, errRead sync.Once // their ends are counted
 
 	pipes sync.WaitGroup
 	gone  chan struct{} // all goroutines of the process have ended, but for the one that reads Chunks
@@ -79,7 +79,7 @@ func (a *Agent) start(ctx context.Context, cancel context.CancelCauseFunc, m *in
 		return nil, unstarted(m, err)
 	}
 	p.open.Store(2)
-	p.pipes.Go(p.hear)
+	p.pipes.Go(p.readOutput)
 	switch {
 	case m.Chunks != nil:
 		go p.feedChunks() // ends with the chunk that comes after the end: nothing else can end it
@@ -208,7 +208,7 @@ func (p *process) Read(b []byte) (n int, err error) {
 	}
 	if err != nil || p.late > pipeSize {
 		p.eof, err = true, io.EOF // a pipe has no other errors but that its time is over
-		p.drain(&p.heardOut)
+		p.drain(&p.outRead)
 	}
 	if p.isCut() {
 		return 0, io.EOF // discard may have read what was before it
@@ -225,7 +225,7 @@ func (p *process) isCut() bool {
 // discard reads stdout where nobody else does any more. It would be full, and the process wait.
 func (p *process) discard() {
 	_, _ = io.Copy(io.Discard, p.stdout)
-	p.drain(&p.heardOut)
+	p.drain(&p.outRead)
 }
 
 func (p *process) isDone() bool {
@@ -237,10 +237,10 @@ func (p *process) isDone() bool {
 	}
 }
 
-// hear reads stderr.
-func (p *process) hear() {
+// readOutput reads stderr.
+func (p *process) readOutput() {
 	_, _ = io.Copy(&p.stderr, p.errs)
-	p.drain(&p.heardErr)
+	p.drain(&p.errRead)
 }
 
 // drain counts a pipe that is at its end, once.

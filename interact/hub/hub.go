@@ -38,9 +38,9 @@ type Options struct {
 	// Queue is how many events may wait for a consumer; 0 means 256. With more it is sent away. Higher values forgive slower
 	// consumers.
 	Queue int
-	// Linger is how long an observation goes on after its last consumer has left, so that one that comes back misses nothing;
+	// IdleTimeout is how long an observation goes on after its last consumer has left, so that one that comes back misses nothing;
 	// 0 means 1 min, less than 0 not at all.
-	Linger time.Duration
+	IdleTimeout time.Duration
 	// MaxTopics is how many observations there may be at once; 0 means 4096. One that nobody reads makes room for a new one. Callers
 	// on this machine leave a quarter of them to others, and others a quarter to them.
 	MaxTopics int
@@ -57,7 +57,7 @@ func (o Options) withDefaults() Options {
 	o.RingBytes = cmp.Or(max(o.RingBytes, 0), 4<<20)
 	o.Memory = cmp.Or(max(o.Memory, 0), 64<<20)
 	o.Queue = cmp.Or(max(o.Queue, 0), 256)
-	o.Linger = cmp.Or(o.Linger, time.Minute)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, time.Minute)
 	o.MaxTopics = cmp.Or(max(o.MaxTopics, 0), 4096)
 	o.MaxSubscribers = cmp.Or(max(o.MaxSubscribers, 0), 10_000)
 	o.PerCaller = cmp.Or(max(o.PerCaller, 0), max(o.MaxTopics/4, 1))
@@ -67,13 +67,13 @@ func (o Options) withDefaults() Options {
 
 // A Hub shares observations. One hub serves all things of a node. It is safe for concurrent use.
 type Hub struct {
-	o     Options
-	ctx   context.Context // of all observations
-	stop  context.CancelFunc
-	work  sync.WaitGroup // an element per observation
-	kick  chan struct{}  // has an element when an observation has lost its last consumer
-	bytes atomic.Int64   // of all rings
-	said  atomic.Uint64  // how many events there were
+	o      Options
+	ctx    context.Context // of all observations
+	stop   context.CancelFunc
+	work   sync.WaitGroup // an element per observation
+	kick   chan struct{}  // has an element when an observation has lost its last consumer
+	bytes  atomic.Int64   // of all rings
+	lastID atomic.Uint64  // how many events there were
 
 	// mu owns what follows. It is locked before a topic's.
 	mu      sync.Mutex
@@ -241,9 +241,9 @@ func (h *Hub) eachLocked(yield func(*topic) bool) {
 	}
 }
 
-// Run ends observations that nobody has read for Options.Linger, until ctx ends, and returns its error.
+// Run ends observations that nobody has read for Options.IdleTimeout, until ctx ends, and returns its error.
 func (h *Hub) Run(ctx context.Context) error {
-	timer := time.NewTimer(h.o.Linger)
+	timer := time.NewTimer(h.o.IdleTimeout)
 	defer timer.Stop()
 	for {
 		if next := h.sweep(time.Now()); next > 0 {
@@ -267,7 +267,7 @@ func (h *Hub) sweep(now time.Time) (next time.Duration) {
 		if !ok {
 			continue
 		}
-		if left := h.o.Linger - now.Sub(idle); left <= 0 {
+		if left := h.o.IdleTimeout - now.Sub(idle); left <= 0 {
 			h.removeLocked(t)
 		} else if next == 0 || left < next {
 			next = left

@@ -417,7 +417,7 @@ func TestSameIDs(t *testing.T) {
 }
 
 func TestLinger(t *testing.T) {
-	bubble(t, Options{Linger: time.Minute}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
+	bubble(t, Options{IdleTimeout: time.Minute}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		l := listen(t, thing)
 		a.say("0")
 		id := l.ids()[0]
@@ -453,7 +453,7 @@ func TestLinger(t *testing.T) {
 }
 
 func TestNoLinger(t *testing.T) {
-	bubble(t, Options{Linger: -1}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
+	bubble(t, Options{IdleTimeout: -1}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		seen := map[string]bool{}
 		for range 3 { // within the same millisecond
 			l := listen(t, thing)
@@ -656,7 +656,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	bubble(t, Options{MaxTopics: 2, MaxSubscribers: 3, Linger: time.Hour}, func(t *testing.T, h *Hub, a *agent,
+	bubble(t, Options{MaxTopics: 2, MaxSubscribers: 3, IdleTimeout: time.Hour}, func(t *testing.T, h *Hub, a *agent,
 		thing interact.Thing) {
 		name := func(s string) func(*interact.Message) { return func(m *interact.Message) { m.Name = s } }
 		overloaded := func(what string, l *listener) {
@@ -770,7 +770,7 @@ func TestMemoryOfMany(t *testing.T) {
 
 // TestShares: no caller, and neither of the two kinds of callers, takes all that there is.
 func TestShares(t *testing.T) {
-	o := Options{MaxTopics: 8, MaxSubscribers: 12, PerCaller: 4, Linger: time.Hour}
+	o := Options{MaxTopics: 8, MaxSubscribers: 12, PerCaller: 4, IdleTimeout: time.Hour}
 	bubble(t, o, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		var all []*listener
 		ask := func(from, name string) *listener {
@@ -809,7 +809,7 @@ func TestShares(t *testing.T) {
 
 // TestWhoLeavesMostGivesWay: who comes and goes takes nothing away that others may come back to.
 func TestWhoLeavesMostGivesWay(t *testing.T) {
-	bubble(t, Options{MaxTopics: 4, Linger: time.Hour}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
+	bubble(t, Options{MaxTopics: 4, IdleTimeout: time.Hour}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		by := func(from, name string) *listener {
 			return listen(t, thing, func(m *interact.Message) { m.From, m.Name = who(did.DID(from)), name })
 		}
@@ -858,7 +858,7 @@ func TestStuckHoldsLittle(t *testing.T) {
 // TestClockJumps: an observation does not end because the time of day is set; ages are differences of the monotonic clock.
 func TestClockJumps(t *testing.T) {
 	t.Parallel()
-	h := New(Options{Linger: time.Minute})
+	h := New(Options{IdleTimeout: time.Minute})
 	defer h.Close()
 	thing := interact.Chain(interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		return func(yield func(*interact.Message, error) bool) {
@@ -886,7 +886,7 @@ func TestClockJumps(t *testing.T) {
 // TestManyAtOnce is for the race detector: consumers come and go while the agent talks, ends and begins again.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
-	h := New(Options{Queue: 1 << 20, Ring: 64, Linger: time.Millisecond})
+	h := New(Options{Queue: 1 << 20, Ring: 64, IdleTimeout: time.Millisecond})
 	ctx, stop := context.WithCancel(t.Context())
 	var hub, wg sync.WaitGroup
 	hub.Go(func() { _ = h.Run(ctx) })

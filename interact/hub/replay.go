@@ -43,7 +43,7 @@ func (h *Hub) reclaim(spared *topic) {
 	for t := range h.eachLocked {
 		t.mu.Lock()
 		if t.bytes > share {
-			fat = append(fat, ring{t, t.users == 0, t.said})
+			fat = append(fat, ring{t, t.users == 0, t.lastID})
 		}
 		t.mu.Unlock()
 	}

@@ -39,7 +39,7 @@ type topic struct {
 	idle   time.Time     // since when there are none
 	last   string        // the agent's ID of the last event that had one
 	live   bool          // the agent was never asked for what was before
-	said   uint64        // the number of its last event among those of the hub
+	lastID uint64        // the number of its last event among those of the hub
 	closed bool          // nobody reads it any more
 }
 
@@ -171,7 +171,7 @@ func (t *topic) publish(r *interact.Message) {
 		c.ID = t.start + strconv.FormatUint(t.nextLocked(), 10)
 		r = &c
 	}
-	t.said = t.hub.said.Add(1)
+	t.lastID = t.hub.lastID.Add(1)
 	t.events = append(t.events, r)
 	t.addLocked(size(r))
 	for len(t.events) > t.hub.o.Ring+t.hub.o.Queue || t.bytes > t.hub.o.RingBytes && len(t.events) > 1 {
@@ -224,7 +224,7 @@ func (t *topic) leave(now time.Time, caller string) (unread, useless bool) {
 	t.users--
 	t.idle, t.keeper = now, caller
 	unread = t.users == 0
-	return unread, unread && (t.hub.o.Linger < 0 || t.run.over && len(t.events) == 0)
+	return unread, unread && (t.hub.o.IdleTimeout < 0 || t.run.over && len(t.events) == 0)
 }
 
 // idleSince returns since when nobody reads, if so.

@@ -102,7 +102,7 @@ func TestBadCallers(t *testing.T) {
 		}
 		for len(w.began) > 0 {
 			<-w.began
-			<-w.ended // the end of the lane reached the work
+			<-w.ended // the end of the session reached the work
 		}
 		if _, err := interact.Ask(t.Context(), p.thing, echo); err != nil {
 			t.Errorf("an honest call after all that: %v", err)
@@ -334,8 +334,8 @@ func FuzzCaller(f *testing.F) {
 		s := &script{Reader: bytes.NewReader(sent), conn: scriptConn{id: scriptID}, scope: &tally{}}
 		b.accept(s)
 		b.retire()
-		if n := b.serving.sum(); n != 0 || len(b.lanes) != 0 || len(b.inbounds) != 0 {
-			t.Errorf("%d calls, %d lanes, %d peers are left", n, len(b.lanes), len(b.inbounds))
+		if n := b.serving.sum(); n != 0 || len(b.sessions) != 0 || len(b.inbounds) != 0 {
+			t.Errorf("%d calls, %d lanes, %d peers are left", n, len(b.sessions), len(b.inbounds))
 		}
 		if limit := 20*len(sent) + 3*maxChunk; s.scope.peak > limit {
 			t.Errorf("%d bytes reserved for %d bytes of input", s.scope.peak, len(sent))
@@ -357,10 +357,10 @@ func FuzzHost(f *testing.F) {
 	f.Add(raw(kindError, 1, string(appendError(nil, interact.Errorf(interact.NotFound, "h", "t")))))
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		b := New(nil, Options{})
-		r := &remote{b: b, id: scriptID, lanes: map[*lane]struct{}{}, closed: true}
+		r := &remote{b: b, id: scriptID, sessions: map[*session]struct{}{}, closed: true}
 		slots := make(chan struct{}, 1)
 		s := &script{Reader: bytes.NewReader(sent), conn: scriptConn{id: scriptID}, scope: &tally{}}
-		l, err := b.newLane(s, "", r, false)
+		l, err := b.newSession(s, "", r, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -376,8 +376,8 @@ func FuzzHost(f *testing.F) {
 		}
 		c.finish()
 		b.work.Wait()
-		if len(b.lanes) != 0 || len(slots) != 0 {
-			t.Errorf("%d lanes, %d calls are left", len(b.lanes), len(slots))
+		if len(b.sessions) != 0 || len(slots) != 0 {
+			t.Errorf("%d lanes, %d calls are left", len(b.sessions), len(slots))
 		}
 	})
 }

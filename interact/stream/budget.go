@@ -18,7 +18,7 @@ type reserver interface {
 	ReleaseMemory(size int)
 }
 
-// A budget is the memory that a lane may use for what it receives. What is reserved at the end of the stream is released
+// A budget is the memory that a session may use for what it receives. What is reserved at the end of the stream is released
 // with its scope.
 type budget struct {
 	scope reserver

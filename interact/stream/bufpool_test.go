@@ -5,7 +5,7 @@ import "testing"
 // TestShelf: a buffer that was given away comes back for what fits it, and nothing else.
 func TestShelf(t *testing.T) {
 	t.Parallel()
-	var s shelf
+	var s bufferPool
 	for _, n := range []int{0, 1, 1 << 14, 1<<14 + 1, maxControl, maxControl + 1, maxChunk, maxChunk + 100, 1 << 21, 1 << 25} {
 		for range 10 {
 			b := s.get(n)

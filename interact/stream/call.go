@@ -112,7 +112,7 @@ func (b *Binding) askPaced(ctx context.Context, h td.Host, q request, yield func
 		switch e.Code {
 		case interact.RateLimited:
 			if by.IsZero() {
-				by = time.Now().Add(maxPatience)
+				by = time.Now().Add(maxTimeout)
 			}
 			again, late = b.pace.refused(ctx, k, by, e.RetryAfter)
 		case interact.Overloaded:
@@ -127,7 +127,7 @@ func (b *Binding) askPaced(ctx context.Context, h td.Host, q request, yield func
 	}
 }
 
-// askHost asks one host, and again if the lane turned out to be dead: once, or some times if nothing was sent.
+// askHost asks one host, and again if the session turned out to be dead: once, or some times if nothing was sent.
 func (b *Binding) askHost(ctx context.Context, h td.Host, q request, yield func(*interact.Message, error) bool) error {
 	r, err := b.remote(h.Node)
 	if err != nil {
@@ -168,7 +168,7 @@ func (q request) late(ctx context.Context, now time.Time) error {
 	return ctx.Err()
 }
 
-// within returns ctx with the deadline of q, for what may wait before there is a lane that watches it.
+// within returns ctx with the deadline of q, for what may wait before there is a session that watches it.
 func (q request) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	if d, ok := ctx.Deadline(); q.by.IsZero() || ok && !q.by.Before(d) {
 		return ctx, func() {}
@@ -176,7 +176,7 @@ func (q request) within(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithDeadline(ctx, q.by)
 }
 
-// class says which lane the interaction takes. An action whose consumer wants something else than JSON or CBOR may answer
+// class says which session the interaction takes. An action whose consumer wants something else than JSON or CBOR may answer
 // with a stream: sound, a file.
 func (q request) class() class {
 	switch {
@@ -202,15 +202,15 @@ type call struct {
 	exchange
 	request
 	slots chan struct{} // from which the call took an element
-	at    uint64        // where the request begins in what the lane wrote
-	sent  bool          // the request was given to the lane
+	at    uint64        // where the request begins in what the session wrote
+	sent  bool          // the request was given to the session
 	done  bool          // the last frame was taken
 	// replied tells that the consumer got something.
 	replied bool
 	stop    context.CancelFunc // of feed
 }
 
-// ask sends q on a lane to h and yields the replies. A *pathError says that h was not reached, a *lostError that the lane
+// ask sends q on a session to h and yields the replies. A *pathError says that h was not reached, a *lostError that the session
 // ended before the answer.
 func (r *remote) ask(ctx context.Context, h td.Host, q request, yield func(*interact.Message, error) bool) error {
 	c, err := r.begin(ctx, h, q)
@@ -224,7 +224,7 @@ func (r *remote) ask(ctx context.Context, h td.Host, q request, yield func(*inte
 	return c.replies(ctx, yield)
 }
 
-// begin puts a call on a lane. It waits for one of the peer's slots.
+// begin puts a call on a session. It waits for one of the peer's slots.
 func (r *remote) begin(ctx context.Context, h td.Host, q request) (*call, error) {
 	cl := q.class()
 	c := &call{request: q, slots: r.slots[cl]}
@@ -232,8 +232,8 @@ func (r *remote) begin(ctx context.Context, h td.Host, q request) (*call, error)
 	if err := c.admit(ctx, r.node); err != nil {
 		return nil, expired(err, r.node)
 	}
-	c.ready, c.begun, c.until = make(chan struct{}, 1), time.Now(), q.by
-	l, err := r.laneFor(ctx, h, q, cl)
+	c.ready, c.started, c.until = make(chan struct{}, 1), time.Now(), q.by
+	l, err := r.sessionFor(ctx, h, q, cl)
 	if err == nil {
 		err = r.add(l, c)
 	}
@@ -275,7 +275,7 @@ func (c *call) start(ctx context.Context) error {
 		return interact.Errorf(interact.TooLarge, "send less, or in parts", "the message has %d bytes, at most %d are allowed",
 			f.size, c.l.b.o.MaxMessage)
 	}
-	left := timeLeft(c.by, c.begun)
+	left := timeLeft(c.by, c.started)
 	var err error
 	c.at, err = c.l.out.append(ctx, kindRequest, c.id, c.l.direct(), func(b []byte) ([]byte, error) {
 		return appendRequest(b, c.m, f, left)
@@ -298,7 +298,7 @@ func (b *Binding) as(m *interact.Message) string {
 	return b.o.As(m.From)
 }
 
-// A feedError says that the request stream gave an error, which ended the call's lane.
+// A feedError says that the request stream gave an error, which ended the call's session.
 type feedError struct{ error }
 
 // feed starts to send what follows the request.
@@ -415,10 +415,10 @@ func (c *call) failure(ctx context.Context, err error) error {
 		return &interact.Error{Code: interact.Internal, Title: "host " + c.l.node.Short() + " answered with nonsense",
 			Hint: "update the older of the two nodes", Next: interact.Next(interact.StepStatus), Err: err}
 	}
-	return &lostError{cause: err, sent: c.sent && c.l.out.sent(c.at), answered: !c.unheard()}
+	return &lostError{cause: err, sent: c.sent && c.l.out.sent(c.at), answered: !c.silent()}
 }
 
-// finish takes the call off its lane, tells the host if it still works, and returns what the call held.
+// finish takes the call off its session, tells the host if it still works, and returns what the call held.
 func (c *call) finish() {
 	if c.stop != nil {
 		c.stop()

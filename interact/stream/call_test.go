@@ -452,7 +452,7 @@ func TestAPanicCostsItsCallOnly(t *testing.T) {
 			}
 			return done(m, "fine"), nil
 		}), Options{}, o)
-		for _, size := range []int{1, 100_000} { // shared lane, own lane
+		for _, size := range []int{1, 100_000} { // shared session, own session
 			_, err := interact.Ask(t.Context(), p.thing, ask("panic", strings.Repeat("x", size)))
 			if e := interact.AsError(err); e.Code != interact.Internal || !e.Remote {
 				t.Errorf("got %v, want Internal from the host", err)

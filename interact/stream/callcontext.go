@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A work is the context of the work for one call that is served: it ends with the call's deadline, with the lane, or with
+// A work is the context of the work for one call that is served: it ends with the call's deadline, with the session, or with
 // the caller's interest. Short work never looks whether it was cancelled, so the channel and the timer that this takes are
 // made when somebody asks for Done.
 type work struct {

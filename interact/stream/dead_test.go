@@ -132,7 +132,7 @@ func TestAPeerThatLostItsPower(t *testing.T) {
 	where.Addrs = []string{near}
 
 	var log reachLog
-	caller := newBinding(t, newHost(t, "quic"), Options{DoubtAfter: 100 * time.Millisecond, ProbeTimeout: 500 * time.Millisecond,
+	caller := newBinding(t, newHost(t, "quic"), Options{ProbeAfter: 100 * time.Millisecond, ProbeTimeout: 500 * time.Millisecond,
 		Reach: log.reach})
 	thing := caller.Thing([]td.Host{where})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

@@ -52,7 +52,7 @@ var echoing = interact.Func(func(_ context.Context, m *interact.Message) iter.Se
 	}
 })
 
-// settled waits until no interaction and no lane of its own is left at either end.
+// settled waits until no interaction and no session of its own is left at either end.
 func settled(t *testing.T, p *pair) {
 	t.Helper()
 	until(t, "both ends are quiet", func() bool {

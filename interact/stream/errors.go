@@ -32,7 +32,7 @@ func (e *pathError) Unwrap() error { return e.err }
 
 // brief tells on one line why a host could not be reached: libp2p writes a line per address.
 func brief(err error) string {
-	if notSpoken(err) {
+	if unsupported(err) {
 		return "it is there, and speaks another protocol: it is of another mesh.network, or runs another version of lmosd"
 	}
 	var d *swarm.DialError
@@ -90,9 +90,9 @@ func expired(err error, node did.DID) error {
 	return interact.AsError(err)
 }
 
-// A lostError says that a lane ended before the answer.
+// A lostError says that a session ended before the answer.
 type lostError struct {
-	cause    error // why the lane ended
+	cause    error // why the session ended
 	sent     bool  // the far end may have read the request
 	answered bool  // a reply had come
 }
@@ -108,8 +108,8 @@ func (e *lostError) repeatable(m *interact.Message) bool {
 	case !e.sent || m.Type.Reads() || m.Key != "":
 		return true
 	}
-	// A lane that its serving end closed as unused had read nothing; one that was never agreed on has no reader.
-	return resetBy(e.cause, network.StreamGarbageCollected) || notSpoken(e.cause)
+	// A session that its serving end closed as unused had read nothing; one that was never agreed on has no reader.
+	return resetBy(e.cause, network.StreamGarbageCollected) || unsupported(e.cause)
 }
 
 // report is the error for a caller whose request may have begun. The cause decides the code.
@@ -136,8 +136,8 @@ func resetBy(err error, code network.StreamErrorCode) bool {
 	return errors.As(err, &s) && s.Remote && s.ErrorCode == code
 }
 
-// notSpoken reports whether the far end does not know the protocol. With lazy negotiation that is told by the first read;
+// unsupported reports whether the far end does not know the protocol. With lazy negotiation that is told by the first read;
 // the error's type is that of a module which is not ours to import.
-func notSpoken(err error) bool {
+func unsupported(err error) bool {
 	return resetBy(err, network.StreamProtocolNegotiationFailed) || strings.Contains(err.Error(), "protocols not supported")
 }

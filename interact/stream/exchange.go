@@ -8,39 +8,39 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// An exchange is one interaction as one end of it sees it: what has arrived, and what may be sent. The lane's reader puts
+// An exchange is one interaction as one end of it sees it: what has arrived, and what may be sent. The session's reader puts
 // frames in, one goroutine takes them out, and one goroutine sends; the first two may be one after the other.
 type exchange struct {
-	l     *lane
-	id    uint64
-	begun time.Time     // at the calling end
-	until time.Time     // when the caller stops waiting; zero means never
-	long  bool          // it goes on until somebody ends it; set before init
-	work  *work         // at the serving end; nil at the other
-	ready chan struct{} // has an element when there may be something to take; nil if nothing is expected
-	extra int           // memory that is in use beside frames, in bytes; of the goroutine that takes
+	l       *session
+	id      uint64
+	started time.Time     // at the calling end
+	until   time.Time     // when the caller stops waiting; zero means never
+	long    bool          // it goes on until somebody ends it; set before init
+	work    *work         // at the serving end; nil at the other
+	ready   chan struct{} // has an element when there may be something to take; nil if nothing is expected
+	extra   int           // memory that is in use beside frames, in bytes; of the goroutine that takes
 
 	// mu owns what follows. Sizes are in bytes.
-	mu     sync.Mutex
-	window int           // what an end may send before the other end has taken it
-	queue  []frame       // arrived, not taken
-	slot   [1]frame      // the first place of queue: most interactions need no more
-	queued int           // size of queue
-	taken  int           // of frames that were taken and may be in use
-	owed   int           // credit for what was taken, not yet worth a frame
-	credit int           // what this end may send; one frame may overdraw it
-	more   chan struct{} // has an element when there may be credit; made when somebody waits
-	heard  bool          // something has arrived
-	over   bool          // the frame that ends the interaction has arrived
-	err    error         // why nothing more will arrive
+	mu       sync.Mutex
+	window   int           // what an end may send before the other end has taken it
+	queue    []frame       // arrived, not taken
+	slot     [1]frame      // the first place of queue: most interactions need no more
+	queued   int           // size of queue
+	taken    int           // of frames that were taken and may be in use
+	owed     int           // credit for what was taken, not yet worth a frame
+	credit   int           // what this end may send; one frame may overdraw it
+	more     chan struct{} // has an element when there may be credit; made when somebody waits
+	received bool          // something has arrived
+	over     bool          // the frame that ends the interaction has arrived
+	err      error         // why nothing more will arrive
 }
 
-func (e *exchange) init(l *lane, id uint64) {
+func (e *exchange) init(l *session, id uint64) {
 	e.l, e.id, e.window = l, id, l.window(e.long)
 	e.credit, e.queue = e.window, e.slot[:0]
 }
 
-// put hands over a frame that has arrived. It is called by the lane's reader.
+// put hands over a frame that has arrived. It is called by the session's reader.
 func (e *exchange) put(f frame) error {
 	n := f.cost()
 	if f.own {
@@ -58,7 +58,7 @@ func (e *exchange) put(f frame) error {
 		return broken("a frame came after the last")
 	}
 	e.queued += f.cost()
-	e.heard = true
+	e.received = true
 	e.over = f.kind.ends()
 	if e.queued+e.taken+e.owed > e.window+e.l.maxBody() {
 		return broken("more was sent than there was credit for")
@@ -76,7 +76,7 @@ func poke(c chan struct{}) {
 	}
 }
 
-// end tells everybody who waits that nothing more will come: the lane has ended, the caller has left, or time is up.
+// end tells everybody who waits that nothing more will come: the session has ended, the caller has left, or time is up.
 func (e *exchange) end(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -97,11 +97,11 @@ func (e *exchange) left() error {
 	return e.err
 }
 
-// unheard reports whether nothing has arrived yet.
-func (e *exchange) unheard() bool {
+// silent reports whether nothing has arrived yet.
+func (e *exchange) silent() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return !e.heard
+	return !e.received
 }
 
 // complete reports whether the frame that ends the interaction has arrived.
@@ -113,13 +113,13 @@ func (e *exchange) complete() bool {
 
 // take returns the next frame, and waits for it at most patience if that is not 0. What was taken before counts as used:
 // the other end may send as much again.
-func (e *exchange) take(ctx context.Context, patience time.Duration) (frame, error) {
+func (e *exchange) take(ctx context.Context, timeout time.Duration) (frame, error) {
 	if f, ok, err := e.next(); ok || err != nil {
 		return f, err
 	}
 	var late <-chan time.Time
-	if patience > 0 {
-		t := time.NewTimer(patience)
+	if timeout > 0 {
+		t := time.NewTimer(timeout)
 		defer t.Stop()
 		late = t.C
 	}
@@ -138,7 +138,7 @@ func (e *exchange) take(ctx context.Context, patience time.Duration) (frame, err
 }
 
 // next returns the memory of what was taken, and credit for it when half the window is owed. Then it takes the first frame of
-// the queue, if there is one. What arrived before the lane ended comes before the error.
+// the queue, if there is one. What arrived before the session ended comes before the error.
 func (e *exchange) next() (f frame, ok bool, err error) {
 	e.mu.Lock()
 	free, credit := e.refundLocked()
@@ -202,7 +202,7 @@ func (e *exchange) forget() {
 	}
 }
 
-// release returns all memory. The exchange must be off its lane.
+// release returns all memory. The exchange must be off its session.
 func (e *exchange) release() {
 	e.mu.Lock()
 	free := e.taken + e.queued

@@ -55,7 +55,7 @@ func TestTakeWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := &exchange{ready: make(chan struct{}, 1)}
-		e.init(&lane{}, 1)
+		e.init(&session{}, 1)
 		began := time.Now()
 		if _, err := e.take(t.Context(), time.Second); err != errSlow || time.Since(began) != time.Second {
 			t.Errorf("got %v after %v, want errSlow after 1 s", err, time.Since(began))
@@ -130,7 +130,7 @@ func TestSendersWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := &exchange{}
-		e.init(&lane{}, 1)
+		e.init(&session{}, 1)
 		e.spend(e.window + 5)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -174,7 +174,7 @@ func TestGrant(t *testing.T) {
 		"what was overdrawn": {1 << 20, binary.AppendUvarint(nil, 1<<20), true},
 	} {
 		e := &exchange{}
-		e.init(&lane{}, 1)
+		e.init(&session{}, 1)
 		e.spend(c.used)
 		if err := e.grant(c.body); (err == nil) != c.ok {
 			t.Errorf("%s: got %v", name, err)

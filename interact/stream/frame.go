@@ -85,16 +85,16 @@ func appendChunk(dst []byte, id uint64, data []byte) []byte {
 }
 
 // read waits for the next frame and reads it. A body that is not the frame's own lies in the buffer of l.in.
-func (l *lane) read() (frame, error) {
+func (l *session) read() (frame, error) {
 	if l.in.Buffered() == 0 {
-		if _, err := l.in.Peek(1); err != nil { // a lane may be idle between frames
+		if _, err := l.in.Peek(1); err != nil { // a session may be idle between frames
 			return frame{}, err
 		}
 		l.listen()
 	}
 	if !l.whole() {
-		l.hurry()
-		defer l.relax()
+		l.startFrameTimer()
+		defer l.stopFrameTimer()
 	}
 	n, size, err := l.length()
 	if err != nil {
@@ -116,14 +116,14 @@ func (l *lane) read() (frame, error) {
 }
 
 // whole reports whether the next frame is in the buffer to its end.
-func (l *lane) whole() bool {
+func (l *session) whole() bool {
 	b, _ := l.in.Peek(l.in.Buffered())
 	size, n := binary.Uvarint(b)
 	return n > 0 && uint64(len(b)-n) >= size
 }
 
 // length reads how long the next frame is, without consuming it: the size of that number, and the number.
-func (l *lane) length() (n, size int, err error) {
+func (l *session) length() (n, size int, err error) {
 	for n = 1; n <= 4; n++ {
 		b, err := l.in.Peek(n)
 		if err != nil {
@@ -138,7 +138,7 @@ func (l *lane) length() (n, size int, err error) {
 }
 
 // fits checks a length before anything is allocated for it.
-func (l *lane) fits(size uint64, err error) error {
+func (l *session) fits(size uint64, err error) error {
 	limit := l.maxBody() + maxHead
 	switch {
 	case err != nil:
@@ -152,7 +152,7 @@ func (l *lane) fits(size uint64, err error) error {
 }
 
 // parse reads kind and number of a frame of size bytes that begins in b.
-func (l *lane) parse(b []byte, size int) (frame, error) {
+func (l *session) parse(b []byte, size int) (frame, error) {
 	f := frame{kind: kind(b[0])}
 	n := 1
 	for n < len(b) && n < maxHead && b[n] >= 0x80 {
@@ -185,7 +185,7 @@ func uvarint(b []byte) (uint64, error) {
 }
 
 // readLarge reads a frame that the buffer cannot hold, into memory of its own.
-func (l *lane) readLarge(n, size int) (frame, error) {
+func (l *session) readLarge(n, size int) (frame, error) {
 	b, err := l.in.Peek(n + maxHead)
 	if err != nil {
 		return frame{}, unexpected(err)
@@ -205,13 +205,13 @@ func (l *lane) readLarge(n, size int) (frame, error) {
 	for rest := f.body; len(rest) > 0 && err == nil; {
 		part := rest[:min(len(rest), maxControl)]
 		rest = rest[len(part):]
-		l.hurry() // a slow link is none that stands still
+		l.startFrameTimer() // a slow link is none that stands still
 		_, err = io.ReadFull(l.in, part)
 	}
 	return f, unexpected(err)
 }
 
-// unexpected returns the error for a lane that ended inside a frame.
+// unexpected returns the error for a session that ended inside a frame.
 func unexpected(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

@@ -11,12 +11,12 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// laneOf returns a lane that reads what r brings, at the calling end, and its stream.
-func laneOf(t testing.TB, r io.Reader, own bool) (*lane, *script) {
+// laneOf returns a session that reads what r brings, at the calling end, and its stream.
+func laneOf(t testing.TB, r io.Reader, own bool) (*session, *script) {
 	t.Helper()
 	b := New(nil, Options{})
 	s := &script{Reader: r, conn: scriptConn{id: scriptID}, scope: &tally{}}
-	l, err := b.newLane(s, "", &remote{b: b, lanes: map[*lane]struct{}{}, closed: true}, own)
+	l, err := b.newSession(s, "", &remote{b: b, sessions: map[*session]struct{}{}, closed: true}, own)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,12 +99,12 @@ func TestHostsThatWereDownComeLast(t *testing.T) {
 	if caller.sweep(time.Now()); len(caller.remotes) == 0 {
 		t.Error("that the host was down is forgotten at once")
 	}
-	if caller.sweep(time.Now().Add(2 * grudge)); len(caller.remotes) != 0 {
+	if caller.sweep(time.Now().Add(2 * unreachableBackoff)); len(caller.remotes) != 0 {
 		t.Error("that the host was down is remembered for ever")
 	}
 }
 
-// TestACallKeepsItsLane: a lane that is about to be closed as idle takes no call with it, nor does a call find it closed.
+// TestACallKeepsItsLane: a session that is about to be closed as idle takes no call with it, nor does a call find it closed.
 func TestACallKeepsItsLane(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "tcp", answering, Options{Idle: 50 * time.Microsecond}, Options{})
@@ -208,7 +208,7 @@ func TestCancelledWhileDialing(t *testing.T) {
 	}
 }
 
-// TestAHostThatRestarted: the lane is gone, and the next call must not notice.
+// TestAHostThatRestarted: the session is gone, and the next call must not notice.
 func TestAHostThatRestarted(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		p := newPair(t, transport, answering, Options{}, Options{})
@@ -224,7 +224,7 @@ func TestAHostThatRestarted(t *testing.T) {
 	})
 }
 
-// TestALostRequest: a host that ends the lane in the middle of a call is asked again only if that is harmless.
+// TestALostRequest: a host that ends the session in the middle of a call is asked again only if that is harmless.
 func TestALostRequest(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		for name, c := range map[string]struct {

@@ -35,7 +35,7 @@ func ticking(ticks <-chan struct{}) interact.Thing {
 	})
 }
 
-// TestAThousandSubscriptions: they share a lane, and each gets what is its own.
+// TestAThousandSubscriptions: they share a session, and each gets what is its own.
 func TestAThousandSubscriptions(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		const n, events = 1000, 20
@@ -140,7 +140,7 @@ func TestDrainEndsSubscriptions(t *testing.T) {
 	})
 }
 
-// TestALostLaneOfSubscriptions: all on it learn of it, and the next takes a new lane.
+// TestALostLaneOfSubscriptions: all on it learn of it, and the next takes a new session.
 func TestALostLaneOfSubscriptions(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		p := newPair(t, transport, ticking(nil), Options{}, Options{})

@@ -11,8 +11,8 @@ import (
 
 // Bounds of a pacer.
 const (
-	maxPaces    = 4096        // hosts and things that want to be asked more slowly; of others each call waits for itself
-	maxPatience = time.Minute // for a call without a deadline
+	maxPaces   = 4096        // hosts and things that want to be asked more slowly; of others each call waits for itself
+	maxTimeout = time.Minute // for a call without a deadline
 	// maxCrowded is how long a call is asked again of a host that has no place for it. An agent that calls another one holds a place
 	// until then: such cycles must end before their deadlines.
 	maxCrowded = 2 * time.Second
@@ -112,7 +112,7 @@ func (p *pacer) after(k paceKey, by time.Time, after time.Duration) time.Time {
 // latestTurn is until when a call may wait for its turn that is of use until by.
 func latestTurn(by, now time.Time) time.Time {
 	if by.IsZero() {
-		return now.Add(maxPatience)
+		return now.Add(maxTimeout)
 	}
 	return by
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A remote is a node that this one calls: the lanes to it, and the doubt whether it is alive.
+// A remote is a node that this one calls: the sessions to it, and the doubt whether it is alive.
 type remote struct {
 	b     *Binding
 	id    peer.ID
@@ -26,13 +26,13 @@ type remote struct {
 	users atomic.Int32     // calls that hold the remote; raised with Binding.mu held
 	fell  atomic.Int64     // when it was found unreachable, in Unix nanoseconds; 0 if it answered since
 
-	shared [2]atomic.Pointer[lane] // by class, short and long; written with mu locked
+	shared [2]atomic.Pointer[session] // by class, short and long; written with mu locked
 
 	// mu owns what follows.
-	mu      sync.Mutex
-	opening [2]*opening
-	lanes   map[*lane]struct{} // shared and own
-	closed  bool
+	mu       sync.Mutex
+	opening  [2]*opening
+	sessions map[*session]struct{} // shared and own
+	closed   bool
 
 	// The watch over waiting calls.
 	timer    *time.Timer
@@ -43,10 +43,10 @@ type remote struct {
 	answered int       // probes in a row
 }
 
-// An opening is an attempt to open the shared lane that several calls wait for.
+// An opening is an attempt to open the shared session that several calls wait for.
 type opening struct {
 	done chan struct{} // closed when what follows is set
-	lane *lane
+	lane *session
 	err  error
 	left bool // the call that made the attempt gave up, so that the error is its own
 }
@@ -76,7 +76,7 @@ func (b *Binding) remote(node did.DID) (*remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &remote{b: b, id: id, node: node, lanes: map[*lane]struct{}{}, closed: b.closed}
+	r := &remote{b: b, id: id, node: node, sessions: map[*session]struct{}{}, closed: b.closed}
 	for cl, n := range [...]int{short: b.o.MaxPerPeer, long: b.o.MaxLong, alone: min(maxOwn, b.o.MaxPerPeer)} {
 		r.slots[cl] = make(chan struct{}, n)
 	}
@@ -89,13 +89,15 @@ func (b *Binding) remote(node did.DID) (*remote, error) {
 func (r *remote) unused(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.users.Load() == 0 && len(r.lanes) == 0 && !r.down(now)
+	return r.users.Load() == 0 && len(r.sessions) == 0 && !r.down(now)
 }
 
-// grudge is how long a host that was not reached is tried after the others.
-const grudge = time.Minute
+// unreachableBackoff is how long a host that was not reached is tried after the others.
+const unreachableBackoff = time.Minute
 
-func (r *remote) down(now time.Time) bool { return now.UnixNano()-r.fell.Load() < int64(grudge) }
+func (r *remote) down(now time.Time) bool {
+	return now.UnixNano()-r.fell.Load() < int64(unreachableBackoff)
+}
 
 // lost notes that the node was not reached.
 func (r *remote) lost() {
@@ -103,8 +105,8 @@ func (r *remote) lost() {
 	r.b.o.Reach(r.node, false)
 }
 
-// laneFor returns the lane for q, which is of class cl: a shared one, or a new one of its own.
-func (r *remote) laneFor(ctx context.Context, h td.Host, q request, cl class) (*lane, error) {
+// sessionFor returns the session for q, which is of class cl: a shared one, or a new one of its own.
+func (r *remote) sessionFor(ctx context.Context, h td.Host, q request, cl class) (*session, error) {
 	if cl != alone {
 		if l := r.usable(cl); l != nil {
 			return l, nil
@@ -115,20 +117,20 @@ func (r *remote) laneFor(ctx context.Context, h td.Host, q request, cl class) (*
 	if cl == alone {
 		return r.open(ctx, h, cl)
 	}
-	return r.lane(ctx, h, cl)
+	return r.session(ctx, h, cl)
 }
 
-// usable returns the shared lane of class cl if it is open and no better one can be had.
-func (r *remote) usable(cl class) *lane {
+// usable returns the shared session of class cl if it is open and no better one can be had.
+func (r *remote) usable(cl class) *session {
 	if l := r.shared[cl].Load(); l != nil && !l.over.Load() && !r.outdated(l) {
 		return l
 	}
 	return nil
 }
 
-// add puts c on the lane, and sees that the silence of the node is noticed. A lane that has ended meanwhile lets the caller
+// add puts c on the session, and sees that the silence of the node is noticed. A session that has ended meanwhile lets the caller
 // try again.
-func (r *remote) add(l *lane, c *call) error {
+func (r *remote) add(l *session, c *call) error {
 	if err := l.enlist(&c.exchange); err != nil {
 		return &lostError{cause: err}
 	}
@@ -136,9 +138,9 @@ func (r *remote) add(l *lane, c *call) error {
 	return nil
 }
 
-// lane returns the shared lane of class cl, and opens it if there is none. Calls that need it at the same time wait for one
+// session returns the shared session of class cl, and opens it if there is none. Calls that need it at the same time wait for one
 // attempt.
-func (r *remote) lane(ctx context.Context, h td.Host, cl class) (*lane, error) {
+func (r *remote) session(ctx context.Context, h td.Host, cl class) (*session, error) {
 	for {
 		r.mu.Lock()
 		if l := r.usable(cl); l != nil {
@@ -172,13 +174,13 @@ func (r *remote) unopened(ctx context.Context, h td.Host, err error) error {
 	return &pathError{host: h, err: err}
 }
 
-// outdated reports whether the shared lane is relayed and a direct connection has come up since. The lane is then left to
+// outdated reports whether the shared session is relayed and a direct connection has come up since. The session is then left to
 // the calls on it.
-func (r *remote) outdated(l *lane) bool {
+func (r *remote) outdated(l *session) bool {
 	return l.limited && r.b.host.Network().Connectedness(r.id) == network.Connected
 }
 
-func (r *remote) openShared(ctx context.Context, h td.Host, o *opening, cl class) (*lane, error) {
+func (r *remote) openShared(ctx context.Context, h td.Host, o *opening, cl class) (*session, error) {
 	o.lane, o.err = r.open(ctx, h, cl)
 	o.left = ctx.Err() != nil
 	r.mu.Lock()
@@ -192,7 +194,7 @@ func (r *remote) openShared(ctx context.Context, h td.Host, o *opening, cl class
 }
 
 // open opens a stream to the node, connecting with the addresses of h if need be, and starts to read it.
-func (r *remote) open(ctx context.Context, h td.Host, cl class) (*lane, error) {
+func (r *remote) open(ctx context.Context, h td.Host, cl class) (*session, error) {
 	s, err := r.stream(ctx, h, cl)
 	if err != nil {
 		switch refusal := r.b.o.Refused(r.node); {
@@ -207,14 +209,14 @@ func (r *remote) open(ctx context.Context, h td.Host, cl class) (*lane, error) {
 		_ = s.ResetWithError(network.StreamShutdown)
 		return nil, (&lostError{cause: errClosed}).report(r.node)
 	}
-	l, err := r.b.newLane(s, r.node, r, cl == alone)
+	l, err := r.b.newSession(s, r.node, r, cl == alone)
 	if err != nil {
 		r.b.work.Done()
 		return nil, (&lostError{cause: err}).report(r.node)
 	}
-	l.relax() // the host speaks when it has something to say
+	l.stopFrameTimer() // the host speaks when it has something to say
 	r.mu.Lock()
-	r.lanes[l] = struct{}{}
+	r.sessions[l] = struct{}{}
 	r.mu.Unlock()
 	go func() {
 		defer r.b.work.Done()
@@ -226,7 +228,7 @@ func (r *remote) open(ctx context.Context, h td.Host, cl class) (*lane, error) {
 // isLocal reports whether a stream was not opened for a reason that says nothing of the peer's being there: this node has no
 // room for it, or the peer answered that it does not speak the protocol.
 func isLocal(err error) bool {
-	return errors.Is(err, network.ErrResourceLimitExceeded) || notSpoken(err)
+	return errors.Is(err, network.ErrResourceLimitExceeded) || unsupported(err)
 }
 
 // stream opens a libp2p stream. Calls may use a relayed connection, which is bounded in time and data.
@@ -254,10 +256,10 @@ func multiaddrs(addrs []string) []multiaddr.Multiaddr {
 	return ms
 }
 
-// answer takes a frame that the host sent. It is called by the lane's reader.
-func (l *lane) answer(f frame) error {
-	if !l.told {
-		l.told = true
+// answer takes a frame that the host sent. It is called by the session's reader.
+func (l *session) answer(f frame) error {
+	if !l.reported {
+		l.reported = true
 		l.remote.fell.Store(0)
 		l.remote.b.o.Reach(l.node, true)
 	}
@@ -282,11 +284,11 @@ func (l *lane) answer(f frame) error {
 	return err
 }
 
-// drop forgets a lane that has ended.
-func (r *remote) drop(l *lane) {
+// drop forgets a session that has ended.
+func (r *remote) drop(l *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.lanes, l)
+	delete(r.sessions, l)
 	for cl := range r.shared {
 		r.shared[cl].CompareAndSwap(l, nil)
 	}
@@ -306,13 +308,13 @@ func (r *remote) close() {
 func (r *remote) watch(c *call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch due := earliest(c.begun.Add(r.b.o.DoubtAfter), c.until); {
+	switch due := earliest(c.started.Add(r.b.o.ProbeAfter), c.until); {
 	case r.closed:
 	case !r.watching:
 		r.watching, r.answered = true, 0
-		r.alarm(due, c.begun)
+		r.alarm(due, c.started)
 	case due.Before(r.next):
-		r.alarm(due, c.begun)
+		r.alarm(due, c.started)
 	}
 }
 
@@ -342,16 +344,16 @@ func (r *remote) wake() {
 func (r *remote) look(now time.Time) (probe bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var begun, by, heard time.Time
-	for l := range r.lanes {
+	var started, by, lastRead time.Time
+	for l := range r.sessions {
 		b, d := l.look(now)
-		begun, by = earliest(begun, b), earliest(by, d)
-		heard = latest(heard, time.Unix(0, l.heard.Load()))
+		started, by = earliest(started, b), earliest(by, d)
+		lastRead = latest(lastRead, time.Unix(0, l.lastRead.Load()))
 	}
 	next := by
-	if !begun.IsZero() && !r.probing {
+	if !started.IsZero() && !r.probing {
 		// Each answered probe doubles the patience, to eight times: the node lives, and its agent takes long.
-		due := latest(begun, latest(heard, r.probed)).Add(r.b.o.DoubtAfter << min(r.answered, 3))
+		due := latest(started, latest(lastRead, r.probed)).Add(r.b.o.ProbeAfter << min(r.answered, 3))
 		if probe = !now.Before(due); !probe {
 			next = earliest(next, due)
 		}
@@ -375,7 +377,7 @@ func latest(a, b time.Time) time.Time {
 func (r *remote) inquire() {
 	began := time.Now()
 	err := r.probe()
-	if err != nil && r.heardSince(began) {
+	if err != nil && r.readSince(began) {
 		err = nil
 	}
 	r.mu.Lock()
@@ -386,15 +388,15 @@ func (r *remote) inquire() {
 	}
 	r.mu.Unlock()
 	if err != nil {
-		r.bury(err)
+		r.closeAll(err)
 	}
 }
 
-func (r *remote) heardSince(t time.Time) bool {
+func (r *remote) readSince(t time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for l := range r.lanes {
-		if l.heard.Load() > t.UnixNano() {
+	for l := range r.sessions {
+		if l.lastRead.Load() > t.UnixNano() {
 			return true
 		}
 	}
@@ -410,7 +412,7 @@ func (r *remote) probe() error {
 		if !ok {
 			return ctx.Err()
 		}
-		if res.Error != nil && notSpoken(res.Error) {
+		if res.Error != nil && unsupported(res.Error) {
 			return nil
 		}
 		return res.Error
@@ -419,17 +421,17 @@ func (r *remote) probe() error {
 	}
 }
 
-// bury ends everything with a node that is dead, so that the next call dials it afresh.
-func (r *remote) bury(err error) {
+// closeAll ends everything with a node that is dead, so that the next call dials it afresh.
+func (r *remote) closeAll(err error) {
 	r.b.o.Log.Info("peer is silent", "peer", r.node.Short(), "probe", err.Error())
 	r.lost()
 	r.mu.Lock()
-	lanes := make([]*lane, 0, len(r.lanes))
-	for l := range r.lanes {
-		lanes = append(lanes, l)
+	sessions := make([]*session, 0, len(r.sessions))
+	for l := range r.sessions {
+		sessions = append(sessions, l)
 	}
 	r.mu.Unlock()
-	for _, l := range lanes {
+	for _, l := range sessions {
 		l.fail(errSilent)
 	}
 	_ = r.b.host.Network().ClosePeer(r.id)

@@ -40,7 +40,7 @@ func (b *Binding) accept(s network.Stream) {
 		_ = s.ResetWithError(network.StreamGated)
 		return
 	}
-	l, err := b.newLane(s, node, nil, false)
+	l, err := b.newSession(s, node, nil, false)
 	if err != nil {
 		b.o.Log.Debug("stream refused", "peer", id, "error", err)
 		return
@@ -72,8 +72,8 @@ func (b *Binding) depart(id peer.ID) {
 	}
 }
 
-// request takes a frame that the caller sent. It is called by the lane's reader.
-func (l *lane) request(f frame) error {
+// request takes a frame that the caller sent. It is called by the session's reader.
+func (l *session) request(f frame) error {
 	if l.first {
 		return l.begin(f)
 	}
@@ -99,9 +99,9 @@ func (l *lane) request(f frame) error {
 	return e.put(f)
 }
 
-// begin takes the first frame, which decides what the lane is.
-func (l *lane) begin(f frame) error {
-	l.relax()
+// begin takes the first frame, which decides what the session is.
+func (l *session) begin(f frame) error {
+	l.stopFrameTimer()
 	if f.kind != kindRequest {
 		return broken("the first frame is of kind %d", f.kind)
 	}
@@ -110,7 +110,7 @@ func (l *lane) begin(f frame) error {
 }
 
 // admit starts to serve a request, or answers that there is no room for it.
-func (l *lane) admit(f frame) error {
+func (l *session) admit(f frame) error {
 	l.b.count.in.Add(1)
 	v := &served{body: f.body}
 	limit := l.b.o.MaxPerPeer
@@ -145,11 +145,11 @@ type served struct {
 	body  []byte // the map of the request
 	req   *interact.Message
 	held  *interact.Message // a reply that may be the last
-	solo  bool              // the request came when the lane was quiet
+	solo  bool              // the request came when the session was quiet
 	err   error             // why the replies ended early
 }
 
-// accept copies the request out of the lane's buffer, memory first, and serves it in a goroutine.
+// accept copies the request out of the session's buffer, memory first, and serves it in a goroutine.
 func (v *served) accept(f frame) error {
 	err := v.keep(f)
 	if err == nil {
@@ -171,7 +171,7 @@ func (v *served) accept(f frame) error {
 // one would spend a quarter of a small call on growing it.
 const maxWorkers = 64
 
-// employ serves v in a goroutine. It is called by those that read lanes, so that Close still waits.
+// employ serves v in a goroutine. It is called by those that read sessions, so that Close still waits.
 func (b *Binding) employ(v *served) {
 	select {
 	case b.jobs <- v:
@@ -227,11 +227,11 @@ func (v *served) depart() {
 	}
 }
 
-// conclude closes a lane of its own after the last frame, and waits a while for the caller to do the same.
-func (l *lane) conclude() {
+// conclude closes a session of its own after the last frame, and waits a while for the caller to do the same.
+func (l *session) conclude() {
 	l.done.Store(true)
 	l.out.finish()
-	l.hurry()
+	l.startFrameTimer()
 }
 
 // run serves the request.
@@ -279,11 +279,11 @@ func (v *served) serve() (err error) {
 	return v.err
 }
 
-// maxNames bounds the consumers of a node that a lane remembers.
+// maxNames bounds the consumers of a node that a session remembers.
 const maxNames = 256
 
-// caller is who asks: the node, or the consumer that it names. What a lane has told once is told by the same principal again.
-func (l *lane) caller(name string) *did.Principal {
+// caller is who asks: the node, or the consumer that it names. What a session has told once is told by the same principal again.
+func (l *session) caller(name string) *did.Principal {
 	if name == "" {
 		return l.from
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// Why a lane ended, if not for an error of the transport.
+// Why a session ended, if not for an error of the transport.
 var (
 	errClosed = errors.New("this node is shutting down")
 	errIdle   = errors.New("nobody used the stream")
@@ -27,7 +27,7 @@ var (
 	errOver   = errors.New("the interaction is over")
 )
 
-// resetCode is what the far end is told when a lane ends for the reason err.
+// resetCode is what the far end is told when a session ends for the reason err.
 func resetCode(err error) network.StreamErrorCode {
 	switch {
 	case errors.Is(err, errMemory):
@@ -44,9 +44,9 @@ func resetCode(err error) network.StreamErrorCode {
 	return network.StreamNoError
 }
 
-// A lane is one libp2p stream and the interactions on it, at either end. One goroutine reads it until it ends; whoever has
+// A session is one libp2p stream and the interactions on it, at either end. One goroutine reads it until it ends; whoever has
 // something to say writes through out.
-type lane struct {
+type session struct {
 	b       *Binding
 	s       network.Stream
 	node    did.DID        // the far end
@@ -60,13 +60,13 @@ type lane struct {
 	out     writer
 	memory  budget
 
-	slow  *time.Timer  // runs while a frame is incomplete; only the reading goroutine sets it
-	heard atomic.Int64 // when the far end last spoke, in Unix nanoseconds
-	eager atomic.Int32 // frames that were written at once since then
-	busy  atomic.Int32 // len(open)
-	over  atomic.Bool  // err is set
-	done  atomic.Bool  // the only interaction has been answered
-	told  bool         // Reach knows that the far end answers; only the reading goroutine uses it
+	frameTimer *time.Timer  // runs while a frame is incomplete; only the reading goroutine sets it
+	lastRead   atomic.Int64 // when the far end last spoke, in Unix nanoseconds
+	eager      atomic.Int32 // frames that were written at once since then
+	busy       atomic.Int32 // len(open)
+	over       atomic.Bool  // err is set
+	done       atomic.Bool  // the only interaction has been answered
+	reported   bool         // Reach knows that the far end answers; only the reading goroutine uses it
 
 	// mu owns what follows.
 	mu     sync.Mutex
@@ -74,21 +74,21 @@ type lane struct {
 	number uint64                    // of the newest interaction
 	idled  time.Time                 // since when open is empty
 	names  map[string]*did.Principal // consumers of the calling node, at the serving end
-	err    error                     // why the lane ended
+	err    error                     // why the session ended
 }
 
-// readSize is the size of a lane's read buffer. Larger frames are read into memory of their own.
+// readSize is the size of a session's read buffer. Larger frames are read into memory of their own.
 const readSize = 16 << 10
 
-// newLane registers a lane on s to or from node, with memory for its buffer, and starts the time in which the first frame
+// newSession registers a session on s to or from node, with memory for its buffer, and starts the time in which the first frame
 // must come. It fails if the binding is closed or memory is short; the stream is then reset.
-func (b *Binding) newLane(s network.Stream, node did.DID, to *remote, own bool) (*lane, error) {
-	l := &lane{b: b, s: s, node: node, remote: to, own: own, limited: s.Conn().Stat().Limited,
+func (b *Binding) newSession(s network.Stream, node did.DID, to *remote, own bool) (*session, error) {
+	l := &session{b: b, s: s, node: node, remote: to, own: own, limited: s.Conn().Stat().Limited,
 		open: map[uint64]*exchange{}, idled: time.Now()}
 	l.memory.scope = s.Scope()
 	l.out.lane = l
-	l.slow = time.AfterFunc(24*time.Hour, func() { l.fail(errSlow) }) // set before it can run
-	l.slow.Reset(frameTime)
+	l.frameTimer = time.AfterFunc(24*time.Hour, func() { l.fail(errSlow) }) // set before it can run
+	l.frameTimer.Reset(frameTime)
 	if err := l.memory.take(readSize); err != nil {
 		l.fail(err)
 		return nil, err
@@ -97,7 +97,7 @@ func (b *Binding) newLane(s network.Stream, node did.DID, to *remote, own bool) 
 	b.mu.Lock()
 	closed := b.closed
 	if !closed {
-		b.lanes[l] = struct{}{}
+		b.sessions[l] = struct{}{}
 	}
 	b.mu.Unlock()
 	if closed {
@@ -108,18 +108,18 @@ func (b *Binding) newLane(s network.Stream, node did.DID, to *remote, own bool) 
 }
 
 // listen notes that the far end spoke.
-func (l *lane) listen() {
-	l.heard.Store(time.Now().UnixNano())
+func (l *session) listen() {
+	l.lastRead.Store(time.Now().UnixNano())
 	l.eager.Store(0)
 }
 
-// hurry gives the far end a bounded time to complete what it began; relax takes that back.
-func (l *lane) hurry() { l.slow.Reset(frameTime) }
-func (l *lane) relax() { l.slow.Stop() }
+// startFrameTimer gives the far end a bounded time to complete what it began; relax takes that back.
+func (l *session) startFrameTimer() { l.frameTimer.Reset(frameTime) }
+func (l *session) stopFrameTimer()  { l.frameTimer.Stop() }
 
-// serve reads frames and gives them to handle until the lane ends, and then fails it with the reason. What has arrived can
+// serve reads frames and gives them to handle until the session ends, and then fails it with the reason. What has arrived can
 // still be taken.
-func (l *lane) serve(handle func(frame) error) {
+func (l *session) serve(handle func(frame) error) {
 	err := l.loop(handle)
 	if err == io.EOF && l.own && (l.done.Load() || l.remote != nil && l.answered()) {
 		err = errOver
@@ -128,7 +128,7 @@ func (l *lane) serve(handle func(frame) error) {
 }
 
 // answered reports whether the last frame of an interaction has arrived, and its caller has not left.
-func (l *lane) answered() bool {
+func (l *session) answered() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.open {
@@ -139,7 +139,7 @@ func (l *lane) answered() bool {
 	return false
 }
 
-func (l *lane) loop(handle func(frame) error) (err error) {
+func (l *session) loop(handle func(frame) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			l.b.o.Log.Error("reading a stream panicked", "peer", l.node.Short(), "panic", p, "stack", string(debug.Stack()))
@@ -157,8 +157,8 @@ func (l *lane) loop(handle func(frame) error) (err error) {
 	}
 }
 
-// fail ends the lane and everything on it. Only the first call does anything.
-func (l *lane) fail(err error) {
+// fail ends the session and everything on it. Only the first call does anything.
+func (l *session) fail(err error) {
 	l.mu.Lock()
 	first := l.err == nil
 	if first {
@@ -171,12 +171,12 @@ func (l *lane) fail(err error) {
 	}
 }
 
-// expire ends the lane if nobody has used it for so long that it should. The decision holds against a call that comes at the
-// same time: either it keeps the lane open, or it finds it ended.
-func (l *lane) expire(now time.Time) {
+// expire ends the session if nobody has used it for so long that it should. The decision holds against a call that comes at the
+// same time: either it keeps the session open, or it finds it ended.
+func (l *session) expire(now time.Time) {
 	limit := l.b.o.Idle
 	if l.remote == nil {
-		limit = limit * 5 / 2 // the calling end goes first, so that no call meets a closing lane
+		limit = limit * 5 / 2 // the calling end goes first, so that no call meets a closing session
 	}
 	l.mu.Lock()
 	idle := l.err == nil && len(l.open) == 0 && now.Sub(l.idled) > limit
@@ -190,9 +190,9 @@ func (l *lane) expire(now time.Time) {
 	}
 }
 
-// tear does what is to do once err is the lane's.
-func (l *lane) tear(err error) {
-	l.slow.Stop()
+// tear does what is to do once err is the session's.
+func (l *session) tear(err error) {
+	l.frameTimer.Stop()
 	writing := l.out.fail(err)
 	l.mu.Lock()
 	open := l.open
@@ -212,12 +212,12 @@ func (l *lane) tear(err error) {
 		l.remote.drop(l)
 	}
 	l.b.mu.Lock()
-	delete(l.b.lanes, l)
+	delete(l.b.sessions, l)
 	l.b.mu.Unlock()
 }
 
-// enlist puts a new interaction on the lane. Only the calling end does that, since it numbers them.
-func (l *lane) enlist(e *exchange) error {
+// enlist puts a new interaction on the session. Only the calling end does that, since it numbers them.
+func (l *session) enlist(e *exchange) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.own {
@@ -227,14 +227,14 @@ func (l *lane) enlist(e *exchange) error {
 	return l.addLocked(e)
 }
 
-// add puts an interaction on the lane under the number that it has.
-func (l *lane) add(e *exchange) error {
+// add puts an interaction on the session under the number that it has.
+func (l *session) add(e *exchange) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.addLocked(e)
 }
 
-func (l *lane) addLocked(e *exchange) error {
+func (l *session) addLocked(e *exchange) error {
 	if l.err != nil {
 		return l.err
 	}
@@ -243,8 +243,8 @@ func (l *lane) addLocked(e *exchange) error {
 	return nil
 }
 
-// remove takes e off the lane; it reports false if e was not there any more.
-func (l *lane) remove(e *exchange) bool {
+// remove takes e off the session; it reports false if e was not there any more.
+func (l *session) remove(e *exchange) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open[e.id] != e {
@@ -258,8 +258,8 @@ func (l *lane) remove(e *exchange) bool {
 	return true
 }
 
-// dismiss ends the observations and subscriptions that are served on the lane.
-func (l *lane) dismiss() {
+// dismiss ends the observations and subscriptions that are served on the session.
+func (l *session) dismiss() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.open {
@@ -270,14 +270,14 @@ func (l *lane) dismiss() {
 }
 
 // discard drops a frame that nobody waits for.
-func (l *lane) discard(f frame) {
+func (l *session) discard(f frame) {
 	if f.own {
 		l.memory.give(len(f.body))
 	}
 }
 
-// reason returns why the lane ended, or nil.
-func (l *lane) reason() error {
+// reason returns why the session ended, or nil.
+func (l *session) reason() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
@@ -285,7 +285,7 @@ func (l *lane) reason() error {
 
 // look ends the calls whose time is up at now. It returns since when the longest call waits whose silence is doubtful (each
 // until it is answered the first time, and a small one until its end), and when time is up next; zero if there is none.
-func (l *lane) look(now time.Time) (begun, by time.Time) {
+func (l *session) look(now time.Time) (started, by time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.open {
@@ -297,11 +297,11 @@ func (l *lane) look(now time.Time) (begun, by time.Time) {
 			e.end(context.DeadlineExceeded)
 			continue
 		}
-		if !l.own && !e.long || e.unheard() {
-			begun = earliest(begun, e.begun)
+		if !l.own && !e.long || e.silent() {
+			started = earliest(started, e.started)
 		}
 	}
-	return begun, by
+	return started, by
 }
 
 // earliest returns the earlier of two times of which one may be unset.
@@ -312,7 +312,7 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-func (l *lane) find(id uint64) *exchange {
+func (l *session) find(id uint64) *exchange {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open[id]
@@ -320,10 +320,10 @@ func (l *lane) find(id uint64) *exchange {
 
 // direct reports whether the caller may write a small frame itself. With few interactions that saves a switch of
 // goroutines; with many, frames leave together. A far end that has not spoken for some frames might block the caller.
-func (l *lane) direct() bool { return l.busy.Load() <= 2 && l.eager.Load() < 4 }
+func (l *session) direct() bool { return l.busy.Load() <= 2 && l.eager.Load() < 4 }
 
 // send writes a frame without a body, or the credit n.
-func (l *lane) send(k kind, id uint64, n int) {
+func (l *session) send(k kind, id uint64, n int) {
 	_ = l.out.push(context.Background(), k, id, false, func(b []byte) ([]byte, error) {
 		if k == kindCredit {
 			b = binary.AppendUvarint(b, uint64(n))
@@ -332,8 +332,8 @@ func (l *lane) send(k kind, id uint64, n int) {
 	})
 }
 
-// maxBody is the largest body of a frame on this lane, in bytes.
-func (l *lane) maxBody() int {
+// maxBody is the largest body of a frame on this session, in bytes.
+func (l *session) maxBody() int {
 	if l.own {
 		return maxChunk
 	}
@@ -342,7 +342,7 @@ func (l *lane) maxBody() int {
 
 // window is what an end of an interaction may send before the other end has taken it, in bytes. A thousand that are long
 // fit the memory that a node grants one peer.
-func (l *lane) window(long bool) int {
+func (l *session) window(long bool) int {
 	switch {
 	case l.own:
 		return 2 << 20
@@ -353,7 +353,7 @@ func (l *lane) window(long bool) int {
 }
 
 // chunk is how much data one chunk that this node sends has at most, in bytes.
-func (l *lane) chunk() int {
+func (l *session) chunk() int {
 	if l.own {
 		return 256 << 10
 	}

@@ -331,7 +331,7 @@ func TestASlowAgentIsNoSilentPeer(t *testing.T) {
 	})
 }
 
-// slow is a thing that takes its time.
+// frameTimer is a thing that takes its time.
 func slow(d time.Duration) interact.Thing {
 	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		select {

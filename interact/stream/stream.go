@@ -2,15 +2,15 @@
 //
 // # The shape
 //
-// A lane is one libp2p stream that carries interactions. Each node keeps one shared lane open to each peer that it calls,
+// A session is one libp2p stream that carries interactions. Each node keeps one shared session open to each peer that it calls,
 // and all small calls of that peer travel on it side by side: frames carry the number of their interaction, so that an
 // answer may overtake another, and frames of many callers leave in one packet. Observations and subscriptions share a
-// second lane, so that there may be a thousand of them and a flood of events delays no call. An interaction whose request is
-// large (more than 32 KiB of data, or a request stream) has a lane of its own, so that the flow control of the transport
+// second session, so that there may be a thousand of them and a flood of events delays no call. An interaction whose request is
+// large (more than 32 KiB of data, or a request stream) has a session of its own, so that the flow control of the transport
 // isolates it, and so has an action whose consumer wants neither JSON nor CBOR, since what it wants may be a stream; that
-// lane is closed at its end. Which lane it is, is the caller's choice: to the serving end all are alike.
+// session is closed at its end. Which session it is, is the caller's choice: to the serving end all are alike.
 //
-// An answer comes on the lane of its request, however large it turns out to be. On a shared lane its credit keeps what it has
+// An answer comes on the session of its request, however large it turns out to be. On a shared session its credit keeps what it has
 // under way small, so that other answers wait for 256 KiB of it at most.
 //
 // # On the wire
@@ -20,7 +20,7 @@
 //	frame   = length kind number body
 //	length  = uvarint, bytes of kind, number and body; shortest form
 //	kind    = one byte
-//	number  = uvarint of the interaction, shortest form; 0 on a lane of its own
+//	number  = uvarint of the interaction, shortest form; 0 on a session of its own
 //
 //	kind  name     from    body                                     ends the interaction
 //	1     request  caller  message map
@@ -33,8 +33,8 @@
 //	7     cancel   caller  empty                                    yes
 //	8     credit   both    uvarint, bytes that were taken
 //
-// A body is at most 64 KiB, that of a chunk on a lane of its own 1 MiB. The first frame of the caller decides what the lane
-// is: number 0 makes it the lane of that one interaction. Numbers on a shared lane rise. Maps are deterministic CBOR (RFC
+// A body is at most 64 KiB, that of a chunk on a session of its own 1 MiB. The first frame of the caller decides what the session
+// is: number 0 makes it the session of that one interaction. Numbers on a shared session rise. Maps are deterministic CBOR (RFC
 // 8949 §4.2.1) with small integer keys; a member that says nothing is left out:
 //
 //	message  1 type · 2 thing · 3 id · 4 correlation · 5 name · 6 status · 7 content type · 8 traceparent · 9 tracestate ·
@@ -54,7 +54,7 @@
 // nothing, since what a caller may have is counted of its node. For observations and subscriptions, which are shared, there is no as.
 //
 // Each end of an interaction may send replies and chunks as long as it has credit: 256 KiB at first (64 KiB if it observes
-// or subscribes, 2 MiB on a lane of its own), and what credit frames add. A frame costs its body and 64 bytes; the one that
+// or subscribes, 2 MiB on a session of its own), and what credit frames add. A frame costs its body and 64 bytes; the one that
 // uses the credit up may exceed it. So neither end ever stops reading, and a slow consumer slows down its own interaction
 // only.
 //
@@ -62,7 +62,7 @@
 // calls came (pace.go): callers see RateLimited only if there is no time left, or if the request has a stream. What it refuses for want of
 // a place, with the time to wait, is asked again for at most 2 s. Each consumer of the calling node waits for itself.
 //
-// An interaction is cancelled with a cancel frame on a shared lane, and by closing or resetting a lane of its own. A lane
+// An interaction is cancelled with a cancel frame on a shared session, and by closing or resetting a session of its own. A session
 // that ends cancels everything on it. The reset codes are those of libp2p: 0x1002 out of memory, 0x1004 the peer broke
 // these rules, 0x1006 idle, 0x1007 shutting down.
 package stream
@@ -92,10 +92,10 @@ func Protocol(network string) protocol.ID { return protocol.ID("/lmos/" + networ
 // Limits of the wire and of patience.
 const (
 	maxControl = 64 << 10         // body of a frame, in bytes
-	maxChunk   = 1 << 20          // body of a chunk on a lane of its own, in bytes
+	maxChunk   = 1 << 20          // body of a chunk on a session of its own, in bytes
 	inline     = 32 << 10         // data that fits the frame of its message, in bytes
-	maxOwn     = 128              // lanes of their own per peer and direction; libp2p allows 200 streams
-	frameTime  = 10 * time.Second // for the next 64 KiB of a frame that has begun, and from a new lane to its first frame
+	maxOwn     = 128              // sessions of their own per peer and direction; libp2p allows 200 streams
+	frameTime  = 10 * time.Second // for the next 64 KiB of a frame that has begun, and from a new session to its first frame
 	writeTime  = 10 * time.Second // for the transport to take 256 KiB
 )
 
@@ -118,18 +118,18 @@ type Options struct {
 	MaxMessage int64
 	// DialTimeout is how long it may take to connect to one host before the next is tried. 0 means 5 s.
 	DialTimeout time.Duration
-	// DoubtAfter is how long a peer may be silent while a call waits before it is probed: QUIC takes half a minute to notice
+	// ProbeAfter is how long a peer may be silent while a call waits before it is probed: QUIC takes half a minute to notice
 	// that a peer was killed. A lower value finds dead peers sooner and pings slow agents' nodes more often. 0 means 700 ms.
-	DoubtAfter time.Duration
+	ProbeAfter time.Duration
 	// ProbeTimeout is how long a probe may take before the peer counts as dead. 0 means 1 s.
 	ProbeTimeout time.Duration
-	// Idle is how long an unused lane to a peer stays open; the serving end waits 2.5 times as long. 0 means 2 min.
+	// Idle is how long an unused session to a peer stays open; the serving end waits 2.5 times as long. 0 means 2 min.
 	Idle time.Duration
 	// As names a consumer of this node to other nodes, as [did.ValidPrincipalName] has it; empty says nothing of it. Nil tells names
 	// that are such names.
 	As func(*did.Principal) string
 	// Reach is told whether a node could be reached: false after a failed dial or probe, true after the first answer on a
-	// new lane. It must not block. Nil is told nothing.
+	// new session. It must not block. Nil is told nothing.
 	Reach func(node did.DID, ok bool)
 	// Refused returns why a node may not be called, if that is why it could not be reached: an [*interact.Error] of code Forbidden, of its
 	// policy (Remote) or of this node's. It is asked after a failure. Nil knows of none.
@@ -159,7 +159,7 @@ func (o Options) withDefaults() Options {
 	o.MaxLong = or(o.MaxLong, 1024)
 	o.MaxMessage = or(o.MaxMessage, 16<<20)
 	o.DialTimeout = or(o.DialTimeout, 5*time.Second)
-	o.DoubtAfter = or(o.DoubtAfter, 700*time.Millisecond)
+	o.ProbeAfter = or(o.ProbeAfter, 700*time.Millisecond)
 	o.ProbeTimeout = or(o.ProbeTimeout, time.Second)
 	o.Idle = or(o.Idle, 2*time.Minute)
 	return o
@@ -184,7 +184,7 @@ type Binding struct {
 	// mu owns what follows.
 	mu       sync.Mutex
 	closed   bool
-	lanes    map[*lane]struct{}
+	sessions map[*session]struct{}
 	remotes  map[did.DID]*remote  // whom this node calls
 	inbounds map[peer.ID]*inbound // who calls this node
 
@@ -201,13 +201,13 @@ type Binding struct {
 	pace     pacer
 }
 
-// A class of interactions has lanes and bounds of its own.
+// A class of interactions has sessions and bounds of its own.
 type class int
 
 const (
 	short class = iota // calls
 	long               // observations and subscriptions (interact.Type.Long)
-	alone              // what has a lane of its own; the serving end counts it as short
+	alone              // what has a session of its own; the serving end counts it as short
 )
 
 // A load is how many interactions of each class are served now.
@@ -219,7 +219,7 @@ type counters struct{ in, out, errorsIn, errorsOut atomic.Uint64 }
 
 // New returns a binding of h. It starts nothing; [Binding.Serve] accepts calls, [Binding.Thing] makes them.
 func New(h host.Host, o Options) *Binding {
-	b := &Binding{host: h, o: o.withDefaults(), lanes: map[*lane]struct{}{}, remotes: map[did.DID]*remote{},
+	b := &Binding{host: h, o: o.withDefaults(), sessions: map[*session]struct{}{}, remotes: map[did.DID]*remote{},
 		inbounds: map[peer.ID]*inbound{}, drained: make(chan struct{}), jobs: make(chan *served)}
 	b.protocol = Protocol(cmp.Or(o.Network, "lmos"))
 	b.ctx, b.stop = context.WithCancel(context.Background())
@@ -234,7 +234,7 @@ func (b *Binding) Serve(local interact.Thing) {
 	b.host.SetStreamHandler(b.protocol, b.accept)
 }
 
-// Run closes lanes that nobody uses and those that a peer does not read from. It returns when ctx ends, with nil.
+// Run closes sessions that nobody uses and those that a peer does not read from. It returns when ctx ends, with nil.
 func (b *Binding) Run(ctx context.Context) error {
 	tick := time.NewTicker(min(b.o.Idle/4, writeTime/2))
 	defer tick.Stop()
@@ -248,7 +248,7 @@ func (b *Binding) Run(ctx context.Context) error {
 	}
 }
 
-// sweep ends every lane that is stuck or idle at now, and forgets peers without any.
+// sweep ends every session that is stuck or idle at now, and forgets peers without any.
 func (b *Binding) sweep(now time.Time) {
 	for _, l := range b.all() {
 		if l.out.stuck(now) {
@@ -319,7 +319,7 @@ func (b *Binding) Close() error {
 
 // retire waits for all goroutines. Nothing new may begin.
 func (b *Binding) retire() {
-	b.work.Wait() // those that read lanes are among them, and nobody else employs workers
+	b.work.Wait() // those that read sessions are among them, and nobody else employs workers
 	b.retired.Do(func() {
 		b.mu.Lock() // sweep sends
 		close(b.jobs)
@@ -338,12 +338,12 @@ func (b *Binding) enter() bool {
 	return !b.closed
 }
 
-// all returns the lanes that are open now.
-func (b *Binding) all() []*lane {
+// all returns the sessions that are open now.
+func (b *Binding) all() []*session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	ls := make([]*lane, 0, len(b.lanes))
-	for l := range b.lanes {
+	ls := make([]*session, 0, len(b.sessions))
+	for l := range b.sessions {
 		ls = append(ls, l)
 	}
 	return ls

@@ -10,14 +10,14 @@ import (
 // Sizes of what waits to be written, in bytes.
 const (
 	highWater  = 256 << 10 // more than this waits
-	keepSpare  = 64 << 10  // larger buffers are shared by all lanes
+	keepSpare  = 64 << 10  // larger buffers are shared by all sessions
 	writeSize  = 256 << 10 // is written at once, so that stuck can tell a slow link from one that stands still
 	directSize = 4 << 10   // more may make the caller wait: four times this fits the first congestion window of QUIC
 )
 
-// A writer collects the frames of a lane and writes as many as there are with one Write.
+// A writer collects the frames of a session and writes as many as there are with one Write.
 type writer struct {
-	lane *lane
+	lane *session
 
 	// mu owns what follows.
 	mu      sync.Mutex
@@ -33,13 +33,13 @@ type writer struct {
 }
 
 // push appends a frame and sees that it is written. With direct set the caller may write itself. It waits while too much
-// is waiting, as long as ctx allows. The error is of body, of ctx, or why the lane ended; nothing was sent then.
+// is waiting, as long as ctx allows. The error is of body, of ctx, or why the session ended; nothing was sent then.
 func (w *writer) push(ctx context.Context, k kind, id uint64, direct bool, body func([]byte) ([]byte, error)) error {
 	_, err := w.append(ctx, k, id, direct, body)
 	return err
 }
 
-// append does what push says, and returns the position of the frame's first byte on the lane; see sent.
+// append does what push says, and returns the position of the frame's first byte on the session; see sent.
 func (w *writer) append(ctx context.Context, k kind, id uint64, direct bool, body func([]byte) ([]byte, error)) (uint64, error) {
 	return w.add(ctx, direct, func() (err error) {
 		w.buf, err = appendFrame(w.buf, k, id, body)
@@ -84,7 +84,7 @@ func (w *writer) add(ctx context.Context, direct bool, put func() error) (uint64
 			return at, nil
 		}
 	}
-	w.lane.b.work.Add(1) // safe: err is nil, so the lane's reader is still counted
+	w.lane.b.work.Add(1) // safe: err is nil, so the session's reader is still counted
 	w.mu.Unlock()
 	go w.flush()
 	return at, nil
@@ -110,7 +110,7 @@ func (w *writer) wait(ctx context.Context) error {
 func (w *writer) flush() {
 	defer w.lane.b.work.Done()
 	for {
-		// Let those who are about to add frames go first: many frames in one write are what makes a busy lane fast.
+		// Let those who are about to add frames go first: many frames in one write are what makes a busy session fast.
 		runtime.Gosched()
 		w.mu.Lock()
 		if w.rest() {
@@ -187,7 +187,7 @@ func (w *writer) reserve(n int) {
 // large returns an empty buffer for n bytes, and for what waits at most before nothing is added.
 func large(n int) []byte { return buffers.get(max(n, highWater+maxControl+chunkHead))[:0] }
 
-// small returns b if a lane may keep it, and gives it away otherwise. Its content is of no use any more.
+// small returns b if a session may keep it, and gives it away otherwise. Its content is of no use any more.
 func small(b []byte) []byte {
 	if cap(b) <= keepSpare {
 		return b

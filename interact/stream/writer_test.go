@@ -55,15 +55,15 @@ func (g *gate) isShut() bool {
 	return g.shut
 }
 
-// gated runs a test with a lane over a gate, in simulated time.
-func gated(t *testing.T, test func(t *testing.T, l *lane, g *gate)) {
+// gated runs a test with a session over a gate, in simulated time.
+func gated(t *testing.T, test func(t *testing.T, l *session, g *gate)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := New(nil, Options{})
 		g := &gate{open: make(chan struct{})}
 		g.script = script{conn: scriptConn{id: scriptID}, scope: &tally{}}
-		l, err := b.newLane(g, "", nil, false)
+		l, err := b.newSession(g, "", nil, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func gated(t *testing.T, test func(t *testing.T, l *lane, g *gate)) {
 	})
 }
 
-func push(l *lane, n int, direct bool) error {
+func push(l *session, n int, direct bool) error {
 	return l.out.push(context.Background(), kindChunk, 1, direct, func(b []byte) ([]byte, error) { return append(b, make([]byte, n)...), nil })
 }
 
@@ -81,7 +81,7 @@ func push(l *lane, n int, direct bool) error {
 func TestTheEndOfAWriter(t *testing.T) {
 	for _, writes := range []bool{false, true} {
 		t.Run(fmt.Sprintf("it writes: %v", writes), func(t *testing.T) {
-			gated(t, func(t *testing.T, l *lane, g *gate) {
+			gated(t, func(t *testing.T, l *session, g *gate) {
 				if writes {
 					if err := push(l, 10, false); err != nil {
 						t.Error(err)
@@ -99,7 +99,7 @@ func TestTheEndOfAWriter(t *testing.T) {
 }
 
 func TestFramesLeaveTogether(t *testing.T) {
-	gated(t, func(t *testing.T, l *lane, g *gate) {
+	gated(t, func(t *testing.T, l *session, g *gate) {
 		for range 100 {
 			if err := push(l, 100, false); err != nil {
 				t.Fatal(err)
@@ -118,7 +118,7 @@ func TestFramesLeaveTogether(t *testing.T) {
 }
 
 func TestDirectWrites(t *testing.T) {
-	gated(t, func(t *testing.T, l *lane, g *gate) {
+	gated(t, func(t *testing.T, l *session, g *gate) {
 		close(g.open)
 		_ = push(l, 100, true)
 		if n, _ := g.count(); n != 1 {
@@ -137,7 +137,7 @@ func TestDirectWrites(t *testing.T) {
 const taken = highWater/50_000 + 1
 
 func TestWhoWritesTooMuchWaits(t *testing.T) {
-	gated(t, func(t *testing.T, l *lane, g *gate) {
+	gated(t, func(t *testing.T, l *session, g *gate) {
 		errs := make(chan error, 100)
 		for range 100 {
 			go func() { errs <- push(l, 50_000, false) }()
@@ -166,7 +166,7 @@ func TestWhoWritesTooMuchWaits(t *testing.T) {
 }
 
 func TestTheEndFreesWhoWaits(t *testing.T) {
-	gated(t, func(t *testing.T, l *lane, g *gate) {
+	gated(t, func(t *testing.T, l *session, g *gate) {
 		errs := make(chan error, 100)
 		for range 100 {
 			go func() { errs <- push(l, 50_000, false) }()
@@ -187,7 +187,7 @@ func TestTheEndFreesWhoWaits(t *testing.T) {
 }
 
 func TestAWriteThatFails(t *testing.T) {
-	gated(t, func(t *testing.T, l *lane, g *gate) {
+	gated(t, func(t *testing.T, l *session, g *gate) {
 		g.fail = &network.StreamError{ErrorCode: 7, Remote: true}
 		close(g.open)
 		_ = push(l, 100, true)
@@ -201,7 +201,7 @@ func TestAWriteThatFails(t *testing.T) {
 }
 
 func TestStuck(t *testing.T) {
-	gated(t, func(t *testing.T, l *lane, g *gate) {
+	gated(t, func(t *testing.T, l *session, g *gate) {
 		if l.out.stuck(time.Now().Add(time.Hour)) {
 			t.Error("stuck without a write")
 		}
@@ -215,7 +215,7 @@ func TestStuck(t *testing.T) {
 }
 
 func TestFinishComesAfterTheLastFrame(t *testing.T) {
-	gated(t, func(t *testing.T, l *lane, g *gate) {
+	gated(t, func(t *testing.T, l *session, g *gate) {
 		_ = push(l, 100, false)
 		synctest.Wait()
 		l.out.finish()
@@ -231,7 +231,7 @@ func TestFinishComesAfterTheLastFrame(t *testing.T) {
 }
 
 func TestFinishWithNothingToWrite(t *testing.T) {
-	gated(t, func(t *testing.T, l *lane, g *gate) {
+	gated(t, func(t *testing.T, l *session, g *gate) {
 		if l.out.finish(); !g.isShut() {
 			t.Error("not closed")
 		}
@@ -253,7 +253,7 @@ func TestResetCodes(t *testing.T) {
 
 // TestLargeFramesAreWrittenInParts: so that a slow link shows that it moves.
 func TestLargeFramesAreWrittenInParts(t *testing.T) {
-	gated(t, func(t *testing.T, l *lane, g *gate) {
+	gated(t, func(t *testing.T, l *session, g *gate) {
 		if err := l.out.chunk(t.Context(), 1, make([]byte, maxChunk), func() {}); err != nil {
 			t.Fatal(err)
 		}

@@ -163,7 +163,7 @@ func (h *host) states(from *did.Principal) (all []state) {
 		return nil
 	}
 	for _, t := range slices.Backward(c.tasks) {
-		if t.thing == h.desc.ID && t.whose == id {
+		if t.thing == h.desc.ID && t.ownerID == id {
 			all = append(all, t.stateLocked())
 		}
 	}
@@ -198,7 +198,7 @@ func (h *host) findLocked(m *interact.Message) *task {
 		return nil
 	}
 	for _, t := range slices.Backward(c.tasks) {
-		if t.thing == h.desc.ID && t.whose == id && (m.Name == "" || t.name == m.Name) && (m.ActionID == "" || t.id == m.ActionID) {
+		if t.thing == h.desc.ID && t.ownerID == id && (m.Name == "" || t.name == m.Name) && (m.ActionID == "" || t.id == m.ActionID) {
 			return t
 		}
 	}

@@ -192,7 +192,7 @@ type following struct {
 func (f *following) reply(r *interact.Message, err error) bool {
 	switch {
 	case err != nil:
-		if f.id != "" && tells(err) {
+		if f.id != "" && isKnown(err) {
 			f.mark(f.ctx, f.id, interact.StatusFailed, time.Time{})
 		}
 	case f.id == "" && r.ActionID != "" && !r.Status.Final() && (f.request.Key == "" || f.request.Detach):
@@ -208,8 +208,8 @@ func (f *following) reply(r *interact.Message, err error) bool {
 	return f.yield(r, err)
 }
 
-// tells reports whether an error says that the action has failed, and not that this node lost sight of it.
-func tells(err error) bool {
+// isKnown reports whether an error says that the action has failed, and not that this node lost sight of it.
+func isKnown(err error) bool {
 	e := interact.AsError(err)
 	switch e.Code {
 	case interact.Unreachable, interact.Timeout, interact.Cancelled, interact.Overloaded, interact.NodeLost, interact.ShuttingDown:

@@ -24,7 +24,7 @@ type task struct {
 	input           [sha256.Size]byte // hash of the input, if there is a key
 	most            time.Duration     // how long it may run
 	bound           string            // the key that says so
-	whose           string            // [did.Principal.ID] of its consumer
+	ownerID         string            // [did.Principal.ID] of its consumer
 	began           time.Time
 	cancel          context.CancelCauseFunc
 	done            chan struct{}     // closed when it has ended
@@ -103,7 +103,7 @@ func (h *host) beginLocked(f *follower, k key, sum [sha256.Size]byte, detached b
 	if m.Chunks != nil {
 		m.Chunks = f.chunks(m.Chunks)
 	}
-	t := &task{id: interact.NewID(), whose: m.From.ID(), thing: h.desc.ID, name: m.Name, key: k, input: sum, began: now, done: make(chan struct{}),
+	t := &task{id: interact.NewID(), ownerID: m.From.ID(), thing: h.desc.ID, name: m.Name, key: k, input: sum, began: now, done: make(chan struct{}),
 		m: &m, most: most, bound: bound,
 		detached: detached, followers: []*follower{f}, state: interact.StatusPending}
 	if err := h.admitLocked(t); err != nil {
@@ -160,7 +160,7 @@ func (h *host) ask(ctx context.Context, t *task) (final *interact.Message, err e
 		case r.Status == interact.StatusFailed:
 			return nil, &interact.Error{Code: interact.AgentFailed, Title: "the agent says that it failed " + t.name, Remote: true}
 		case r.Status != interact.StatusPending || len(r.Data) > 0: // the followers have heard that it is pending
-			h.tell(ctx, t, r)
+			h.report(ctx, t, r)
 		}
 	}
 	return nil, interact.Errorf(interact.AgentFailed, "see the log of the agent", "the agent ended %s without a last state", t.name)
@@ -182,8 +182,8 @@ func (h *host) why(t *task, cause, err error) error {
 	return err
 }
 
-// tell gives what the agent says on the way to the followers. It waits for those that are slow, but not for long.
-func (h *host) tell(ctx context.Context, t *task, r *interact.Message) {
+// report gives what the agent says on the way to the followers. It waits for those that are slow, but not for long.
+func (h *host) report(ctx context.Context, t *task, r *interact.Message) {
 	n := int64(len(r.Data))
 	if r.ContentType == interact.Progress {
 		n = 0
@@ -220,11 +220,11 @@ func (h *host) loseLocked(t *task) {
 
 // finish notes how t ended, and tells its followers. Who has heard all parts of an output gets the last state as the agent said
 // it, others get the whole.
-func (h *host) finish(t *task, said *interact.Message, err *interact.Error) {
+func (h *host) finish(t *task, last *interact.Message, err *interact.Error) {
 	now := time.Now()
-	final := said
+	final := last
 	if err == nil {
-		final = t.whole(said)
+		final = t.whole(last)
 	}
 	h.mu.Lock()
 	h.settleLocked(t, final, err, now)
@@ -234,7 +234,7 @@ func (h *host) finish(t *task, said *interact.Message, err *interact.Error) {
 	h.mu.Unlock()
 	for _, f := range followers {
 		if err == nil && !f.late {
-			f.end(said, nil)
+			f.end(last, nil)
 		} else {
 			f.end(whole, fail)
 		}

@@ -380,7 +380,7 @@ func TestNeverReads(t *testing.T) {
 		for i := range 100 {
 			a.last().say(interact.StatusRunning, "", fmt.Sprint(i))
 		}
-		if took := time.Since(began); took != patience {
+		if took := time.Since(began); took != timeout {
 			t.Errorf("it held the task up for %v", took)
 		}
 		a.last().complete("")

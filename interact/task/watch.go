@@ -14,8 +14,8 @@ import (
 const (
 	// ahead is how many states a follower may be behind before the agent waits for it.
 	ahead = 4
-	// patience is how long the agent waits for a follower that takes nothing.
-	patience = 10 * time.Second
+	// timeout is how long the agent waits for a follower that takes nothing.
+	timeout = 10 * time.Second
 	// maxFollowers is how many consumers follow one task.
 	maxFollowers = 64
 )
@@ -116,7 +116,7 @@ func (f *follower) send(ctx context.Context, r *interact.Message) *interact.Erro
 		return nil
 	default:
 	}
-	late := time.NewTimer(patience)
+	late := time.NewTimer(timeout)
 	defer late.Stop()
 	select {
 	case f.replies <- c:
@@ -129,7 +129,7 @@ func (f *follower) send(ctx context.Context, r *interact.Message) *interact.Erro
 			Hint:    "ask for its state (queryaction)"}
 	case <-late.C:
 		return interact.Errorf(interact.Overloaded, "read on all the time; its state can be asked for (queryaction)",
-			"the consumer reads too slowly: %s has been waiting for %v", f.task.name, patience)
+			"the consumer reads too slowly: %s has been waiting for %v", f.task.name, timeout)
 	}
 }
 

@@ -46,7 +46,7 @@ type Reader struct {
 	start, end int
 	long       []byte // a line that does not fit into buf
 	afterCR    bool   // a LF that comes next belongs to the line before
-	begun      bool   // the first line was read, which may begin with a byte order mark
+	started    bool   // the first line was read, which may begin with a byte order mark
 }
 
 // NewReader returns a reader of src that reads lines, and data of events, of at most limit bytes.
@@ -67,8 +67,8 @@ func (e *Reader) Next() (Event, error) {
 		if err != nil {
 			return Event{}, err
 		}
-		if !e.begun {
-			line, e.begun = bytes.TrimPrefix(line, bom), true
+		if !e.started {
+			line, e.started = bytes.TrimPrefix(line, bom), true
 		}
 		if len(line) == 0 {
 			if e.ID = id; hasData {

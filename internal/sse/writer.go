@@ -16,7 +16,7 @@ type Writer struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	timeout time.Duration
-	begun   bool // the header was sent
+	started bool // the header was sent
 	buf     []byte
 }
 
@@ -25,20 +25,20 @@ func NewWriter(w http.ResponseWriter, timeout time.Duration) *Writer {
 	return &Writer{w: w, control: http.NewResponseController(w), timeout: timeout}
 }
 
-// Begun reports whether the header was sent; from then on an error can only be reported by an event.
-func (e *Writer) Begun() bool { return e.begun }
+// Started reports whether the header was sent; from then on an error can only be reported by an event.
+func (e *Writer) Started() bool { return e.started }
 
 // Begin sends the header once, with a comment, so that the consumer knows that its request was accepted. A [Writer.Send] or
 // [Writer.Comment] before it sends the header itself.
 func (e *Writer) Begin() error {
-	if e.begun {
+	if e.started {
 		return nil
 	}
 	return e.Comment("")
 }
 
 func (e *Writer) writeHeader() {
-	e.begun = true
+	e.started = true
 	h := e.w.Header()
 	h.Set("Content-Type", MediaType)
 	h.Set("Cache-Control", "no-store")
@@ -63,7 +63,7 @@ func (e *Writer) Comment(text string) error {
 }
 
 func (e *Writer) flush() error {
-	if !e.begun {
+	if !e.started {
 		e.writeHeader()
 	}
 	if e.timeout > 0 {

@@ -115,8 +115,8 @@ var stop = func() map[string]bool {
 	return m
 }()
 
-// Telling reports whether a text has a word that says something of what it is about.
-func Telling(text string) bool {
+// IsInformative reports whether a text has a word that says something of what it is about.
+func IsInformative(text string) bool {
 	return slices.ContainsFunc(Split(text), func(w string) bool { return !stop[w] })
 }
 

@@ -36,7 +36,7 @@ func TestRealHosts(t *testing.T) {
 				t.Errorf("again: %+v, %v", r, err)
 			}
 			for _, n := range []*node{a, b} {
-				if st := n.Stats(); st.Lied+st.Refused+st.Failed+st.Panics != 0 {
+				if st := n.Stats(); st.Violations+st.Refused+st.Failed+st.Panics != 0 {
 					t.Errorf("got %+v", st)
 				}
 			}

@@ -18,20 +18,20 @@ const (
 
 // peers remembers which peers are left alone, and which come too often. It is safe for concurrent use; the zero value is ready.
 type peers struct {
-	mu    sync.Mutex
-	until map[peer.ID]time.Time // all of these are owned by mu; a time that has passed is as good as none
-	liars map[peer.ID]time.Time
-	paid  map[peer.ID]time.Time // until when the sessions that a peer has had are its share
+	mu     sync.Mutex
+	until  map[peer.ID]time.Time // all of these are owned by mu; a time that has passed is as good as none
+	banned map[peer.ID]time.Time
+	paid   map[peer.ID]time.Time // until when the sessions that a peer has had are its share
 }
 
-// shun leaves a peer alone for a while. A liar is not listened to either.
-func (p *peers) shun(id peer.ID, lied bool, now time.Time) {
+// ban leaves a peer alone for a while. A liar is not listened to either.
+func (p *peers) ban(id peer.ID, violation bool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pause := failTime
-	if lied {
+	if violation {
 		pause = lieTime
-		note(&p.liars, id, now.Add(pause), now)
+		note(&p.banned, id, now.Add(pause), now)
 	}
 	if end := now.Add(pause); end.After(p.until[id]) {
 		note(&p.until, id, end, now)
@@ -45,11 +45,11 @@ func (p *peers) shuns(id peer.ID, now time.Time) bool {
 	return now.Before(p.until[id])
 }
 
-// lied reports whether a peer is not to be listened to.
-func (p *peers) lied(id peer.ID, now time.Time) bool {
+// isBanned reports whether a peer is not to be listened to.
+func (p *peers) isBanned(id peer.ID, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return now.Before(p.liars[id])
+	return now.Before(p.banned[id])
 }
 
 // may reports whether a peer may begin a session, and counts it.
@@ -97,22 +97,22 @@ const (
 // recent remembers what came lately, because not all of it gets into the set: a TD may still be fetched, a directory be full. It
 // is asked for again after two to four minutes. It is safe for concurrent use; the zero value is ready.
 type recent struct {
-	mu         sync.Mutex
-	young, old map[[32]byte]uint64 // all of these are owned by mu
-	turned     time.Time
+	mu           sync.Mutex
+	current, old map[[32]byte]uint64 // all of these are owned by mu
+	turned       time.Time
 }
 
 func (r *recent) add(it item, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.turnLocked(now)
-	if len(r.young) >= maxRecent {
-		r.old, r.young, r.turned = r.young, nil, now
+	if len(r.current) >= maxRecent {
+		r.old, r.current, r.turned = r.current, nil, now
 	}
-	if r.young == nil {
-		r.young = map[[32]byte]uint64{}
+	if r.current == nil {
+		r.current = map[[32]byte]uint64{}
 	}
-	r.young[it.key] = max(it.seq, r.young[it.key])
+	r.current[it.key] = max(it.seq, r.current[it.key])
 }
 
 // has reports whether it, or something newer of its thing, came lately.
@@ -120,7 +120,7 @@ func (r *recent) has(it item, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.turnLocked(now)
-	for _, m := range []map[[32]byte]uint64{r.young, r.old} {
+	for _, m := range []map[[32]byte]uint64{r.current, r.old} {
 		if seq, ok := m[it.key]; ok && seq >= it.seq {
 			return true
 		}
@@ -132,8 +132,8 @@ func (r *recent) has(it item, now time.Time) bool {
 func (r *recent) turnLocked(now time.Time) {
 	switch age := now.Sub(r.turned); {
 	case age >= 2*recentTime:
-		r.old, r.young, r.turned = nil, nil, now
+		r.old, r.current, r.turned = nil, nil, now
 	case age >= recentTime:
-		r.old, r.young, r.turned = r.young, nil, now
+		r.old, r.current, r.turned = r.current, nil, now
 	}
 }

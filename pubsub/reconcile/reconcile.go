@@ -94,16 +94,16 @@ type Reconciler struct {
 
 // Stats counts since [New].
 type Stats struct {
-	Sessions uint64 // that this node began
-	Failed   uint64 // of these, without an end
-	Served   uint64 // that others began
-	Refused  uint64 // that others wanted to begin
-	Lied     uint64 // in which a peer broke the protocol or contradicted itself
-	Received uint64 // records
-	Sent     uint64 // records
-	BytesIn  uint64
-	BytesOut uint64
-	Panics   uint64 // each is a bug
+	Sessions   uint64 // that this node began
+	Failed     uint64 // of these, without an end
+	Served     uint64 // that others began
+	Refused    uint64 // that others wanted to begin
+	Violations uint64 // in which a peer broke the protocol or contradicted itself
+	Received   uint64 // records
+	Sent       uint64 // records
+	BytesIn    uint64
+	BytesOut   uint64
+	Panics     uint64 // each is a bug
 }
 
 type counts struct {
@@ -212,7 +212,7 @@ func (r *Reconciler) Sync(ctx context.Context, p peer.ID) (Report, error) {
 	if err != nil {
 		r.counts.failed.Add(1)
 		if ctx.Err() == nil {
-			r.blame(p, err)
+			r.penalize(p, err)
 		}
 		return report, fmt.Errorf("sync with %s: %w", p, err)
 	}
@@ -269,11 +269,11 @@ func (r *Reconciler) account(p peer.ID, report Report) {
 	}
 }
 
-// blame leaves a peer alone for as long as what it did is worth.
-func (r *Reconciler) blame(p peer.ID, err error) {
-	lied := errors.Is(err, streamserver.ErrViolation)
-	r.peers.shun(p, lied, time.Now())
-	if !lied {
+// penalize leaves a peer alone for as long as what it did is worth.
+func (r *Reconciler) penalize(p peer.ID, err error) {
+	violation := errors.Is(err, streamserver.ErrViolation)
+	r.peers.ban(p, violation, time.Now())
+	if !violation {
 		r.log.Debug("session failed", "peer", p, "err", err)
 		return
 	}
@@ -305,11 +305,11 @@ func (r *Reconciler) take(want item, s *td.Signed) (taken bool, err error) {
 	case errors.Is(err, td.ErrExpired), errors.Is(err, td.ErrFuture), errors.Is(err, td.ErrVersion):
 		return false, nil // clocks and versions differ; what it is, nobody here can tell
 	case err != nil:
-		return false, fmt.Errorf("%w: %w", errLie, err)
+		return false, fmt.Errorf("%w: %w", errViolation, err)
 	case rec.Key() != want.key || rec.Seq < want.seq:
-		return false, fmt.Errorf("%w: another record than it told of", errLie)
+		return false, fmt.Errorf("%w: another record than it told of", errViolation)
 	case s.TD != nil && !matches(rec, s.TD):
-		return false, fmt.Errorf("%w: another TD than the record's", errLie)
+		return false, fmt.Errorf("%w: another TD than the record's", errViolation)
 	}
 	r.recent.add(item{want.key, rec.Seq}, now)
 	if r.o.Admits != nil && r.o.Admits(rec.Owner) != nil {
@@ -342,7 +342,7 @@ func (r *Reconciler) now() time.Time {
 func (r *Reconciler) Stats() Stats {
 	c := &r.counts
 	return Stats{
-		Sessions: c.sessions.Load(), Failed: c.failed.Load(), Served: c.served.Load(), Refused: c.refused.Load(), Lied: c.lied.Load(),
+		Sessions: c.sessions.Load(), Failed: c.failed.Load(), Served: c.served.Load(), Refused: c.refused.Load(), Violations: c.lied.Load(),
 		Received: c.received.Load(), Sent: c.sent.Load(), BytesIn: c.in.Load(), BytesOut: c.out.Load(), Panics: c.panics.Load(),
 	}
 }

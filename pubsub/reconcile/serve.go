@@ -33,7 +33,7 @@ func (r *Reconciler) admit(c network.Conn) network.StreamErrorCode {
 	switch p, now := c.RemotePeer(), time.Now(); {
 	case !r.admits(p):
 		return network.StreamGated
-	case r.peers.lied(p, now), !r.peers.may(p, now):
+	case r.peers.isBanned(p, now), !r.peers.may(p, now):
 		return network.StreamRateLimited
 	}
 	return network.StreamNoError
@@ -50,7 +50,7 @@ func (r *Reconciler) done(p peer.ID, err error) {
 	case streamserver.ErrPanic:
 		r.counts.panics.Add(1)
 	}
-	r.blame(p, err)
+	r.penalize(p, err)
 }
 
 // Close refuses new sessions, ends those that are served, and returns when the last has ended. It is called after Run

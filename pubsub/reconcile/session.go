@@ -19,18 +19,18 @@ import (
 
 // Bounds of one session, of each end. What is beyond is for the next one.
 const (
-	maxTurns = 40       // four levels of the tree are a million things
-	maxSplit = 4096     // ranges whose parts are claimed, and again ranges that wait for room in a turn
-	maxTold  = 8192     // items in lists and news
-	maxWants = 4096     // records
-	maxGive  = 16 << 20 // bytes of records and TDs given
-	maxTDs   = 8 << 20  // bytes of TDs given beside records; what is beyond can be fetched by hash
-	maxTaken = 32 << 20 // bytes that may come: more than an honest end says
-	maxTalk  = maxTurn - 16<<10
-	listMost = 16 // items of a range that are listed; with more it is split, which costs no more bytes
+	maxTurns     = 40       // four levels of the tree are a million things
+	maxSplit     = 4096     // ranges whose parts are claimed, and again ranges that wait for room in a turn
+	maxAnnounced = 8192     // items in lists and news
+	maxWants     = 4096     // records
+	maxGive      = 16 << 20 // bytes of records and TDs given
+	maxTDs       = 8 << 20  // bytes of TDs given beside records; what is beyond can be fetched by hash
+	maxTaken     = 32 << 20 // bytes that may come: more than an honest end says
+	maxTalk      = maxTurn - 16<<10
+	listMost     = 16 // items of a range that are listed; with more it is split, which costs no more bytes
 
 	// A session remembers what it told, claimed and wants, what waits, and has two buffers.
-	sessionMemory = (maxTold+maxWants+2*maxSplit)*2*itemSize + 2*bufferSize
+	sessionMemory = (maxAnnounced+maxWants+2*maxSplit)*2*itemSize + 2*bufferSize
 	bufferSize    = 16 << 10
 )
 
@@ -64,21 +64,21 @@ type session struct {
 	out   *bufio.Writer
 	alive func() // called whenever something has come or gone
 
-	view    *tree               // of our set, as it was at the start: so what the other says of it can be judged
-	first   int                 // the part that is looked at first: what a bound cuts is another part each time
-	root    bool                // the other may answer our claim of everything
-	claimed map[string]uint16   // the same of the parts of a range, a bit each
-	waiting []pending           // ranges that differ, for which our last turn had no room
-	told    map[[32]byte]uint64 // what the other may want
-	wanted  map[[32]byte]bool   // what was wanted so far
-	space   int                 // how many unknown things may still be wanted
-	asked   []item              // wants of our last turn
-	gives   []given             // what goes with our next turn
-	tds     int                 // bytes of TDs given
-	given   int                 // bytes given
-	room    int                 // bytes that our next turn has left
-	final   bool                // the last turn was ours
-	report  Report
+	view      *tree               // of our set, as it was at the start: so what the other says of it can be judged
+	first     int                 // the part that is looked at first: what a bound cuts is another part each time
+	root      bool                // the other may answer our claim of everything
+	claimed   map[string]uint16   // the same of the parts of a range, a bit each
+	waiting   []pending           // ranges that differ, for which our last turn had no room
+	announced map[[32]byte]uint64 // what the other may want
+	wanted    map[[32]byte]bool   // what was wanted so far
+	space     int                 // how many unknown things may still be wanted
+	asked     []item              // wants of our last turn
+	gives     []given             // what goes with our next turn
+	tds       int                 // bytes of TDs given
+	given     int                 // bytes given
+	room      int                 // bytes that our next turn has left
+	final     bool                // the last turn was ours
+	report    Report
 }
 
 // A pending range is one in which the other claims something else.
@@ -91,7 +91,7 @@ func newSession(r *Reconciler, m streamserver.Memory, rw io.ReadWriter, alive fu
 	return &session{
 		rec: r, mem: m, in: bufio.NewReaderSize(rw, bufferSize), out: bufio.NewWriterSize(rw, bufferSize), alive: alive,
 		view: r.o.Set.view(), first: rand.IntN(parts), space: r.o.Room(),
-		claimed: map[string]uint16{}, told: map[[32]byte]uint64{}, wanted: map[[32]byte]bool{},
+		claimed: map[string]uint16{}, announced: map[[32]byte]uint64{}, wanted: map[[32]byte]bool{},
 	}
 }
 
@@ -106,7 +106,7 @@ func (s *session) lead() error {
 		if out.last() {
 			return nil
 		}
-		in, err := s.hear()
+		in, err := s.receive()
 		if i == 0 && err == nil {
 			s.compareClocks(in, asked)
 		}
@@ -121,7 +121,7 @@ func (s *session) lead() error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: more than %d turns", errLie, maxTurns)
+	return fmt.Errorf("%w: more than %d turns", errViolation, maxTurns)
 }
 
 // compareClocks notes what the first answer says of the peer's clock. It was asked at a time by ours.
@@ -136,7 +136,7 @@ func (s *session) compareClocks(in *turn, asked time.Time) {
 // follow is the session of the other one.
 func (s *session) follow() error {
 	for i := range maxTurns {
-		in, err := s.hear()
+		in, err := s.receive()
 		if err != nil || in.last() {
 			s.rest()
 			return err
@@ -159,7 +159,7 @@ func (s *session) follow() error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: more than %d turns", errLie, maxTurns)
+	return fmt.Errorf("%w: more than %d turns", errViolation, maxTurns)
 }
 
 // finish waits until the other end has taken what was said last, if that was said here.
@@ -199,7 +199,7 @@ func (s *session) begin(in *turn) (*turn, error) {
 	case len(in.Split)+len(in.News)+len(in.Want)+in.Give > 0, len(in.List) > 0 && !listed:
 		return nil, fmt.Errorf("%w: a beginning with answers", errWire)
 	case listed && claimOf(in.List[0].Of) != theirs, !theirs.plausible():
-		return nil, fmt.Errorf("%w: %d items are claimed", errLie, theirs.count)
+		return nil, fmt.Errorf("%w: %d items are claimed", errViolation, theirs.count)
 	case theirs == mine:
 		return &turn{}, nil
 	case listed:
@@ -266,11 +266,11 @@ func (s *session) answered(at []byte) error {
 		if s.root = false; was {
 			return nil
 		}
-		return fmt.Errorf("%w: an answer to no claim", errLie)
+		return fmt.Errorf("%w: an answer to no claim", errViolation)
 	}
 	of, bit := string(at[:len(at)-1]), uint16(1)<<at[len(at)-1]
 	if s.claimed[of]&bit == 0 {
-		return fmt.Errorf("%w: an answer at %x, where nothing was claimed", errLie, at)
+		return fmt.Errorf("%w: an answer at %x, where nothing was claimed", errViolation, at)
 	}
 	s.claimed[of] &^= bit
 	return nil
@@ -286,7 +286,7 @@ func (s *session) answerSplits(out *turn, splits []part) error {
 		for at, i := range s.parts(p.At) {
 			theirs := claimAt(p.Of, i)
 			if !theirs.plausible() {
-				return fmt.Errorf("%w: %d items are claimed at %x", errLie, theirs.count, at)
+				return fmt.Errorf("%w: %d items are claimed at %x", errViolation, theirs.count, at)
 			}
 			if theirs != s.view.claim(at) {
 				differing++
@@ -294,7 +294,7 @@ func (s *session) answerSplits(out *turn, splits []part) error {
 			}
 		}
 		if differing == 0 {
-			return fmt.Errorf("%w: the parts at %x are equal", errLie, p.At)
+			return fmt.Errorf("%w: the parts at %x are equal", errViolation, p.At)
 		}
 	}
 	return nil
@@ -326,7 +326,7 @@ func (s *session) differ(out *turn, at []byte, theirs claim) {
 	}
 	switch {
 	case done:
-	case len(s.waiting) < maxSplit && len(s.told) < maxTold && len(s.claimed) < maxSplit:
+	case len(s.waiting) < maxSplit && len(s.announced) < maxAnnounced && len(s.claimed) < maxSplit:
 		s.waiting = append(s.waiting, pending{at, theirs})
 	default:
 		out.More = true
@@ -353,12 +353,12 @@ func (s *session) list(out *turn, at []byte) bool {
 	for it := range s.view.all(at) {
 		of = it.append(of)
 	}
-	if len(s.told)+len(of)/itemSize > maxTold || !s.has(len(of)+len(at)+16) {
+	if len(s.announced)+len(of)/itemSize > maxAnnounced || !s.has(len(of)+len(at)+16) {
 		return false
 	}
 	for i := range len(of) / itemSize {
 		it := itemAt(of, i)
-		s.told[it.key] = it.seq
+		s.announced[it.key] = it.seq
 	}
 	out.List = append(out.List, part{At: at, Of: of})
 	return true
@@ -367,29 +367,29 @@ func (s *session) list(out *turn, at []byte) bool {
 // newsOf says what we have in a range where the other has nothing.
 func (s *session) newsOf(out *turn, at []byte) {
 	if len(at) == keyDepth {
-		s.tellAll(out, at)
+		s.announceAll(out, at)
 		return
 	}
 	for sub := range s.parts(at) {
-		s.tellAll(out, sub)
+		s.announceAll(out, sub)
 	}
 }
 
-func (s *session) tellAll(out *turn, at []byte) {
+func (s *session) announceAll(out *turn, at []byte) {
 	for it := range s.view.all(at) {
-		if s.tell(out, it); out.More {
+		if s.announce(out, it); out.More {
 			return
 		}
 	}
 }
 
-// tell says that we have an item that the other lacks or has older.
-func (s *session) tell(out *turn, it item) {
-	if len(s.told) >= maxTold || !s.has(itemSize) {
+// announce says that we have an item that the other lacks or has older.
+func (s *session) announce(out *turn, it item) {
+	if len(s.announced) >= maxAnnounced || !s.has(itemSize) {
 		out.More = true
 		return
 	}
-	s.told[it.key] = it.seq
+	s.announced[it.key] = it.seq
 	out.News = it.append(out.News)
 }
 
@@ -409,7 +409,7 @@ func (s *session) answerLists(out *turn, lists []part) error {
 			return err
 		}
 		if s.compare(out, p) == 0 {
-			return fmt.Errorf("%w: the items at %x are equal", errLie, p.At)
+			return fmt.Errorf("%w: the items at %x are equal", errViolation, p.At)
 		}
 	}
 	return nil
@@ -429,7 +429,7 @@ func (s *session) compare(out *turn, p part) (differing int) {
 	for it := range s.view.all(p.At) {
 		if seq, known := theirs[it.key]; !known || seq < it.seq {
 			differing++
-			s.tell(out, it)
+			s.announce(out, it)
 		}
 	}
 	return differing
@@ -440,7 +440,7 @@ func (s *session) answerNews(out *turn, news []byte) error {
 	for i := range len(news) / itemSize {
 		it := itemAt(news, i)
 		if mine, known := s.view.get(it.key); known && mine.seq >= it.seq || s.wanted[it.key] {
-			return fmt.Errorf("%w: %x is no news", errLie, it.key[:4])
+			return fmt.Errorf("%w: %x is no news", errViolation, it.key[:4])
 		}
 		s.want(out, it)
 	}
@@ -469,10 +469,10 @@ func (s *session) want(out *turn, it item) {
 func (s *session) answerWants(out *turn, wants []byte) error {
 	for i := range len(wants) / keySize {
 		key := [32]byte(wants[i*keySize:])
-		if _, told := s.told[key]; !told {
-			return fmt.Errorf("%w: it wants %x, which it was not told of", errLie, key[:4])
+		if _, told := s.announced[key]; !told {
+			return fmt.Errorf("%w: it wants %x, which it was not told of", errViolation, key[:4])
 		}
-		delete(s.told, key)
+		delete(s.announced, key)
 		if s.given > maxGive {
 			out.More = true
 			continue
@@ -522,15 +522,15 @@ func (s *session) send(v any) error {
 	return nil
 }
 
-// hear reads the next turn and takes what comes with it.
-func (s *session) hear() (*turn, error) {
+// receive reads the next turn and takes what comes with it.
+func (s *session) receive() (*turn, error) {
 	t, err := receive(s, maxTurn, decodeTurn)
 	if err != nil {
 		return nil, err
 	}
 	s.report.More = s.report.More || t.More
 	if t.Give > len(s.asked) || t.Give < len(s.asked) && !t.More {
-		return nil, fmt.Errorf("%w: it gives %d of %d records", errLie, t.Give, len(s.asked))
+		return nil, fmt.Errorf("%w: it gives %d of %d records", errViolation, t.Give, len(s.asked))
 	}
 	for _, want := range s.asked[:t.Give] {
 		g, err := receive(s, maxGiven, decodeGiven)
@@ -553,7 +553,7 @@ func receive[T any](s *session, limit int, decode func([]byte) (*T, error)) (*T,
 	defer release()
 	s.alive()
 	if s.report.BytesIn += len(frame) + 3; s.report.BytesIn > maxTaken {
-		return nil, fmt.Errorf("%w: more than %d bytes", errLie, maxTaken)
+		return nil, fmt.Errorf("%w: more than %d bytes", errViolation, maxTaken)
 	}
 	return decode(frame)
 }
@@ -565,7 +565,7 @@ const few = 8
 func (s *session) take(want item, g *given) error {
 	if len(g.Record) == 0 {
 		if s.report.Missing++; s.report.Missing > few && 4*s.report.Missing > len(s.wanted) {
-			return fmt.Errorf("%w: %d records that it told of are not there", errLie, s.report.Missing)
+			return fmt.Errorf("%w: %d records that it told of are not there", errViolation, s.report.Missing)
 		}
 		return nil
 	}

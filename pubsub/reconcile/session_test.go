@@ -158,31 +158,31 @@ func TestLies(t *testing.T) {
 		{"a frame that is too long", false, raw(0xff, 0xff, 0x7f), streamserver.ErrFrame},
 		{"a length that is not minimal", false, raw(0x81, 0x80, 0x00), streamserver.ErrFrame},
 		{"it begins too", false, all(&turn{Root: make([]byte, claimSize)}), errWire},
-		{"parts that are equal", false, all(&turn{Split: []part{{Of: same.claims()}}}), errLie},
-		{"parts of what was not claimed", false, all(&turn{Split: []part{{At: []byte{3}, Of: same.claims(3)}}}), errLie},
-		{"the same parts twice", false, all(&turn{Split: []part{{Of: differs}, {Of: differs}}}), errLie},
-		{"a count that is false", false, all(&turn{Split: []part{{Of: emptied}}}), errLie},
-		{"items that are equal", true, all(&turn{List: []part{{Of: pack(sortedItems(few)...)}}}), errLie},
-		{"news that are none", true, all(&turn{News: pack(filler(3))}), errLie},
-		{"news twice", true, all(&turn{News: pack(filler(9), filler(9))}), errLie},
-		{"wants what was not told", false, all(&turn{Want: keysOf(filler(3))}), errLie},
-		{"wants something twice", true, all(&turn{Want: keysOf(filler(3), filler(3))}), errLie},
-		{"has nothing of what it tells", true, all(many...), errLie},
-		{"gives fewer and says no more", true, all(&turn{News: pack(filler(9))}, &turn{}), errLie},
-		{"gives what was not wanted", false, all(&turn{Give: 1}, &given{}), errLie},
-		{"gives garbage", true, all(&turn{News: pack(filler(9))}, &turn{Give: 1}, &given{Record: []byte("garbage")}), errLie},
+		{"parts that are equal", false, all(&turn{Split: []part{{Of: same.claims()}}}), errViolation},
+		{"parts of what was not claimed", false, all(&turn{Split: []part{{At: []byte{3}, Of: same.claims(3)}}}), errViolation},
+		{"the same parts twice", false, all(&turn{Split: []part{{Of: differs}, {Of: differs}}}), errViolation},
+		{"a count that is false", false, all(&turn{Split: []part{{Of: emptied}}}), errViolation},
+		{"items that are equal", true, all(&turn{List: []part{{Of: pack(sortedItems(few)...)}}}), errViolation},
+		{"news that are none", true, all(&turn{News: pack(filler(3))}), errViolation},
+		{"news twice", true, all(&turn{News: pack(filler(9), filler(9))}), errViolation},
+		{"wants what was not told", false, all(&turn{Want: keysOf(filler(3))}), errViolation},
+		{"wants something twice", true, all(&turn{Want: keysOf(filler(3), filler(3))}), errViolation},
+		{"has nothing of what it tells", true, all(many...), errViolation},
+		{"gives fewer and says no more", true, all(&turn{News: pack(filler(9))}, &turn{}), errViolation},
+		{"gives what was not wanted", false, all(&turn{Give: 1}, &given{}), errViolation},
+		{"gives garbage", true, all(&turn{News: pack(filler(9))}, &turn{Give: 1}, &given{Record: []byte("garbage")}), errViolation},
 		{"gives another thing", true, gives(func(t *testing.T, _ *td.Signed) *given {
 			return &given{Record: signed(t, 2, 5).Record}
-		}), errLie},
+		}), errViolation},
 		{"gives an older one", true, gives(func(t *testing.T, _ *td.Signed) *given {
 			return &given{Record: signed(t, 1, 4).Record}
-		}), errLie},
+		}), errViolation},
 		{"gives another TD", true, gives(func(_ *testing.T, good *td.Signed) *given {
 			return &given{Record: good.Record, TD: []byte("{}")}
-		}), errLie},
+		}), errViolation},
 		{"gives a forged one", true, gives(func(_ *testing.T, good *td.Signed) *given {
 			return &given{Record: bytes.Replace(good.Record, []byte("Thing 1"), []byte("Think 1"), 1)}
-		}), errLie},
+		}), errViolation},
 		{"says half", true, raw(50, 1, 2, 3), io.ErrUnexpectedEOF},
 		{"says nothing", true, raw(), io.EOF},
 	} {
@@ -204,7 +204,7 @@ func TestLies(t *testing.T) {
 					t.Fatalf("got %+v, %v; want %v", r, err, c.want)
 				}
 				lied := errors.Is(c.want, streamserver.ErrViolation)
-				if got := victim.Stats().Lied == 1; got != lied || len(victim.neighbours()) != 0 {
+				if got := victim.Stats().Violations == 1; got != lied || len(victim.neighbours()) != 0 {
 					t.Errorf("counted as a lie: %v; %d neighbours", got, len(victim.neighbours()))
 				}
 				time.Sleep(failTime)
@@ -254,7 +254,7 @@ func TestBadBeginnings(t *testing.T) {
 			io.Reader
 			io.Writer
 		}{bytes.NewReader(frames(t, in)), &out})
-		if err := s.follow(); !errors.Is(err, errWire) && !errors.Is(err, errLie) || out.Len() != 0 {
+		if err := s.follow(); !errors.Is(err, errWire) && !errors.Is(err, errViolation) || out.Len() != 0 {
 			t.Errorf("%s: got %v, %d bytes said", name, err, out.Len())
 		}
 	}
@@ -299,14 +299,14 @@ func TestPeersAreBounded(t *testing.T) {
 	now := time.Now()
 	for i := range 3 * maxKnown {
 		id := testID(i)
-		p.shun(id, true, now)
-		p.shun(id, false, now) // must not shorten it
-		if !p.shuns(id, now.Add(lieTime-1)) || !p.lied(id, now) || !p.may(id, now) {
+		p.ban(id, true, now)
+		p.ban(id, false, now) // must not shorten it
+		if !p.shuns(id, now.Add(lieTime-1)) || !p.isBanned(id, now) || !p.may(id, now) {
 			t.Fatal("a peer is forgotten at once")
 		}
 	}
-	if len(p.until) > maxKnown || len(p.liars) > maxKnown || len(p.paid) > maxKnown {
-		t.Errorf("%d, %d and %d peers are remembered", len(p.until), len(p.liars), len(p.paid))
+	if len(p.until) > maxKnown || len(p.banned) > maxKnown || len(p.paid) > maxKnown {
+		t.Errorf("%d, %d and %d peers are remembered", len(p.until), len(p.banned), len(p.paid))
 	}
 }
 
@@ -317,7 +317,7 @@ func TestRecentIsBounded(t *testing.T) {
 	for i := range 3 * maxRecent {
 		r.add(filler(i), now)
 	}
-	if n := len(r.young) + len(r.old); n > 2*maxRecent || !r.has(filler(3*maxRecent-1), now) || r.has(filler(0), now) {
+	if n := len(r.current) + len(r.old); n > 2*maxRecent || !r.has(filler(3*maxRecent-1), now) || r.has(filler(0), now) {
 		t.Errorf("%d items are remembered", n)
 	}
 	newer := filler(3*maxRecent - 1)

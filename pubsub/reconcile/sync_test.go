@@ -421,7 +421,7 @@ func TestAMeshUnderChurn(t *testing.T) {
 		}
 		time.Sleep(recentTime * 5)
 		for i, n := range nodes {
-			if st := n.Stats(); st.Lied != 0 || st.Panics != 0 || n.set.Len() != size*rounds {
+			if st := n.Stats(); st.Violations != 0 || st.Panics != 0 || n.set.Len() != size*rounds {
 				t.Errorf("node %d knows %d of %d things: %+v", i, n.set.Len(), size*rounds, st)
 			}
 		}

@@ -45,11 +45,11 @@ const (
 	maxTime = 1 << 48 // milliseconds: the year 10889
 )
 
-// errWire says that the far end does not keep to the protocol, errLie that it said what cannot be true. Both cost it the session
+// errWire says that the far end does not keep to the protocol, errViolation that it said what cannot be true. Both cost it the session
 // and more; see peers.
 const (
-	errWire = streamserver.Violation("malformed message of the sync protocol")
-	errLie  = streamserver.Violation("the far end contradicts itself")
+	errWire      = streamserver.Violation("malformed message of the sync protocol")
+	errViolation = streamserver.Violation("the far end contradicts itself")
 )
 
 // A turn is what one end says at a time.

@@ -47,7 +47,7 @@ func connect(near, far *port, delay time.Duration) *conn {
 
 func (c *conn) announce() {
 	defer close(c.announced)
-	c.port.tell(c.remote.id, func(n network.Notifiee) { n.Connected(c.port, c) })
+	c.port.notify(c.remote.id, func(n network.Notifiee) { n.Connected(c.port, c) })
 }
 
 // Close ends the connection here, and on the other side when word of it is there.
@@ -72,7 +72,7 @@ func (c *conn) end() bool {
 	}
 	go func() { // Who closes may be one of those who are told.
 		<-c.announced
-		c.port.tell(c.remote.id, func(n network.Notifiee) { n.Disconnected(c.port, c) })
+		c.port.notify(c.remote.id, func(n network.Notifiee) { n.Disconnected(c.port, c) })
 		c.port.mu.Lock()
 		delete(c.port.conns, c.remote.id)
 		c.port.mu.Unlock()

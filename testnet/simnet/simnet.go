@@ -51,11 +51,11 @@ type port struct {
 	book    peerstore.Peerstore
 	changed event.Emitter
 
-	mu      sync.Mutex // owns the rest, and is never held while another port's is
-	handler network.StreamHandler
-	told    []network.Notifiee
-	conns   map[peer.ID]*conn // also those that end, until all have been told
-	off     bool
+	mu        sync.Mutex // owns the rest, and is never held while another port's is
+	handler   network.StreamHandler
+	notifiees []network.Notifiee
+	conns     map[peer.ID]*conn // also those that end, until all have been told
+	off       bool
 }
 
 var _ network.Network = (*port)(nil)
@@ -219,13 +219,13 @@ func (p *port) live(id peer.ID) *conn {
 	return nil
 }
 
-// tell tells all who want to know, of what is now.
-func (p *port) tell(id peer.ID, f func(n network.Notifiee)) {
+// notify tells all who want to know, of what is now.
+func (p *port) notify(id peer.ID, f func(n network.Notifiee)) {
 	_ = p.changed.Emit(event.EvtPeerConnectednessChanged{Peer: id, Connectedness: p.Connectedness(id)})
 	p.mu.Lock()
-	told := slices.Clone(p.told)
+	notifiees := slices.Clone(p.notifiees)
 	p.mu.Unlock()
-	for _, n := range told {
+	for _, n := range notifiees {
 		f(n)
 	}
 }
@@ -258,14 +258,14 @@ func (p *port) SetStreamHandler(h network.StreamHandler) {
 func (p *port) Notify(n network.Notifiee) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.told = append(p.told, n)
+	p.notifiees = append(p.notifiees, n)
 }
 
 // StopNotify is the reverse of Notify.
 func (p *port) StopNotify(n network.Notifiee) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.told = slices.DeleteFunc(slices.Clone(p.told), func(o network.Notifiee) bool { return o == n })
+	p.notifiees = slices.DeleteFunc(slices.Clone(p.notifiees), func(o network.Notifiee) bool { return o == n })
 }
 
 // Conns returns the live connections.

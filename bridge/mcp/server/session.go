@@ -347,7 +347,7 @@ var unrelated = map[string]bool{protocol.ToolsChanged: true, protocol.PromptsCha
 // respond sends the messages of a request to the client: a response alone as JSON, otherwise a stream.
 func (s *session) respond(w http.ResponseWriter, r *http.Request, m *protocol.Message, o *eventQueue) {
 	out := newStream(w, r)
-	if !s.follow(&out, o, o.attach(), -1) && !out.Begun() {
+	if !s.follow(&out, o, o.attach(), -1) && !out.Started() {
 		respondError(w, http.StatusOK, m.ID(), protocol.Errorf(protocol.InternalError, "no response: the request was cancelled, or its session ended"))
 	}
 }
@@ -360,7 +360,7 @@ func (s *session) follow(out *stream, o *eventQueue, reader chan struct{}, n int
 	defer alive.Stop()
 	for {
 		events, done, changed := o.after(reader, n)
-		if !out.Begun() && n < 0 && done && len(events) == 1 && o.number > 0 {
+		if !out.Started() && n < 0 && done && len(events) == 1 && o.number > 0 {
 			writeJSON(out.w, http.StatusOK, events[0].m)
 			return true
 		}

@@ -125,7 +125,7 @@ func (s *stream) send(id string, m *protocol.Message) {
 
 // last sends the response.
 func (s *stream) last(m *protocol.Message) {
-	if s.Begun() {
+	if s.Started() {
 		s.send("", m)
 		return
 	}

@@ -372,7 +372,7 @@ func (v *visit) taskLost(m *interact.Message, e *eventStream, err error) error {
 	switch {
 	case v.r.Context().Err() != nil:
 		return nil
-	case !e.Begun():
+	case !e.Started():
 		return v.explained(m, err)
 	}
 	problem.Send(e.Writer, err)

@@ -152,7 +152,7 @@ func (v *visit) streamed(m *interact.Message, e *eventStream, err error) error {
 	case v.ending.Err() != nil && m.Type.Long():
 		err = stopping()
 	}
-	if err != nil && !e.Begun() {
+	if err != nil && !e.Started() {
 		return v.explained(m, err)
 	}
 	if err != nil {

@@ -279,7 +279,7 @@ func (d *demo) tamper(ctx context.Context) (string, error) {
 // forge sends a record for the agent that its owner did not sign to node 2 and node 3, past all of the project's own checks.
 // The same record, signed by the owner, is taken: so it is the key that they look at.
 func (d *demo) forge(ctx context.Context) (string, error) {
-	s, err := testnet.NewStranger(d.net.Network)
+	s, err := testnet.NewAdversary(d.net.Network)
 	if err != nil {
 		return "", err
 	}
@@ -292,7 +292,7 @@ func (d *demo) forge(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	forged, err := td.Sign(t, s.Liar(d.first.Owner), td.Lease{Seq: d.first.Seq + 1, Now: time.Now(), Lifetime: time.Hour})
+	forged, err := td.Sign(t, s.Forger(d.first.Owner), td.Lease{Seq: d.first.Seq + 1, Now: time.Now(), Lifetime: time.Hour})
 	if err != nil {
 		return "", err
 	}
