@@ -3,4 +3,4 @@
 package testnet
 
 // small is the mesh of the usual tests: nodes, agents.
-var small = [2]int{50, 60}
+var small = [2]int{32, 60}
