@@ -131,7 +131,7 @@ func refused(what string, p *messaging.Packet) *interact.Error {
 	if !ok {
 		meaning.code, meaning.hint = interact.AgentFailed, hintLog
 	}
-	words := clip(interact.Readable(string(spoken(p))), maxWords)
+	words := clip(interact.Readable(string(textOf(p))), maxWords)
 	title := fmt.Sprintf("%s: the agent answered %s", what, messaging.Dotted(p.Code))
 	if words != "" {
 		title += ": " + words
@@ -157,7 +157,7 @@ func codeIn(words string) interact.Code {
 }
 
 // spoken returns what the payload of a refusal says: a diagnostic text, or title and detail of problem details.
-func spoken(p *messaging.Packet) []byte {
+func textOf(p *messaging.Packet) []byte {
 	format, ok := p.Uint(message.ContentFormat)
 	if !ok || format == 0 || td.IsJSON(messaging.Media(format)) {
 		return p.Payload

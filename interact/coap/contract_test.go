@@ -26,7 +26,7 @@ func TestContract(t *testing.T) {
 		Form:       func(address, op, name string) string { return href("coap", address, op, name) },
 		SecureForm: func(address, op, name string) string { return href("coaps", address, op, name) },
 		Security:   `{"scheme": "psk"}`, Secret: `"username": "me", "key": "s3cret-word"`,
-		Silence: 2 * patience,
+		Silence: 2 * defaultAckDelay,
 		Lacks:   map[bindingtest.Part]string{bindingtest.Cancellation: "a request cannot be withdrawn"},
 	})
 }

@@ -54,7 +54,7 @@ func failure(err error) *messaging.Packet {
 // run works on the request and answers it. If that takes long it is acknowledged before, so that it is not sent again.
 func (x *exchange) run(ctx context.Context) {
 	fired := make(chan struct{})
-	timer := time.AfterFunc(x.server.patience, func() {
+	timer := time.AfterFunc(x.server.ackDelay, func() {
 		defer close(fired)
 		x.acknowledge()
 	})

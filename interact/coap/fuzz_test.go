@@ -270,7 +270,7 @@ func FuzzAnswer(f *testing.F) {
 				t.Errorf("%+v", task.state)
 			}
 			w := &watcher{r: r, parts: map[string]string{}, yield: func(*interact.Message) bool { return true }}
-			_ = w.tell(p)
+			_ = w.yieldValue(p)
 		}
 	})
 }

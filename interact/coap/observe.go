@@ -40,7 +40,7 @@ type watcher struct {
 	registered bool      // the agent has said that it will notify
 	seq        uint32    // of the last notification
 	at         time.Time // when that came
-	told       bool      // there was a value; the next three are its
+	hasValue   bool      // there was a value; the next three are its
 	format     uint32
 	last       []byte
 	etag       []byte
@@ -155,7 +155,7 @@ func (w *watcher) notification(ctx context.Context, c *messaging.Lease, p *messa
 	seq, observed := p.Uint(message.Observe)
 	now := time.Now()
 	w.registered = observed
-	stale := w.told && !c.Stream() && !newer(w.seq, seq, now.Sub(w.at))
+	stale := w.hasValue && !c.Stream() && !newer(w.seq, seq, now.Sub(w.at))
 	if observed && stale && !w.event() && !asked {
 		return nil
 	}
@@ -170,11 +170,11 @@ func (w *watcher) notification(ctx context.Context, c *messaging.Lease, p *messa
 		w.note(whole) // what was there before the subscription is no event
 		return errPoll
 	case asked && w.event() && len(whole.Payload) == 0:
-		w.told = true
+		w.hasValue = true
 		return nil // the subscription is confirmed
 	}
 	if !asked || w.changed(whole) {
-		err = w.tell(whole)
+		err = w.yieldValue(whole)
 	}
 	if err == nil && !observed {
 		err = errPoll
@@ -210,18 +210,18 @@ func (w *watcher) whole(ctx context.Context, c *messaging.Lease, p *messaging.Pa
 // changed tells whether p says something else than what was told last.
 func (w *watcher) changed(p *messaging.Packet) bool {
 	format, _ := p.Uint(message.ContentFormat)
-	return !w.told || format != w.format || !bytes.Equal(p.Payload, w.last)
+	return !w.hasValue || format != w.format || !bytes.Equal(p.Payload, w.last)
 }
 
 // note remembers p as told.
 func (w *watcher) note(p *messaging.Packet) {
-	w.told, w.last = true, p.Payload
+	w.hasValue, w.last = true, p.Payload
 	w.format, _ = p.Uint(message.ContentFormat)
 	w.etag, _ = p.Option(message.ETag)
 }
 
 // tell yields p: a reading or an event, or one for each member of the object where all are watched.
-func (w *watcher) tell(p *messaging.Packet) error {
+func (w *watcher) yieldValue(p *messaging.Packet) error {
 	w.note(p)
 	data, media, err := w.r.settle(p)
 	if err != nil {
@@ -285,7 +285,7 @@ func (w *watcher) poll(ctx context.Context) error {
 			return refused(w.r.What(), p)
 		case p.Code == codes.Valid || !w.changed(p):
 		default:
-			if err := w.tell(p); err != nil {
+			if err := w.yieldValue(p); err != nil {
 				return err
 			}
 		}

@@ -26,9 +26,9 @@ const (
 	defaultRequests  = 256
 	defaultRate      = 500
 	maxHosts         = 4096 // whose rates are counted apart
-	// patience is how long a request is worked on before it is acknowledged alone, and the answer comes later in a message of its
+	// defaultAckDelay is how long a request is worked on before it is acknowledged alone, and the answer comes later in a message of its
 	// own (RFC 7252 §5.2.2). A consumer repeats what is not acknowledged after 2 s.
-	patience = time.Second
+	defaultAckDelay = time.Second
 	// stubborn is how many reads in a row may fail.
 	stubborn = 100
 )
@@ -96,14 +96,14 @@ type Server struct {
 	o        ServerOptions
 	socket   messaging.Socket
 	timing   messaging.Timing
-	patience time.Duration
+	ackDelay time.Duration
 	quiet    time.Duration // after which an observer is asked whether it is there
 
 	rate    *ratelimit.Limiter[netip.Addr]  // requests that begin, of each host
 	busy    *ratelimit.Inflight[netip.Addr] // requests that are answered
 	seen    messaging.Replays
-	coming  messaging.Shelf
-	going   messaging.Shelf
+	coming  messaging.BlockStore
+	going   messaging.BlockStore
 	watches watches
 	peers   peers
 
@@ -144,7 +144,7 @@ func newServer(o ServerOptions, l messaging.Socket) *Server {
 	if o.Rate == 0 {
 		o.Rate = defaultRate
 	}
-	s := &Server{o: o, socket: l, timing: messaging.Usual, patience: patience, quiet: 5 * time.Minute, going: messaging.Shelf{Evict: true},
+	s := &Server{o: o, socket: l, timing: messaging.Usual, ackDelay: defaultAckDelay, quiet: 5 * time.Minute, going: messaging.BlockStore{Evict: true},
 		rate: ratelimit.NewLimiter[netip.Addr](ratelimit.Limit{Rate: o.Rate, Burst: 2 * o.Rate}, maxHosts),
 		busy: ratelimit.NewInflight[netip.Addr](max(1, o.MaxRequests/2), o.MaxRequests)}
 	s.ctx, s.halt = context.WithCancel(context.Background())

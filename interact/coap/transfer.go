@@ -75,7 +75,7 @@ func (t transfer) upload(ctx context.Context, p *messaging.Packet, body []byte) 
 		q.Payload = part
 		a, err := t.ask(ctx, &q)
 		if err != nil {
-			return nil, begun(err, b.Num > 0)
+			return nil, markStarted(err, b.Num > 0)
 		}
 		next, more, err := t.next(is, a)
 		if err != nil || !more {
@@ -89,7 +89,7 @@ func (t transfer) upload(ctx context.Context, p *messaging.Packet, body []byte) 
 }
 
 // begun notes in a loss that blocks before this one had arrived.
-func begun(err error, arrived bool) error {
+func markStarted(err error, arrived bool) error {
 	var l *messaging.Loss
 	if errors.As(err, &l) && arrived {
 		l.Started = true
@@ -100,17 +100,17 @@ func begun(err error, arrived bool) error {
 // next says which block to send after the block b was answered with a. The agent may ask for smaller ones (RFC 7959 §2.3,
 // §2.9.3). more is false if a is the answer to the whole.
 func (t transfer) next(b messaging.Block, a *messaging.Packet) (next messaging.Block, more bool, err error) {
-	said, ok := a.Block(message.Block1)
-	smaller := ok && said.SZX < b.SZX
+	answered, ok := a.Block(message.Block1)
+	smaller := ok && answered.SZX < b.SZX
 	switch {
 	case a.Code == codes.RequestEntityTooLarge && b.Num == 0 && smaller:
-		return messaging.Block{SZX: said.SZX}, true, nil
+		return messaging.Block{SZX: answered.SZX}, true, nil
 	case !a.Good() || !b.More && a.Code != codes.Continue:
 		return b, false, nil
-	case !b.More || !ok || said.Num != b.Num:
+	case !b.More || !ok || answered.Num != b.Num:
 		return b, false, t.r.broken("it answered %s to block %d of the request", messaging.Dotted(a.Code), b.Num)
 	case smaller:
-		return messaging.Block{Num: uint32((b.Offset() + b.Size()) >> (said.SZX + 4)), SZX: said.SZX}, true, nil
+		return messaging.Block{Num: uint32((b.Offset() + b.Size()) >> (answered.SZX + 4)), SZX: answered.SZX}, true, nil
 	}
 	return messaging.Block{Num: b.Num + 1, SZX: b.SZX}, true, nil
 }
@@ -152,7 +152,7 @@ func (t transfer) gather(ctx context.Context, p, a *messaging.Packet) (whole *me
 		}
 		want := messaging.Block{Num: uint32(len(body) / b.Size()), SZX: b.SZX}
 		if last, err = t.ask(ctx, t.follow(p, want)); err != nil {
-			return nil, false, begun(err, true)
+			return nil, false, markStarted(err, true)
 		}
 		if !last.Good() {
 			return nil, false, refused(t.r.What(), last)

@@ -49,7 +49,7 @@ type source struct {
 	key       sourceKey
 	observers map[*observer]bool // guarded by watches.mu
 	cancel    context.CancelFunc
-	begun     chan struct{} // closed when the mesh is about to be asked
+	started   chan struct{} // closed when the mesh is about to be asked
 }
 
 // An observerKey tells observations apart: who, and the token of the registration (RFC 7641 §4.1).
@@ -60,16 +60,16 @@ type observerKey struct {
 
 // An observer is one observation of a consumer.
 type observer struct {
-	key    observerKey
-	source *source
-	remote messaging.Remote
-	host   netip.Addr
-	ask    *interact.Message // what was asked: it says which type is accepted
-	shelf  string            // where answers lie that go out in blocks
-	newest bool              // a new value replaces those that wait
-	cancel context.CancelFunc
-	ctx    context.Context // ends when it is removed
-	wake   chan struct{}   // of one: there is something to send
+	key         observerKey
+	source      *source
+	remote      messaging.Remote
+	host        netip.Addr
+	ask         *interact.Message // what was asked: it says which type is accepted
+	transferKey string            // where answers lie that go out in blocks
+	newest      bool              // a new value replaces those that wait
+	cancel      context.CancelFunc
+	ctx         context.Context // ends when it is removed
+	wake        chan struct{}   // of one: there is something to send
 
 	queue []*interact.Message // guarded by watches.mu
 	end   error               // guarded by watches.mu: what to send last; nil as long as it goes on
@@ -97,7 +97,7 @@ func (x *exchange) observe(ctx context.Context, m *interact.Message) (*messaging
 	a := &messaging.Packet{Code: codes.Content}
 	if reads {
 		if o != nil {
-			<-o.source.begun // to read before would miss what changes in between
+			<-o.source.started // to read before would miss what changes in between
 		}
 		r, asked := interact.Ask(ctx, s.o.Mesh, m)
 		if asked == nil {
@@ -126,11 +126,11 @@ func (w *watches) join(x *exchange, m *interact.Message) (o *observer, fresh boo
 		ContentType: m.ContentType}
 	key := sourceKey{ask.Thing, ask.Type, ask.Name, ask.ContentType, string(ask.Data)}
 	o = &observer{key: observerKey{x.from.Addr, x.q.Token}, remote: x.from, host: x.host, ask: m,
-		shelf: messaging.TransferKey(x.from.Addr, x.q), newest: m.Type == interact.ReadProperty, wake: make(chan struct{}, 1)}
+		transferKey: messaging.TransferKey(x.from.Addr, x.q), newest: m.Type == interact.ReadProperty, wake: make(chan struct{}, 1)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if old := w.observers[o.key]; old != nil {
-		if old.source.key == key && old.shelf == o.shelf && old.end == nil {
+		if old.source.key == key && old.transferKey == o.transferKey && old.end == nil {
 			return old, false, nil
 		}
 		w.removeLocked(old)
@@ -149,7 +149,7 @@ func (w *watches) join(x *exchange, m *interact.Message) (o *observer, fresh boo
 		return nil, false, interact.Errorf(interact.ShuttingDown, "try again in a while", "the server leaves")
 	}
 	if o.source = w.sources[key]; o.source == nil {
-		o.source = &source{key: key, observers: map[*observer]bool{}, begun: make(chan struct{})}
+		o.source = &source{key: key, observers: map[*observer]bool{}, started: make(chan struct{})}
 		var ctx context.Context
 		ctx, o.source.cancel = context.WithCancel(w.server.ctx)
 		w.sources[key] = o.source
@@ -164,7 +164,7 @@ func (w *watches) join(x *exchange, m *interact.Message) (o *observer, fresh boo
 // follow observes the mesh for a source and hands on what comes. The end of the observation is the end of its observers.
 func (w *watches) follow(ctx context.Context, s *source, m *interact.Message) {
 	defer s.cancel()
-	close(s.begun)
+	close(s.started)
 	end := w.server.safely("an observation", func() error {
 		for r, err := range w.server.o.Mesh.Do(ctx, m) {
 			if err != nil {
@@ -340,7 +340,7 @@ func (w *watches) notify(o *observer, p *peer, r *interact.Message) error {
 	}
 	if part, is, _ := (messaging.Block{SZX: messaging.SZX1024}).Cut(a.Payload); is.More {
 		a.Add(message.ETag, tag(a.Payload))
-		w.server.keep(o.shelf, o.host, a)
+		w.server.keep(o.transferKey, o.host, a)
 		a = parted(a, part, is)
 	}
 	if _, _, sent := p.Confirm(o.ctx, a, nil); sent != nil {

@@ -53,7 +53,7 @@ type Task struct {
 
 // Follow yields each new state until the final one. If the consumer leaves the loop, or ctx ends, the action is cancelled at the agent.
 func (t *Task) Follow(ctx context.Context, yield func(*interact.Message) bool) error {
-	told := interact.StatusNone
+	last := interact.StatusNone
 	var after time.Duration // as the agent asks
 	for pauses := (backoff.Backoff{First: t.Pause, Max: MaxPause}); ; {
 		s := t.State.Of()
@@ -64,14 +64,14 @@ func (t *Task) Follow(ctx context.Context, yield func(*interact.Message) bool) e
 			}
 			return err
 		}
-		if s != told {
+		if s != last {
 			m := t.Message.Reply(interact.ActionStatus, "", nil)
 			if m.Status = s; !yield(m) {
 				t.abandon(ctx)
 				return ErrLeft
 			}
 		}
-		told = s
+		last = s
 		err := backoff.Sleep(ctx, max(pauses.Next(), after))
 		if err != nil {
 			err = t.Lost(ctx, err)

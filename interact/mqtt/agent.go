@@ -90,16 +90,16 @@ func elsewhere(err error) bool {
 // read takes the retained message, or asks.
 func (q *call) read(ctx context.Context, yield func(*interact.Message) bool) error {
 	if q.asks {
-		return q.exchange(ctx, func(d *delivery) error { return told(yield(q.reading(d))) })
+		return q.exchange(ctx, func(d *delivery) error { return orLeft(yield(q.reading(d))) })
 	}
-	l := newListener(q.client.o.Queue)
+	l := newInbox(q.client.o.Queue)
 	l.once, l.retained = true, true
 	filter := q.filters[0]
-	s, w, err := q.client.hear(ctx, q.plan, filter, q.qos, l, true)
+	s, w, err := q.client.listen(ctx, q.plan, filter, q.qos, l, true)
 	if err != nil {
 		return err
 	}
-	defer q.client.unhear(s, filter, l)
+	defer q.client.stopListening(s, filter, l)
 	d, err := l.next(ctx, w.ended())
 	for err == nil && d.answerTo != "" { // a request that somebody sent to the agent
 		d, err = l.next(ctx, w.ended())
@@ -108,7 +108,7 @@ func (q *call) read(ctx context.Context, yield func(*interact.Message) bool) err
 	case err == nil && d.cut:
 		return q.cut()
 	case err == nil:
-		return told(yield(q.reading(d)))
+		return orLeft(yield(q.reading(d)))
 	case errors.Is(err, context.DeadlineExceeded):
 		return &interact.Error{Code: interact.Timeout, Title: "no value of " + q.What() +
 			" is retained at the broker, and none came in time",
@@ -117,7 +117,7 @@ func (q *call) read(ctx context.Context, yield func(*interact.Message) bool) err
 	return s.unanswered(ctx, w, err, false)
 }
 
-func told(more bool) error {
+func orLeft(more bool) error {
 	if more {
 		return nil
 	}
@@ -139,13 +139,13 @@ func (q *call) write(ctx context.Context, yield func(*interact.Message) bool) er
 		if err := q.publish(ctx); err != nil {
 			return err
 		}
-		return told(yield(q.Message.Reply(interact.Acknowledgement, "", nil)))
+		return orLeft(yield(q.Message.Reply(interact.Acknowledgement, "", nil)))
 	}
 	return q.exchange(ctx, func(d *delivery) error {
 		if len(d.data) == 0 {
-			return told(yield(q.Message.Reply(interact.Acknowledgement, "", nil)))
+			return orLeft(yield(q.Message.Reply(interact.Acknowledgement, "", nil)))
 		}
-		return told(yield(q.reading(d)))
+		return orLeft(yield(q.reading(d)))
 	})
 }
 
@@ -164,7 +164,7 @@ func (q *call) invoke(ctx context.Context, yield func(*interact.Message) bool) e
 		}
 		done := q.Message.Reply(interact.ActionStatus, "", nil)
 		done.Status = interact.StatusCompleted
-		return told(yield(done))
+		return orLeft(yield(done))
 	}
 	return q.exchange(ctx, func(d *delivery) error {
 		r := q.Message.Reply(interact.ActionStatus, mediaOf(d.media, q.Form.ResponseType), d.data)
@@ -225,7 +225,7 @@ func (q *call) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err = w.publish(ctx, pub); q.retain && errors.Is(err, errNobody) {
+	if err = w.publish(ctx, pub); q.retain && errors.Is(err, errNoSubscriber) {
 		err = nil // it is kept for who comes
 	}
 	return s.unsent(ctx, w, q.topic, err)
@@ -261,13 +261,13 @@ func (q *call) exchange(ctx context.Context, take func(*delivery) error) error {
 	if q.topic == "" || !packet.IsTopic(pub.answerTo) {
 		return form.Bad(q.Form.Href, "has no topic that can be asked")
 	}
-	l := newListener(q.client.o.Queue)
+	l := newInbox(q.client.o.Queue)
 	l.once = true
-	s, w, err := q.client.hear(ctx, q.plan, pub.answerTo, 1, l, false)
+	s, w, err := q.client.listen(ctx, q.plan, pub.answerTo, 1, l, false)
 	if err != nil {
 		return err
 	}
-	defer q.client.unhear(s, pub.answerTo, l)
+	defer q.client.stopListening(s, pub.answerTo, l)
 	if w.version() != 5 {
 		return q.needs5()
 	}
@@ -324,29 +324,29 @@ func (q *call) silent(err error) error {
 }
 
 // unanswered says why no message came that was waited for.
-func (s *session) unanswered(ctx context.Context, w wire, err error, begun bool) error {
+func (s *session) unanswered(ctx context.Context, w wire, err error, started bool) error {
 	var e *interact.Error
 	switch {
 	case errors.As(err, &e):
 		c := *e
-		c.Started = begun
+		c.Started = started
 		return &c
 	case errors.Is(ctx.Err(), context.Canceled):
-		return &interact.Error{Code: interact.Cancelled, Started: begun, Err: ctx.Err()}
+		return &interact.Error{Code: interact.Cancelled, Started: started, Err: ctx.Err()}
 	case ctx.Err() != nil:
-		return &interact.Error{Code: interact.Timeout, Started: begun, Hint: "allow more time", Next: interact.MoreTime(), Err: ctx.Err()}
+		return &interact.Error{Code: interact.Timeout, Started: started, Hint: "allow more time", Next: interact.MoreTime(), Err: ctx.Err()}
 	case s.life.Err() != nil:
 		return shuttingDown()
 	}
-	return &interact.Error{Code: interact.Unreachable, Started: begun, Title: "the connection to the broker at " + s.key.host +
+	return &interact.Error{Code: interact.Unreachable, Started: started, Title: "the connection to the broker at " + s.key.host +
 		" broke before an answer came",
 		Hint: "see whether the agent did it before you ask again", Err: lostTo(w, err)}
 }
 
 // hear listens to a filter at the broker of p, on a connection where it overlaps with no other.
-func (c *Client) hear(ctx context.Context, p *plan, filter string, qos byte, l *listener, again bool) (*session, wire, error) {
-	for lane := range maxLanes {
-		s, err := c.acquire(p, lane)
+func (c *Client) listen(ctx context.Context, p *plan, filter string, qos byte, l *inbox, again bool) (*session, wire, error) {
+	for index := range maxConns {
+		s, err := c.acquire(p, index)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -354,17 +354,17 @@ func (c *Client) hear(ctx context.Context, p *plan, filter string, qos byte, l *
 		if err == nil {
 			return s, w, nil
 		}
-		c.unhear(s, filter, l)
+		c.stopListening(s, filter, l)
 		if err != errOverlap {
 			return nil, nil, err
 		}
 	}
 	return nil, nil, interact.Errorf(interact.Overloaded, "end an observation that covers others",
 		"%d observations at the broker %s overlap with %s",
-		maxLanes, p.host, quoted(filter))
+		maxConns, p.host, quoted(filter))
 }
 
-func (c *Client) unhear(s *session, filter string, l *listener) {
+func (c *Client) stopListening(s *session, filter string, l *inbox) {
 	s.leave(filter, l)
 	c.release(s)
 }
@@ -372,16 +372,16 @@ func (c *Client) unhear(s *session, filter string, l *listener) {
 // observe yields what is published on the filters of p until the consumer leaves.
 func (q *call) observe(ctx context.Context, yield func(*interact.Message) bool) error {
 	property := q.Message.Type == interact.ObserveProperty || q.Message.Type == interact.ObserveAllProperties
-	l := newListener(q.client.o.Queue)
+	l := newInbox(q.client.o.Queue)
 	// A retained value is a value; an event from before the subscription is none, unless the form says that it retains.
 	l.retained = property || q.retain
 	var s *session
 	for _, filter := range q.filters {
 		var err error
-		if s, _, err = q.client.hear(ctx, q.plan, filter, q.qos, l, false); err != nil {
+		if s, _, err = q.client.listen(ctx, q.plan, filter, q.qos, l, false); err != nil {
 			return err
 		}
-		defer q.client.unhear(s, filter, l)
+		defer q.client.stopListening(s, filter, l)
 	}
 	for {
 		d, err := l.next(ctx, nil)

@@ -182,7 +182,7 @@ func (r *request) carryOut(ctx context.Context) error {
 		return err
 	}
 	if r.kind == "" {
-		r.answer(&parcel{data: d.Raw, media: "application/td+json"})
+		r.answer(&outgoing{data: d.Raw, media: "application/td+json"})
 		return nil
 	}
 	m := r.message
@@ -204,9 +204,9 @@ func (r *request) carryOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := newParcel("", reply, r.accept)
+	p := newOutgoing("", reply, r.accept)
 	if reply.Type == interact.ActionStatus {
-		p = &parcel{data: taskJSON(reply), media: interact.JSON}
+		p = &outgoing{data: taskJSON(reply), media: interact.JSON}
 		stateOf(p, reply)
 	}
 	r.answer(p)
@@ -276,13 +276,13 @@ func (r *request) invoke(ctx context.Context, action *td.Action, m *interact.Mes
 			return &interact.Error{Code: interact.Cancelled, Remote: true, Title: "the action was cancelled",
 				Hint: "see who else can cancel it"}
 		case r.follow:
-			p := newParcel("", s, r.accept)
+			p := newOutgoing("", s, r.accept)
 			stateOf(p, s)
 			r.answer(p)
 		case final:
-			r.answer(newParcel("", whole.with(s), r.accept))
+			r.answer(newOutgoing("", whole.with(s), r.accept))
 		case background && s.ActionID != "":
-			p := &parcel{data: taskJSON(s), media: interact.JSON}
+			p := &outgoing{data: taskJSON(s), media: interact.JSON}
 			stateOf(p, s)
 			r.answer(p)
 			return nil // it goes on without us
@@ -331,7 +331,7 @@ func (g *gathered) with(s *interact.Message) *interact.Message {
 }
 
 // stateOf adds the state of s to p.
-func stateOf(p *parcel, s *interact.Message) {
+func stateOf(p *outgoing, s *interact.Message) {
 	p.add(propStatus, s.Status.String())
 	p.add(propActionID, s.ActionID)
 }
@@ -367,13 +367,13 @@ func taskJSON(s *interact.Message) []byte {
 // fail answers with a problem.
 func (r *request) fail(err error) {
 	data, code := encodeProblem(err)
-	p := &parcel{data: data, media: problemType}
+	p := &outgoing{data: data, media: problemType}
 	p.add(propCode, code.String())
 	r.answer(p)
 }
 
 // answer sends p to the client, if it wants an answer and listens there.
-func (r *request) answer(p *parcel) {
+func (r *request) answer(p *outgoing) {
 	b, c := r.broker, r.consumer
 	if r.answerTo == "" {
 		return

@@ -92,17 +92,17 @@ type BrokerOptions struct {
 // Messages have QoS 1 at most. Nothing is retained, wills are dropped, and sessions end with their connections. A client that
 // does not read is disconnected when 256 messages or 8 MiB wait for it.
 type Broker struct {
-	o      BrokerOptions
-	server *mochi.Server
-	door   *door
-	life   context.Context // ends with Close
-	end    context.CancelFunc
-	tasks  sync.WaitGroup
-	runs   sync.WaitGroup // Run
-	room   *semaphore.Weighted
-	bytes  *semaphore.Weighted
-	deaf   *semaphore.Weighted // requests without an answer: they outlive their clients
-	closed sync.Once
+	o        BrokerOptions
+	server   *mochi.Server
+	listener *listener
+	life     context.Context // ends with Close
+	end      context.CancelFunc
+	tasks    sync.WaitGroup
+	runs     sync.WaitGroup // Run
+	room     *semaphore.Weighted
+	bytes    *semaphore.Weighted
+	deaf     *semaphore.Weighted // requests without an answer: they outlive their clients
+	closed   sync.Once
 
 	mu        sync.Mutex // guards the rest
 	running   bool
@@ -135,7 +135,7 @@ func NewBroker(o BrokerOptions) (*Broker, error) {
 		bytes: semaphore.NewWeighted(max(maxRequestBytes, int64(o.MaxPacket))), deaf: semaphore.NewWeighted(maxRequests / 2),
 		consumers: map[net.Conn]*consumer{}, watches: map[watchKey]*watch{}}
 	b.life, b.end = context.WithCancel(context.Background())
-	b.door = newDoor(socket, o, b.goodbye, b.dismiss)
+	b.listener = newListener(socket, o, b.goodbye, b.dismiss)
 	b.server = mochi.New(&mochi.Options{
 		Capabilities: &mochi.Capabilities{
 			MaximumClients:             math.MaxInt64, // the door counts
@@ -154,7 +154,7 @@ func NewBroker(o BrokerOptions) (*Broker, error) {
 		// No $SYS: nobody can subscribe to it; this keeps the broker from counting.
 		SysTopicResendInterval: 1 << 30,
 	})
-	if err := errors.Join(b.server.AddHook(&hooks{broker: b}, nil), b.server.AddListener(b.door)); err != nil {
+	if err := errors.Join(b.server.AddHook(&hooks{broker: b}, nil), b.server.AddListener(b.listener)); err != nil {
 		socket.Close()
 		return nil, &interact.Error{Code: interact.Internal, Title: "the MQTT broker cannot be set up", Err: err}
 	}
@@ -183,7 +183,7 @@ func listen(o BrokerOptions) (net.Listener, error) {
 }
 
 // Addr returns the address of the socket.
-func (b *Broker) Addr() net.Addr { return b.door.Addr() }
+func (b *Broker) Addr() net.Addr { return b.listener.Addr() }
 
 // Run serves clients until ctx or the broker ends, and returns when the last goroutine has. It is called once at most.
 func (b *Broker) Run(ctx context.Context) error {

@@ -756,9 +756,9 @@ func TestBrokerLimits(t *testing.T) {
 		t.Error("p has suffered")
 	}
 	until(t, "room again", func() bool {
-		b.door.mu.Lock()
-		defer b.door.mu.Unlock()
-		return len(b.door.open) == 1
+		b.listener.mu.Lock()
+		defer b.listener.mu.Unlock()
+		return len(b.listener.open) == 1
 	})
 	r := newPeer(t, addr, nil)
 	for i := range maxClientFilters + 1 {
@@ -798,7 +798,7 @@ func TestOneHostDoesNotTakeAllConnections(t *testing.T) {
 	from := func(host string) net.Conn {
 		return &remoteConn{remote: &net.TCPAddr{IP: net.ParseIP(host), Port: 1}}
 	}
-	d := newDoor(nil, BrokerOptions{MaxConnections: 4, Log: slog.New(slog.DiscardHandler)}, nil, nil)
+	d := newListener(nil, BrokerOptions{MaxConnections: 4, Log: slog.New(slog.DiscardHandler)}, nil, nil)
 	for i, c := range []struct {
 		host string
 		room bool
@@ -859,7 +859,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	var read sync.WaitGroup
 	read.Go(func() { _, _ = io.Copy(io.Discard, bad) })
 	until(t, "both listen", func() bool { return b.members() == 2 })
-	for i := range maxParcels + maxPending + 10 {
+	for i := range maxOutgoing + maxPending + 10 {
 		m.tell("broken", "", strconv.Itoa(i))
 		if got := good.next(t); string(got.Payload) != strconv.Itoa(i) {
 			t.Fatalf("the good client heard %q, want %d", got.Payload, i)
@@ -1065,7 +1065,7 @@ func TestTextsThatMQTTDoesNotTake(t *testing.T) {
 	if got := p.next(t); got.Properties.User.Get("lmos-id") != "" {
 		t.Errorf("%v", got.Properties)
 	}
-	if n := newParcel("t", &interact.Message{ContentType: "text/\xff", Data: []byte("x")},
+	if n := newOutgoing("t", &interact.Message{ContentType: "text/\xff", Data: []byte("x")},
 		""); n.media != "application/octet-stream" {
 		t.Errorf("media %q", n.media)
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	maxParcels = 256 // that wait for a client, or for its acknowledgement
-	maxPending = 32  // that may be unacknowledged
+	maxOutgoing = 256 // that wait for a client, or for its acknowledgement
+	maxPending  = 32  // that may be unacknowledged
 )
 
 // A consumer is a client of the broker. What is sent to it waits in a queue of its own: mochi's counts no bytes, and mixes up the
@@ -43,7 +43,7 @@ type consumer struct {
 }
 
 // A parcel is a message for one or several clients. It is not changed once it is sent.
-type parcel struct {
+type outgoing struct {
 	topic       string
 	data        []byte
 	media       string
@@ -52,7 +52,7 @@ type parcel struct {
 }
 
 // add adds a user property; one that says nothing, or cannot be sent, is left out.
-func (p *parcel) add(name, value string) {
+func (p *outgoing) add(name, value string) {
 	if value != "" && isProperty(value) {
 		p.props = append(p.props, packets.UserProperty{Key: name, Val: value})
 	}
@@ -60,12 +60,12 @@ func (p *parcel) add(name, value string) {
 
 // A queued is a parcel on its way to one client.
 type queued struct {
-	*parcel
+	*outgoing
 	qos byte
 }
 
 // weight is what a parcel counts against the limit of a queue, in bytes.
-func (p *parcel) weight() int { return len(p.data) + overhead }
+func (p *outgoing) weight() int { return len(p.data) + overhead }
 
 // admit makes a consumer of a client whose CONNECT was accepted. It ends the connection that the same user has with the same
 // identifier (MQTT 5 §3.1.4); one user cannot end another's.
@@ -165,13 +165,13 @@ func (c *consumer) window() int {
 
 // send queues a parcel. A client for which too much waits is disconnected: it would miss something without knowing. stuck tells
 // that the caller is to stop it, without its own locks: run is busy with a write that may take long.
-func (c *consumer) send(p *parcel, qos byte) (stuck bool) {
+func (c *consumer) send(p *outgoing, qos byte) (stuck bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
 		return false
 	}
-	if len(c.queue)+len(c.pending) >= maxParcels || c.size+p.weight() > max(maxQueued, p.weight()) {
+	if len(c.queue)+len(c.pending) >= maxOutgoing || c.size+p.weight() > max(maxQueued, p.weight()) {
 		c.over, c.queue = true, nil
 	} else {
 		c.queue, c.size = append(c.queue, queued{p, qos}), c.size+p.weight()
@@ -185,7 +185,7 @@ func (c *consumer) send(p *parcel, qos byte) (stuck bool) {
 func (c *consumer) crowded() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.queue)+len(c.pending) >= maxParcels/2 || c.size >= maxQueued/2
+	return len(c.queue)+len(c.pending) >= maxOutgoing/2 || c.size >= maxQueued/2
 }
 
 // stop ends the connection without a word.

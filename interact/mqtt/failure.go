@@ -67,7 +67,7 @@ func (s *session) unsent(ctx context.Context, w wire, topic string, err error) e
 	case errors.Is(err, errUnsent):
 		return &interact.Error{Code: interact.Unreachable, Title: "the connection to the broker at " + where + " is lost",
 			Hint: "ask again", Err: errUnsent}
-	case errors.Is(err, errNobody):
+	case errors.Is(err, errNoSubscriber):
 		return interact.Errorf(interact.Unreachable, "start the agent", "nobody listens to %s at the broker %s", quoted(topic), where)
 	case errors.As(err, &r):
 		code := refusals[r.code].code

@@ -118,7 +118,7 @@ func TestWhatWasAndWasNotSent(t *testing.T) {
 		remote, begun bool
 	}{
 		{"not sent", open, running, errUnsent, interact.Unreachable, false, false},
-		{"nobody there", open, running, errNobody, interact.Unreachable, false, false},
+		{"nobody there", open, running, errNoSubscriber, interact.Unreachable, false, false},
 		{"not authorized", open, running, &refusal{code: 0x87}, interact.AgentFailed, true, false},
 		{"quota", open, running, &refusal{code: 0x97}, interact.Overloaded, true, false},
 		{"too large", open, running, &refusal{code: 0x95}, interact.TooLarge, true, false},

@@ -15,7 +15,7 @@ import (
 )
 
 // A door is the listener of a broker: it counts the connections, looks at their packets, and waits for them.
-type door struct {
+type listener struct {
 	net.Listener
 	limit   int
 	packet  int
@@ -30,25 +30,25 @@ type door struct {
 	open   map[net.Conn]bool
 }
 
-func newDoor(l net.Listener, o BrokerOptions, goodbye func(), gone func(net.Conn)) *door {
-	return &door{Listener: l, limit: o.MaxConnections, packet: o.MaxPacket, goodbye: goodbye, gone: gone, log: o.Log,
+func newListener(l net.Listener, o BrokerOptions, goodbye func(), gone func(net.Conn)) *listener {
+	return &listener{Listener: l, limit: o.MaxConnections, packet: o.MaxPacket, goodbye: goodbye, gone: gone, log: o.Log,
 		open: map[net.Conn]bool{}}
 }
 
 // ID implements [listeners.Listener], as do the methods below.
-func (d *door) ID() string { return "lmosd" }
+func (d *listener) ID() string { return "lmosd" }
 
 // Address returns the address of the socket.
-func (d *door) Address() string { return d.Addr().String() }
+func (d *listener) Address() string { return d.Addr().String() }
 
 // Protocol returns "tcp".
-func (d *door) Protocol() string { return d.Addr().Network() }
+func (d *listener) Protocol() string { return d.Addr().Network() }
 
 // Init does nothing.
-func (d *door) Init(*slog.Logger) error { return nil }
+func (d *listener) Init(*slog.Logger) error { return nil }
 
 // Serve accepts connections until the door is closed.
-func (d *door) Serve(establish listeners.EstablishFn) {
+func (d *listener) Serve(establish listeners.EstablishFn) {
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
@@ -72,7 +72,7 @@ func (d *door) Serve(establish listeners.EstablishFn) {
 }
 
 // enter serves one connection in its own goroutine, if there is room.
-func (d *door) enter(conn net.Conn, establish listeners.EstablishFn) {
+func (d *listener) enter(conn net.Conn, establish listeners.EstablishFn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed || !d.roomLocked(conn) {
@@ -92,7 +92,7 @@ func (d *door) enter(conn net.Conn, establish listeners.EstablishFn) {
 }
 
 // roomLocked reports whether a connection may be served. One host of many has half of the room at most.
-func (d *door) roomLocked(conn net.Conn) bool {
+func (d *listener) roomLocked(conn net.Conn) bool {
 	host, mine := hostOf(conn), 0
 	for other := range d.open {
 		if hostOf(other) == host {
@@ -132,7 +132,7 @@ func (s *seldom) warn(log *slog.Logger, what string, attrs ...any) {
 }
 
 // leave forgets a connection. A packet that mochi fails on ends its own connection, and not the node.
-func (d *door) leave(conn net.Conn) {
+func (d *listener) leave(conn net.Conn) {
 	if r := recover(); r != nil {
 		d.log.Error("mqtt client ended by a panic", "remote", conn.RemoteAddr().String(), "panic", r)
 	}
@@ -144,7 +144,7 @@ func (d *door) leave(conn net.Conn) {
 
 // Close stops listening, says goodbye, and waits for all connections to end. It does not use what mochi gives it for that, which
 // locks a read lock twice and hangs if a client comes or goes in between.
-func (d *door) Close(listeners.CloseFn) {
+func (d *listener) Close(listeners.CloseFn) {
 	d.mu.Lock()
 	d.closed = true
 	d.mu.Unlock()

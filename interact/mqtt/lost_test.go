@@ -246,11 +246,11 @@ func TestObservationIsGivenUpAfterAWhile(t *testing.T) {
 		_, err := interact.Ask(t.Context(), c.Thing(thing), &interact.Message{Type: interact.ObserveProperty, Name: "level"})
 		e := wantError(t, err, interact.Unreachable)
 		took := time.Since(begun)
-		if took < patience || took > patience+2*maxPause || !strings.Contains(e.Title, "did not come back") {
+		if took < reconnectTime || took > reconnectTime+2*maxPause || !strings.Contains(e.Title, "did not come back") {
 			t.Errorf("after %v: %s", took, e)
 		}
 		if n := dials.Load(); n < 10 || n > 40 {
-			t.Errorf("%d dials in %v", n, patience)
+			t.Errorf("%d dials in %v", n, reconnectTime)
 		}
 		c.Close()
 		broker.Wait()
@@ -329,7 +329,7 @@ func eachSubscription(c *Client, f func(*subscription)) {
 
 func TestQueueCountsBytes(t *testing.T) {
 	t.Parallel()
-	l := newListener(100)
+	l := newInbox(100)
 	l.push(&delivery{topic: "a", data: make([]byte, maxQueued+1)}) // alone it may pass
 	if d, err := l.next(t.Context(), nil); err != nil || len(d.data) != maxQueued+1 {
 		t.Fatal(err)
@@ -398,16 +398,16 @@ func TestTooManyOverlaps(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t, "127.0.0.1:0")
 	var events []string
-	for i := range maxLanes + 1 {
+	for i := range maxConns + 1 {
 		filter := "a" + strings.Repeat("/+", i) + "/#"
 		events = append(events, `"e`+strconv.Itoa(i)+`": {"forms": [{"href": "BASE", "mqv:filter": "`+filter+`"}]}`)
 	}
 	c, thing := newClient(t, Options{}), describe(t, "mqtt://"+b.addr, `"events": {`+strings.Join(events, ",")+`}`)
-	for i := range maxLanes {
+	for i := range maxConns {
 		observe(t, c.Thing(thing), &interact.Message{Type: interact.SubscribeEvent, Name: "e" + strconv.Itoa(i)})
 		until(t, "subscribed", func() bool { return b.filters() == i+1 })
 	}
-	_, err := ask(t, c, thing, &interact.Message{Type: interact.SubscribeEvent, Name: "e" + strconv.Itoa(maxLanes)})
+	_, err := ask(t, c, thing, &interact.Message{Type: interact.SubscribeEvent, Name: "e" + strconv.Itoa(maxConns)})
 	wantError(t, err, interact.Overloaded)
 }
 
@@ -622,7 +622,7 @@ func lampAgentTLS(t testing.TB, addr string, pool *x509.CertPool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newListener(8)
+	l := newInbox(8)
 	w, err := s.listen(t.Context(), "urn:example:lamp/properties/level", 1, l, false)
 	if err != nil {
 		t.Fatal(err)

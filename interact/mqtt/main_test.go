@@ -34,8 +34,8 @@ const soon = 20 * time.Second
 // A plainBroker is an ordinary broker between agents and this node.
 type plainBroker struct {
 	*mochi.Server
-	addr string
-	door net.Listener
+	addr     string
+	listener net.Listener
 
 	mu      sync.Mutex
 	refuse5 func(c net.Conn) // what is done to an MQTT 5 CONNECT; nil: it is taken
@@ -89,7 +89,7 @@ func serveBroker(t testing.TB, l net.Listener, hooks ...mochi.Hook) *plainBroker
 	t.Helper()
 	caps := mochi.NewDefaultServerCapabilities()
 	caps.MaximumClientWritesPending = 4096
-	b := &plainBroker{addr: l.Addr().String(), door: l, conns: map[string]net.Conn{}}
+	b := &plainBroker{addr: l.Addr().String(), listener: l, conns: map[string]net.Conn{}}
 	b.Server = mochi.New(&mochi.Options{Capabilities: caps, Logger: slog.New(slog.DiscardHandler), InlineClient: true,
 		SysTopicResendInterval: math.MaxInt32})
 	if len(hooks) == 0 {
@@ -101,7 +101,7 @@ func serveBroker(t testing.TB, l net.Listener, hooks ...mochi.Hook) *plainBroker
 		}
 	}
 	o := BrokerOptions{MaxConnections: 1000, MaxPacket: 8 << 20, Log: slog.New(slog.DiscardHandler)}
-	if err := b.AddListener(newDoor(l, o, func() {}, func(net.Conn) {})); err != nil {
+	if err := b.AddListener(newListener(l, o, func() {}, func(net.Conn) {})); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Serve(); err != nil {

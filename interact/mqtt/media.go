@@ -17,11 +17,11 @@ const maxProperty = 1 << 10
 const maxText = 1 << 10
 
 // mediaOf is the type that a message says it has, else the one that is promised.
-func mediaOf(said, promised string) string {
-	if _, _, err := mime.ParseMediaType(said); said == "" || err != nil || !isProperty(said) {
+func mediaOf(declared, promised string) string {
+	if _, _, err := mime.ParseMediaType(declared); declared == "" || err != nil || !isProperty(declared) {
 		return promised
 	}
-	return said
+	return declared
 }
 
 // isProperty reports whether s may stand in a property of a message: a text as MQTT defines it (MQTT 5 §1.5.4), and not a long

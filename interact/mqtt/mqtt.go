@@ -52,20 +52,20 @@ const (
 	maxSessions  = 128  // connections to brokers
 	maxFilters   = 4096 // subscriptions of one connection
 	maxVersions  = 1024 // brokers whose version is remembered
-	maxLanes     = 8    // connections to one broker with one set of credentials
+	maxConns     = 8    // connections to one broker with one set of credentials
 	maxQueue     = 1024 // messages that wait for a slow consumer
 	versionKnown = time.Hour
 )
 
 // Times of a connection.
 const (
-	dialTimeout = 10 * time.Second // TCP, TLS and CONNACK
-	ackTimeout  = 10 * time.Second // a broker's acknowledgement
-	keepAlive   = 30               // seconds
-	idleTime    = 30 * time.Second // a connection without users is kept open
-	patience    = 5 * time.Minute  // a lost connection is tried anew for those who listen
-	firstPause  = 100 * time.Millisecond
-	maxPause    = 30 * time.Second
+	dialTimeout   = 10 * time.Second // TCP, TLS and CONNACK
+	ackTimeout    = 10 * time.Second // a broker's acknowledgement
+	keepAlive     = 30               // seconds
+	idleTime      = 30 * time.Second // a connection without users is kept open
+	reconnectTime = 5 * time.Minute  // a lost connection is tried anew for those who listen
+	firstPause    = 100 * time.Millisecond
+	maxPause      = 30 * time.Second
 )
 
 // User properties (package comment).

@@ -143,7 +143,7 @@ func (w *wire5) publish(ctx context.Context, p *publication) error {
 		}
 		return r
 	case err == nil && resp != nil && resp.ReasonCode == 0x10: // MQTT 5 §3.4.2.1: no matching subscribers
-		return errNobody
+		return errNoSubscriber
 	case errors.Is(err, paho.ErrInvalidArguments):
 		return &refusal{code: 0x9b, reason: interact.Clip(interact.Readable(err.Error()), 200)}
 	}

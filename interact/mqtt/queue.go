@@ -13,7 +13,7 @@ const (
 )
 
 // A listener is a bounded queue of messages for one consumer.
-type listener struct {
+type inbox struct {
 	limit int
 	// once tells that a lost connection is the end: who waits for an answer does not wait on another connection.
 	once bool
@@ -28,12 +28,12 @@ type listener struct {
 	seen  map[string]bool
 }
 
-func newListener(limit int) *listener {
-	return &listener{limit: limit, wake: make(chan struct{}, 1), seen: map[string]bool{}}
+func newInbox(limit int) *inbox {
+	return &inbox{limit: limit, wake: make(chan struct{}, 1), seen: map[string]bool{}}
 }
 
 // push adds a message. One too many ends the listener: it would miss something without knowing.
-func (l *listener) push(d *delivery) {
+func (l *inbox) push(d *delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil || !l.newLocked(d) {
@@ -49,7 +49,7 @@ func (l *listener) push(d *delivery) {
 }
 
 // newLocked reports whether d is news. The retained message of a topic comes again when somebody else subscribes to it.
-func (l *listener) newLocked(d *delivery) bool {
+func (l *inbox) newLocked(d *delivery) bool {
 	if d.retained && (!l.retained || l.seen[d.topic]) {
 		return false
 	}
@@ -60,27 +60,27 @@ func (l *listener) newLocked(d *delivery) bool {
 }
 
 // renew forgets what was seen: the retained message may have changed while the connection was lost.
-func (l *listener) renew() {
+func (l *inbox) renew() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.seen)
 }
 
 // fail ends the listener when what is queued was read.
-func (l *listener) fail(err error) {
+func (l *inbox) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failLocked(err)
 }
 
-func (l *listener) failLocked(err error) {
+func (l *inbox) failLocked(err error) {
 	if l.err == nil {
 		l.err = err
 		l.ring()
 	}
 }
 
-func (l *listener) ring() {
+func (l *inbox) ring() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -88,7 +88,7 @@ func (l *listener) ring() {
 }
 
 // next returns the oldest message, or why there will be none. lost ends the waiting, too; nil never does.
-func (l *listener) next(ctx context.Context, lost <-chan struct{}) (*delivery, error) {
+func (l *inbox) next(ctx context.Context, lost <-chan struct{}) (*delivery, error) {
 	for {
 		if d, err := l.take(); d != nil || err != nil {
 			return d, err
@@ -106,7 +106,7 @@ func (l *listener) next(ctx context.Context, lost <-chan struct{}) (*delivery, e
 	}
 }
 
-func (l *listener) take() (*delivery, error) {
+func (l *inbox) take() (*delivery, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.queue) == 0 {

@@ -20,7 +20,7 @@ type sessionKey struct {
 	host   string
 	secure bool
 	login  [32]byte
-	lane   int // more than 0 only where filters overlap
+	index  int // more than 0 only where filters overlap
 }
 
 // A session is the connection to a broker, and who listens there. It connects when somebody needs it, and again for those who
@@ -56,7 +56,7 @@ type subscription struct {
 	qos       byte
 	on        wire          // where it was acknowledged; nil: nowhere
 	busy      chan struct{} // not nil while a SUBSCRIBE or UNSUBSCRIBE is under way; closed when that ends
-	listeners map[*listener]bool
+	listeners map[*inbox]bool
 }
 
 // errOverlap says that a filter covers topics of another one on this connection. A broker may then send a message once or twice
@@ -64,8 +64,8 @@ type subscription struct {
 var errOverlap = errors.New("filters overlap")
 
 // acquire returns the session of p's broker in a lane, for one user more. Release it.
-func (c *Client) acquire(p *plan, lane int) (*session, error) {
-	key := sessionKey{host: p.host, secure: p.secure, login: p.login.digest(), lane: lane}
+func (c *Client) acquire(p *plan, index int) (*session, error) {
+	key := sessionKey{host: p.host, secure: p.secure, login: p.login.digest(), index: index}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -285,9 +285,9 @@ func (s *session) watch(w wire) {
 
 // revive connects and subscribes again as long as somebody listens.
 func (s *session) revive() {
-	until := time.Now().Add(patience)
+	until := time.Now().Add(reconnectTime)
 	pauses := backoff.Backoff{First: firstPause, Max: maxPause, Jitter: 0.5} // not all at once, when a broker comes back
-	for s.heard() {
+	for s.hasSubscribers() {
 		w, err := s.connect(s.life)
 		if err == nil {
 			s.resubscribe(w)
@@ -306,7 +306,7 @@ func (s *session) revive() {
 }
 
 // heard reports whether anybody wants the session to be revived.
-func (s *session) heard() bool {
+func (s *session) hasSubscribers() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, sub := range s.subs {
@@ -358,7 +358,7 @@ func (s *session) fail(why error) {
 
 // listen makes l hear what matches filter. again asks for retained messages even if the filter is subscribed to already. It
 // returns the wire that the subscription is on. Leave when it is done, also after an error.
-func (s *session) listen(ctx context.Context, filter string, qos byte, l *listener, again bool) (wire, error) {
+func (s *session) listen(ctx context.Context, filter string, qos byte, l *inbox, again bool) (wire, error) {
 	s.mu.Lock()
 	sub := s.subs[filter]
 	if sub == nil {
@@ -366,7 +366,7 @@ func (s *session) listen(ctx context.Context, filter string, qos byte, l *listen
 			s.mu.Unlock()
 			return nil, err
 		}
-		sub = &subscription{filter: filter, qos: qos, listeners: map[*listener]bool{}}
+		sub = &subscription{filter: filter, qos: qos, listeners: map[*inbox]bool{}}
 		s.subs[filter] = sub
 		if packet.IsPattern(filter) {
 			s.wild++
@@ -470,7 +470,7 @@ func insist(ctx context.Context, f func() error) error {
 }
 
 // leave ends listening.
-func (s *session) leave(filter string, l *listener) {
+func (s *session) leave(filter string, l *inbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub := s.subs[filter]

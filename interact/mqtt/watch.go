@@ -177,7 +177,7 @@ func (b *Broker) observe(ctx context.Context, w *watch) {
 				if err != nil {
 					return err
 				}
-				b.tell(w, r)
+				b.deliver(w, r)
 				pauses.Reset()
 				if r.ID != "" {
 					after = r.ID
@@ -197,8 +197,8 @@ func (b *Broker) observe(ctx context.Context, w *watch) {
 }
 
 // tell gives a reading or event to all members: once on each topic that a member knows it by.
-func (b *Broker) tell(w *watch, r *interact.Message) {
-	first := newParcel("", r, interact.JSON)
+func (b *Broker) deliver(w *watch, r *interact.Message) {
+	first := newOutgoing("", r, interact.JSON)
 	first.add(propID, r.ID)
 	if !r.Time.IsZero() {
 		first.add(propTime, r.Time.UTC().Format(time.RFC3339Nano))
@@ -224,8 +224,8 @@ func (b *Broker) tell(w *watch, r *interact.Message) {
 }
 
 // newParcel makes a message of r, in the type that is liked if r can be written so.
-func newParcel(topic string, r *interact.Message, accept string) *parcel {
-	p := &parcel{topic: topic, data: r.Data, media: r.Media()}
+func newOutgoing(topic string, r *interact.Message, accept string) *outgoing {
+	p := &outgoing{topic: topic, data: r.Data, media: r.Media()}
 	if data, media, err := interact.Transcode(r.Data, r.Media(), accept); err == nil {
 		p.data, p.media = data, media
 	}

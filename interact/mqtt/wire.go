@@ -76,11 +76,11 @@ func (d *delivery) prop(name string) string {
 
 // Errors of wires.
 var (
-	errUnsent  = errors.New("the connection was gone before it was sent")
-	errLost    = errors.New("the connection broke")
-	errNobody  = errors.New("nobody listens there")
-	errVersion = errors.New("the broker refuses this version of MQTT")
-	errSlowAck = errors.New("the broker did not acknowledge it in time")
+	errUnsent       = errors.New("the connection was gone before it was sent")
+	errLost         = errors.New("the connection broke")
+	errNoSubscriber = errors.New("nobody listens there")
+	errVersion      = errors.New("the broker refuses this version of MQTT")
+	errSlowAck      = errors.New("the broker did not acknowledge it in time")
 )
 
 // A refusal is a broker's No, in the codes of MQTT 5 (§2.4); those of 3.1.1 are translated.

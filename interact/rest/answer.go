@@ -193,10 +193,10 @@ func (c *Client) tooLarge(r *request, size string) error {
 
 // settle decides the media type of the data and checks it. The body counts, not the label: a JSON value that says it is
 // text is JSON where the description promises JSON, and a missing Content-Type is that of the form.
-func (a *answer) settle(r *request, said string) error {
+func (a *answer) settle(r *request, contentType string) error {
 	promised := interact.MediaType(r.Form.ResponseType)
-	a.media = interact.MediaType(said)
-	if said == "" {
+	a.media = interact.MediaType(contentType)
+	if contentType == "" {
 		a.media = promised
 	}
 	data := form.TrimJSON(a.data)

@@ -21,7 +21,7 @@ const (
 	maxDelivering = 128     // deliveries at once
 	maxEachCalls  = 4       // of them, to one address
 	// patienceOfAgents is how long a delivery waits until it is taken. It is then refused for now.
-	patienceOfAgents = 5 * time.Second
+	callbackTimeout = 5 * time.Second
 )
 
 // Callbacks receives what agents send by webhook (WoT Profile §7.3). It is the [Receiver] of a client, and the HTTP handler to
@@ -142,7 +142,7 @@ func (c *Callbacks) find(key string) *callback {
 // delivery reads the body.
 func delivery(w http.ResponseWriter, r *http.Request) (Delivery, error) {
 	conn := http.NewResponseController(w)
-	_ = conn.SetReadDeadline(time.Now().Add(patienceOfAgents)) // a server that has none has other means
+	_ = conn.SetReadDeadline(time.Now().Add(callbackTimeout)) // a server that has none has other means
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxDelivery))
 	_ = conn.SetReadDeadline(time.Time{})
 	var over *http.MaxBytesError
@@ -153,15 +153,15 @@ func delivery(w http.ResponseWriter, r *http.Request) (Delivery, error) {
 		return Delivery{}, &interact.Error{Code: interact.Invalid, Title: "the delivery broke off", Hint: "send it again", Err: err}
 	}
 	d := Delivery{Data: body, ID: boundedID(r.Header.Get(EventIDHeader)), Self: selfLink(r.Header.Values("Link"))}
-	if said := r.Header.Get("Content-Type"); len(said) <= maxName && len(body) > 0 {
-		d.ContentType = said
+	if media := r.Header.Get("Content-Type"); len(media) <= maxName && len(body) > 0 {
+		d.ContentType = media
 	}
 	return d, nil
 }
 
 // deliver hands d to the consumer.
 func (o *callback) deliver(ctx context.Context, d Delivery) error {
-	timer := time.NewTimer(patienceOfAgents)
+	timer := time.NewTimer(callbackTimeout)
 	defer timer.Stop()
 	select {
 	case o.deliveries <- d:

@@ -207,7 +207,7 @@ func TestDeliveryThatNobodyTakes(t *testing.T) {
 		one := &callback{deliveries: make(chan Delivery), closed: make(chan struct{})}
 		begun := time.Now()
 		err := one.deliver(t.Context(), Delivery{})
-		if wantError(t, err, interact.Overloaded); time.Since(begun) != patienceOfAgents {
+		if wantError(t, err, interact.Overloaded); time.Since(begun) != callbackTimeout {
 			t.Errorf("after %v", time.Since(begun))
 		}
 		ctx, cancel := context.WithCancel(t.Context())

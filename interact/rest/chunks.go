@@ -110,9 +110,9 @@ func (r *request) passes(resp *http.Response) bool {
 	case http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
 		return false
 	}
-	said, promised := resp.Header.Get("Content-Type"), interact.MediaType(r.Form.ResponseType)
-	media := interact.MediaType(said)
-	if said == "" {
+	contentType, promised := resp.Header.Get("Content-Type"), interact.MediaType(r.Form.ResponseType)
+	media := interact.MediaType(contentType)
+	if contentType == "" {
 		media = promised
 	}
 	unlabelled := media == "text/plain" || media == "text/html"

@@ -133,7 +133,7 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 	}
 	r.Secrets.Apply(req.Header, req.URL)
 	countHop(req, r)
-	tellCaller(req, r.Message)
+	setCaller(req, r.Message)
 	return req, nil
 }
 
@@ -152,7 +152,7 @@ const callerPrefix = CallerHeader
 // tellCaller tells an agent who asks, and how long that one waits (RFC 7240, §4.3), if a message says so: one to another party's agent
 // does not, and what is observed is observed for many. No form says it: what one has under these names is taken away, for a
 // description may lead to an agent that is not its writer's.
-func tellCaller(req *http.Request, m *interact.Message) {
+func setCaller(req *http.Request, m *interact.Message) {
 	for name := range req.Header {
 		if len(name) >= len(callerPrefix) && strings.EqualFold(name[:len(callerPrefix)], callerPrefix) {
 			delete(req.Header, name)

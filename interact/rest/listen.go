@@ -127,21 +127,21 @@ func (l *listener) connect(ctx context.Context) error {
 
 // accepts tells whether an answer is an event stream. After the first, 204 is the end (HTML §9.2.3).
 func (l *listener) accepts(resp *http.Response) error {
-	said := resp.Header.Get("Content-Type")
+	media := resp.Header.Get("Content-Type")
 	switch {
 	case resp.StatusCode == http.StatusNoContent && l.opened:
 		return errOver
 	case !l.r.expected(resp.StatusCode):
 		return l.refuses(resp)
-	case resp.StatusCode == http.StatusNoContent || said != "" && interact.MediaType(said) != eventsType:
-		return form.Broken(l.r.What(), "an event stream is promised, it sent "+interact.Clip(interact.Readable(said), 60))
+	case resp.StatusCode == http.StatusNoContent || media != "" && interact.MediaType(media) != eventsType:
+		return form.Broken(l.r.What(), "an event stream is promised, it sent "+interact.Clip(interact.Readable(media), 60))
 	}
 	return nil
 }
 
 // take yields the events of a stream until it breaks.
 func (l *listener) take(src io.Reader) error {
-	begun := time.Now()
+	started := time.Now()
 	in := events.NewReader(src, int(l.client.limit))
 	in.ID = l.last
 	for {
@@ -154,7 +154,7 @@ func (l *listener) take(src io.Reader) error {
 		case err == events.ErrTooLarge:
 			return l.client.tooLarge(l.r, "an event")
 		case err != nil:
-			if time.Since(begun) > maxBackoff {
+			if time.Since(started) > maxBackoff {
 				l.over()
 			}
 			return &lostError{error: interact.Errorf(interact.Unreachable, "see the agent's log",
@@ -164,7 +164,7 @@ func (l *listener) take(src io.Reader) error {
 		if ev.Name == problem.EventName && !l.knows(problem.EventName) {
 			return problemIn(ev.Data)
 		}
-		if err := l.tell(notice{id: boundedID(ev.ID), name: ev.Name, data: ev.Data}); err != nil {
+		if err := l.yieldNotice(notice{id: boundedID(ev.ID), name: ev.Name, data: ev.Data}); err != nil {
 			return err
 		}
 	}

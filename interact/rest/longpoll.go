@@ -23,23 +23,23 @@ const (
 // A poller is an observation by longpoll: a GET is answered with one event or change as its body, and asked again.
 type poller struct {
 	*observation
-	outage        // of the agent
-	hurry  outage // grows while the agent answers at once without anything new
-	row    int    // events that came at once
-	before []byte // the reading before
-	last   string // id of the event before, from a node; else empty
+	outage         // of the agent
+	repeats outage // grows while the agent answers at once without anything new
+	row     int    // events that came at once
+	before  []byte // the reading before
+	last    string // id of the event before, from a node; else empty
 }
 
 // poll asks again and again, until the consumer leaves.
 func (o *observation) poll(ctx context.Context) error {
-	p := &poller{observation: o, outage: outage{first: 10 * o.client.pause}, hurry: outage{first: 4 * o.client.pause},
+	p := &poller{observation: o, outage: outage{first: 10 * o.client.pause}, repeats: outage{first: 4 * o.client.pause},
 		last: o.r.Message.After}
 	for {
 		asked := time.Now()
 		ans, err := p.ask(ctx)
 		held := time.Since(asked) >= atOnce
 		if err == nil {
-			err = p.heard(ctx, ans, held)
+			err = p.accept(ctx, ans, held)
 		} else {
 			p.missed(held)
 		}
@@ -90,26 +90,26 @@ func (p *poller) prepare(h http.Header) {
 }
 
 // heard takes an answer, and waits before the next question if this one came too fast.
-func (p *poller) heard(ctx context.Context, ans *answer, held bool) error {
+func (p *poller) accept(ctx context.Context, ans *answer, held bool) error {
 	p.opened = true
 	p.over()
 	if held {
-		p.hurry.over()
+		p.repeats.over()
 		p.row = 0
 	}
 	if p.empty(ans, held) || p.unchanged(ans, held) {
 		if held {
 			return nil
 		}
-		return backoff.Sleep(ctx, p.hurry.next())
+		return backoff.Sleep(ctx, p.repeats.next())
 	}
-	p.hurry.over()
+	p.repeats.over()
 	p.last = boundedID(ans.header.Get(EventIDHeader))
 	n := notice{id: p.last, media: ans.header.Get("Content-Type"), data: ans.data}
 	if p.r.Message.Name == "" {
 		n.name = ans.header.Get(EventNameHeader)
 	}
-	if err := p.tell(n); err != nil {
+	if err := p.yieldNotice(n); err != nil {
 		return err
 	}
 	if p.row++; p.row > maxRow {

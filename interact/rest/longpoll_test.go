@@ -159,10 +159,10 @@ func TestPausesOfALongpollGrow(t *testing.T) {
 		thing := describe(t, "http://a.example", polled)
 		c := NewClient(Options{})
 		o := &observation{client: c, r: &request{Request: &form.Request{Thing: thing, Message: observe("count"), Form: &thing.Properties["count"].Forms[1]}}}
-		p := &poller{observation: o, hurry: outage{first: 4 * c.pause}}
+		p := &poller{observation: o, repeats: outage{first: 4 * c.pause}}
 		begun := time.Now()
 		for range 100 {
-			if err := p.heard(t.Context(), &answer{status: http.StatusNoContent}, false); err != nil {
+			if err := p.accept(t.Context(), &answer{status: http.StatusNoContent}, false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -171,7 +171,7 @@ func TestPausesOfALongpollGrow(t *testing.T) {
 		}
 		begun = time.Now()
 		for range 100 {
-			if err := p.heard(t.Context(), &answer{status: http.StatusNoContent}, true); err != nil {
+			if err := p.accept(t.Context(), &answer{status: http.StatusNoContent}, true); err != nil {
 				t.Fatal(err)
 			}
 		}

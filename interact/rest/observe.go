@@ -99,7 +99,7 @@ func after(h http.Header, id string) {
 
 // tell yields what a notice says. The error is form.ErrLeft if the consumer left, or that of data that the description does not
 // promise.
-func (o *observation) tell(n notice) error {
+func (o *observation) yieldNotice(n notice) error {
 	if n.name == "message" && !o.knows(n.name) {
 		n.name = "" // HTML §9.2.6: the name of events without one
 	}

@@ -64,7 +64,7 @@ func (o *observation) receive(ctx context.Context) error {
 			}
 			renew = o.renewal(until)
 		case d := <-deliveries:
-			if err := o.tell(notice{id: d.ID, name: o.speaksOf(d), media: d.ContentType, data: d.Data}); err != nil {
+			if err := o.yieldNotice(notice{id: d.ID, name: o.speaksOf(d), media: d.ContentType, data: d.Data}); err != nil {
 				return err
 			}
 		}
@@ -110,17 +110,17 @@ func (o *observation) subscribe(ctx context.Context, address, last string) (end 
 // expiry is until when a node keeps a subscription, which its answer says; zero if it says nothing. An answer without a length
 // may go on for as long as the first delivery takes, and is not waited for.
 func expiry(resp *http.Response) time.Time {
-	var said struct {
+	var lease struct {
 		Expires time.Time `json:"expires"`
 	}
 	if resp.ContentLength <= 0 || resp.ContentLength > maxRefusal {
-		return said.Expires
+		return lease.Expires
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, resp.ContentLength))
-	if err != nil || json.Unmarshal(body, &said) != nil {
+	if err != nil || json.Unmarshal(body, &lease) != nil {
 		return time.Time{}
 	}
-	return said.Expires
+	return lease.Expires
 }
 
 // subscription is the body that subscribes: what the consumer gave, and the address.

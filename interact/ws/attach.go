@@ -77,7 +77,7 @@ func (o *AttachOptions) connect(ctx context.Context) (*conn, error) {
 	s, status, err := dialer{dial: o.Dial}.open(ctx, o.URL, header, "lmosprotocol")
 	switch name := form.Plain(o.URL); {
 	case err == nil:
-		h := &host{told: true, refusal: interact.Errorf(interact.Forbidden, "register it with a node", "this is an agent, not a node")}
+		h := &host{isAgent: true, refusal: interact.Errorf(interact.Forbidden, "register it with a node", "this is an agent, not a node")}
 		h.find = func(_ context.Context, ref string) (target, error) { return target{ref: ref, thing: o.Thing}, nil }
 		own := settings{log: o.Log, maxPending: 4 * defaultPending, rate: 1e6}.withDefaults() // the node has limits of its own
 		return newConn(context.Background(), s, name, own, frame.Doc, h), nil
@@ -124,7 +124,7 @@ func (o *AttachOptions) attached(ctx context.Context, c *conn, gate *interact.Ga
 	p.thing = id
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_, err = o.tell(last, p, frame.TypeUnregister, nil)
+	_, err = o.request(last, p, frame.TypeUnregister, nil)
 	return err
 }
 
@@ -136,12 +136,12 @@ func (o *AttachOptions) register(ctx context.Context, p *peer) (id string, chang
 	}
 	wait, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
-	id, err = o.tell(wait, p, frame.TypeRegister, raw)
+	id, err = o.request(wait, p, frame.TypeRegister, raw)
 	return id, changed, err
 }
 
 // tell sends a message of lmosd's own and waits for the answer. It returns the thing's id that the answer has.
-func (o *AttachOptions) tell(ctx context.Context, p *peer, t interact.Type, data []byte) (id string, err error) {
+func (o *AttachOptions) request(ctx context.Context, p *peer, t interact.Type, data []byte) (id string, err error) {
 	k, err := p.c.begin(ctx, p, &interact.Message{Type: t, Data: data}, nil)
 	if err != nil {
 		return "", err

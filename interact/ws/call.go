@@ -32,8 +32,8 @@ type call struct {
 	key  subKey            // only if m is long
 	sent atomic.Bool
 	// heard tells that a subscription was not refused. It belongs to the lock of asking.
-	heard bool
-	bell  chan struct{} // has an element when something changed
+	isAccepted bool
+	bell       chan struct{} // has an element when something changed
 
 	mu    sync.Mutex // guards the rest
 	queue []waiting
@@ -245,9 +245,9 @@ func (a *asking) answer(f *frame.Frame, size int) {
 	switch {
 	case k == nil:
 	case f.Type != frame.TypeError:
-		k.heard = true
+		k.isAccepted = true
 	case a.standing[k.key] == k:
-		watching = a.endLocked(k.key, !k.heard)
+		watching = a.endLocked(k.key, !k.isAccepted)
 	}
 	for _, w := range watching {
 		w.put(f, size)

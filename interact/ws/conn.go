@@ -61,21 +61,21 @@ func (s settings) withDefaults() settings {
 type conn struct {
 	settings
 	socket
-	name   string       // of the peer, for errors and the log
-	tongue frame.Tongue // belongs to the reader
+	name     string                // of the peer, for errors and the log
+	dialects frame.DialectDetector // belongs to the reader
 
-	ctx     context.Context // its cause is a *closing
-	cancel  context.CancelCauseFunc
-	ended   sync.Once
-	last    *time.Timer // until raw is closed; set by end
-	out     chan outgoing
-	pen     chan struct{} // has an element while nobody gives a frame to out
-	room    chan struct{} // has an element when out has less
-	waiting atomic.Int64  // the weight of what is in out
-	writing atomic.Bool
-	pinging atomic.Bool
-	heard   atomic.Int64 // when the last frame came, in Unix nanoseconds
-	work    sync.WaitGroup
+	ctx      context.Context // its cause is a *closing
+	cancel   context.CancelCauseFunc
+	ended    sync.Once
+	last     *time.Timer // until raw is closed; set by end
+	out      chan outgoing
+	pen      chan struct{} // has an element while nobody gives a frame to out
+	room     chan struct{} // has an element when out has less
+	waiting  atomic.Int64  // the weight of what is in out
+	writing  atomic.Bool
+	pinging  atomic.Bool
+	lastRead atomic.Int64 // when the last frame came, in Unix nanoseconds
+	work     sync.WaitGroup
 
 	serving serving
 	asking  asking
@@ -120,13 +120,13 @@ var (
 // newConn returns the connection over k, which serves h; nil serves nothing. run runs it. The values of ctx are those of what is
 // served.
 func newConn(ctx context.Context, k socket, name string, s settings, assumed frame.Dialect, h *host) *conn {
-	c := &conn{settings: s, socket: k, name: name, tongue: frame.Tongue{Assumed: assumed}, out: make(chan outgoing, maxFrames),
+	c := &conn{settings: s, socket: k, name: name, dialects: frame.DialectDetector{Assumed: assumed}, out: make(chan outgoing, maxFrames),
 		pen: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 	c.pen <- struct{}{}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	c.serving.init(h, s)
 	c.asking.init()
-	c.heard.Store(time.Now().UnixNano())
+	c.lastRead.Store(time.Now().UnixNano())
 	k.ws.SetReadLimit(s.maxMessage)
 	return c
 }
@@ -163,7 +163,7 @@ func (c *conn) listen() *closing {
 		if err != nil {
 			return lost(err)
 		}
-		c.heard.Store(time.Now().UnixNano())
+		c.lastRead.Store(time.Now().UnixNano())
 		if kind != websocket.MessageText { // they are in no dialect
 			c.packet(data)
 			continue
@@ -174,10 +174,10 @@ func (c *conn) listen() *closing {
 
 // lost is the closing for a read that failed: the peer closed, or the network did.
 func lost(err error) *closing {
-	var said websocket.CloseError
+	var end websocket.CloseError
 	switch {
-	case errors.As(err, &said):
-		return &closing{websocket.StatusNormalClosure, "", fmt.Errorf("it was closed: %d %s", said.Code, clip(said.Reason, 130))}
+	case errors.As(err, &end):
+		return &closing{websocket.StatusNormalClosure, "", fmt.Errorf("it was closed: %d %s", end.Code, clip(end.Reason, 130))}
 	case errors.Is(err, websocket.ErrMessageTooBig):
 		return &closing{websocket.StatusMessageTooBig, "", errors.New("a frame was larger than is allowed")}
 	}
@@ -187,7 +187,7 @@ func lost(err error) *closing {
 // dispatch decides what a frame is: a request to serve, or an answer to one of ours.
 func (c *conn) dispatch(data []byte) {
 	f, err := frame.Decode(data)
-	f.Style = c.tongue.Style(f)
+	f.Style = c.dialects.Style(f)
 	switch {
 	case err != nil && f.Type != 0 && !f.Asks(): // a bad answer ends what it answers
 		f.Type = frame.TypeError
@@ -215,7 +215,7 @@ func (c *conn) write() {
 				o.sent.Store(true)
 			}
 			// Longer than patience: who is slow shall still get the frame that is on its way, and hear the reason.
-			ctx, cancel := context.WithTimeout(context.Background(), patience+farewell)
+			ctx, cancel := context.WithTimeout(context.Background(), writeTimeout+farewell)
 			c.writing.Store(true)
 			kind := websocket.MessageText
 			if o.binary {
@@ -259,7 +259,7 @@ func (c *conn) check(now time.Time) {
 		c.end(goodbye)
 		return
 	}
-	if now.Sub(time.Unix(0, c.heard.Load())) < c.ping || c.writing.Load() { // a frame that is being written has its own limit
+	if now.Sub(time.Unix(0, c.lastRead.Load())) < c.ping || c.writing.Load() { // a frame that is being written has its own limit
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, pongWait)
@@ -323,7 +323,7 @@ func (w *waiter) until(bell <-chan struct{}) error {
 	default:
 	}
 	if w.late == nil {
-		w.late = time.NewTimer(patience)
+		w.late = time.NewTimer(writeTimeout)
 	}
 	select {
 	case <-bell:

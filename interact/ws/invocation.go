@@ -137,12 +137,12 @@ func (c *conn) invoke(f *frame.Frame, flow *inflow, t target, m *interact.Messag
 		one.cancel = nil
 	}
 	c.serving.runs.add(one)
-	n := &narrator{c: c, f: f, m: m, run: one}
+	n := &reporter{c: c, f: f, m: m, run: one}
 	defer func() { c.serving.runs.end(one, n.end, n.lost, time.Now()) }()
 	defer n.close()
 	for r, err := range t.thing.Do(ctx, m) {
 		if err == nil && r != nil {
-			err = n.tell(ctx, r)
+			err = n.report(ctx, r)
 		}
 		switch {
 		case errors.Is(err, errEnough):
@@ -169,7 +169,7 @@ var errEnough = errors.New("enough")
 
 // A narrator tells a peer how an action goes on: the documents take every state, Kotlin the final one only, and wtp one answer,
 // which is the output or a state to ask about later.
-type narrator struct {
+type reporter struct {
 	c    *conn
 	f    *frame.Frame
 	m    *interact.Message
@@ -177,15 +177,15 @@ type narrator struct {
 	last *interact.Message
 	sum  sum
 	end  *interact.Message // the final state, as a query is told of it
-	said sum               // parts that the peer was told, for end
+	sent sum               // parts that the peer was told, for end
 	lost bool              // they were too many to be kept
 
-	told      bool // a state was sent
+	hasState  bool // a state was sent
 	following bool // see follow
 }
 
 // tell takes one state.
-func (n *narrator) tell(ctx context.Context, r *interact.Message) error {
+func (n *reporter) report(ctx context.Context, r *interact.Message) error {
 	if r.ActionID != "" {
 		n.c.serving.runs.named(n.run, r.ActionID)
 	}
@@ -197,8 +197,8 @@ func (n *narrator) tell(ctx context.Context, r *interact.Message) error {
 		if err := n.send(ctx, r); err != nil {
 			return err
 		}
-		n.told = true
-		n.lost = n.lost || n.said.add(r, maxKept) != nil
+		n.hasState = true
+		n.lost = n.lost || n.sent.add(r, maxKept) != nil
 		return n.follow()
 	case n.f.Dialect == frame.WTP && n.m.Detach && r.ActionID != "":
 		if err := n.send(ctx, r); err != nil {
@@ -211,7 +211,7 @@ func (n *narrator) tell(ctx context.Context, r *interact.Message) error {
 
 // follow gives the place among the requests back: an action that outlives the connection may go on for days. There is a limit
 // to those that are followed, too; beyond it the consumer can query.
-func (n *narrator) follow() error {
+func (n *reporter) follow() error {
 	s := &n.c.serving
 	if !n.m.Detach || n.run.actionID == "" || n.following {
 		return nil
@@ -226,7 +226,7 @@ func (n *narrator) follow() error {
 }
 
 // close takes the place again that follow gave back.
-func (n *narrator) close() {
+func (n *reporter) close() {
 	if n.following {
 		n.c.serving.following.Add(-1)
 		n.c.serving.pending.Add(1)
@@ -234,7 +234,7 @@ func (n *narrator) close() {
 }
 
 // finish sends the final state.
-func (n *narrator) finish(ctx context.Context) error {
+func (n *reporter) finish(ctx context.Context) error {
 	if n.last == nil {
 		return interact.Errorf(interact.AgentFailed, "see the agent's log", "the action ended without a result")
 	}
@@ -248,13 +248,13 @@ func (n *narrator) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n.end, err = n.said.whole(r, maxKept); err != nil {
+	if n.end, err = n.sent.whole(r, maxKept); err != nil {
 		n.end, n.lost = r, true
 	}
 	return n.send(ctx, r)
 }
 
-func (n *narrator) send(ctx context.Context, r *interact.Message) error {
+func (n *reporter) send(ctx context.Context, r *interact.Message) error {
 	a := n.f.Answer(r)
 	if n.f.Dialect == frame.WTP {
 		a.Now()
@@ -264,14 +264,14 @@ func (n *narrator) send(ctx context.Context, r *interact.Message) error {
 
 // failed ends the action with err. A peer that was told of states gets the final state, as each invocation has one; the others
 // get the error.
-func (n *narrator) failed(err error) error {
+func (n *reporter) failed(err error) error {
 	e := interact.AsError(err)
 	r := &interact.Message{Status: interact.StatusFailed, ActionID: n.run.actionID, ContentType: frame.ProblemType,
 		Data: frame.Problem(e, n.f.Type)}
 	if n.end = r; e.Code == interact.Cancelled {
 		n.end = &interact.Message{Status: interact.StatusCancelled, ActionID: r.ActionID}
 	}
-	if !n.told || n.c.ctx.Err() != nil {
+	if !n.hasState || n.c.ctx.Err() != nil {
 		return err
 	}
 	return n.send(n.c.ctx, r)

@@ -157,7 +157,7 @@ func (i *inflow) take(p frame.Packet) {
 			Title: "the request stream was broken off: " + clip(string(p.Body), frame.MaxWords)}
 	case i.credit <= 0:
 		i.queue, i.err = nil, interact.Errorf(interact.Invalid, "wait for credit", "more of the request stream came than was let")
-		i.c.work.Go(func() { i.tell("more came than there was credit for") })
+		i.c.work.Go(func() { i.stop("more came than there was credit for") })
 	default:
 		i.credit -= frame.PacketHead + len(p.Body)
 		if cap(p.Body) > 2*len(p.Body) { // many small ones must not hold large buffers
@@ -177,11 +177,11 @@ func (i *inflow) end(err error, why string) {
 	poke(i.bell)
 	i.mu.Unlock()
 	if more {
-		i.tell(why)
+		i.stop(why)
 	}
 }
 
-func (i *inflow) tell(why string) {
+func (i *inflow) stop(why string) {
 	p := frame.Packet{Kind: frame.KindStop, Stream: i.number, Body: frame.Phrase(why)}
 	_ = i.c.post(i.c.ctx, p) // it fails with the connection
 }
@@ -317,13 +317,13 @@ func (o *outflow) end() {
 		return
 	}
 	o.mu.Lock()
-	told := o.over
+	wasOver := o.over
 	o.over = true
 	o.mu.Unlock()
 	o.c.flows.mu.Lock()
 	delete(o.c.flows.out, o.number)
 	o.c.flows.mu.Unlock()
-	if !told {
+	if !wasOver {
 		p := frame.Packet{Kind: frame.KindAbort, Stream: o.number, Body: frame.Phrase("the interaction is over")}
 		_ = o.c.post(o.c.ctx, p) // as in feed
 	}

@@ -33,8 +33,8 @@ type host struct {
 	// where the dialect has states for that.
 	detaches bool
 	// from is who asks here; told, that the peer says it in each request: it is the node of this agent.
-	from *did.Principal
-	told bool
+	from    *did.Principal
+	isAgent bool
 	// parent and state are the trace context of the upgrade, for messages that have none.
 	parent, state string
 }
@@ -180,7 +180,7 @@ func (c *conn) serve(f *frame.Frame, wait <-chan struct{}, flow *inflow) error {
 // best how long it waits.
 func (c *conn) bound(m *interact.Message) time.Time {
 	last := time.Now().Add(interact.MaxWait)
-	if !m.Deadline.IsZero() && (c.serving.host.told || m.Deadline.Before(last)) {
+	if !m.Deadline.IsZero() && (c.serving.host.isAgent || m.Deadline.Before(last)) {
 		return m.Deadline
 	}
 	return last
@@ -216,7 +216,7 @@ func (c *conn) find(f *frame.Frame) (target, error) {
 func (c *conn) message(f *frame.Frame, t target) *interact.Message {
 	m := f.Message
 	m.Thing, m.Correlation = t.ref, f.ReplyTo()
-	if h := c.serving.host; !h.told {
+	if h := c.serving.host; !h.isAgent {
 		m.From = h.from
 	}
 	if f.Stream == 0 { // an agent that makes one value of its output would hold it back until the stream ends

@@ -142,9 +142,9 @@ func TestSlowReaderIsDropped(t *testing.T) {
 		reason  bool
 		dropped bool
 	}{
-		{"in time", patience - time.Second, false, false},
-		{"late", patience + time.Second, true, true},
-		{"never", patience + farewell + time.Second, false, true},
+		{"in time", writeTimeout - time.Second, false, false},
+		{"late", writeTimeout + time.Second, true, true},
+		{"never", writeTimeout + farewell + time.Second, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

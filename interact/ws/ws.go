@@ -55,7 +55,7 @@ const (
 	defaultPing          = 30 * time.Second
 	defaultKeep          = 10 * time.Minute
 	pongWait             = 10 * time.Second
-	patience             = 10 * time.Second // for a peer that reads too slowly
+	writeTimeout         = 10 * time.Second // for a peer that reads too slowly
 	farewell             = 3 * time.Second  // for the close handshake
 	dialWait             = 15 * time.Second // for address, connection, TLS and upgrade
 	idle                 = 5 * time.Minute  // after which a client lets an unused connection go

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	maxShelf    = 32 << 20 // bytes on a shelf; a host may have half of them
+	maxStored   = 32 << 20 // bytes on a shelf; a host may have half of them
 	maxItems    = 256      // likewise
-	shelfLife   = time.Minute
+	storeLife   = time.Minute
 	tooBusy     = "try again in a while, or send less at once"
 	itemsWeight = 512 // bytes that an item counts beside its data
 )
@@ -22,7 +22,7 @@ const (
 // A Shelf holds bodies that are on their way block by block: those that come in, or those that go out. It holds at most 256 of
 // them and 32 MiB, of which one host may have half, each for a minute after it was last used. The zero value works. It is safe
 // for concurrent use.
-type Shelf struct {
+type BlockStore struct {
 	// Evict lets a new body take the place of the oldest; otherwise a full shelf refuses it.
 	Evict bool
 
@@ -43,11 +43,11 @@ type item struct {
 func (i *item) weight() int { return len(i.data) + itemsWeight }
 
 // Keep lays an answer on the shelf in place of the one with its key. The error is [interact.Overloaded].
-func (s *Shelf) Keep(key string, host netip.Addr, answer *Packet, now time.Time) error {
+func (s *BlockStore) Keep(key string, host netip.Addr, answer *Packet, now time.Time) error {
 	return s.put(&item{key: key, host: host, data: answer.Payload, answer: answer}, now)
 }
 
-func (s *Shelf) put(i *item, now time.Time) error {
+func (s *BlockStore) put(i *item, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweepLocked(now)
@@ -65,11 +65,11 @@ func (s *Shelf) put(i *item, now time.Time) error {
 }
 
 // Get returns the answer with a key, or nil. It must not be changed.
-func (s *Shelf) Get(key string, now time.Time) *Packet {
+func (s *BlockStore) Get(key string, now time.Time) *Packet {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := s.items[key]
-	if i == nil || now.Sub(i.used) > shelfLife {
+	if i == nil || now.Sub(i.used) > storeLife {
 		return nil
 	}
 	i.used = now
@@ -77,14 +77,14 @@ func (s *Shelf) Get(key string, now time.Time) *Packet {
 }
 
 // roomLocked makes room for n more bytes and items of host: at the cost of its own oldest, then, if the shelf evicts, of all.
-func (s *Shelf) roomLocked(host netip.Addr, bytes, items int) error {
+func (s *BlockStore) roomLocked(host netip.Addr, bytes, items int) error {
 	own, mine := 0, 0
 	for _, i := range s.items {
 		if i.host == host {
 			own, mine = own+i.weight(), mine+1
 		}
 	}
-	for own+bytes > maxShelf/2 || mine+items > maxItems/2 {
+	for own+bytes > maxStored/2 || mine+items > maxItems/2 {
 		i := s.oldestLocked(func(i *item) bool { return i.host == host })
 		if i == nil {
 			return tooMuch()
@@ -92,7 +92,7 @@ func (s *Shelf) roomLocked(host netip.Addr, bytes, items int) error {
 		own, mine = own-i.weight(), mine-1
 		s.removeLocked(i)
 	}
-	for s.bytes+bytes > maxShelf || len(s.items)+items > maxItems {
+	for s.bytes+bytes > maxStored || len(s.items)+items > maxItems {
 		i := s.oldestLocked(func(*item) bool { return s.Evict })
 		if i == nil {
 			return tooMuch()
@@ -106,7 +106,7 @@ func tooMuch() error {
 	return interact.Errorf(interact.Overloaded, tooBusy, "too many bodies are on their way in blocks")
 }
 
-func (s *Shelf) oldestLocked(of func(*item) bool) *item {
+func (s *BlockStore) oldestLocked(of func(*item) bool) *item {
 	var oldest *item
 	for _, i := range s.items {
 		if of(i) && (oldest == nil || i.used.Before(oldest.used)) {
@@ -116,16 +116,16 @@ func (s *Shelf) oldestLocked(of func(*item) bool) *item {
 	return oldest
 }
 
-func (s *Shelf) removeLocked(i *item) {
+func (s *BlockStore) removeLocked(i *item) {
 	if i != nil && s.items[i.key] == i {
 		delete(s.items, i.key)
 		s.bytes -= i.weight()
 	}
 }
 
-func (s *Shelf) sweepLocked(now time.Time) {
+func (s *BlockStore) sweepLocked(now time.Time) {
 	for _, i := range s.items {
-		if now.Sub(i.used) > shelfLife {
+		if now.Sub(i.used) > storeLife {
 			s.removeLocked(i)
 		}
 	}
@@ -136,7 +136,7 @@ var ErrGap = &Reject{codes.RequestEntityIncomplete, "the blocks before this one 
 
 // Gather adds the block b of a body with a key. It returns the body when it is whole; done is false as long as it is not. A block
 // that came before is passed over. The limit is in bytes, of the whole. The error is a [*Reject], or [interact.Overloaded].
-func (s *Shelf) Gather(key string, host netip.Addr, b Block, part []byte, limit int, now time.Time) (
+func (s *BlockStore) Gather(key string, host netip.Addr, b Block, part []byte, limit int, now time.Time) (
 	body []byte, done bool, err error) {
 	if b.SZX > SZX1024 || b.More && !b.Full(len(part)) || len(part) > b.Size() {
 		return nil, false, &Reject{codes.BadRequest, "a block has not the size that it says (RFC 7959 §2.2)"}
@@ -154,7 +154,7 @@ func (s *Shelf) Gather(key string, host netip.Addr, b Block, part []byte, limit 
 	defer s.mu.Unlock()
 	i := s.items[key]
 	switch {
-	case i == nil || now.Sub(i.used) > shelfLife || b.Offset() > len(i.data):
+	case i == nil || now.Sub(i.used) > storeLife || b.Offset() > len(i.data):
 		return nil, false, ErrGap
 	case b.Offset() < len(i.data):
 		if !b.More {

@@ -178,8 +178,8 @@ func (k *Call) Send(ctx context.Context, p *Packet) (early *Packet, err error) {
 	early, copies, err := c.layer.Confirm(ctx, p, k.Answers)
 	if err != nil {
 		// The first copy was refused, or none was sent, or the agent rejected it: then it has done nothing.
-		begun := copies > 0 && !errors.Is(err, ErrReset) && !(errors.Is(err, ErrRefused) && copies == 1)
-		return nil, &Loss{Cause: err, Started: begun}
+		started := copies > 0 && !errors.Is(err, ErrReset) && !(errors.Is(err, ErrRefused) && copies == 1)
+		return nil, &Loss{Cause: err, Started: started}
 	}
 	return early, nil
 }

@@ -110,7 +110,7 @@ func (l *Layer) Settle(mid uint16, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if fate := l.waiting[mid]; fate != nil {
-		tell(fate, err)
+		report(fate, err)
 	}
 }
 
@@ -119,12 +119,12 @@ func (l *Layer) settleAll(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, fate := range l.waiting {
-		tell(fate, err)
+		report(fate, err)
 	}
 }
 
 // tell sends what became of a message, the first time.
-func tell(fate chan error, err error) {
+func report(fate chan error, err error) {
 	select {
 	case fate <- err:
 	default:

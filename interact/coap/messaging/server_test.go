@@ -95,7 +95,7 @@ func blocksOf(data []byte, szx uint8) (all []Block, parts [][]byte) {
 
 func TestShelfGathersBlocks(t *testing.T) {
 	t.Parallel()
-	var s Shelf
+	var s BlockStore
 	data := bytes.Repeat([]byte("0123456789"), 500)
 	all, parts := blocksOf(data, 4)
 	for i, b := range all {
@@ -118,7 +118,7 @@ func TestShelfGathersBlocks(t *testing.T) {
 func TestShelfRefusesBlocks(t *testing.T) {
 	t.Parallel()
 	full := make([]byte, 1024)
-	begin := func(s *Shelf) { _, _, _ = s.Gather("k", host(1), Block{More: true, SZX: 6}, full, 1<<20, noon) }
+	begin := func(s *BlockStore) { _, _, _ = s.Gather("k", host(1), Block{More: true, SZX: 6}, full, 1<<20, noon) }
 	tests := []struct {
 		name string
 		b    Block
@@ -137,7 +137,7 @@ func TestShelfRefusesBlocks(t *testing.T) {
 		{"far beyond the limit", Block{Num: 1<<20 - 1, More: true, SZX: 6}, full, codes.RequestEntityTooLarge, 0},
 	}
 	for _, tt := range tests {
-		var s Shelf
+		var s BlockStore
 		begin(&s)
 		_, _, err := s.Gather("k", host(1), tt.b, tt.part, 1<<20, noon.Add(tt.at))
 		var r *Reject
@@ -145,7 +145,7 @@ func TestShelfRefusesBlocks(t *testing.T) {
 			t.Errorf("%s: got %v", tt.name, err)
 		}
 	}
-	var s Shelf
+	var s BlockStore
 	if _, _, err := s.Gather("other", host(1), Block{Num: 1, SZX: 6}, full, 1<<20, noon); !errors.Is(err, ErrGap) {
 		t.Errorf("without a beginning: %v", err)
 	}
@@ -155,7 +155,7 @@ func TestShelfIsBounded(t *testing.T) {
 	t.Parallel()
 	full := make([]byte, 1024)
 	for _, evict := range []bool{false, true} {
-		s := Shelf{Evict: evict}
+		s := BlockStore{Evict: evict}
 		refused := 0
 		for n := range 3 * maxItems {
 			_, _, err := s.Gather(fmt.Sprint(n), host(n%3), Block{More: true, SZX: 6}, full, 1<<20,
@@ -177,20 +177,20 @@ func TestShelfIsBounded(t *testing.T) {
 			t.Errorf("%d bodies, %d bytes for ever", len(s.items), s.bytes)
 		}
 	}
-	s := Shelf{Evict: true}
+	s := BlockStore{Evict: true}
 	for n := range 40 {
 		answer := &Packet{Payload: make([]byte, 1<<20)}
 		if err := s.Keep(fmt.Sprint(n), host(1), answer, noon.Add(time.Duration(n))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if s.bytes > maxShelf/2 {
+	if s.bytes > maxStored/2 {
 		t.Errorf("one host has %d bytes", s.bytes)
 	}
 	if s.Get("39", noon) == nil || s.Get("0", noon) != nil || s.Get("39", noon.Add(time.Hour)) != nil {
 		t.Error("the newest are kept, for a while")
 	}
-	if err := s.Keep("x", host(1), &Packet{Payload: make([]byte, maxShelf)}, noon); err == nil {
+	if err := s.Keep("x", host(1), &Packet{Payload: make([]byte, maxStored)}, noon); err == nil {
 		t.Error("a body larger than the shelf was taken")
 	}
 }

@@ -115,16 +115,16 @@ func (v *visit) invoke(ctx context.Context, m *interact.Message) error {
 	out := &output{visit: v, m: m}
 	for r, err := range v.o.Mesh.Do(ctx, m) {
 		switch {
-		case err != nil && out.begun:
+		case err != nil && out.started:
 			out.abort(err)
 		case err != nil:
 			return v.explained(m, err)
 		case m.Detach && r.ActionID != "" && !r.Status.Final():
 			return v.created(m, r)
-		case r.Status == interact.StatusInputRequired && m.Key != "" && !out.begun && prefers(v.r.Header, respondInput):
+		case r.Status == interact.StatusInputRequired && m.Key != "" && !out.started && prefers(v.r.Header, respondInput):
 			return v.parked(ctx, m, r)
 		case r.Status == interact.StatusInputRequired:
-			if out.begun {
+			if out.started {
 				out.abort(interact.NeedsInput(m.Name))
 			}
 			return v.explained(m, interact.NeedsInput(m.Name))
@@ -133,7 +133,7 @@ func (v *visit) invoke(ctx context.Context, m *interact.Message) error {
 		if r.Status != interact.StatusRunning || len(r.Data) == 0 || r.ContentType == interact.Progress {
 			continue
 		}
-		if err := out.part(r); err != nil && out.begun {
+		if err := out.part(r); err != nil && out.started {
 			return nil // the consumer is gone
 		} else if err != nil {
 			return err
@@ -191,7 +191,7 @@ type output struct {
 	*visit
 	m       *interact.Message
 	control *http.ResponseController
-	begun   bool // the status was sent
+	started bool // the status was sent
 	rows    bool // it is sent on a line each
 	held    []interact.Part
 	size    int // of held
@@ -201,7 +201,7 @@ type output struct {
 func (o *output) part(r *interact.Message) error {
 	_, isValue := valueOfPart(r)
 	switch {
-	case o.begun || len(o.held) == 0 && !isValue:
+	case o.started || len(o.held) == 0 && !isValue:
 		return o.send(r)
 	case len(o.held) == 0 && accepts(o.r, rowsType):
 		o.rows = true
@@ -227,8 +227,8 @@ func (o *output) send(r *interact.Message) error {
 	if o.rows {
 		data, media = rowOf(r), rowsType
 	}
-	if !o.begun {
-		o.begun, o.control = true, http.NewResponseController(o.w)
+	if !o.started {
+		o.started, o.control = true, http.NewResponseController(o.w)
 		o.describeReply(o.m, r)
 		o.describeData(media)
 		o.w.Header().Set("X-Accel-Buffering", "no") // proxies hold back what comes slowly
@@ -255,11 +255,11 @@ func rowOf(r *interact.Message) []byte {
 // end answers with what is left. An output that ended in a bad state is not whole.
 func (o *output) end(last *interact.Message) error {
 	switch err := outcome(last); {
-	case err != nil && o.begun:
+	case err != nil && o.started:
 		o.abort(err)
 	case err != nil:
 		return err
-	case !o.begun:
+	case !o.started:
 		return o.respond(o.m, o.whole(last))
 	case last.Status != interact.StatusRunning && len(last.Data) > 0:
 		_ = o.send(last) // a consumer that is gone needs no rest
@@ -322,7 +322,7 @@ func (v *visit) followTask(m *interact.Message) error {
 	defer e.End()
 	alive := time.NewTicker(v.o.pace.keepAlive)
 	defer alive.Stop()
-	var said []byte
+	var sent []byte
 	id := m.ActionID
 	for pause := v.o.pace.look; ; pause = min(pause*3/2, 20*v.o.pace.look) {
 		look := *m
@@ -336,10 +336,10 @@ func (v *visit) followTask(m *interact.Message) error {
 		}
 		id = r.ActionID // "the latest" may be another one next time
 		data, _ := json.Marshal(v.state(r))
-		if !bytes.Equal(data, said) && e.Send(v.nameOf(r), "", data) != nil || r.Status.Final() {
+		if !bytes.Equal(data, sent) && e.Send(v.nameOf(r), "", data) != nil || r.Status.Final() {
 			return nil
 		}
-		said = data
+		sent = data
 		if !pauseWith(ctx, e, alive.C, pause) {
 			return nil
 		}

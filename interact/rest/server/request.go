@@ -94,7 +94,7 @@ func (v *visit) affordance() *td.Affordance {
 
 // patient bounds the time that m may take, by what the consumer says.
 func (v *visit) patient(m *interact.Message) (context.Context, context.CancelFunc, error) {
-	wait, err := v.patience(m)
+	wait, err := v.timeout(m)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -104,7 +104,7 @@ func (v *visit) patient(m *interact.Message) (context.Context, context.CancelFun
 }
 
 // patience is how long the consumer waits. A stream lasts as long as its source, and so has all the time there is.
-func (v *visit) patience(m *interact.Message) (time.Duration, error) {
+func (v *visit) timeout(m *interact.Message) (time.Duration, error) {
 	if text := v.param("timeout"); text != "" {
 		d, err := time.ParseDuration(text)
 		if err != nil || d <= 0 || d > maxWait {
@@ -277,23 +277,23 @@ func brokenOff(err error) error {
 // sending what a browser sends without asking (text/plain, forms; Fetch §2.2.2): forms are never taken there, and text only from who
 // is no web page, which has an Origin in each POST (Fetch §3.2), its own too.
 func inputType(r *http.Request, a *td.Affordance) (string, error) {
-	said := r.Header.Get("Content-Type")
+	contentType := r.Header.Get("Content-Type")
 	coding := r.Header.Get("Content-Encoding")
 	if coding != "" && !strings.EqualFold(coding, "identity") {
 		return "", interact.Errorf(interact.UnsupportedType, "send the body as it is",
 			"a body with Content-Encoding is not read")
 	}
 	switch {
-	case said == "":
-	case td.IsJSON(said):
+	case contentType == "":
+	case td.IsJSON(contentType):
 		return interact.JSON, nil
-	case interact.IsCBOR(said):
+	case interact.IsCBOR(contentType):
 		return interact.CBOR, nil
-	case a != nil && slices.ContainsFunc(a.Forms, func(f td.Form) bool { return takes(&f, interact.MediaType(said), r.Header.Get("Origin") != "") }):
-		return interact.MediaType(said), nil
+	case a != nil && slices.ContainsFunc(a.Forms, func(f td.Form) bool { return takes(&f, interact.MediaType(contentType), r.Header.Get("Origin") != "") }):
+		return interact.MediaType(contentType), nil
 	}
 	return "", interact.Errorf(interact.UnsupportedType, "Content-Type: "+interact.JSON,
-		"a body of type %q is not taken here", interact.Clip(interact.Readable(said), 100))
+		"a body of type %q is not taken here", interact.Clip(interact.Readable(contentType), 100))
 }
 
 // unasked are the media types that a browser sends for any web page (Fetch §2.2.2).

@@ -59,7 +59,7 @@ func (v *visit) watch(t interact.Type, how string) error {
 		return err
 	}
 	if v.r.Method == http.MethodHead {
-		v.greet(how)
+		v.startStream(how)
 		return nil
 	}
 	if err := v.enter(); err != nil {
@@ -83,7 +83,7 @@ func (v *visit) watch(t interact.Type, how string) error {
 }
 
 // greet answers a HEAD at once: some clients open a long poll with one, and wait a second for it (wot.md §3).
-func (v *visit) greet(how string) {
+func (v *visit) startStream(how string) {
 	h := v.w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Type", interact.JSON)
@@ -220,14 +220,14 @@ type feed struct {
 	done    chan struct{}
 	ahead   *semaphore.Weighted // what is in replies, in bytes
 	// patience is how long a consumer may be behind before it is dropped; zero waits for it.
-	patience time.Duration
+	timeout time.Duration
 }
 
 // newFeed asks m and reads ahead of the consumer.
-func (v *visit) newFeed(ctx context.Context, m *interact.Message, patience time.Duration) *feed {
+func (v *visit) newFeed(ctx context.Context, m *interact.Message, timeout time.Duration) *feed {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &feed{replies: make(chan *interact.Message, aheadEvents), cancel: cancel, done: make(chan struct{}),
-		ahead: semaphore.NewWeighted(aheadBytes), patience: patience}
+		ahead: semaphore.NewWeighted(aheadBytes), timeout: timeout}
 	go f.run(ctx, v.o.Mesh, m)
 	return f
 }
@@ -254,8 +254,8 @@ func weight(r *interact.Message) int64 {
 func (f *feed) put(ctx context.Context, r *interact.Message) error {
 	if !f.ahead.TryAcquire(weight(r)) {
 		wait, cancel := ctx, context.CancelFunc(func() {})
-		if f.patience > 0 {
-			wait, cancel = context.WithTimeout(ctx, f.patience)
+		if f.timeout > 0 {
+			wait, cancel = context.WithTimeout(ctx, f.timeout)
 		}
 		defer cancel()
 		if err := f.ahead.Acquire(wait, weight(r)); err != nil {

@@ -258,7 +258,7 @@ func (k *hook) endLocked(why error) {
 	past := &hook{hooks: k.hooks, id: k.id, ref: k.ref, callback: k.callback, delivered: k.delivered, failed: k.failed,
 		lastError: k.lastError, ended: time.Now(), message: &interact.Message{Type: k.message.Type, Name: k.message.Name}}
 	if !errors.Is(why, errGone) { // else the last error is why
-		past.lastError = said(why)
+		past.lastError = textOf(why)
 	}
 	if k.past = append(k.past, past); len(k.past) > maxEnded {
 		k.past = slices.Delete(k.past, 0, 1)
@@ -266,7 +266,7 @@ func (k *hook) endLocked(why error) {
 }
 
 // said is an error as GET shows it.
-func said(err error) string { return interact.Clip(interact.Readable(err.Error()), 200) }
+func textOf(err error) string { return interact.Clip(interact.Readable(err.Error()), 200) }
 
 // hook returns the webhook of the path, which may have ended.
 func (v *visit) hook() (*hook, error) {
@@ -372,7 +372,7 @@ func (k *hook) note(r *interact.Message, err error) (gone bool) {
 		k.missed, k.delivered, k.lastError = 0, k.delivered+1, ""
 		return false
 	}
-	k.missed, k.failed, k.lastError = k.missed+1, k.failed+1, said(err)
+	k.missed, k.failed, k.lastError = k.missed+1, k.failed+1, textOf(err)
 	return k.missed >= maxMissed || errors.Is(err, errGone)
 }
 

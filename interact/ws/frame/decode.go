@@ -149,7 +149,7 @@ func (f *Frame) fill(m *members, w *word, b []byte) error {
 	if err := f.texts(m, w); err != nil {
 		return err
 	}
-	f.Time, f.Hops = moment(m.raw[sTime]), hops(m.raw[sHops])
+	f.Time, f.Hops = timestamp(m.raw[sTime]), hops(m.raw[sHops])
 	f.Deadline, f.From = deadline(m.raw[sLeft]), caller(m.raw[sCaller])
 	f.TraceParent, f.TraceState = interact.TraceContext(f.TraceParent, f.TraceState)
 	if f.Asks() {

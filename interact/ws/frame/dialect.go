@@ -84,8 +84,8 @@ func (s Style) Knows(t interact.Type) bool {
 	return true
 }
 
-// A Tongue is what is known of a peer's dialect. It belongs to the reader of the connection.
-type Tongue struct {
+// A DialectDetector is what is known of a peer's dialect. It belongs to the reader of the connection.
+type DialectDetector struct {
 	Assumed Dialect // by the subprotocol
 	learned Dialect
 	capital bool // of the last frame that spelled an ID
@@ -94,7 +94,7 @@ type Tongue struct {
 // Style returns how to answer f, and learns from it. A frame that shows its own dialect is answered in that; one that does
 // not, as the peer spoke before (LMOS WebSocket subprotocol, dialect detection). One that could not be read is answered as a
 // response, where the peer speaks WTP.
-func (t *Tongue) Style(f *Frame) Style {
+func (t *DialectDetector) Style(f *Frame) Style {
 	if t.learned == Undecided && f.Asks() { // replies to us are spelled as we asked
 		t.learned = f.marks
 	}

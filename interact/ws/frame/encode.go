@@ -187,8 +187,8 @@ func (f *Frame) writeRequest(w *writer) {
 		w.raw(sLeft, strconv.AppendInt(nil, max(1, time.Until(f.Deadline).Milliseconds()), 10))
 	}
 	if f.From != nil {
-		told, _ := json.Marshal(f.From) // four texts
-		w.raw(sCaller, told)
+		caller, _ := json.Marshal(f.From) // four texts
+		w.raw(sCaller, caller)
 	}
 }
 

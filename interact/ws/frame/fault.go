@@ -232,8 +232,8 @@ func ReadProblem(raw []byte) *interact.Error {
 }
 
 // codeOf reads the code that a peer says, else that of the error's type, else that of its status.
-func codeOf(said, typ string, status json.RawMessage) interact.Code {
-	if digits, ok := strings.CutPrefix(said, "LMOS-"); ok {
+func codeOf(text, typ string, status json.RawMessage) interact.Code {
+	if digits, ok := strings.CutPrefix(text, "LMOS-"); ok {
 		n, err := strconv.ParseUint(digits, 10, 16)
 		if err == nil && known[interact.Code(n)] {
 			return interact.Code(n)

@@ -1,6 +1,6 @@
 // Package frame encodes and decodes WebSocket text frames in three dialects, and the binary frames of lmosd. It knows no connection.
 //
-// A frame is read whatever its dialect ([Decode]), and a connection learns from what it reads how to answer ([Tongue]). What
+// A frame is read whatever its dialect ([Decode]), and a connection learns from what it reads how to answer ([DialectDetector]). What
 // answers is made by [Frame.Reply] and its kin, what asks by [Request]; both are written in the style of the peer
 // ([Frame.Encode]). The table of all messages is in messagetype.go.
 //

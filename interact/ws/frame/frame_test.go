@@ -49,7 +49,7 @@ func TestTongue(t *testing.T) {
 		"unreadable after a capital": {Undecided, []string{capital, strange}, Style{Dialect: Doc, Proven: true, Capital: true}, "error"},
 		"doubled":                    {Undecided, []string{inWTP, strings.Replace(inWTP, "{", `{"name":"b",`, 1)}, Style{Dialect: WTP, Proven: true, Capital: true}, "response"},
 	} {
-		tongue, last := Tongue{Assumed: c.assumed}, &Frame{}
+		tongue, last := DialectDetector{Assumed: c.assumed}, &Frame{}
 		for _, text := range c.said {
 			last, _ = Decode([]byte(text))
 			last.Style = tongue.Style(last)
@@ -205,7 +205,7 @@ func TestMoments(t *testing.T) {
 		{`"yesterday"`, ""}, {`-1`, ""}, {`0`, ""}, {`1e300`, ""}, {`true`, ""}, {`[2026,1,1]`, ""}, {``, ""}, {`"0000-01-01T00:00:00Z"`, ""},
 	} {
 		got := ""
-		if at := moment([]byte(c.raw)); !at.IsZero() {
+		if at := timestamp([]byte(c.raw)); !at.IsZero() {
 			got = string(appendTime(nil, at))
 		}
 		if got != c.want {
