@@ -1,5 +1,5 @@
-// Package coap implements the WoT CoAP binding, client and server. [Client.Thing] asks an agent that is any CoAP server: it follows
-// the forms of the agent's Thing Description. [Server] offers the things of the mesh to local CoAP consumers.
+// Package coap implements the WoT CoAP binding, client and server. [Client.Thing] calls an agent that is any CoAP server, over
+// the forms of its Thing Description. [Server] serves the Things of the mesh to local CoAP consumers.
 //
 // # To agents
 //
@@ -34,20 +34,20 @@ const MaxBody = 4 << 20
 
 // Options are the settings of a [Client]. The zero value works.
 type Options struct {
-	// Credentials are what agents ask for: identity ("username") and key of a pre-shared key, which is used as the bytes of the
-	// text. The zero value has none.
+	// Credentials are the secrets for agents: identity ("username") and key of a pre-shared key, the bytes of the text. The zero value
+	// has none.
 	Credentials credentials.Store
-	// Dial makes every connection: network is "udp" or "tcp", addr a host and a port. What it returns for "udp" must keep the
-	// borders of datagrams. Nil means a [net.Dialer].
+	// Dial opens every connection: network is "udp" or "tcp", addr a host and a port. A connection for "udp" preserves datagram
+	// boundaries. Nil means a [net.Dialer].
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Log gets what an operator should know; nil discards.
+	// Log receives log records; nil discards them.
 	Log *slog.Logger
 	// MaxBody is the limit of an answer in bytes, and of an input that comes in chunks; 0 means 4 MiB.
 	MaxBody int
 }
 
-// A Client asks agents over CoAP. It is safe for concurrent use. It keeps at most 256 connections, one for each agent's host,
-// port and scheme (and pre-shared key), and closes those over which nothing came for a minute and that nobody uses.
+// A Client calls agents over CoAP. It is safe for concurrent use. It keeps at most 256 connections, one for each host, port, scheme
+// and pre-shared key, and closes those that are not in use and have received nothing for one minute.
 type Client struct {
 	consumer form.Consumer
 	log      *slog.Logger
@@ -77,17 +77,17 @@ func NewClient(o Options) *Client {
 func (c *Client) Close() { c.pool.Close() }
 
 // Thing returns the agent that t describes. It answers ReadProperty, WriteProperty, InvokeAction, ObserveProperty and
-// SubscribeEvent over the forms of t that it [Claims], and the same on all or several affordances: over a form of the thing if
-// there is one that can do it, else one by one. Other messages are [interact.NotAllowed].
+// SubscribeEvent over the forms of t that it [Claims], and operations on all or several affordances: over a form of the Thing if one
+// can be used, else one by one. Other messages are [interact.NotAllowed].
 //
-// An observation uses the Observe option. A resource that cannot be observed is asked again and again, not more often than its
-// cov:minPollingInterval says (default: once a second), and only changes are yielded. An answer without payload to a
-// subscription confirms it; one with payload is an event. What is observed over an unconfirmed or broken path may be lost:
-// readings carry no ID.
+// An observation uses the Observe option. A resource that cannot be observed is polled, at most once in its cov:minPollingInterval
+// (default: 1 s), and only changes are yielded. An answer without payload to a
+// subscription confirms it; one with payload is an event. Notifications over an unconfirmed or broken path may be lost:
+// readings have no ID.
 //
-// Errors are always an [*interact.Error]. Remote tells that the agent answered with an error; its code is that of the one table
-// in this package, and its own words are in the title, at most 400 bytes. Started tells that no answer came to a request that the
-// agent may have got. TooLarge: the answer passed the limit and was dropped. A message without a deadline has 30 s, unless its
+// Errors are always an [*interact.Error]. Remote means that the agent answered with an error; its code is that of the table in
+// codes.go, and the title has at most 400 bytes of its text. Started means that no answer came to a request that the agent may have
+// received. TooLarge: the answer passed the limit and was dropped. A message without a deadline has 30 s, unless its
 // type is long.
 func (c *Client) Thing(t *td.Thing) interact.Thing { return c.consumer.Thing(t) }
 
@@ -103,7 +103,7 @@ func (r *request) unary(ctx context.Context, yield func(*interact.Message) bool)
 		t = interact.PropertyReading
 	case interact.ReadAllProperties, interact.ReadMultipleProperties:
 		t = interact.PropertyReadings
-	default: // what an agent says about a writing that went well has no schema
+	default: // the payload of a successful writing has no schema
 		yield(r.Message.Reply(interact.Acknowledgement, "", nil))
 		return nil
 	}

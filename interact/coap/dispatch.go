@@ -18,7 +18,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// carry asks the mesh what m says and makes the answer.
+// carry sends m to the mesh and returns the response.
 func (x *exchange) carry(ctx context.Context, d *td.Description, p place, m *interact.Message) (*messaging.Packet, error) {
 	observe, observing := x.q.Uint(message.Observe)
 	if observing && observe == 1 { // RFC 7641 §2: deregister
@@ -54,7 +54,7 @@ func (x *exchange) carry(ctx context.Context, d *td.Description, p place, m *int
 	return present(&messaging.Packet{Code: codes.Content}, r, m)
 }
 
-// observable tells whether what m reads can be observed; otherwise the option is passed over (RFC 7641 §2).
+// observable reports whether what m reads can be observed; otherwise the option is ignored (RFC 7641 §2).
 func observable(t *td.Thing, m *interact.Message) bool {
 	switch m.Type {
 	case interact.ReadProperty:
@@ -230,7 +230,7 @@ func (x *exchange) known() (*messaging.Packet, error) {
 	return a, nil
 }
 
-// wants tells whether the query asks for a resource type, or for none in particular.
+// wants reports whether the query selects a resource type, or any.
 func (x *exchange) wants(resourceType string) bool {
 	rt, ok := x.query("rt")
 	if prefix, cut := strings.CutSuffix(rt, "*"); cut {

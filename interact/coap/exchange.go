@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	maxWait = 10 * time.Minute // the longest time that a consumer may ask to wait
+	maxWait = 10 * time.Minute // limits the timeout that a consumer requests
 	comeMax = 60               // seconds: the longest Max-Age of 4.29 and 5.03
 )
 
@@ -32,7 +32,7 @@ type exchange struct {
 	from     messaging.Remote
 	host     netip.Addr
 	replay   *messaging.Replay
-	observer *observer // whom the request made; nil if it asked for none
+	observer *observer // that the request registered; nil if there is none
 
 	mu    sync.Mutex // guards acked
 	acked bool       // alone: the answer comes in a message of its own
@@ -75,7 +75,7 @@ func (x *exchange) run(ctx context.Context) {
 	}
 }
 
-// acknowledge says that the answer will come.
+// acknowledge announces a separate response.
 func (x *exchange) acknowledge() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -365,7 +365,7 @@ func (x *exchange) cut(a *messaging.Packet, key string) (*messaging.Packet, erro
 	return parted(a, part, is), nil
 }
 
-// keep lays an answer on the shelf for the blocks that follow. One for which there is no room is made again.
+// keep stores an answer for the blocks that follow. If there is no room, the answer is made again for each block.
 func (s *Server) keep(key string, host netip.Addr, a *messaging.Packet) {
 	whole := *a
 	whole.Options = withoutBlocks(a.Options)
@@ -394,7 +394,7 @@ func withoutBlocks(o message.Options) message.Options {
 	return copied(o).Remove(message.Block1).Remove(message.Observe)
 }
 
-// has tells whether the request names the ETag of a: then the consumer has it already.
+// has reports whether the request has the ETag of a: then the consumer has the value.
 func (x *exchange) has(a *messaging.Packet) bool {
 	mine, ok := a.Option(message.ETag)
 	for _, o := range x.q.Options {

@@ -90,7 +90,7 @@ func (r *request) packet() *messaging.Packet {
 	return p
 }
 
-// ask sends the request and returns the answer, whole. A refusal is an error.
+// ask sends the request and returns the complete response. A response of class 4 or 5 is an error.
 func (r *request) ask(ctx context.Context) (*messaging.Packet, error) {
 	p, err := r.exchange(ctx, r.packet(), r.Body)
 	if err != nil {
@@ -102,7 +102,7 @@ func (r *request) ask(ctx context.Context) (*messaging.Packet, error) {
 	return p, nil
 }
 
-// exchange sends p with body and returns the answer, whole, whatever it says.
+// exchange sends p with body and returns the complete response, of any code.
 func (r *request) exchange(ctx context.Context, p *messaging.Packet, body []byte) (*messaging.Packet, error) {
 	e, err := r.client.pool.Get(ctx, r.target())
 	if err != nil {
@@ -118,7 +118,7 @@ func (r *request) exchange(ctx context.Context, p *messaging.Packet, body []byte
 	return a, nil
 }
 
-// gone is lost, and sees to it that the connection to an agent that is silent is not used again.
+// gone is lost; it also drops the connection to an agent that does not answer.
 func (r *request) gone(ctx context.Context, e *messaging.Lease, err error) error {
 	var l *messaging.Loss
 	if errors.As(err, &l) && !l.Acked && !errors.Is(l.Cause, context.Canceled) {
@@ -127,7 +127,7 @@ func (r *request) gone(ctx context.Context, e *messaging.Lease, err error) error
 	return r.lost(ctx, err)
 }
 
-// lost says why no answer came.
+// lost returns the error of a missing response.
 func (r *request) lost(ctx context.Context, err error) error {
 	var known *interact.Error
 	if errors.As(err, &known) {
@@ -154,7 +154,7 @@ func (r *request) lost(ctx context.Context, err error) error {
 	return e
 }
 
-// reason is a short cause of a loss.
+// reason returns a short cause of a loss.
 func reason(err error) string {
 	var dns *net.DNSError
 	switch {
@@ -168,13 +168,13 @@ func reason(err error) string {
 	return clip(interact.Readable(err.Error()), 200)
 }
 
-// broken is an answer that came and cannot be used.
+// broken is the error of a response that cannot be used.
 func (r *request) broken(format string, args ...any) error {
 	return form.Broken(r.What(), fmt.Sprintf(format, args...))
 }
 
-// settle decides the media type of an answer: what its content format says, else what the form promises. What is labelled as text
-// and is JSON is JSON where that is promised: simple agents leave the label out or say 0.
+// settle returns the media type of a response: that of its content format, else that of the form. Text that is JSON has the type JSON
+// if the form declares it: simple agents omit the content format or send 0.
 func (r *request) settle(p *messaging.Packet) (data []byte, is string, err error) {
 	data, is = p.Payload, r.Form.ResponseType
 	if len(data) == 0 {

@@ -15,13 +15,13 @@ import (
 	"github.com/lmosd/lmosd/td/scheme"
 )
 
-// Claims reports whether this binding can use the form f: its scheme is coap, coaps, coap+tcp or coaps+tcp. WebSockets are not
-// spoken, and no subprotocol is known.
+// Claims reports whether this binding can use the form f: its scheme is coap, coaps, coap+tcp or coaps+tcp. It
+// supports neither WebSockets nor subprotocols.
 func Claims(f *td.Form) bool {
 	return scheme.Lookup(f.Scheme()).Protocol == "coap" && f.Subprotocol == ""
 }
 
-// An address is where a request goes: whom it is sent to, and the options that name the resource there.
+// An address is the destination of a request: host and port, and the options of the resource.
 type address struct {
 	scheme string
 	host   string // a name or an IP address, without brackets
@@ -60,7 +60,7 @@ func expand(href string, vars map[string][]string) (address, error) {
 	return a, nil
 }
 
-// options adds what names the resource. The host is said where it is a name; the port is the one that is sent to (RFC 7252 §6.4).
+// options adds the options of the resource. Uri-Host is sent only for a name; Uri-Port is never needed (RFC 7252 §6.4).
 func (a address) options(p *messaging.Packet) {
 	if _, err := netip.ParseAddr(a.host); err != nil {
 		p.Add(message.URIHost, []byte(a.host))
@@ -73,5 +73,5 @@ func (a address) options(p *messaging.Packet) {
 	}
 }
 
-// hostport is what is dialled.
+// hostport is the address to dial.
 func (a address) hostport() string { return net.JoinHostPort(a.host, a.port) }

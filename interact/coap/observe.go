@@ -32,15 +32,15 @@ const (
 	old  = 128 * time.Second
 )
 
-// A watcher is one observation on its way: what was told last, and whom to tell.
+// A watcher is one running observation and its latest value.
 type watcher struct {
 	r     *request
 	yield func(*interact.Message) bool
 
-	registered bool      // the agent has said that it will notify
+	registered bool      // the agent sends notifications
 	seq        uint32    // of the last notification
 	at         time.Time // when that came
-	hasValue   bool      // there was a value; the next three are its
+	hasValue   bool      // there was a value, with the next three members
 	format     uint32
 	last       []byte
 	etag       []byte
@@ -57,16 +57,16 @@ func (r *request) watch(ctx context.Context, yield func(*interact.Message) bool)
 	return err
 }
 
-// errPoll says that the resource cannot be observed.
+// errPoll means that the resource cannot be observed.
 var errPoll = errors.New("the agent does not observe it")
 
-// event tells whether events are watched: each counts. Of properties the newest value does.
+// event reports whether events are observed, none of which may be lost. Of a property only the newest value counts.
 func (w *watcher) event() bool {
 	return w.r.Message.Type == interact.SubscribeEvent || w.r.Message.Type == interact.SubscribeAllEvents
 }
 
-// observe registers with the agent and yields what it tells. The registration is made anew when nothing came for as long as the
-// last value was good, so that an agent that forgot it, or is gone, is found out (RFC 7641 §3.3.1).
+// observe registers with the agent and yields its notifications. It registers again after the Max-Age of the last value, which detects
+// an agent that has restarted or left (RFC 7641 §3.3.1).
 func (w *watcher) observe(ctx context.Context) error {
 	r := w.r
 	e, err := r.client.pool.Get(ctx, r.target())
@@ -112,7 +112,7 @@ func (w *watcher) observe(ctx context.Context) error {
 	}
 }
 
-// register asks for the resource and for notifications, and returns the first answer.
+// register registers for notifications and returns the first response.
 func (w *watcher) register(ctx context.Context, e *messaging.Lease, k *messaging.Call) (*messaging.Packet, error) {
 	within, cancel := context.WithTimeout(ctx, form.DefaultTimeout)
 	defer cancel()
@@ -125,7 +125,7 @@ func (w *watcher) register(ctx context.Context, e *messaging.Lease, k *messaging
 	return a, nil
 }
 
-// deregister tells the agent that nobody listens. It does not wait: if that is lost, the next notification is rejected.
+// deregister ends the registration without waiting: if the message is lost, the next notification is rejected.
 func (w *watcher) deregister(k *messaging.Call) {
 	p := w.r.packet()
 	p.AddUint(message.Observe, 1) // RFC 7641 §2: deregister
@@ -147,7 +147,7 @@ func age(p *messaging.Packet) time.Duration {
 	return defaultAge
 }
 
-// notification handles one answer of an observation; asked tells that it is the answer to a registration.
+// notification handles one message of an observation; asked means that it is the response to a registration.
 func (w *watcher) notification(ctx context.Context, c *messaging.Lease, p *messaging.Packet, asked bool) error {
 	if !p.Good() {
 		return refused(w.r.What(), p) // RFC 7641 §3.2: it ends the observation
@@ -167,7 +167,7 @@ func (w *watcher) notification(ctx context.Context, c *messaging.Lease, p *messa
 	}
 	switch {
 	case !observed && w.event():
-		w.note(whole) // what was there before the subscription is no event
+		w.note(whole) // a value from before the subscription is not an event
 		return errPoll
 	case asked && w.event() && len(whole.Payload) == 0:
 		w.hasValue = true
@@ -182,7 +182,7 @@ func (w *watcher) notification(ctx context.Context, c *messaging.Lease, p *messa
 	return err
 }
 
-// newer tells whether a notification with the number seq, after one with last, is not one from before it (RFC 7641 §3.4).
+// newer reports whether a notification with the number seq is newer than one with the number last (RFC 7641 §3.4).
 func newer(last, seq uint32, since time.Duration) bool {
 	return last < seq && seq-last < wrap || last > seq && last-seq > wrap || since > old
 }
@@ -207,20 +207,20 @@ func (w *watcher) whole(ctx context.Context, c *messaging.Lease, p *messaging.Pa
 	return whole, nil
 }
 
-// changed tells whether p says something else than what was told last.
+// changed reports whether p differs from the latest value.
 func (w *watcher) changed(p *messaging.Packet) bool {
 	format, _ := p.Uint(message.ContentFormat)
 	return !w.hasValue || format != w.format || !bytes.Equal(p.Payload, w.last)
 }
 
-// note remembers p as told.
+// note records p as the latest value.
 func (w *watcher) note(p *messaging.Packet) {
 	w.hasValue, w.last = true, p.Payload
 	w.format, _ = p.Uint(message.ContentFormat)
 	w.etag, _ = p.Option(message.ETag)
 }
 
-// tell yields p: a reading or an event, or one for each member of the object where all are watched.
+// yieldValue yields p: a reading or an event, or one for each member of the object if all are observed.
 func (w *watcher) yieldValue(p *messaging.Packet) error {
 	w.note(p)
 	data, media, err := w.r.settle(p)
@@ -267,7 +267,7 @@ func (w *watcher) give(t interact.Type, name string, data []byte, media string) 
 	return nil
 }
 
-// poll asks for the resource again and again and yields what is new.
+// poll requests the resource repeatedly and yields changes.
 func (w *watcher) poll(ctx context.Context) error {
 	for pause := w.r.terms.poll; ; {
 		if err := backoff.Sleep(ctx, pause); err != nil {
@@ -279,7 +279,7 @@ func (w *watcher) poll(ctx context.Context) error {
 		}
 		pause = w.r.terms.poll
 		switch {
-		case p.Code == codes.TooManyRequests: // RFC 8516 §3: Max-Age says when to come again
+		case p.Code == codes.TooManyRequests: // RFC 8516 §3: Max-Age is the pause
 			pause = max(pause, age(p))
 		case !p.Good():
 			return refused(w.r.What(), p)
@@ -292,7 +292,7 @@ func (w *watcher) poll(ctx context.Context) error {
 	}
 }
 
-// look asks for the resource once, and only for what is new if the agent tells its states apart (RFC 7252 §5.10.6.2).
+// look requests the resource once, with the ETag of the latest value (RFC 7252 §5.10.6.2).
 func (w *watcher) look(ctx context.Context) (*messaging.Packet, error) {
 	within, cancel := context.WithTimeout(ctx, form.DefaultTimeout)
 	defer cancel()

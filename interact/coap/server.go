@@ -25,9 +25,9 @@ const (
 	defaultObservers = 1000
 	defaultRequests  = 256
 	defaultRate      = 500
-	maxHosts         = 4096 // whose rates are counted apart
-	// defaultAckDelay is how long a request is worked on before it is acknowledged alone, and the answer comes later in a message of its
-	// own (RFC 7252 §5.2.2). A consumer repeats what is not acknowledged after 2 s.
+	maxHosts         = 4096 // with a rate limit of their own
+	// defaultAckDelay is the processing time after which a request is acknowledged separately and the response is a message of its own
+	// (RFC 7252 §5.2.2). A consumer retransmits after 2 s without acknowledgement.
 	defaultAckDelay = time.Second
 	// stubborn is how many reads in a row may fail.
 	stubborn = 100
@@ -37,18 +37,18 @@ const (
 type ServerOptions struct {
 	// Listen is the UDP address to listen on; empty means 127.0.0.1:5683.
 	Listen string
-	// Anyone allows an address that is not of loopback. Whoever can reach it is served then: the server does not authenticate callers.
+	// Anyone allows an address that is not of loopback. All peers that can reach it are served: the server does not authenticate callers.
 	Anyone bool
 	// Mesh answers the messages.
 	Mesh interact.Thing
-	// From is who all consumers are to the mesh: their datagrams prove nothing but where they came.
+	// From is the principal of all consumers: datagrams prove no identity.
 	From *did.Principal
 	// Find resolves the id of a path: an id, a short name or an exact reference. Its error is answered as it is; it must be an
 	// [*interact.Error] to say anything but "internal error".
 	Find func(ctx context.Context, ref string) (*td.Description, error)
 	// Known lists the things of /.well-known/core; nil lists none.
 	Known func() iter.Seq[*td.Description]
-	// Log gets what an operator should know; nil discards.
+	// Log receives log records; nil discards them.
 	Log *slog.Logger
 	// MaxBody is the limit of a body in bytes, all blocks together, both ways; 0 means 4 MiB.
 	MaxBody int
@@ -97,7 +97,7 @@ type Server struct {
 	socket   messaging.Socket
 	timing   messaging.Timing
 	ackDelay time.Duration
-	quiet    time.Duration // after which an observer is asked whether it is there
+	quiet    time.Duration // after which an observer is pinged
 
 	rate    *ratelimit.Limiter[netip.Addr]  // requests that begin, of each host
 	busy    *ratelimit.Inflight[netip.Addr] // requests that are answered
@@ -216,7 +216,7 @@ func (s *Server) listen(ctx context.Context) error {
 	}
 }
 
-// receive sorts one datagram (RFC 7252 §4.2, §4.3). What is malformed is passed over.
+// receive dispatches one datagram (RFC 7252 §4.2, §4.3). Malformed datagrams are ignored.
 func (s *Server) receive(ctx context.Context, b []byte, from messaging.Remote) {
 	p, err := messaging.ParseDatagram(b)
 	switch {
@@ -227,7 +227,7 @@ func (s *Server) receive(ctx context.Context, b []byte, from messaging.Remote) {
 		s.peers.settle(from, p.Mid, messaging.ErrReset)
 	case p.IsRequest():
 		s.request(ctx, p, from)
-	case p.Kind == message.Confirmable: // a ping, or an answer that nobody asked for
+	case p.Kind == message.Confirmable: // a ping, or an unexpected response
 		s.send(messaging.Bare(message.Reset, p.Mid), from)
 	}
 }
@@ -265,7 +265,7 @@ func busy(o ratelimit.Outcome) error {
 	return nil
 }
 
-// send writes a datagram. One that is lost is sent again by whoever misses its answer.
+// send writes a datagram. If it is lost, the peer retransmits its request.
 func (s *Server) send(b []byte, to messaging.Remote) {
 	if err := s.socket.Write(b, to); err != nil {
 		s.o.Log.Debug("coap write", "to", to.Addr, "err", err)

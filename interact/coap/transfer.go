@@ -13,11 +13,11 @@ import (
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
-// fresh is how often an answer is fetched anew that changed between its blocks.
+// fresh is how often a response that changed between its blocks is fetched again.
 const fresh = 3
 
-// A transfer is one request and its answer, each in as many blocks as it takes (RFC 7959). All its messages have one token: some
-// servers tell transfers apart by it.
+// A transfer is one request and its response, each in one or more blocks (RFC 7959). All its messages have the same token, by which
+// some servers distinguish transfers.
 type transfer struct {
 	r *request
 	k *messaging.Call
@@ -34,7 +34,7 @@ func (t transfer) do(ctx context.Context, p *messaging.Packet, body []byte) (*me
 	return t.complete(ctx, p, a)
 }
 
-// ask sends p and checks the answer as far as every receiver must: a critical option that is not known makes it void.
+// ask sends p and checks the response: an unknown critical option makes it invalid.
 func (t transfer) ask(ctx context.Context, p *messaging.Packet) (*messaging.Packet, error) {
 	a, err := t.k.Ask(ctx, p)
 	if err != nil {
@@ -88,7 +88,7 @@ func (t transfer) upload(ctx context.Context, p *messaging.Packet, body []byte) 
 	}
 }
 
-// begun notes in a loss that blocks before this one had arrived.
+// markStarted records in a loss that earlier blocks have arrived.
 func markStarted(err error, arrived bool) error {
 	var l *messaging.Loss
 	if errors.As(err, &l) && arrived {
@@ -115,7 +115,7 @@ func (t transfer) next(b messaging.Block, a *messaging.Packet) (next messaging.B
 	return messaging.Block{Num: b.Num + 1, SZX: b.SZX}, true, nil
 }
 
-// complete fetches what is missing of the answer a to p. The size of the whole is limited.
+// complete fetches the remaining blocks of the response a to p. The total size is limited.
 func (t transfer) complete(ctx context.Context, p, a *messaging.Packet) (*messaging.Packet, error) {
 	for try := 0; ; try++ {
 		whole, changed, err := t.gather(ctx, p, a)
@@ -132,7 +132,7 @@ func (t transfer) complete(ctx context.Context, p, a *messaging.Packet) (*messag
 	}
 }
 
-// gather fetches the blocks behind a. changed tells that one of them is of another answer.
+// gather fetches the blocks behind a. changed means that one of them is of another answer.
 func (t transfer) gather(ctx context.Context, p, a *messaging.Packet) (whole *messaging.Packet, changed bool, err error) {
 	b, ok := a.Block(message.Block2)
 	size, _ := a.Uint(message.Size2)

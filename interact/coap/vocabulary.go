@@ -13,8 +13,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// terms are what a form says in the vocabulary of CoAP (WoT Binding Templates, CoAP, "Vocabulary"). What it does not say is zero
-// or nil.
+// terms are the terms of a form in the vocabulary of CoAP (WoT Binding Templates, CoAP, "Vocabulary"); absent ones are zero or nil.
 type terms struct {
 	method      codes.Code
 	format      *uint32 // cov:contentFormat, of what is sent
@@ -30,13 +29,13 @@ type terms struct {
 var methods = map[string]codes.Code{"GET": codes.GET, "PUT": codes.PUT, "POST": codes.POST, "DELETE": codes.DELETE,
 	"FETCH": messaging.Fetch, "PATCH": messaging.Patch, "IPATCH": messaging.IPatch}
 
-// minPoll is how often at most a resource is asked that cannot be observed, unless its form says otherwise.
+// minPoll is the default polling interval of a resource that cannot be observed.
 const minPoll = time.Second
 
-// maxPoll is the longest pause that a form can ask for.
+// maxPoll limits the polling interval of a form.
 const maxPoll = 24 * time.Hour
 
-// termsOf reads the terms of a form for the operation op. A term that cannot be meant is passed over: the agent will tell.
+// termsOf reads the terms of a form for the operation op. An invalid term is ignored: the agent will refuse the request.
 func termsOf(f *td.Form, op string) terms {
 	var raw struct {
 		Method      any `json:"cov:method"`
@@ -70,7 +69,7 @@ func termsOf(f *td.Form, op string) terms {
 	if seconds, ok := raw.Poll.(float64); ok && seconds > 0 {
 		t.poll = time.Duration(min(seconds, maxPoll.Seconds()) * float64(time.Second))
 	}
-	// Servers of Q-Block also have Block (RFC 9177 §4.1), which is what is spoken here: of either only the sizes count.
+	// Servers of Q-Block also have Block (RFC 9177 §4.1), which is used here: only the sizes are read.
 	for _, blocks := range []any{raw.Quick, raw.Q, raw.Blockwise} {
 		sizes, _ := blocks.(map[string]any)
 		if szx := szxOf(sizes["cov:block1Size"]); szx != nil {
@@ -114,7 +113,7 @@ func szxOf(v any) *uint8 {
 	return &szx
 }
 
-// options puts what the terms ask for into a request.
+// options adds the options of the terms to a request.
 func (t terms) options(p *messaging.Packet) {
 	if t.accept != nil {
 		p.AddUint(message.Accept, *t.accept)

@@ -30,10 +30,10 @@ type watches struct {
 	server *Server
 	limit  int // of observers
 
-	mu        sync.Mutex // guards the rest, and what sources and observers say that it does
+	mu        sync.Mutex // guards the rest, and the fields of sources and observers that name it
 	sources   map[sourceKey]*source
 	observers map[observerKey]*observer
-	closed    bool // nobody joins any more
+	closed    bool // no observer can join
 }
 
 type sourceKey struct {
@@ -52,7 +52,7 @@ type source struct {
 	started   chan struct{} // closed when the mesh is about to be asked
 }
 
-// An observerKey tells observations apart: who, and the token of the registration (RFC 7641 §4.1).
+// An observerKey identifies an observation: the consumer, and the token of the registration (RFC 7641 §4.1).
 type observerKey struct {
 	from  netip.AddrPort
 	token string
@@ -64,8 +64,8 @@ type observer struct {
 	source      *source
 	remote      messaging.Remote
 	host        netip.Addr
-	ask         *interact.Message // what was asked: it says which type is accepted
-	transferKey string            // where answers lie that go out in blocks
+	ask         *interact.Message // the request, with the accepted media type
+	transferKey string            // of the stored answers that are sent in blocks
 	newest      bool              // a new value replaces those that wait
 	cancel      context.CancelFunc
 	ctx         context.Context // ends when it is removed
@@ -80,12 +80,12 @@ type observer struct {
 // next is the number of a notification: greater than those before (RFC 7641 §4.4).
 func (o *observer) next() uint32 { return o.seq.Add(1) & (1<<24 - 1) }
 
-// observed is what is asked of the mesh to observe what m reads.
+// observed returns the message that observes what m reads.
 var observed = map[interact.Type]interact.Type{interact.ReadProperty: interact.ObserveProperty,
 	interact.ReadAllProperties: interact.ObserveAllProperties, interact.SubscribeEvent: interact.SubscribeEvent,
 	interact.SubscribeAllEvents: interact.SubscribeAllEvents}
 
-// observe registers the consumer. The answer is the value of a property, or says that the subscription to an event began. Who
+// observe registers the consumer. The answer is the value of a property, or means that the subscription to an event began. Who
 // cannot be taken in gets the value alone (RFC 7641 §4.1), and of events an error.
 func (x *exchange) observe(ctx context.Context, m *interact.Message) (*messaging.Packet, error) {
 	s := x.server
@@ -120,7 +120,7 @@ func (x *exchange) observe(ctx context.Context, m *interact.Message) (*messaging
 }
 
 // join adds an observer and begins to observe the mesh if nobody did. The one with its token is kept if it observes the same,
-// else it makes room (RFC 7641 §4.1); fresh tells that the observer is a new one.
+// else it makes room (RFC 7641 §4.1); fresh means that the observer is a new one.
 func (w *watches) join(x *exchange, m *interact.Message) (o *observer, fresh bool, err error) {
 	ask := &interact.Message{Type: observed[m.Type], From: m.From, Thing: m.Thing, ID: m.ID, Name: m.Name, Data: m.Data,
 		ContentType: m.ContentType}
@@ -281,7 +281,7 @@ func (w *watches) serve(o *observer) {
 	}
 }
 
-// ping tells whether somebody is there: the answer to an Empty message is a Reset (RFC 7252 §4.3).
+// ping reports whether the consumer answers an Empty message with a Reset (RFC 7252 §4.3).
 func ping(ctx context.Context, p *peer) error {
 	_, _, err := p.Confirm(ctx, &messaging.Packet{}, nil)
 	if errors.Is(err, messaging.ErrReset) {
@@ -313,7 +313,7 @@ func (w *watches) drain(o *observer, p *peer) error {
 	}
 }
 
-// take takes what is to be sent next.
+// take returns the next message to send.
 func (w *watches) take(o *observer) (*interact.Message, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -364,7 +364,7 @@ func named(ask, r *interact.Message) *interact.Message {
 	return &one
 }
 
-// farewell tells all observers that the server leaves, once and without waiting, and ends them.
+// farewell notifies all observers of the shutdown, once and without waiting, and ends them.
 func (w *watches) farewell() {
 	w.mu.Lock()
 	w.closed = true
@@ -387,5 +387,5 @@ func (w *watches) farewell() {
 	}
 }
 
-// isDone tells whether err only says that the server, or an observer, goes.
+// isDone reports whether err is the end of the server or of an observer.
 func isDone(err error) bool { return errors.Is(err, context.Canceled) }

@@ -28,7 +28,7 @@ func Bad(href, why string) error {
 	return interact.Errorf(interact.BadTD, "correct the form and publish the description again", "the form's href %s %s", Plain(href), why)
 }
 
-// Reason returns a short cause of a failed connection. hasSecrets says that the text of err can contain an address with secrets.
+// Reason returns a short cause of a failed connection. hasSecrets means that the text of err can contain an address with secrets.
 func Reason(err error, hasSecrets bool) string {
 	var guarded *interact.Error
 	var refused *netguard.Error

@@ -78,7 +78,7 @@ var workers = map[interact.Type]worker{
 	interact.SubscribeEvent: (*call).observe, interact.SubscribeAllEvents: (*call).observe,
 }
 
-// elsewhere reports whether another form may be tried after err: nothing has begun.
+// elsewhere reports whether another form may be tried after err: nothing has started.
 func elsewhere(err error) bool {
 	var e *interact.Error
 	if !errors.As(err, &e) || e.Remote || e.Started {
@@ -187,7 +187,7 @@ func (q *call) invoke(ctx context.Context, yield func(*interact.Message) bool) e
 	})
 }
 
-// errMore says that another answer follows.
+// errMore means that another answer follows.
 var errMore = errors.New("more follows")
 
 // answers reports whether p's messages are answered: the form is of that style, and the broker speaks MQTT 5.

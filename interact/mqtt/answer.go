@@ -137,7 +137,7 @@ func (r *request) leave() {
 	r.consumer.requests.Add(-1)
 }
 
-// serve carries the request out, and says so if it fails. A client that is gone waits for nothing; what nobody waits for is done
+// serve carries the request out, and says so if it fails. A client that is gone waits for nothing; what no caller waits for is done
 // all the same.
 func (r *request) serve() {
 	life := r.consumer.life

@@ -48,9 +48,9 @@ type BrokerOptions struct {
 	From *did.Principal
 	// Find resolves a reference to a thing. Its error is answered as it is; it should be an [*interact.Error].
 	Find func(ctx context.Context, ref string) (*td.Description, error)
-	// Auth says whether a user may connect; nil lets everyone, and only a loopback or private address is listened on then.
+	// Auth reports whether a user may connect; nil lets everyone, and only a loopback or private address is listened on then.
 	Auth func(user, password string) bool
-	// Log gets what an operator should know; nil discards.
+	// Log receives log records; nil discards them.
 	Log *slog.Logger
 	// MaxConnections is how many clients may be connected, of which one host other than this may have half; 0 means 128.
 	MaxConnections int
@@ -80,7 +80,7 @@ type BrokerOptions struct {
 //	{thing}/events/{e}
 //
 // The first subscriber of an affordance begins one observation at the mesh; the last one ends it. If it fails it is begun again,
-// with what came meanwhile as far as the mesh keeps it.
+// with what came in between as far as the mesh keeps it.
 //
 // An answer is one message, with the correlation data of the request: output, value or description, nothing after a writing,
 // or an RFC 9457 problem with its code in the user property lmos-code. With the user property lmos-follow the states of an
@@ -216,7 +216,7 @@ func (b *Broker) Close() error {
 	return nil
 }
 
-// shut closes the socket, disconnects the clients, and waits for what they have begun.
+// shut closes the socket, disconnects the clients, and waits for what they have started.
 func (b *Broker) shut() {
 	b.closed.Do(func() {
 		b.mu.Lock()

@@ -209,7 +209,7 @@ func (c *consumer) ring() {
 	}
 }
 
-// dismiss ends what a connection has begun: its requests that want an answer, and its subscriptions.
+// dismiss ends what a connection has started: its requests that want an answer, and its subscriptions.
 func (b *Broker) dismiss(conn net.Conn) {
 	b.mu.Lock()
 	c := b.consumers[conn]

@@ -30,7 +30,7 @@ func (s *session) unreached(err error) error {
 		"the broker at %s cannot be reached: %s", where, form.Reason(err, false)).Then(interact.StepPublish)
 }
 
-// given says that ctx has ended before the broker did what it was to do.
+// given means that ctx has ended before the broker did what it was to do.
 func (s *session) given(ctx context.Context, what string) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return &interact.Error{Code: interact.Cancelled, Err: ctx.Err()}

@@ -23,7 +23,7 @@ type plan struct {
 	filters []string // to subscribe to; empty if the form has none
 	qos     byte
 	retain  bool
-	// asks tells that the form is answered by messages to a response topic (kotlin-wot), and not of the W3C's style.
+	// asks means that the form is answered by messages to a response topic (kotlin-wot), and not of the W3C's style.
 	asks bool
 
 	login login

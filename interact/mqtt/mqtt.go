@@ -63,7 +63,7 @@ const (
 	ackTimeout    = 10 * time.Second // a broker's acknowledgement
 	keepAlive     = 30               // seconds
 	idleTime      = 30 * time.Second // a connection without users is kept open
-	reconnectTime = 5 * time.Minute  // a lost connection is tried anew for those who listen
+	reconnectTime = 5 * time.Minute  // a lost connection is tried again for those who listen
 	firstPause    = 100 * time.Millisecond
 	maxPause      = 30 * time.Second
 )
@@ -96,7 +96,7 @@ type Options struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// TLS is the configuration for mqtts; nil trusts what the system trusts. It is copied, and the server's name is set.
 	TLS *tls.Config
-	// Log gets what an operator should know; nil discards.
+	// Log receives log records; nil discards them.
 	Log *slog.Logger
 	// MaxPacket is the limit of a packet from a broker in bytes; 0 means 4 MiB. MQTT 5 brokers are told and keep back what is
 	// larger; what a 3.1.1 broker sends beyond it is dropped and fails who waits for it.
@@ -177,12 +177,12 @@ func Claims(f *td.Form) bool {
 //
 // Errors are always an [*interact.Error]:
 //   - NotAllowed, UnsupportedType, Unauthenticated, BadTD: nothing was sent. A broker's refusal of the credentials is such.
-//   - Unreachable: the broker was not reached, or nobody listens there; with Begun, the connection broke after the sending.
+//   - Unreachable: the broker was not reached, or nobody listens there; with Started, the connection broke after the sending.
 //   - Timeout: no answer came, or no message is retained.
 //   - AgentFailed, with Remote: the agent answered with a problem, or the broker refused the message.
 //   - Overloaded: the consumer of an observation was too slow.
 //
-// An observation survives a lost connection for five minutes; what is published meanwhile is lost. A message without a deadline
+// An observation survives a lost connection for five minutes; what is published in between is lost. A message without a deadline
 // has 30 s, but for observations and subscriptions. QoS is 1 unless the form says otherwise.
 func (c *Client) Thing(t *td.Thing) interact.Thing { return c.consumer.Thing(t) }
 

@@ -15,9 +15,9 @@ const (
 // A listener is a bounded queue of messages for one consumer.
 type inbox struct {
 	limit int
-	// once tells that a lost connection is the end: who waits for an answer does not wait on another connection.
+	// once means that a lost connection is the end: who waits for an answer does not wait on another connection.
 	once bool
-	// retained tells that messages from before the subscription are wanted.
+	// retained means that messages from before the subscription are wanted.
 	retained bool
 	wake     chan struct{} // has room for one
 

@@ -59,7 +59,7 @@ type subscription struct {
 	listeners map[*inbox]bool
 }
 
-// errOverlap says that a filter covers topics of another one on this connection. A broker may then send a message once or twice
+// errOverlap means that a filter covers topics of another one on this connection. A broker may then send a message once or twice
 // (MQTT 5 §3.3.4), and nobody could tell which.
 var errOverlap = errors.New("filters overlap")
 
@@ -260,7 +260,7 @@ func (s *session) secure(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	return t, nil
 }
 
-// watch waits for the end of w, and connects anew for those who listen.
+// watch waits for the end of w, and connects again for those who listen.
 func (s *session) watch(w wire) {
 	select {
 	case <-w.ended():
@@ -319,7 +319,7 @@ func (s *session) hasSubscribers() bool {
 	return false
 }
 
-// resubscribe subscribes on w to what is listened to. If w ends meanwhile, its own watch goes on from here.
+// resubscribe subscribes on w to what is listened to. If w ends in between, its own watch goes on from here.
 func (s *session) resubscribe(w wire) {
 	s.mu.Lock()
 	var again []*subscription
@@ -380,7 +380,7 @@ func (s *session) listen(ctx context.Context, filter string, qos byte, l *inbox,
 	return s.ensure(ctx, sub, again)
 }
 
-// roomLocked says whether a filter can be added.
+// roomLocked reports whether a filter can be added.
 func (s *session) roomLocked(filter string) error {
 	if len(s.subs) >= maxFilters {
 		return interact.Errorf(interact.Overloaded, "ask again when others have ended",
@@ -417,7 +417,7 @@ func (s *session) ensure(ctx context.Context, sub *subscription, again bool) (wi
 				return nil, s.given(ctx, "did not take a subscription in time")
 			}
 			continue
-		case s.wire != w: // lost meanwhile
+		case s.wire != w: // lost in between
 			s.mu.Unlock()
 			continue
 		case sub.on == w && !again:

@@ -20,19 +20,18 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// maxText is how much of an agent's own words an error carries, in bytes.
+// maxText limits the text of an agent in an error, in bytes.
 const maxText = 4 << 10
 
-// maxRefusal is how much of a refusal is read: enough that a secret in it is seen as a whole, and not cut to a harmless
-// looking half.
+// maxRefusal is how much of a refusal is read, in bytes: a secret in it must be complete to be recognized.
 const maxRefusal = 64 << 10
 
-// An answer is what an agent answered, after it was found good.
+// An answer is a response that was checked.
 type answer struct {
 	client *Client
 	status int
 	header http.Header
-	url    *url.URL // that was asked
+	url    *url.URL // of the request
 	media  string
 	data   []byte
 }
@@ -73,7 +72,7 @@ func (c *Client) exchange(ctx context.Context, r *request, req *http.Request) (*
 	return c.judge(ctx, r, resp)
 }
 
-// carry takes a request to the agent. Its error knows whether anything of it was written.
+// carry sends a request. The error says whether any of it was written (Started).
 func carry(ctx context.Context, via http.RoundTripper, r *request, req *http.Request) (*http.Response, error) {
 	var written atomic.Bool
 	trace := &httptrace.ClientTrace{ // the last attempt counts: net/http makes another only if that does no harm
@@ -89,7 +88,7 @@ func carry(ctx context.Context, via http.RoundTripper, r *request, req *http.Req
 	return resp, nil
 }
 
-// judge reads an answer within the limit and tells whether it is what the description promises.
+// judge reads a response within the limit and checks it against the description.
 func (c *Client) judge(ctx context.Context, r *request, resp *http.Response) (*answer, error) {
 	if !r.expected(resp.StatusCode) {
 		return nil, c.refused(r, resp)
@@ -105,7 +104,7 @@ func (c *Client) judge(ctx context.Context, r *request, resp *http.Response) (*a
 	return a, a.settle(r, resp.Header.Get("Content-Type"))
 }
 
-// expected tells a good status from a bad one: htv:statusCodeValue of the form's responses decides, else the class.
+// expected reports whether a status means success: htv:statusCodeValue of the form's responses decides, else the class.
 func (r *request) expected(status int) bool {
 	if r.Form != nil && bytes.Contains(r.Form.Raw, []byte("htv:statusCodeValue")) {
 		if success, ok := declared(r.Form.Raw, status); ok {
@@ -211,7 +210,7 @@ func (a *answer) settle(r *request, contentType string) error {
 		}
 	case interact.IsCBOR(a.media) && len(data) > 0:
 	case form.IsStructured(promised) && strings.HasPrefix(r.op, "write"):
-		a.media, a.data = "", nil // the writing went well; nobody waits for its body
+		a.media, a.data = "", nil // the writing went well; no caller waits for its body
 	case td.IsJSON(promised):
 		return form.Broken(r.What(), "its description promises "+promised+", it sent "+sample(a.media, data, &r.Secrets))
 	}
@@ -227,7 +226,7 @@ func listed(types []string, media string) bool {
 	return false
 }
 
-// sample shows the beginning of something that was not expected.
+// sample returns the beginning of unexpected data.
 func sample(media string, data []byte, s *form.Secrets) string {
 	if len(data) == 0 {
 		return "nothing"
@@ -235,7 +234,7 @@ func sample(media string, data []byte, s *form.Secrets) string {
 	return fmt.Sprintf("%s %q", interact.Clip(interact.Readable(media), 60), interact.Clip(quote(s, string(data[:min(len(data), maxRefusal)])), 200))
 }
 
-// refused makes the error of an answer with a bad status: the agent's own words, within bounds.
+// refused makes the error of an answer with a bad status: the text of the agent, within bounds.
 func (c *Client) refused(r *request, resp *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what can be read is what can be told
 	title := fmt.Sprintf("%s: the agent answered %d", r.What(), resp.StatusCode)
@@ -267,7 +266,7 @@ func adviceFor(status int) string {
 	return "the agent did not like the request; its own words are in the error"
 }
 
-// words returns what the body of an error says: title and detail of a problem (RFC 9457 §3.1), else its text.
+// words returns the text of an error response: title and detail of a problem (RFC 9457 §3.1), else the body.
 func words(contentType string, raw []byte) string {
 	text := string(raw)
 	if td.IsJSON(contentType) && contentType != "" {
@@ -280,12 +279,12 @@ func words(contentType string, raw []byte) string {
 	return text
 }
 
-// quote makes an agent's text fit to be shown: no secrets, one line, bounded.
+// quote prepares the text of an agent for display: no secrets, one line, bounded.
 func quote(s *form.Secrets, text string) string {
 	return interact.Clip(interact.Readable(s.Scrub(text)), maxText)
 }
 
-// lost says why no answer came, or not the whole of it. The agent may have begun.
+// lost returns the error of a missing or incomplete response. The agent may have started.
 func (r *request) lost(ctx context.Context, err error) *interact.Error {
 	e := r.failure(ctx, err)
 	e.Started = true

@@ -103,7 +103,7 @@ func (r *request) release() {
 	}
 }
 
-// passes tells whether an answer is a stream, which passes in parts: of an unknown or great length, and of a type whose halves
+// passes reports whether an answer is a stream, which passes in parts: of an unknown or great length, and of a type whose halves
 // mean something. Text where JSON is promised is not: many servers call all text that.
 func (r *request) passes(resp *http.Response) bool {
 	switch resp.StatusCode {

@@ -36,9 +36,9 @@ const dialTimeout = 10 * time.Second
 
 // Options are the settings of a [Client]. The zero value works.
 type Options struct {
-	// Credentials are what agents ask for. The zero value has none.
+	// Credentials are the secrets for agents. The zero value has none.
 	Credentials credentials.Store
-	// Log gets what an operator should know; nil discards.
+	// Log receives log records; nil discards them.
 	Log *slog.Logger
 	// MaxBody is the limit in bytes of an answer, a reading or an event, after decompression; 0 means 4 MiB. Answers that pass
 	// as streams have none.
@@ -51,12 +51,12 @@ type Options struct {
 	// Transport carries the requests; nil means one of the client's own, which connects by Dial, has at most MaxConns connections
 	// to an agent beside those of observations, and uses no proxy. It must not follow redirects.
 	Transport http.RoundTripper
-	// MaxConns is how many connections to one origin there may be at once, beside those of observations; who comes on top waits, in no
-	// fair order. 0 means 64; less than that sets no limit, for a caller that has one of its own.
+	// MaxConns limits the connections to one origin, without those of observations; further requests wait, in no fair order. 0 means
+	// 64; a negative value sets no limit, for a caller with a limit of its own.
 	MaxConns int
 }
 
-// A Client asks agents over HTTP. It is safe for concurrent use and keeps connections open between requests.
+// A Client calls agents over HTTP. It is safe for concurrent use and keeps connections open between requests.
 type Client struct {
 	consumer  form.Consumer
 	log       *slog.Logger
@@ -92,10 +92,10 @@ func NewClient(o Options) *Client {
 	return c
 }
 
-// idleConns is how many connections to an origin are kept for the next requests, and how many there may be if nothing else is said.
+// idleConns is how many idle connections to an origin are kept, and the default of [Options.MaxConns].
 const idleConns = 64
 
-// newTransport returns a transport with at most most connections to one host; 0 means as many as there are requests.
+// newTransport returns a transport with at most most connections to one host; 0 sets no limit.
 func newTransport(o Options, most int) *http.Transport {
 	dial := o.Dial
 	if dial == nil {
@@ -114,10 +114,10 @@ func newTransport(o Options, most int) *http.Transport {
 		// Many servers close an idle connection after 5 s. To leave it earlier avoids the race in which a POST is lost.
 		IdleConnTimeout:        4 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
-		// The form says whether an answer may be compressed (contentCoding).
+		// The form declares whether an answer may be compressed (contentCoding).
 		DisableCompression: true,
 		ForceAttemptHTTP2:  true,
-		// An agent that vanished is noticed while nothing is asked of it, too.
+		// Pings detect a vanished agent also while there are no requests.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second},
 	}
 }
@@ -152,7 +152,7 @@ func (c *Client) enter() bool {
 //
 // Errors are always an [*interact.Error]:
 //   - Invalid with issues, NoAffordance, NotAllowed, UnsupportedType, Unauthenticated, Overloaded: nothing was sent.
-//   - Unreachable, Timeout, Cancelled: no answer came. Begun tells that the agent may have done the work nevertheless.
+//   - Unreachable, Timeout, Cancelled: no answer came. Started means that the agent may have done the work nevertheless.
 //   - AgentFailed: the agent answered, with an error (Remote) or with something that its description does not promise.
 //   - TooLarge: the answer passed the limit and was cut.
 //
@@ -166,7 +166,7 @@ func (c *Client) enter() bool {
 // while the answer is read. They should end with the context of the call.
 //
 // An observation or a subscription takes server-sent events, else longpoll, else a webhook. It outlives broken connections for
-// up to five minutes; what happens meanwhile is lost, unless the agent repeats it by the ID of the last event. Longpoll loses
+// up to five minutes; what happens in between is lost, unless the agent repeats it by the ID of the last event. Longpoll loses
 // what happens between two questions. Where an agent answers a longpoll at once, it is asked less and less often, down to
 // every 30 s; what is read again unchanged in this way is no change.
 func (c *Client) Thing(t *td.Thing) interact.Thing { return c.consumer.Thing(t) }

@@ -49,7 +49,7 @@ func subprotocol(f *td.Form) string {
 	return misspelled.Suprotocol
 }
 
-// offers tells whether this binding can carry out op with the form.
+// offers reports whether the form can be used for op.
 func offers(f *td.Form, op string) bool {
 	of := interact.TypeOf(op)
 	switch of {
@@ -69,8 +69,8 @@ func offers(f *td.Form, op string) bool {
 	}
 }
 
-// carrier returns the subprotocol that brings the changes or events of a form. One that names none answers when there is
-// something new, as a longpoll.
+// carrier returns the subprotocol of the changes or events of a form. A form without one responds when there is a new value, as a
+// longpoll.
 func carrier(f *td.Form) string {
 	switch s := subprotocol(f); {
 	case s != "":
@@ -81,7 +81,7 @@ func carrier(f *td.Form) string {
 	return longpoll
 }
 
-// carriers are the subprotocols in the order in which they are taken: sse loses nothing, a webhook needs a way back.
+// carriers are the subprotocols in order of preference: sse loses no event, a webhook needs a callback address.
 var carriers = []string{sse, longpoll, webhook}
 
 // method is htv:methodName, else the default of the operation (WoT HTTP binding, §4; WoT Profile §7.2, §7.3).
@@ -137,21 +137,21 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// The headers that tell an agent of this node who asks: [did.Principal.ID] and [did.Principal.Via].
+// The headers with the caller, for agents of this node: [did.Principal.ID] and [did.Principal.Via].
 const (
 	CallerHeader    = "Lmos-Caller"
 	CallerViaHeader = "Lmos-Caller-Via"
 )
 
-// HopsHeader is the header of a request that says how many nodes relayed it, so that a loop ends.
+// HopsHeader is the header with the number of nodes that relayed a request, so that a loop ends.
 const HopsHeader = "Lmos-Hops"
 
-// callerPrefix begins every header that speaks of the caller.
+// callerPrefix is the prefix of the headers about the caller.
 const callerPrefix = CallerHeader
 
-// tellCaller tells an agent who asks, and how long that one waits (RFC 7240, §4.3), if a message says so: one to another party's agent
-// does not, and what is observed is observed for many. No form says it: what one has under these names is taken away, for a
-// description may lead to an agent that is not its writer's.
+// setCaller sets the headers of the caller and of its timeout (RFC 7240, §4.3), if the message has them: messages to agents of other
+// owners have no caller, and observations are shared. Headers of a form with these names are removed, because a description may name
+// the address of another agent.
 func setCaller(req *http.Request, m *interact.Message) {
 	for name := range req.Header {
 		if len(name) >= len(callerPrefix) && strings.EqualFold(name[:len(callerPrefix)], callerPrefix) {
@@ -172,18 +172,18 @@ func setCaller(req *http.Request, m *interact.Message) {
 	}
 }
 
-// countHop says how many nodes the message has passed: the agent may be another thing of a mesh. It is said again after what the
-// form wants, so that no form says otherwise.
+// countHop sets the number of nodes that the message has passed: the agent may be a Thing of another mesh. It is called after the
+// headers of the form, which cannot change it.
 func countHop(req *http.Request, r *request) {
 	req.Header.Set(HopsHeader, strconv.Itoa(int(r.Message.Hops)+1))
 }
 
-// zipped tells whether the form wants bodies that are compressed.
+// zipped reports whether the form requires compressed bodies.
 func (r *request) zipped() bool { return strings.EqualFold(r.Form.ContentCoding, "gzip") }
 
-// name sets the key that makes an invocation repeatable for an agent that knows keys (draft-ietf-httpapi-idempotency-key-header). A
-// nil one is never sent: it tells net/http that the request may go again over a fresh connection. A real one would tell it the same,
-// of an agent that may not look at it: without a way to get the body again, net/http asks once.
+// name sets the idempotency key of an invocation (draft-ietf-httpapi-idempotency-key-header). A nil key is never sent: it permits
+// net/http to repeat the request on a new connection. So would a real key, which the agent may ignore: without GetBody, net/http sends
+// the request once.
 func (r *request) name(req *http.Request) error {
 	key := r.Message.Key
 	if r.Message.Type != interact.InvokeAction {

@@ -16,13 +16,13 @@ import (
 
 const eventsType = events.MediaType
 
-// errOver says that the agent has ended the observation: there is no more.
+// errOver means that the agent has ended the observation: there is no more.
 var errOver = errors.New("the agent ended it")
 
-// A lostError is a failure that another try may mend.
+// A lostError is a failure after which the observation is retried.
 type lostError struct {
 	error
-	after time.Duration // before the next try, as the agent says
+	after time.Duration // before the next try, as the agent requires
 }
 
 // mendable returns err as a *lostError if the agent was not reached, else err.
@@ -33,7 +33,7 @@ func mendable(err error) error {
 	return err
 }
 
-// refusal returns the error of an answer with a bad status. There is no deadline: the agent's words are read for a moment only.
+// refusal returns the error of an answer with an error status. There is no deadline, so the text of the agent is read for [form.Farewell] only.
 func (o *observation) refusal(resp *http.Response) error {
 	defer time.AfterFunc(form.Farewell, o.drop).Stop()
 	return o.client.refused(o.r, resp)
@@ -77,7 +77,7 @@ type listener struct {
 	retry time.Duration // how long the agent wants to be left alone between two streams; 0 if it did not say
 }
 
-// listen takes the events of one stream after the other, until the consumer leaves or the agent says that there is no more.
+// listen takes the events of one stream after the other, until the consumer leaves or the agent ends the observation.
 func (o *observation) listen(ctx context.Context) error {
 	l := &listener{observation: o, outage: outage{first: 10 * o.client.pause}, last: o.r.Message.After}
 	for {
@@ -125,7 +125,7 @@ func (l *listener) connect(ctx context.Context) error {
 	return l.take(src)
 }
 
-// accepts tells whether an answer is an event stream. After the first, 204 is the end (HTML §9.2.3).
+// accepts reports whether an answer is an event stream. After the first, 204 is the end (HTML §9.2.3).
 func (l *listener) accepts(resp *http.Response) error {
 	media := resp.Header.Get("Content-Type")
 	switch {

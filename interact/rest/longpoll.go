@@ -118,7 +118,7 @@ func (p *poller) accept(ctx context.Context, ans *answer, held bool) error {
 	return nil
 }
 
-// empty tells whether an answer says nothing. An event that has no data is an empty answer too: one that was held.
+// empty reports whether a response has no value. A held response without data is an event without data.
 func (p *poller) empty(ans *answer, held bool) bool {
 	if ans.status == http.StatusNoContent {
 		return true
@@ -127,7 +127,7 @@ func (p *poller) empty(ans *answer, held bool) bool {
 	return len(form.TrimJSON(ans.data)) == 0 && !(signal && held)
 }
 
-// unchanged tells whether an agent that holds no question answered with the reading from before.
+// unchanged reports whether an agent that does not hold requests answered with the same reading again.
 func (p *poller) unchanged(ans *answer, held bool) bool {
 	if p.r.Message.Type != interact.ObserveProperty && p.r.Message.Type != interact.ObserveAllProperties {
 		return false

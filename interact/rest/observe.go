@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// maxObserved is how many observations of one origin run at once.
+	// maxObserved limits the observations of one origin.
 	maxObserved = 256
-	// maxOutage is how long an observation goes on without its agent.
+	// maxOutage is how long an observation of an unreachable agent is retried.
 	maxOutage = 5 * time.Minute
-	// maxBackoff is the longest pause before an agent is asked again.
+	// maxBackoff limits the pauses between two tries.
 	maxBackoff = 30 * time.Second
 )
 
@@ -29,15 +29,15 @@ type observation struct {
 	client *Client
 	r      *request
 	yield  func(*interact.Message) bool
-	// opened tells that the agent took the observation: what breaks from then on is mended.
+	// opened means that the agent accepted the observation: it is retried after a failure.
 	opened bool
-	// puzzled tells that a name that fits nothing was logged.
+	// puzzled means that an unknown name was logged.
 	puzzled bool
-	// drop ends the request that was sent last.
+	// drop ends the latest request.
 	drop context.CancelFunc
 }
 
-// A notice is a change or an event as a subprotocol brought it.
+// A notice is a change or an event as a subprotocol delivers it.
 type notice struct {
 	id, name string // may be empty
 	media    string // empty: that of the form
@@ -58,7 +58,7 @@ func (r *request) observe(ctx context.Context, yield func(*interact.Message) boo
 	return err
 }
 
-// follow takes the changes or events by the chosen form.
+// follow receives the changes or events over the form.
 func (o *observation) follow(ctx context.Context) error {
 	switch carrier(o.r.Form) {
 	case sse:
@@ -69,7 +69,7 @@ func (o *observation) follow(ctx context.Context) error {
 	return o.poll(ctx)
 }
 
-// admit counts an observation in. The function counts it out.
+// admit counts an observation. The returned function ends the count.
 func (c *Client) admit(r *request, f *td.Form) (leave func(), err error) {
 	origin := credentials.OriginOf(f.Href)
 	if c.observed.Enter(origin) != ratelimit.Entered {
@@ -79,7 +79,7 @@ func (c *Client) admit(r *request, f *td.Form) (leave func(), err error) {
 	return func() { c.observed.Leave(origin) }, nil
 }
 
-// send asks by the chosen form, over a connection of its own. The prepare function changes the request. The caller drops it.
+// send sends the request over a connection of its own. The prepare function changes the header. The caller calls drop.
 func (o *observation) send(ctx context.Context, prepare func(h http.Header)) (*http.Response, error) {
 	ctx, o.drop = context.WithCancel(ctx)
 	req, err := o.r.build(ctx)
@@ -90,15 +90,15 @@ func (o *observation) send(ctx context.Context, prepare func(h http.Header)) (*h
 	return carry(ctx, o.client.lasting, o.r, req)
 }
 
-// after asks for what came since the event id; what cannot be a header is not asked for.
+// after requests what happened since the event id; an id that cannot be a header is left out.
 func after(h http.Header, id string) {
 	if id != "" && form.HeaderOK("Last-Event-Id", id) {
 		h.Set("Last-Event-Id", id)
 	}
 }
 
-// tell yields what a notice says. The error is form.ErrLeft if the consumer left, or that of data that the description does not
-// promise.
+// yieldNotice yields the values of a notice. The error is form.ErrLeft if the consumer left, or that of data that contradicts the
+// description.
 func (o *observation) yieldNotice(n notice) error {
 	if n.name == "message" && !o.knows(n.name) {
 		n.name = "" // HTML §9.2.6: the name of events without one
@@ -125,7 +125,7 @@ func (o *observation) yieldNotice(n notice) error {
 	return nil
 }
 
-// promises is the media type of a change or event. The form may have that of the stream instead; and a stream is text.
+// promises returns the media type of a change or event. The form may have that of the stream instead; and a stream is text.
 func (o *observation) promises() string {
 	media := o.r.Form.ResponseType
 	if interact.MediaType(media) == eventsType || interact.IsCBOR(media) && carrier(o.r.Form) == sse {
@@ -144,8 +144,8 @@ func (o *observation) reply(id, name, media string, data []byte) *interact.Messa
 	return reply
 }
 
-// parts returns of what a notice speaks, with the data of each: what its name says, or the one thing that is observed. An object
-// without a name may have several, by name.
+// parts returns the affordances of a notice with their data: the one that it names, or the one that is observed. An object without a
+// name may have several, by name.
 func (o *observation) parts(n notice, data *answer) (parts []jcs.Member, ok bool) {
 	switch name := o.r.Message.Name; {
 	case n.name != "":
@@ -162,7 +162,7 @@ func (o *observation) parts(n notice, data *answer) (parts []jcs.Member, ok bool
 	return parts, true
 }
 
-// knows tells whether the name is that of what is observed.
+// knows reports whether an affordance of that name is observed.
 func (o *observation) knows(name string) bool {
 	switch o.r.Message.Type {
 	case interact.ObserveAllProperties:
@@ -173,7 +173,7 @@ func (o *observation) knows(name string) bool {
 	return name == o.r.Message.Name
 }
 
-// puzzle notes, once, that something came that belongs to nothing.
+// puzzle logs the first notice of an unknown affordance.
 func (o *observation) puzzle(n notice) {
 	if !o.puzzled {
 		o.client.log.Warn("an agent sends what it does not describe", "thing", o.r.Thing.ID, "op", o.r.op,
@@ -182,22 +182,21 @@ func (o *observation) puzzle(n notice) {
 	o.puzzled = true
 }
 
-// An outage is the time in which an agent does not answer, or not as it should: it says how long to wait before the next try,
-// and when to give up.
+// An outage is the time in which an agent is unreachable or fails: it has the pause before the next try, and the limit.
 type outage struct {
 	first time.Duration // pause
 	pause time.Duration // before
 	since time.Time     // when the agent was missed first; zero: it is there
 }
 
-// next returns a pause, which is longer each time. A little of it is chance: not all consumers of an agent that was away are to
-// come back at once.
+// next returns a pause, which is longer each time. A part of it is random, so that the consumers of an agent do not return at the
+// same time.
 func (o *outage) next() time.Duration {
 	o.pause = min(max(2*o.pause, o.first), maxBackoff)
 	return o.pause - rand.N(o.pause/4+1)
 }
 
-// fails notes that the agent was missed, answers that it is there, and over that all is well again.
+// fails records a failed try, answers a response, and over the end of the outage.
 func (o *outage) fails() {
 	if o.since.IsZero() {
 		o.since = time.Now()
@@ -208,10 +207,10 @@ func (o *outage) answers() { o.since = time.Time{} }
 
 func (o *outage) over() { o.since, o.pause = time.Time{}, 0 }
 
-// late tells that the agent was missed for too long.
+// late reports whether the agent was unreachable for too long.
 func (o *outage) late() bool { return !o.since.IsZero() && time.Since(o.since) > maxOutage }
 
-// passing tells whether a bad status may be gone at the next try.
+// passing reports whether an error status is temporary.
 func passing(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests, http.StatusInternalServerError,

@@ -26,7 +26,7 @@ type AttachOptions struct {
 	Changing func() (td []byte, changed <-chan struct{})
 	// Thing answers what the node asks. It may be asked with a request stream (interact.Message.Chunks).
 	Thing interact.Thing
-	// Log gets what an operator should know; nil discards.
+	// Log receives log records; nil discards them.
 	Log *slog.Logger
 	// Registered is called when the node has taken the thing, with the id that it has; nil is not called.
 	Registered func(id string)

@@ -31,7 +31,7 @@ type call struct {
 	id   string            // of the request's message, and its correlation
 	key  subKey            // only if m is long
 	sent atomic.Bool
-	// heard tells that a subscription was not refused. It belongs to the lock of asking.
+	// heard means that a subscription was not refused. It belongs to the lock of asking.
 	isAccepted bool
 	bell       chan struct{} // has an element when something changed
 
@@ -229,7 +229,7 @@ func endOf(t interact.Type, end subKey) interact.Type {
 }
 
 // answer gives the frame f of size bytes to the calls that wait for it. It is called by the reader and never waits. A reading or
-// event that answers no call is a notification for whoever watches its affordance: Kotlin correlates only the first.
+// event that answers no call is a notification for a peer that watches its affordance: Kotlin correlates only the first.
 func (a *asking) answer(f *frame.Frame, size int) {
 	a.mu.Lock()
 	k := a.calls[f.Correlation]

@@ -24,22 +24,22 @@ import (
 
 // Options are the settings of a [Client]. The zero value works.
 type Options struct {
-	// Credentials are what agents ask for. The zero value has none.
+	// Credentials are the secrets for agents. The zero value has none.
 	Credentials credentials.Store
 	// Dial opens every connection; nil means net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// TLS is for wss and https; nil trusts the roots of the system.
 	TLS *tls.Config
-	// Log gets what an operator should know; nil discards.
+	// Log receives log records; nil discards them.
 	Log *slog.Logger
 	// MaxMessage is the limit of a frame in bytes, in both directions; 0 means 4 MiB. An agent that sends a larger one loses
 	// its connection.
 	MaxMessage int64
-	// Ping is how long an agent may be silent before it is asked for a sign of life; 0 means 30 s. It has 10 s to answer.
+	// Ping is the time without frames after which an agent is pinged; 0 means 30 s. It has 10 s to answer.
 	Ping time.Duration
 }
 
-// A Client asks agents that are WebSocket servers. It keeps one connection per address and credentials, opens a new one when
+// A Client calls agents that are WebSocket servers. It keeps one connection per address and credentials, opens a new one when
 // that broke, and closes what was not used for five minutes. It is safe for concurrent use.
 type Client struct {
 	consumer form.Consumer
@@ -60,7 +60,7 @@ type lineKey struct {
 	login            [sha256.Size]byte
 }
 
-// A line is a connection that is there, or is being opened. ready is closed when conn or err is set.
+// A line is a connection that is open or being opened. ready is closed when conn or err is set.
 type line struct {
 	ready chan struct{}
 	conn  *conn
@@ -104,16 +104,17 @@ func Claims(f *td.Form) bool {
 	return (protocol == "ws" && (known || f.Subprotocol == "") || protocol == "http" && known) && !strings.Contains(f.Href, "{")
 }
 
-// Thing returns the agent that t describes, asked over its WebSocket forms. It answers all messages that a Thing is asked, as
-// far as the forms offer them and the agent's dialect has them; others are [interact.NotAllowed].
+// Thing returns the agent that t describes. It answers all messages that its WebSocket forms offer and its dialect has; others are
+// [interact.NotAllowed].
 //
 // The dialect is that of the Web Thing Protocol if the form says so. Else it is that of the LMOS documents, if the agent agrees
-// to the subprotocol at the upgrade, or Kotlin's: the Kotlin server does not agree, and closes connections on words it does not
-// know. Either way each id and each name of a property is spelled in both ways that LMOS has (frame.Style). A form may give the name by which its agent knows the thing as "lmosd:thingId", if that is not its id.
+// to the subprotocol at the upgrade, or Kotlin's: the Kotlin server does not agree, and closes connections on unknown message types.
+// In both, each id and each name of a property has both spellings of LMOS (frame.Style). The member "lmosd:thingId" of a form is the
+// name of the Thing at the agent, if that is not its id.
 //
 // Observations and subscriptions of one affordance share one subscription of the agent. A consumer that reads too slowly gets
-// [interact.Overloaded]. When the connection breaks, what was asked over it ends with [interact.Unreachable]; Begun tells whether
-// the agent may have read it.
+// [interact.Overloaded]. When the connection breaks, its interactions end with [interact.Unreachable]; Started reports whether the
+// agent may have read the request.
 func (c *Client) Thing(t *td.Thing) interact.Thing { return c.consumer.Thing(t) }
 
 // A request is a message for an agent, over one form.
@@ -155,15 +156,15 @@ func (r *request) send(ctx context.Context, yield func(*interact.Message) bool) 
 	}
 }
 
-// stale reports whether err says that the connection had ended before m was asked, or that asking again does no harm. A
-// subscription that stood may have missed something: whoever watches must hear of that.
+// stale reports whether the message can be sent again: the connection had ended before, or a repetition has no effect. An established
+// subscription is not repeated, because it may have missed events.
 func (r *request) stale(err error) bool {
 	var e *interact.Error
 	return errors.As(err, &e) && e.Code == interact.Unreachable && !e.Remote &&
 		(!e.Started || !r.Message.Type.Long() && interact.Repeatable(r.Thing, r.Message))
 }
 
-// connect returns the agent at the other end of a connection; fresh tells that it was opened for this.
+// connect returns the agent at the other end of a connection; fresh means that it was opened for this.
 func (r *request) connect(ctx context.Context, l login) (p *peer, fresh bool, err error) {
 	n, fresh, err := r.client.line(r.Form, l)
 	if err != nil {
@@ -181,7 +182,7 @@ func (r *request) connect(ctx context.Context, l login) (p *peer, fresh bool, er
 	return &peer{c: n.conn, thing: thingID(r.Thing, r.Form), style: style}, fresh, nil
 }
 
-// dialect decides how the agent is spoken to (LMOS WebSocket subprotocol, dialect detection).
+// dialectOf returns the dialect of the agent (LMOS WebSocket subprotocol, dialect detection).
 func dialectOf(t *td.Thing, f *td.Form, echo string) frame.Dialect {
 	offered, _ := frame.Subprotocol(f.Subprotocol)
 	agreed, _ := frame.Subprotocol(echo)
@@ -195,7 +196,7 @@ func dialectOf(t *td.Thing, f *td.Form, echo string) frame.Dialect {
 	return frame.Doc
 }
 
-// thingID is what the agent calls the thing.
+// thingID returns the name of the Thing at the agent.
 func thingID(t *td.Thing, f *td.Form) string {
 	if bytes.Contains(f.Raw, []byte(`"lmosd:thingId"`)) {
 		var own struct {
@@ -208,7 +209,7 @@ func thingID(t *td.Thing, f *td.Form) string {
 	return t.ID
 }
 
-// line returns the connection for a form, which may still be opening; fresh tells that it is new.
+// line returns the connection for a form, which may still be opening; fresh means that it is new.
 func (c *Client) line(f *td.Form, l login) (n *line, fresh bool, err error) {
 	key := lineKey{f.Href, strings.ToLower(f.Subprotocol), l.sum()}
 	c.mu.Lock()
@@ -253,7 +254,7 @@ func (c *Client) keep(key lineKey, n *line, f *td.Form, l login) {
 	}
 }
 
-// open dials. That nothing has begun at the agent is certain: another way to it may be tried.
+// open dials. After an error nothing has started at the agent.
 func (c *Client) open(n *line, f *td.Form, l login) {
 	var offer []string
 	if f.Subprotocol != "" {

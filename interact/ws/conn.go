@@ -53,7 +53,7 @@ func (s settings) withDefaults() settings {
 	return s
 }
 
-// A conn is one connection. It serves what the peer asks and asks the peer, whoever dialled.
+// A conn is one connection. It serves the requests of the peer and sends requests to it, whichever side dialed.
 //
 // Three goroutines belong to it: the reader, which runs it, the writer, and the watch over its life; and one for each request
 // and subscription that is served. Only the writer writes frames; the others give them to it through out. The connection ends

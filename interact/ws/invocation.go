@@ -164,7 +164,7 @@ func (c *conn) detaches(f *frame.Frame, t target) bool {
 	return a != nil && (a.Synchronous == nil || !*a.Synchronous)
 }
 
-// errEnough says that the peer has all that its dialect allows.
+// errEnough means that the peer has all that its dialect allows.
 var errEnough = errors.New("enough")
 
 // A narrator tells a peer how an action goes on: the documents take every state, Kotlin the final one only, and wtp one answer,
@@ -325,7 +325,7 @@ func (c *conn) inquire(f *frame.Frame, t target, m *interact.Message) error {
 	defer cancel()
 	r, err := interact.Ask(ctx, t.thing, m)
 	if err != nil {
-		if one.here() && interact.AsError(err).Code == interact.NoTask { // the id is the agent's own, or its host began anew
+		if one.here() && interact.AsError(err).Code == interact.NoTask { // the id is the agent's own, or its host began again
 			return c.attached(f, &one)
 		}
 		return err

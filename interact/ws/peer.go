@@ -25,7 +25,7 @@ type peer struct {
 	c     *conn
 	thing string // as the peer calls it
 	style frame.Style
-	// streams tells that the peer takes request streams.
+	// streams means that the peer takes request streams.
 	streams bool
 }
 
@@ -219,7 +219,7 @@ func (a *answers) state(r *interact.Message) (*interact.Message, error) {
 		r.Status = interact.StatusRunning // the documents have one word for both
 	}
 	switch r.Status {
-	case interact.StatusNone, interact.StatusCompleted: // whoever answers without a state has done it
+	case interact.StatusNone, interact.StatusCompleted: // a peer that answers without a state has done it
 		r.Status, a.final = interact.StatusCompleted, true
 	case interact.StatusFailed:
 		a.final = true

@@ -19,7 +19,7 @@ type registered struct {
 }
 
 // register takes a thing that the peer offers (lmosd's extension: registerThing). A thing that the connection has already is described
-// anew: what goes on with it goes on.
+// again: what goes on with it goes on.
 func (c *conn) register(f *frame.Frame) error {
 	s := &c.serving
 	if s.host.register == nil {
@@ -78,7 +78,7 @@ func (s *serving) take(id string, r *registered) (old *registered) {
 	return old
 }
 
-// end releases a thing that is no longer offered; over tells that the agent took it back itself.
+// end releases a thing that is no longer offered; over means that the agent took it back itself.
 func (r *registered) end(over bool) {
 	r.cancel()
 	if r.release != nil {

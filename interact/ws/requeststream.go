@@ -79,7 +79,7 @@ func (i *inflow) drop() {
 	delete(i.c.flows.in, i.number)
 }
 
-// chunks is the stream as a thing reads it, until ctx ends. Whoever leaves the loop wants no more.
+// chunks is the stream as a thing reads it, until ctx ends. The peer that leaves the loop wants no more.
 func (i *inflow) chunks(ctx context.Context) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		i.mu.Lock()

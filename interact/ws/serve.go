@@ -29,7 +29,7 @@ type host struct {
 	// register takes a thing that the peer offers; nil refuses with the error.
 	register func(ctx context.Context, raw []byte, agent interact.Thing) (id string, release func(over bool), err error)
 	refusal  error
-	// detaches tells that find's things keep actions running: an action that is not synchronous is asked to outlive its consumer,
+	// detaches means that find's things keep actions running: an action that is not synchronous is asked to outlive its consumer,
 	// where the dialect has states for that.
 	detaches bool
 	// from is who asks here; told, that the peer says it in each request: it is the node of this agent.
@@ -231,7 +231,7 @@ func (c *conn) message(f *frame.Frame, t target) *interact.Message {
 	return &m
 }
 
-// refuse answers f with an error. Whoever is not there any more hears nothing.
+// refuse answers f with an error. The peer that is not there any more hears nothing.
 func (c *conn) refuse(f *frame.Frame, err error) {
 	if c.ctx.Err() != nil {
 		return

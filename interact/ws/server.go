@@ -28,11 +28,11 @@ type ServerOptions struct {
 	Find func(ctx context.Context, ref string) (*td.Description, error)
 	// Register takes a thing that an agent offers over its connection: raw is its description, which may be a draft (td.Draft),
 	// and agent asks it. It returns the thing's id; release is called once, when the agent takes the thing back (over), or when
-	// it registers it anew over the same connection, or is gone. It ends that registration only: a later one of the same id,
+	// it registers it again over the same connection, or is gone. It ends that registration only: a later one of the same id,
 	// here or over another connection, is not its business. agent answers only after Register has returned. Nil refuses all
 	// agents.
 	Register func(ctx context.Context, raw []byte, agent interact.Thing) (id string, release func(over bool), err error)
-	// Log gets what an operator should know; nil discards.
+	// Log receives log records; nil discards them.
 	Log *slog.Logger
 	// MaxMessage is the limit of a frame in bytes, in both directions; 0 means 4 MiB. Who sends a larger one loses the
 	// connection.

@@ -1,15 +1,15 @@
 // Package ws implements the WebSocket bindings, client and server: the LMOS subprotocol and the W3C Web Thing Protocol. [Server]
-// offers the things of the mesh to consumers, [Client] asks agents that are WebSocket servers, and [Attach] is an agent that dials
-// its node and is asked over the connection it opened.
+// serves the Things of the mesh to consumers, [Client] calls agents that are WebSocket servers, and [Attach] is an agent that dials
+// its node and is called over that connection.
 //
-// One codec (interact/ws/frame) reads three dialects, frame by frame, and answers each in its own spelling: what the LMOS
-// documents say (doc), what the Kotlin SDK speaks (kotlin), and the Web Thing Protocol (wtp). A connection is symmetric
-// (conn.go): it serves the requests of its peer (serve.go, subscription.go, run.go) and asks requests of its own (call.go,
-// peer.go). Whoever dialled makes no difference.
+// One codec (interact/ws/frame) reads three dialects, frame by frame, and replies in the same dialect: the LMOS documents (doc), the
+// Kotlin SDK (kotlin), and the Web Thing Protocol (wtp). A connection is symmetric (conn.go): it serves the requests of its peer
+// (serve.go, subscription.go, invocation.go) and sends its own (call.go,
+// peer.go). It does not matter which side dialed.
 //
 // # Extensions
 //
-// A few members are lmosd's own; whoever does not know them ignores them (LMOS WebSocket subprotocol: unknown members are
+// A few members are lmosd's own; a peer that does not know them ignores them (LMOS WebSocket subprotocol: unknown members are
 // ignored).
 //
 //	contentType        media type of the data, if it is not application/json. Text is then a JSON string
@@ -20,7 +20,7 @@
 //	lastNotificationId in LMOS observations and subscriptions, as the Web Thing Protocol has it
 //	idempotencyKey     in invokeAction: with one key an action runs once
 //	code, hint         in errors: "LMOS-1404", and what to do
-//	caller             in requests to an agent of the node: who asks, {"id", "did", "node", "name", "via"}. From anybody else it is not heard
+//	caller             in requests to an agent of the node: the caller, {"id", "did", "node", "name", "via"}. Ignored from other peers
 //	timeLeft           in requests: the milliseconds for which the answer is waited for
 //	hops               in requests: how many nodes relayed it, so that a loop ends
 //	streams            true, in registerThing: the agent takes request streams; in thingRegistered: the node sends them
@@ -33,7 +33,7 @@ package ws
 
 import "time"
 
-// Limits that are not for choice, in bytes unless said otherwise.
+// Fixed limits, in bytes unless stated otherwise.
 const (
 	maxQueued = 1 << 10 // frames that wait for a consumer
 	maxHeld   = 8 << 20 // what such frames may hold together

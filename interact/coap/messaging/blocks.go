@@ -131,11 +131,11 @@ func (s *BlockStore) sweepLocked(now time.Time) {
 	}
 }
 
-// ErrGap says that blocks are missing: 4.08 (RFC 7959 §2.9.2).
+// ErrGap means that blocks are missing: 4.08 (RFC 7959 §2.9.2).
 var ErrGap = &Reject{codes.RequestEntityIncomplete, "the blocks before this one are not here; begin with block 0"}
 
 // Gather adds the block b of a body with a key. It returns the body when it is whole; done is false as long as it is not. A block
-// that came before is passed over. The limit is in bytes, of the whole. The error is a [*Reject], or [interact.Overloaded].
+// that came before is ignored. The limit is in bytes, of the whole. The error is a [*Reject], or [interact.Overloaded].
 func (s *BlockStore) Gather(key string, host netip.Addr, b Block, part []byte, limit int, now time.Time) (
 	body []byte, done bool, err error) {
 	if b.SZX > SZX1024 || b.More && !b.Full(len(part)) || len(part) > b.Size() {

@@ -202,7 +202,7 @@ func (c *conn) sendFrame(ctx context.Context, p *Packet) error {
 	return nil
 }
 
-// Stream tells whether messages go over a stream.
+// Stream reports whether messages go over a stream.
 func (c *conn) Stream() bool { return c.layer == nil }
 
 // Ended is closed when the connection has ended.
@@ -250,7 +250,7 @@ func (c *conn) readDatagrams(idle time.Duration, goOn func() bool) error {
 		case err != nil:
 			return broken(err)
 		default:
-			// What is no message is passed over (RFC 7252 §4.2, §4.3): anybody can send it.
+			// What is no message is ignored (RFC 7252 §4.2, §4.3): anybody can send it.
 			if p, err := ParseDatagram(slices.Clone(buf[:n])); err == nil {
 				c.receive(p)
 			}
@@ -264,7 +264,7 @@ func IsTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// broken is err of a socket, or errClosed if it only says that this side closed it.
+// broken is err of a socket, or errClosed if it only means that this side closed it.
 func broken(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return errClosed
@@ -315,7 +315,7 @@ func (c *conn) reply(p *Packet, kind message.Type) {
 	}
 }
 
-// deliver gives p to whoever waits for it.
+// deliver gives p to a peer that waits for it.
 func (c *conn) deliver(p *Packet) bool {
 	c.mu.Lock()
 	k := c.calls[p.Token]
@@ -365,7 +365,7 @@ func (c *conn) readFrames(idle time.Duration, goOn func() bool) error {
 			return broken(err)
 		}
 		if p.Code>>5 != 7 {
-			c.deliver(p) // what nobody waits for is passed over (RFC 8323 §7.4)
+			c.deliver(p) // what no caller waits for is ignored (RFC 8323 §7.4)
 		} else if err := c.signal(p); err != nil {
 			return err
 		}

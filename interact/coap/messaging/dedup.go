@@ -36,7 +36,7 @@ type Replay struct {
 	place *list.Element // nil: forgotten
 }
 
-// Begin notes a request. again tells that it is a copy of one that is known, and reply what was answered.
+// Begin notes a request. again means that it is a copy of one that is known, and reply what was answered.
 func (s *Replays) Begin(from netip.AddrPort, mid uint16, now time.Time) (r *Replay, reply []byte, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

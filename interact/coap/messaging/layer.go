@@ -28,7 +28,7 @@ type Timing struct {
 // Usual are the default parameters: a message is given up after 62 to 93 s.
 var Usual = Timing{ack: 2 * time.Second, retransmit: 4}
 
-// A Layer sends messages to one far end over datagrams and repeats what is not acknowledged (RFC 7252 §4.2). Whoever reads the
+// A Layer sends messages to one far end over datagrams and repeats what is not acknowledged (RFC 7252 §4.2). The peer that reads the
 // datagrams of that far end tells it with Settle. It has no goroutine. It is safe for concurrent use.
 type Layer struct {
 	write  func(b []byte) error
@@ -136,5 +136,5 @@ func Bare(kind message.Type, mid uint16) []byte {
 	return []byte{1<<6 | byte(kind)<<4, 0, byte(mid >> 8), byte(mid)}
 }
 
-// IsRefused tells whether err says that nothing listens: an ICMP message about a datagram before.
+// IsRefused reports whether err means that nothing listens: an ICMP message about a datagram before.
 func IsRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }

@@ -154,13 +154,13 @@ func frameSize(r *bufio.Reader, nibble byte) (int, error) {
 	return base + int(n), nil
 }
 
-// IsRequest tells whether the code is a method (RFC 7252 §12.1.1).
+// IsRequest reports whether the code is a method (RFC 7252 §12.1.1).
 func (p *Packet) IsRequest() bool { return p.Code > 0 && p.Code < 32 }
 
-// isResponse tells whether it is a response code (RFC 7252 §12.1.2).
+// isResponse reports whether it is a response code (RFC 7252 §12.1.2).
 func (p *Packet) isResponse() bool { return p.Code >= 64 && p.Code < 192 }
 
-// Good tells whether the code is of class 2, success.
+// Good reports whether the code is of class 2, success.
 func (p *Packet) Good() bool { return p.Code>>5 == 2 }
 
 // Add puts an option behind those of its number.
@@ -238,7 +238,7 @@ var known = map[message.OptionID]definition{
 }
 
 // Faulty returns the number of the first critical option of p that is unknown, has a length that it cannot have, or comes twice
-// and may not: whoever gets it must refuse the message (RFC 7252 §5.4.1, §5.4.3, §5.4.5). Critical numbers are odd.
+// and may not: a peer that gets it must refuse the message (RFC 7252 §5.4.1, §5.4.3, §5.4.5). Critical numbers are odd.
 func (p *Packet) Faulty() (message.OptionID, bool) {
 	for i, o := range p.Options {
 		d, ok := known[o.ID]
@@ -288,7 +288,7 @@ func (b Block) Value() uint32 {
 	return v
 }
 
-// Full tells whether a payload of n bytes may be a block that others follow.
+// Full reports whether a payload of n bytes may be a block that others follow.
 func (b Block) Full(n int) bool { return n == b.Size() || b.SZX == BERT && n > 0 && n%b.Size() == 0 }
 
 // Cut returns the part of data that b asks for, and b as it describes that part. ok is false if data ends before it; the first

@@ -65,7 +65,7 @@ func NewPool(dial func(ctx context.Context, network, addr string) (net.Conn, err
 	return p
 }
 
-// Get returns a connection to t. Give it back with [Lease.Release]. The error is a [*Loss], or says that the pool is full or
+// Get returns a connection to t. Give it back with [Lease.Release]. The error is a [*Loss], or means that the pool is full or
 // closed.
 func (p *Pool) Get(ctx context.Context, t Target) (*Lease, error) {
 	e, err := p.take(t)
@@ -132,7 +132,7 @@ func (e *Lease) Release() {
 	}
 }
 
-// Drop makes the next user dial anew: the far end is silent, or another one than before.
+// Drop makes the next user dial again: the far end is silent, or another one than before.
 func (e *Lease) Drop() {
 	e.pool.mu.Lock()
 	defer e.pool.mu.Unlock()
@@ -163,7 +163,7 @@ func (p *Pool) run(e *Lease) {
 	e.Drop()
 }
 
-// wanted tells whether to go on with a connection over which nothing came for a while; otherwise nobody gets it any more.
+// wanted reports whether to go on with a connection over which nothing came for a while; otherwise nobody gets it any more.
 func (p *Pool) wanted(e *Lease) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -206,7 +206,7 @@ func (p *Pool) connect(t Target) (*conn, error) {
 	return c, nil
 }
 
-// A HandshakeError says that a secure connection could not be made with a far end that is there.
+// A HandshakeError means that a secure connection could not be made with a far end that is there.
 type HandshakeError struct{ Err error }
 
 // Error implements error.

@@ -85,7 +85,7 @@ func (s *udpSocket) Addr() netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// IsStopped tells whether err of a read says that the socket was stopped or closed.
+// IsStopped reports whether err of a read means that the socket was stopped or closed.
 func IsStopped(err error) bool {
 	return errors.Is(err, net.ErrClosed) || errors.Is(err, coapnet.ErrConnectionIsClosed) || IsTimeout(err)
 }

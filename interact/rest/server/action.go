@@ -145,7 +145,7 @@ func (v *visit) invoke(ctx context.Context, m *interact.Message) error {
 	return out.end(last)
 }
 
-// respondInput is the preference of a consumer that comes back with what a run wants to know. It has begun the run with a key.
+// respondInput is the preference of a consumer that comes back with what a run wants to know. It has started the run with a key.
 const respondInput = "lmos-input"
 
 // parked answers with what a run wants to know: it goes on without its consumer, for who asks for it detached with the same key
@@ -197,7 +197,7 @@ type output struct {
 	size    int // of held
 }
 
-// part takes a part. Once the answer has begun, an error says that the consumer is gone.
+// part takes a part. Once the answer has started, an error means that the consumer is gone.
 func (o *output) part(r *interact.Message) error {
 	_, isValue := valueOfPart(r)
 	switch {

@@ -40,7 +40,7 @@ func ThingID(r *http.Request, prefix string) (id, rest string) {
 	return unescape(path), rest
 }
 
-// isRest tells whether a path is a resource word and as many names as may follow it, none of them empty.
+// isRest reports whether a path is a resource word and as many names as may follow it, none of them empty.
 func isRest(path string) bool {
 	word, names, more := strings.Cut(path, "/")
 	room, ok := resources[word]

@@ -299,7 +299,7 @@ func inputType(r *http.Request, a *td.Affordance) (string, error) {
 // unasked are the media types that a browser sends for any web page (Fetch §2.2.2).
 var unasked = []string{"text/plain", "multipart/form-data", "application/x-www-form-urlencoded"}
 
-// takes reports whether a form's agent may get a body of a media type; page tells that a web page sends it.
+// takes reports whether a form's agent may get a body of a media type; page means that a web page sends it.
 func takes(f *td.Form, media string, page bool) bool {
 	if interact.MediaType(f.ContentType) == media {
 		return true

@@ -32,7 +32,7 @@ type Options struct {
 	// Find returns the thing that a path names: by an id, a short name, or an exact reference. Its error is answered as it is;
 	// it must be an [*interact.Error] to say anything but "internal error".
 	Find func(ctx context.Context, ref string) (*td.Description, error)
-	// Log gets what an operator should know; nil discards.
+	// Log receives log records; nil discards them.
 	Log *slog.Logger
 	// Base returns the address of the API for the caller of r, "https://node.example", without a slash at its end. It stands
 	// before the addresses in descriptions. Nil means the scheme and the Host of the request.

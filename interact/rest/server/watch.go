@@ -93,7 +93,7 @@ func (v *visit) startStream(how string) {
 	v.w.WriteHeader(http.StatusOK)
 }
 
-// enter counts a request that waits for events. The error says that there are too many, or that the server ends.
+// enter counts a request that waits for events. The error means that there are too many, or that the server ends.
 func (s *Server) enter() error {
 	if s.ending.Err() != nil {
 		return stopping()
@@ -212,7 +212,7 @@ func (v *visit) answerPoll(m, r *interact.Message) error {
 	return nil
 }
 
-// A feed is an interaction whose replies a goroutine reads ahead, so that the consumer can be told meanwhile that it goes on.
+// A feed is an interaction whose replies a goroutine reads ahead, so that the consumer can be told in between that it goes on.
 type feed struct {
 	replies chan *interact.Message // closed at the end
 	err     error                  // why it ended; to be read when replies is closed

@@ -338,7 +338,7 @@ func (k *hook) run(ctx context.Context) {
 	}
 }
 
-// errGone says that the consumer is not there any more.
+// errGone means that the consumer is not there any more.
 var errGone = errors.New("the consumer does not take events")
 
 // watch delivers events until the observation ends. The thing waits while one is delivered.

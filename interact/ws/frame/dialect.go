@@ -54,7 +54,7 @@ func Negotiate(h http.Header) string {
 // A Style is how frames are spelled to a peer.
 type Style struct {
 	Dialect Dialect
-	// Proven tells that the peer's own frames showed the dialect, not only the subprotocol.
+	// Proven means that the peer's own frames showed the dialect, not only the subprotocol.
 	Proven bool
 	// Capital spells thingID, not thingId. WTP is always so.
 	Capital bool

@@ -153,7 +153,7 @@ var words = []word{
 	{interact.UnsubscribeAllEvents, "unsubscribeAllEvents", aboutThing, nil, nil, nil, interact.Acknowledgement, 0},
 
 	// A reading carries its value twice: the documents call it value, Kotlin data.
-	// Whoever confuses value and values is understood, too.
+	// The peer that confuses value and values is understood, too.
 	{interact.PropertyReading, "propertyReading", aboutProperty, list{sValue, sData, sValues}, list{sData, sValue},
 		list{sValue}, 0, 0},
 	{interact.PropertyReadings, "propertyReadings", aboutThing, list{sData, sValues, sValue}, list{sData}, list{sValues}, 0, 0},
