@@ -78,7 +78,7 @@ var workers = map[interact.Type]worker{
 	interact.SubscribeEvent: (*call).observe, interact.SubscribeAllEvents: (*call).observe,
 }
 
-// elsewhere reports whether another form may be tried after err: nothing has started.
+// elsewhere reports whether nothing has started, so that another form can be tried.
 func elsewhere(err error) bool {
 	var e *interact.Error
 	if !errors.As(err, &e) || e.Remote || e.Started {
@@ -87,7 +87,7 @@ func elsewhere(err error) bool {
 	return e.Code == interact.NotAllowed || e.Code == interact.Unreachable || e.Code == interact.Unauthenticated
 }
 
-// read takes the retained message, or asks.
+// read receives the retained message, or sends a request.
 func (q *call) read(ctx context.Context, yield func(*interact.Message) bool) error {
 	if q.asks {
 		return q.exchange(ctx, func(d *delivery) error { return orLeft(yield(q.reading(d))) })
@@ -101,7 +101,7 @@ func (q *call) read(ctx context.Context, yield func(*interact.Message) bool) err
 	}
 	defer q.client.stopListening(s, filter, l)
 	d, err := l.next(ctx, w.ended())
-	for err == nil && d.answerTo != "" { // a request that somebody sent to the agent
+	for err == nil && d.answerTo != "" { // a request to the agent
 		d, err = l.next(ctx, w.ended())
 	}
 	switch {
@@ -129,7 +129,7 @@ func (q *call) cut() error {
 		q.What(), q.client.o.MaxPacket)
 }
 
-// write publishes a value, and takes the answer if there is one.
+// write publishes a value, and receives the response if the form has one.
 func (q *call) write(ctx context.Context, yield func(*interact.Message) bool) error {
 	answers, err := q.answers(ctx)
 	switch {
@@ -149,7 +149,7 @@ func (q *call) write(ctx context.Context, yield func(*interact.Message) bool) er
 	})
 }
 
-// invoke publishes the input, and takes the answers if there are any.
+// invoke publishes the input, and receives the responses if the form has them.
 func (q *call) invoke(ctx context.Context, yield func(*interact.Message) bool) error {
 	answers, err := q.answers(ctx)
 	action := q.Thing.Actions[q.Message.Name]
@@ -187,10 +187,10 @@ func (q *call) invoke(ctx context.Context, yield func(*interact.Message) bool) e
 	})
 }
 
-// errMore means that another answer follows.
+// errMore means that another response follows.
 var errMore = errors.New("more follows")
 
-// answers reports whether p's messages are answered: the form is of that style, and the broker speaks MQTT 5.
+// answers reports whether there are responses: the form is of that style, and the broker supports MQTT 5.
 func (q *call) answers(ctx context.Context) (bool, error) {
 	if !q.asks {
 		return false, nil
@@ -209,7 +209,7 @@ func (q *call) needs5() error {
 		"%s needs MQTT 5 for its answer, and the broker at %s speaks 3.1.1", q.What(), q.host)
 }
 
-// publish sends what the form takes of m, and no answer is waited for but the broker's.
+// publish publishes the body and waits for the acknowledgement of the broker.
 func (q *call) publish(ctx context.Context) error {
 	pub, err := q.publication()
 	if err != nil {
@@ -226,12 +226,12 @@ func (q *call) publish(ctx context.Context) error {
 		return err
 	}
 	if err = w.publish(ctx, pub); q.retain && errors.Is(err, errNoSubscriber) {
-		err = nil // it is kept for who comes
+		err = nil // the broker retains it
 	}
 	return s.unsent(ctx, w, q.topic, err)
 }
 
-// publication makes a message of m for the topic of p.
+// publication returns the message for the topic of the form.
 func (q *call) publication() (*publication, error) {
 	pub := &publication{topic: q.topic, qos: 1}
 	if q.Message.Type != interact.ReadProperty {
@@ -247,11 +247,11 @@ func (q *call) publication() (*publication, error) {
 	pub.add(propHops, strconv.Itoa(int(q.Message.Hops)+1)) // the agent may be another thing of a mesh
 	pub.add(propTraceParent, q.Message.TraceParent)        // W3C Trace Context, MQTT
 	pub.add(propTraceState, q.Message.TraceState)
-	pub.add(propCaller, q.Message.From.ID()) // of an agent of this node: others are told nobody
+	pub.add(propCaller, q.Message.From.ID()) // only for agents of this node
 	return pub, nil
 }
 
-// exchange asks and hands the answers to take until it returns nil, or an error that is not errMore.
+// exchange sends a request and calls take for each response, until take returns nil or an error other than errMore.
 func (q *call) exchange(ctx context.Context, take func(*delivery) error) error {
 	pub, err := q.publication()
 	if err != nil {
@@ -280,7 +280,7 @@ func (q *call) exchange(ctx context.Context, take func(*delivery) error) error {
 			return q.silent(s.unanswered(ctx, w, err, true))
 		}
 		if len(d.correlation) > 0 && string(d.correlation) != string(pub.correlation) {
-			continue // an answer to somebody else
+			continue // a response to another request
 		}
 		if interact.MediaType(d.media) == problemType && interact.MediaType(q.Form.ResponseType) != problemType {
 			return q.refused(d)
@@ -291,7 +291,7 @@ func (q *call) exchange(ctx context.Context, take func(*delivery) error) error {
 	}
 }
 
-// ask adds what a request has: where the answer goes, how long it is waited for, and what the consumer would like.
+// ask adds the response topic, the expiry and the preferences of a request.
 func (q *call) ask(ctx context.Context, pub *publication) {
 	pub.answerTo = q.topic + "/reply/" + interact.NewID() // kotlin-wot, MqttProtocolClient
 	pub.correlation = []byte(rand.Text())
@@ -311,7 +311,7 @@ func (q *call) ask(ctx context.Context, pub *publication) {
 	pub.add(propKey, q.Message.Key)
 }
 
-// silent names who did not answer.
+// silent names the agent in a timeout.
 func (q *call) silent(err error) error {
 	e := interact.AsError(err)
 	if e.Code != interact.Timeout {
@@ -323,7 +323,7 @@ func (q *call) silent(err error) error {
 	return &silent
 }
 
-// unanswered says why no message came that was waited for.
+// unanswered returns the error of a missing message.
 func (s *session) unanswered(ctx context.Context, w wire, err error, started bool) error {
 	var e *interact.Error
 	switch {
@@ -343,7 +343,7 @@ func (s *session) unanswered(ctx context.Context, w wire, err error, started boo
 		Hint: "see whether the agent did it before you ask again", Err: lostTo(w, err)}
 }
 
-// hear listens to a filter at the broker of p, on a connection where it overlaps with no other.
+// listen subscribes to a filter at the broker of p, on a connection without overlapping filters.
 func (c *Client) listen(ctx context.Context, p *plan, filter string, qos byte, l *inbox, again bool) (*session, wire, error) {
 	for index := range maxConns {
 		s, err := c.acquire(p, index)
@@ -369,11 +369,11 @@ func (c *Client) stopListening(s *session, filter string, l *inbox) {
 	c.release(s)
 }
 
-// observe yields what is published on the filters of p until the consumer leaves.
+// observe yields the messages on the filters of the form until the consumer leaves.
 func (q *call) observe(ctx context.Context, yield func(*interact.Message) bool) error {
 	property := q.Message.Type == interact.ObserveProperty || q.Message.Type == interact.ObserveAllProperties
 	l := newInbox(q.client.o.Queue)
-	// A retained value is a value; an event from before the subscription is none, unless the form says that it retains.
+	// A retained value is a reading. A retained event is from before the subscription: it counts only if the form has mqv:retain.
 	l.retained = property || q.retain
 	var s *session
 	for _, filter := range q.filters {
@@ -393,7 +393,7 @@ func (q *call) observe(ctx context.Context, yield func(*interact.Message) bool) 
 		case d.cut:
 			return q.cut()
 		case d.answerTo != "":
-			continue // a request that somebody sent to the agent
+			continue // a request to the agent
 		}
 		if r := q.news(d, property); r != nil && !yield(r) {
 			return form.ErrLeft
@@ -401,7 +401,7 @@ func (q *call) observe(ctx context.Context, yield func(*interact.Message) bool) 
 	}
 }
 
-// news makes a reading or event of a message; nil if it is none.
+// news returns the reading or event of a message, or nil.
 func (q *call) news(d *delivery, property bool) *interact.Message {
 	name := q.Message.Name
 	switch q.Message.Type {
@@ -424,7 +424,7 @@ func (q *call) news(d *delivery, property bool) *interact.Message {
 	return r
 }
 
-// reading makes a PropertyReading of a message.
+// reading returns the PropertyReading of a message.
 func (q *call) reading(d *delivery) *interact.Message {
 	r := q.Message.Reply(interact.PropertyReading, mediaOf(d.media, q.Form.ResponseType), d.data)
 	if id := d.prop(propID); len(id) <= 256 {
@@ -432,7 +432,7 @@ func (q *call) reading(d *delivery) *interact.Message {
 	}
 	if at, err := time.Parse(time.RFC3339Nano, d.prop(propTime)); err == nil {
 		r.Time = at
-	} else if !d.retained { // nobody knows when a retained value was new
+	} else if !d.retained { // the time of a retained value is unknown
 		r.Time = time.Now()
 	}
 	return r

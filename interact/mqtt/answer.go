@@ -18,22 +18,22 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A request is a message of a client that asks for something.
+// A request is a message of a client for a Thing.
 type request struct {
 	route
 	broker      *Broker
 	consumer    *consumer
 	topic       string
-	answerTo    string // "": nobody wants an answer
+	answerTo    string // "": no response is expected
 	correlation []byte
 	accept      string
-	follow      bool // states of an action are wanted as they come
+	follow      bool // each state of an action is a response
 	data        []byte
 	message     *interact.Message // without what the route decides
 	wait        time.Duration
 }
 
-// accept begins to carry out a request. The code is the acknowledgement's.
+// accept starts a request. It returns the code of the acknowledgement.
 func (b *Broker) accept(c *consumer, pk packets.Packet) packets.Code {
 	to, ok := parseRequest(pk.TopicName)
 	if !ok {
@@ -44,7 +44,7 @@ func (b *Broker) accept(c *consumer, pk packets.Packet) packets.Code {
 	case r.answerTo != "" && !r.mayAnswer():
 		return packets.ErrTopicNameInvalid
 	case r.answerTo == "" && r.kind == "":
-		return packets.ErrNotAuthorized // a word that nobody is to hear: this is no general broker
+		return packets.ErrNotAuthorized // clients cannot send messages to other clients
 	}
 	if !r.reserve() {
 		if r.answerTo == "" || c.crowded() {
@@ -91,7 +91,7 @@ func newRequest(b *Broker, c *consumer, to route, pk packets.Packet) *request {
 		case propHops:
 			n, err := strconv.ParseUint(u.Val, 10, 8)
 			if m.Hops = uint8(n); err != nil {
-				m.Hops = interact.MaxHops + 1 // what is no small number is too many
+				m.Hops = interact.MaxHops + 1 // not a small number
 			}
 		case propFollow:
 			r.follow = u.Val == "true"
@@ -106,13 +106,13 @@ func newRequest(b *Broker, c *consumer, to route, pk packets.Packet) *request {
 	return r
 }
 
-// mayAnswer reports whether the response topic is one below the request's own: a client cannot make the broker talk to others.
+// mayAnswer reports whether the response topic is below the topic of the request: a client cannot send messages to other clients.
 func (r *request) mayAnswer() bool {
 	id, ok := strings.CutPrefix(r.answerTo, r.topic+"/reply/")
 	return ok && id != "" && !strings.Contains(id, "/") && packet.IsTopic(r.answerTo)
 }
 
-// reserve takes room for the request, if there is any.
+// reserve counts the request against the limits, and reports whether they allow it.
 func (r *request) reserve() bool {
 	b := r.broker
 	if r.consumer.requests.Add(1) <= int64(b.o.MaxRequests) && b.room.TryAcquire(1) {
@@ -137,8 +137,8 @@ func (r *request) leave() {
 	r.consumer.requests.Add(-1)
 }
 
-// serve carries the request out, and says so if it fails. A client that is gone waits for nothing; what no caller waits for is done
-// all the same.
+// serve carries the request out and answers a failure with a problem. The end of the connection cancels a request with a response
+// topic, and no other.
 func (r *request) serve() {
 	life := r.consumer.life
 	if r.answerTo == "" {
@@ -153,7 +153,7 @@ func (r *request) serve() {
 	}
 }
 
-// safely does what asks others, whose panic is an error of one request and not the end of the node.
+// safely runs f; a panic in it becomes an error of the request.
 func (b *Broker) safely(what string, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -196,7 +196,7 @@ func (r *request) carryOut(ctx context.Context) error {
 	}
 	switch {
 	case r.answerTo == "" && m.Type.Reads():
-		return nil // nobody would hear of it
+		return nil // no response is expected
 	case m.Type == interact.InvokeAction:
 		return r.invoke(ctx, d.Actions[m.Name], m)
 	}
@@ -285,7 +285,7 @@ func (r *request) invoke(ctx context.Context, action *td.Action, m *interact.Mes
 			p := &outgoing{data: taskJSON(s), media: interact.JSON}
 			stateOf(p, s)
 			r.answer(p)
-			return nil // it goes on without us
+			return nil // it continues in the background
 		default:
 			if err := whole.add(s, r.broker.o.MaxPacket); err != nil {
 				return err
@@ -301,13 +301,13 @@ func (r *request) invoke(ctx context.Context, action *td.Action, m *interact.Mes
 // maxParts is how many parts of a response stream are gathered.
 const maxParts = 1 << 16
 
-// gathered are the parts of a response stream for a client that gets one message.
+// gathered are the parts of a response stream for a client that receives one message.
 type gathered struct {
 	parts []interact.Part
 	size  int
 }
 
-// add keeps the part that s brings, if it does.
+// add adds the part in s, if there is one.
 func (g *gathered) add(s *interact.Message, limit int) error {
 	if len(s.Data) == 0 {
 		return nil
@@ -358,7 +358,7 @@ func taskJSON(s *interact.Message) []byte {
 		return at.UTC().Format(time.RFC3339Nano)
 	}
 	t.Requested, t.Ended = stamp(s.Began), stamp(s.Time)
-	if data, err = json.Marshal(t); err != nil { // what is no JSON is left out
+	if data, err = json.Marshal(t); err != nil { // invalid JSON is left out
 		data, _ = json.Marshal(interact.Task{ActionID: t.ActionID, State: t.State, Requested: t.Requested, Ended: t.Ended})
 	}
 	return data
@@ -372,7 +372,7 @@ func (r *request) fail(err error) {
 	r.answer(p)
 }
 
-// answer sends p to the client, if it wants an answer and listens there.
+// answer sends p to the client if the request has a response topic to which the client is subscribed.
 func (r *request) answer(p *outgoing) {
 	b, c := r.broker, r.consumer
 	if r.answerTo == "" {

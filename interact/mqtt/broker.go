@@ -22,7 +22,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Limits of a broker, where [BrokerOptions] say no other.
+// Default limits of a broker.
 const (
 	defaultConnections = 128
 	defaultRequests    = 32
@@ -40,15 +40,15 @@ const (
 type BrokerOptions struct {
 	// Listen is host and port of the TCP socket; port 0 takes a free one.
 	Listen string
-	// TLS makes it a broker for mqtts; nil speaks in the clear.
+	// TLS makes it a broker for mqtts; nil uses no TLS.
 	TLS *tls.Config
-	// Mesh answers what clients ask: who may do what is for it to say.
+	// Mesh answers the requests and authorizes them.
 	Mesh interact.Thing
-	// From is who all clients are to the mesh: what the listener, or Auth, proves of them.
+	// From is the principal of all clients, as the listener or Auth proves it.
 	From *did.Principal
 	// Find resolves a reference to a thing. Its error is answered as it is; it should be an [*interact.Error].
 	Find func(ctx context.Context, ref string) (*td.Description, error)
-	// Auth reports whether a user may connect; nil lets everyone, and only a loopback or private address is listened on then.
+	// Auth reports whether a user may connect; nil accepts all, and Listen must then be a loopback or private address.
 	Auth func(user, password string) bool
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
@@ -60,11 +60,11 @@ type BrokerOptions struct {
 	MaxPacket int
 }
 
-// A Broker offers the things of a mesh to MQTT clients, in MQTT 5 and 3.1.1. It is no general broker: clients publish requests
-// and subscribe to what things tell, and never hear each other.
+// A Broker serves the Things of a mesh to MQTT clients, in MQTT 5 and 3.1.1. It is not a general broker: clients publish requests and
+// subscribe to changes and events of Things, and receive no messages of other clients.
 //
 // {thing} is an id, a name or an exact reference; what a topic cannot hold is percent-encoded ([Topic]). Requests are published
-// with the response topic {topic}/reply/{id}, which the client subscribes to before; nobody but the client gets the answer:
+// with the response topic {topic}/reply/{id}, to which the client subscribes before; only that client receives the response:
 //
 //	{thing}                        the description
 //	{thing}/properties             all readable values; with an object they are written; with an array of names these are read
@@ -79,15 +79,14 @@ type BrokerOptions struct {
 //	{thing}/properties/{p}/observable
 //	{thing}/events/{e}
 //
-// The first subscriber of an affordance begins one observation at the mesh; the last one ends it. If it fails it is begun again,
-// with what came in between as far as the mesh keeps it.
+// The first subscriber of an affordance starts one observation at the mesh; the last one ends it. A failed observation is started
+// again, with the events in between as far as the mesh has them.
 //
 // An answer is one message, with the correlation data of the request: output, value or description, nothing after a writing,
 // or an RFC 9457 problem with its code in the user property lmos-code. With the user property lmos-follow the states of an
 // action are answered as they come, each with lmos-status; without it a response stream is answered as a whole, and an action
 // that runs in the background by its state (Web Thing Protocol, ActionStatus). Without a response topic a request is carried
-// out and nobody hears of it: all that MQTT 3.1.1 can do. The message expiry interval says how long the consumer waits; 30 s
-// without.
+// out without a response, as always in MQTT 3.1.1. The message expiry interval is the timeout of the consumer; default 30 s.
 //
 // Messages have QoS 1 at most. Nothing is retained, wills are dropped, and sessions end with their connections. A client that
 // does not read is disconnected when 256 messages or 8 MiB wait for it.
@@ -101,7 +100,7 @@ type Broker struct {
 	runs     sync.WaitGroup // Run
 	room     *semaphore.Weighted
 	bytes    *semaphore.Weighted
-	deaf     *semaphore.Weighted // requests without an answer: they outlive their clients
+	deaf     *semaphore.Weighted // requests without a response: they continue when their clients disconnect
 	closed   sync.Once
 
 	mu        sync.Mutex // guards the rest
@@ -109,7 +108,7 @@ type Broker struct {
 	consumers map[net.Conn]*consumer
 	watches   map[watchKey]*watch
 
-	crowded, refused, busy seldom // what the log says of clients that want too much
+	crowded, refused, busy seldom // rate limits of log records about limits
 }
 
 // NewBroker opens the socket of a broker. Run it and Close it. The error is an [*interact.Error]: PortBusy, WildcardBind for an
@@ -138,7 +137,7 @@ func NewBroker(o BrokerOptions) (*Broker, error) {
 	b.listener = newListener(socket, o, b.goodbye, b.dismiss)
 	b.server = mochi.New(&mochi.Options{
 		Capabilities: &mochi.Capabilities{
-			MaximumClients:             math.MaxInt64, // the door counts
+			MaximumClients:             math.MaxInt64, // the listener counts
 			MaximumClientWritesPending: 1,             // nothing is queued there: see consumer
 			MaximumPacketSize:          uint32(min(int64(o.MaxPacket)+packet.MaxControl, math.MaxUint32)),
 			ReceiveMaximum:             uint16(min(o.MaxRequests, math.MaxUint16)),
@@ -172,7 +171,7 @@ func listen(o BrokerOptions) (net.Listener, error) {
 			Hint: "for example mqtt.listen: 127.0.0.1:1883", Err: err}
 	}
 	if a, ok := l.Addr().(*net.TCPAddr); o.Auth == nil && (!ok || !a.IP.IsLoopback()) {
-		l.Close() // nobody was served
+		l.Close() // it has served no client
 		return nil, interact.Errorf(interact.WildcardBind, "listen on 127.0.0.1, or set http.auth: token",
 			"other hosts would reach the MQTT broker at %s, and nothing authenticates them", o.Listen)
 	}
@@ -227,7 +226,7 @@ func (b *Broker) shut() {
 	})
 }
 
-// goodbye tells the clients that the broker ends.
+// goodbye sends DISCONNECT with the reason of the shutdown to the clients.
 func (b *Broker) goodbye() {
 	var work sync.WaitGroup
 	b.mu.Lock()
@@ -253,7 +252,7 @@ func (b *Broker) spawnLocked(f func()) bool {
 	return true
 }
 
-// hooks are what mochi asks and tells while it serves.
+// hooks are the callbacks of mochi.
 type hooks struct {
 	mochi.HookBase
 	broker *Broker
@@ -273,11 +272,11 @@ func (*hooks) Provides(b byte) bool {
 	return false
 }
 
-// OnPacketRead implements [mochi.Hook]: it changes what is not offered, and sees acknowledgements.
+// OnPacketRead implements [mochi.Hook]: it removes unsupported options, and records acknowledgements.
 func (h *hooks) OnPacketRead(cl *mochi.Client, pk packets.Packet) (packets.Packet, error) {
 	switch pk.FixedHeader.Type {
 	case packets.Connect:
-		// A will would be published without anybody's leave, and a session would outlive its watches.
+		// A will would be published without authorization, and a session would outlive its watches.
 		pk.Connect.WillFlag, pk.Connect.WillRetain, pk.Connect.WillQos, pk.Connect.Clean = false, false, 0, true
 	case packets.Puback:
 		if c := h.broker.consumer(cl); c != nil {
@@ -311,7 +310,7 @@ func (h *hooks) OnConnectAuthenticate(cl *mochi.Client, pk packets.Packet) bool 
 // OnSessionEstablish implements [mochi.Hook].
 func (h *hooks) OnSessionEstablish(cl *mochi.Client, _ packets.Packet) { h.broker.admit(cl) }
 
-// OnPacketEncode implements [mochi.Hook]: a CONNACK says what is not offered (MQTT 5 §3.2.2.3), and messages keep their user
+// OnPacketEncode implements [mochi.Hook]: a CONNACK lists what is not supported (MQTT 5 §3.2.2.3), and messages keep their user
 // properties whether problem information is wanted or not (§3.1.2.11.7).
 func (h *hooks) OnPacketEncode(_ *mochi.Client, pk packets.Packet) packets.Packet {
 	if pk.FixedHeader.Type == packets.Publish {

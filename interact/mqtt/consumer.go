@@ -18,7 +18,7 @@ const (
 	maxPending  = 32  // that may be unacknowledged
 )
 
-// A consumer is a client of the broker. What is sent to it waits in a queue of its own: mochi's counts no bytes, and mixes up the
+// A consumer is a client of the broker. It has its own queue of outgoing messages: that of mochi does not count bytes, and confuses the
 // packet identifiers of both directions.
 type consumer struct {
 	client   *mochi.Client
@@ -38,11 +38,11 @@ type consumer struct {
 	pending map[uint16]int // bytes by packet identifier
 	size    int            // bytes of both
 	last    uint16         // packet identifier
-	over    bool           // it does not read
+	over    bool           // its limit is exceeded
 	writing bool           // run writes to it
 }
 
-// A parcel is a message for one or several clients. It is not changed once it is sent.
+// An outgoing is a message for one or several clients. It does not change after send.
 type outgoing struct {
 	topic       string
 	data        []byte
@@ -51,23 +51,23 @@ type outgoing struct {
 	props       []packets.UserProperty
 }
 
-// add adds a user property; one that says nothing, or cannot be sent, is left out.
+// add adds a user property; an empty one, or one that cannot be sent, is left out.
 func (p *outgoing) add(name, value string) {
 	if value != "" && isProperty(value) {
 		p.props = append(p.props, packets.UserProperty{Key: name, Val: value})
 	}
 }
 
-// A queued is a parcel on its way to one client.
+// A queued is a message in the queue of one client.
 type queued struct {
 	*outgoing
 	qos byte
 }
 
-// weight is what a parcel counts against the limit of a queue, in bytes.
+// weight is the size of a message for the limit of a queue, in bytes.
 func (p *outgoing) weight() int { return len(p.data) + overhead }
 
-// admit makes a consumer of a client whose CONNECT was accepted. It ends the connection that the same user has with the same
+// admit adds a consumer for a client whose CONNECT was accepted. It ends the connection that the same user has with the same
 // identifier (MQTT 5 §3.1.4); one user cannot end another's.
 func (b *Broker) admit(cl *mochi.Client) {
 	c := &consumer{client: cl, proposed: map[string]*proposal{}, filters: map[string]*proposal{}, pending: map[uint16]int{},

@@ -13,10 +13,10 @@ import (
 // maxProperty limits properties of messages, in bytes.
 const maxProperty = 1 << 10
 
-// maxText is how much of a stranger's own words an error carries, in bytes.
+// maxText limits the text of a peer in an error, in bytes.
 const maxText = 1 << 10
 
-// mediaOf is the type that a message says it has, else the one that is promised.
+// mediaOf returns the declared media type of a message, else the promised one.
 func mediaOf(declared, promised string) string {
 	if _, _, err := mime.ParseMediaType(declared); declared == "" || err != nil || !isProperty(declared) {
 		return promised
@@ -24,8 +24,8 @@ func mediaOf(declared, promised string) string {
 	return declared
 }
 
-// isProperty reports whether s may stand in a property of a message: a text as MQTT defines it (MQTT 5 §1.5.4), and not a long
-// one. A peer ends the connection that brings another, and others share it.
+// isProperty reports whether s may stand in a property of a message: a text as MQTT defines it (MQTT 5 §1.5.4), at
+// most maxProperty bytes long. A peer would end the shared connection on another one.
 func isProperty(s string) bool {
 	return len(s) <= maxProperty && utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
 }

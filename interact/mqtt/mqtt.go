@@ -1,30 +1,30 @@
-// Package mqtt implements the WoT MQTT binding: a client of brokers, and an embedded broker. [Client.Thing] asks agents and tools
-// behind an MQTT broker: it follows the forms of their Thing Descriptions. [Broker] is a small broker of its own that offers the
-// things of the mesh to MQTT clients.
+// Package mqtt implements the WoT MQTT binding: a client of brokers, and an embedded broker. [Client.Thing] calls agents and tools
+// behind an MQTT broker, over the forms of their Thing Descriptions. [Broker] is a small broker that serves the Things of the mesh to
+// MQTT clients.
 //
 // # Two styles of forms
 //
 // A form of the W3C binding names the broker in its href and the topic in terms of the MQTT vocabulary: mqv:topic, mqv:filter,
-// mqv:qos, mqv:retain, mqv:controlPacket. To write or to invoke is to publish, and nobody answers. To read is to take the
+// mqv:qos, mqv:retain, mqv:controlPacket. A writing or an invocation is a published message, without a response. A reading is the
 // retained message.
 //
-// A form of kotlin-wot has the topic in the path of its href, mqtt://host:1883/urn:x:lamp/actions/fade, and asks: the request
-// says where the answer is to go (MQTT 5 §4.10, request/response), and the answer is one message there. The path is the topic
+// A form of kotlin-wot has the topic in the path of its href, mqtt://host:1883/urn:x:lamp/actions/fade, and uses
+// request/response: the request has a response topic (MQTT 5 §4.10), and the response is one message there. The path is the topic
 // byte for byte, percent-encoded or not. The terms may have the prefix mqtt: and may stand inside "optionalProperties".
 //
 // A form is of the first style if it has a topic, a filter or a control packet, or if it retains.
 //
 // # Versions
 //
-// MQTT 5 is tried first. A broker that refuses it is asked in MQTT 3.1.1, where no message can say what it is an answer to: what
-// needs an answer is then refused (NotAllowed).
+// MQTT 5 is tried first. For a broker that refuses it, MQTT 3.1.1 is used, which has no request/response: operations that
+// need a response are then refused (NotAllowed).
 //
 // # What messages carry
 //
 // In MQTT 5 a message has its content type and these user properties, all optional. Requests: accept, traceparent, tracestate,
-// lmos-follow ("true": states of the action are wanted as they come), lmos-detach ("true"), lmos-key, lmos-hops (how many
-// nodes relayed it, so that a loop ends). Answers: lmos-status, lmos-action-id, and lmos-code beside an RFC 9457 problem. Events and readings: lmos-id, lmos-time (RFC 3339). How long the
-// consumer waits is the message expiry interval.
+// lmos-follow ("true": each state of the action is a response), lmos-detach ("true"), lmos-key, lmos-hops (the
+// number of nodes that relayed it, so that a loop ends). Responses: lmos-status, lmos-action-id, and lmos-code with an RFC 9457 problem.
+// Events and readings: lmos-id, lmos-time (RFC 3339). The message expiry interval is the timeout of the consumer.
 //
 // Sources: WoT Binding Templates, MQTT; kotlin-wot, binding-mqtt; OASIS MQTT 5.0 and 3.1.1; RFC 9457; W3C Trace Context, MQTT.
 package mqtt
@@ -63,7 +63,7 @@ const (
 	ackTimeout    = 10 * time.Second // a broker's acknowledgement
 	keepAlive     = 30               // seconds
 	idleTime      = 30 * time.Second // a connection without users is kept open
-	reconnectTime = 5 * time.Minute  // a lost connection is tried again for those who listen
+	reconnectTime = 5 * time.Minute  // how long a lost connection with subscribers is retried
 	firstPause    = 100 * time.Millisecond
 	maxPause      = 30 * time.Second
 )
@@ -77,7 +77,7 @@ const (
 	propDetach      = "lmos-detach"
 	propKey         = "lmos-key"
 	propHops        = "lmos-hops"
-	propCaller      = "lmos-caller" // to an agent of this node: who asks
+	propCaller      = "lmos-caller" // to an agent of this node: the caller
 	propStatus      = "lmos-status"
 	propActionID    = "lmos-action-id"
 	propCode        = "lmos-code"
@@ -90,26 +90,26 @@ var answerProps = [...]string{propStatus, propActionID, propCode, propID, propTi
 
 // Options are the settings of a [Client]. The zero value works.
 type Options struct {
-	// Credentials are what brokers ask for: user name and password of a security scheme "basic". The zero value has none.
+	// Credentials are the secrets for brokers: user name and password of a security scheme "basic". The zero value has none.
 	Credentials credentials.Store
 	// Dial opens every connection; nil means a net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// TLS is the configuration for mqtts; nil trusts what the system trusts. It is copied, and the server's name is set.
+	// TLS is the configuration for mqtts; nil trusts the roots of the system. It is copied, and the server name is set.
 	TLS *tls.Config
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
-	// MaxPacket is the limit of a packet from a broker in bytes; 0 means 4 MiB. MQTT 5 brokers are told and keep back what is
-	// larger; what a 3.1.1 broker sends beyond it is dropped and fails who waits for it.
+	// MaxPacket is the limit of a packet from a broker in bytes; 0 means 4 MiB. It is announced to MQTT 5
+	// brokers, which then drop larger packets; the payload of a larger packet from a 3.1.1 broker is dropped, and its interaction fails.
 	MaxPacket int
 	// Queue is how many messages, and 8 MiB at most, may wait for a slow consumer before its observation fails (Overloaded);
 	// 0 means 1024.
 	Queue int
-	// Idle is how long a connection that nobody uses stays open; 0 means 30 s.
+	// Idle is how long an unused connection stays open; 0 means 30 s.
 	Idle time.Duration
 }
 
-// A Client asks agents behind MQTT brokers. There is one connection for all who ask one broker with the same credentials, and
-// more only where filters overlap. It is safe for concurrent use.
+// A Client calls agents behind MQTT brokers. All interactions at a broker with the same credentials share a connection, unless their
+// filters overlap. It is safe for concurrent use.
 type Client struct {
 	o        Options
 	consumer form.Consumer
@@ -121,7 +121,7 @@ type Client struct {
 	versions map[string]known
 }
 
-// known is the version that a broker speaks, as far as was seen.
+// known is the MQTT version of a broker that was used before.
 type known struct {
 	version byte
 	until   time.Time
@@ -172,21 +172,21 @@ func Claims(f *td.Form) bool {
 
 // Thing returns the agent that t describes. Over the mqtt and mqtts forms of t it answers ReadProperty, WriteProperty,
 // ObserveProperty, ObserveAllProperties, InvokeAction, SubscribeEvent and SubscribeAllEvents; other messages are
-// [interact.NotAllowed]. It takes the first form whose content type is that of the message or the one that the consumer would
-// like, else the first whose type the data can be converted to.
+// [interact.NotAllowed]. It uses the first form with the content type of the message or an accepted one, else the first to whose
+// type the data can be converted.
 //
 // Errors are always an [*interact.Error]:
-//   - NotAllowed, UnsupportedType, Unauthenticated, BadTD: nothing was sent. A broker's refusal of the credentials is such.
-//   - Unreachable: the broker was not reached, or nobody listens there; with Started, the connection broke after the sending.
+//   - NotAllowed, UnsupportedType, Unauthenticated, BadTD: nothing was sent. That includes credentials that the broker refuses.
+//   - Unreachable: the broker was not reached, or has no subscriber for the topic; with Started, the connection broke after sending.
 //   - Timeout: no answer came, or no message is retained.
 //   - AgentFailed, with Remote: the agent answered with a problem, or the broker refused the message.
 //   - Overloaded: the consumer of an observation was too slow.
 //
-// An observation survives a lost connection for five minutes; what is published in between is lost. A message without a deadline
-// has 30 s, but for observations and subscriptions. QoS is 1 unless the form says otherwise.
+// An observation survives a lost connection for 5 minutes; messages in between are lost. The default deadline is 30 s, except for
+// observations and subscriptions. The default QoS is 1.
 func (c *Client) Thing(t *td.Thing) interact.Thing { return c.consumer.Thing(t) }
 
-// version returns the version that the broker at host spoke last, 0 if it is not known.
+// version returns the known MQTT version of the broker at host, or 0.
 func (c *Client) version(host string, now time.Time) byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,7 +196,7 @@ func (c *Client) version(host string, now time.Time) byte {
 	return 0
 }
 
-// learn remembers the version of a broker for an hour: it may be replaced by a newer one.
+// learn stores the version of a broker for one hour: the broker may be upgraded.
 func (c *Client) learn(host string, version byte, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

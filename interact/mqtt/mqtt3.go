@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/interact/mqtt/packet"
 )
 
-// wire3 speaks MQTT 3.1.1.
+// wire3 implements MQTT 3.1.1.
 type wire3 struct {
 	paho  paho3.Client
 	conn  *packet.Conn
@@ -24,7 +24,7 @@ type wire3 struct {
 	tasks sync.WaitGroup // calls of paho, which know no context
 
 	mu     sync.Mutex // guards closed
-	closed bool       // no task begins any more
+	closed bool       // no task can start
 }
 
 // dial3 is [dial5] for MQTT 3.1.1. A message that paho cannot take over within handover is given up.
@@ -58,7 +58,7 @@ func dial3(ctx context.Context, conn *packet.Conn, id string, l login, handover 
 	return w, nil
 }
 
-// refused3 says why a CONNECT failed.
+// refused3 returns the error of a failed CONNECT.
 func refused3(ctx context.Context, conn *packet.Conn, err error) error {
 	for code, reason := range connectCodes {
 		if errors.Is(err, packets3.ConnErrors[code]) {
@@ -81,7 +81,7 @@ func (w *wire3) cause() error           { return w.conn.Cause() }
 func (w *wire3) publish(ctx context.Context, p *publication) error {
 	_, err := w.call(ctx, func() paho3.Token { return w.paho.Publish(p.topic, p.qos, p.retain, p.data) })
 	if err == nil && p.qos == 0 && w.conn.Cause() != nil {
-		return errLost // without an acknowledgement the end of the connection is all that is heard
+		return errLost // without an acknowledgement only the end of the connection shows the loss
 	}
 	return err
 }
@@ -104,7 +104,7 @@ func (w *wire3) unsubscribe(ctx context.Context, filter string) error {
 	return err
 }
 
-// call does f and waits for what it began, at most as long as ctx, the connection and a broker's acknowledgement take.
+// call runs f and waits for its token, until ctx, the connection or the acknowledgement timeout ends.
 func (w *wire3) call(ctx context.Context, f func() paho3.Token) (paho3.Token, error) {
 	if w.life.Err() != nil {
 		return nil, errUnsent

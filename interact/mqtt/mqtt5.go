@@ -18,13 +18,13 @@ import (
 	"github.com/lmosd/lmosd/interact/mqtt/packet"
 )
 
-// receiveMaximum is how many unacknowledged messages a broker may have under way to us (MQTT 5 §3.1.2.11.3).
+// receiveMaximum is the limit of unacknowledged messages from a broker (MQTT 5 §3.1.2.11.3).
 const receiveMaximum = 64
 
-// overhead is about what a message has beside payload and topics, in bytes.
+// overhead estimates the size of a message without payload and topics, in bytes.
 const overhead = 512
 
-// wire5 speaks MQTT 5.
+// wire5 implements MQTT 5.
 type wire5 struct {
 	paho  *paho.Client
 	conn  *packet.Conn
@@ -35,8 +35,8 @@ type wire5 struct {
 	limit int // of a packet that the broker takes, in bytes; 0: none
 }
 
-// dial5 greets the broker at the other end of conn, which it owns from now on. deliver gets every message and must not block.
-// The error wraps errVersion if the broker does not want MQTT 5, or is a *refusal.
+// dial5 connects to the broker at the other end of conn, which it owns. deliver receives every message and must not block. The error
+// wraps errVersion if the broker refuses MQTT 5, or is a *refusal.
 func dial5(ctx context.Context, conn *packet.Conn, id string, l login, limit int, deliver func(*delivery)) (wire, error) {
 	w := &wire5{conn: conn, state: state.NewInMemory()}
 	w.life, w.end = context.WithCancel(context.Background())
@@ -48,9 +48,9 @@ func dial5(ctx context.Context, conn *packet.Conn, id string, l login, limit int
 	maximum, size := uint16(receiveMaximum), uint32(min(int64(limit), math.MaxUint32))
 	connect := &paho.Connect{ClientID: id, KeepAlive: keepAlive, CleanStart: true, Username: l.user, UsernameFlag: l != login{},
 		Password: []byte(l.password), PasswordFlag: l != login{},
-		// Some brokers drop user properties of messages, too, if problem information is not asked for (MQTT 5 §3.1.2.11.7).
+		// Some brokers drop user properties of messages if problem information is not requested (MQTT 5 §3.1.2.11.7).
 		Properties: &paho.ConnectProperties{ReceiveMaximum: &maximum, MaximumPacketSize: &size, RequestProblemInfo: true}}
-	// paho looks at ctx while it waits for the answer, and not while it writes.
+	// paho observes ctx while it waits for the response, but not while it writes.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	ack, err := w.paho.Connect(ctx, connect)
 	stop()
@@ -69,7 +69,7 @@ func dial5(ctx context.Context, conn *packet.Conn, id string, l login, limit int
 	return w, nil
 }
 
-// refused5 says why a CONNECT failed.
+// refused5 returns the error of a failed CONNECT.
 func refused5(ctx context.Context, conn *packet.Conn, ack *paho.Connack, err error) error {
 	switch {
 	case ack != nil && ack.ReasonCode == packets.ConnackUnsupportedProtocolVersion, conn.IsV3(),
@@ -89,14 +89,14 @@ func refused5(ctx context.Context, conn *packet.Conn, ack *paho.Connack, err err
 	return err
 }
 
-// received makes deliveries of what paho received.
+// received converts messages of paho to deliveries.
 func received(deliver func(*delivery)) func(paho.PublishReceived) (bool, error) {
 	return func(r paho.PublishReceived) (bool, error) {
 		d := &delivery{topic: r.Packet.Topic, retained: r.Packet.Retain, data: r.Packet.Payload}
 		if p := r.Packet.Properties; p != nil {
-			// What is kept while a message waits is what is used, and little: it counts by topic and payload.
+			// A queued message keeps only the used properties, within bounds: its weight is that of topic and payload.
 			d.media, d.answerTo = interact.Clip(p.ContentType, maxProperty+1), interact.Clip(p.ResponseTopic, packet.MaxTopic)
-			d.correlation = slices.Clone(p.CorrelationData[:min(len(p.CorrelationData), 64)]) // ours is shorter
+			d.correlation = slices.Clone(p.CorrelationData[:min(len(p.CorrelationData), 64)]) // that of this node is shorter
 			for _, u := range p.User {
 				if known := slices.Contains(answerProps[:], u.Key); known && len(u.Value) <= maxProperty && d.prop(u.Key) == "" {
 					d.props = append(d.props, prop{u.Key, u.Value})
@@ -112,7 +112,7 @@ func (w *wire5) version() byte          { return 5 }
 func (w *wire5) ended() <-chan struct{} { return w.life.Done() }
 func (w *wire5) cause() error           { return w.conn.Cause() }
 
-// within is ctx that ends with the connection, too: paho forgets whom to tell.
+// within returns ctx that also ends with the connection, which paho does not report to callers.
 func (w *wire5) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, ackTimeout)
 	stop := context.AfterFunc(w.life, cancel)
@@ -179,7 +179,7 @@ func (w *wire5) unsubscribe(ctx context.Context, filter string) error {
 	return w.failed(ctx, inner, err)
 }
 
-// failed says what an error of paho means. inner is ctx, or has ended before it.
+// failed converts an error of paho. inner is ctx, or has ended before it.
 func (w *wire5) failed(ctx, inner context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -195,7 +195,7 @@ func (w *wire5) failed(ctx, inner context.Context, err error) error {
 }
 
 func (w *wire5) close() {
-	_ = w.paho.Disconnect(&paho.Disconnect{}) // if it does not hear, it sees the connection end
+	_ = w.paho.Disconnect(&paho.Disconnect{}) // else the broker notices the end of the connection
 	w.watch.Wait()
 	_ = w.state.Close()
 	w.end()
@@ -229,8 +229,7 @@ func (c *calm) ConnectionLost(p *packets.Disconnect) error {
 	return c.State.ConnectionLost(p)
 }
 
-// noAuth stands where paho calls an authenticator without looking whether there is one. No broker is asked to use it, and the
-// guard ends the connection of one that does.
+// noAuth is the authenticator that paho requires. It is never announced, and [packet.Conn] ends the connection of a broker that uses it.
 type noAuth struct{}
 
 // Authenticate implements [paho.Auther].

@@ -20,7 +20,7 @@ const typePrefix = "urn:lmosd:error:"
 // maxIssues is how many issues of a problem are read.
 const maxIssues = 100
 
-// A problem is an error as it travels (RFC 9457 §3.1, with the members of lmosd). It has no status: that is HTTP's.
+// A problem is an encoded error (RFC 9457 §3.1, with the members of lmosd), without the HTTP status.
 type problem struct {
 	Type      string         `json:"type"`
 	Code      string         `json:"code,omitempty"`
@@ -34,7 +34,7 @@ type problem struct {
 	Issues    []td.Issue     `json:"validationErrors,omitempty"`
 }
 
-// encodeProblem writes err, and returns its code. What err wraps stays here.
+// encodeProblem encodes err without its cause, and returns its code.
 func encodeProblem(err error) (data []byte, code interact.Code) {
 	e := interact.AsError(err)
 	detail := e.Title
@@ -46,7 +46,7 @@ func encodeProblem(err error) (data []byte, code interact.Code) {
 	return data, e.Code
 }
 
-// refused makes the error of an agent's problem: its own words, bounded.
+// refused returns the error of the problem of an agent, with bounded text.
 func (q *call) refused(d *delivery) error {
 	e := decodeProblem(d.data, d.prop(propCode))
 	e.Title = interact.Clip(q.What()+": "+e.Title, maxText)
@@ -56,7 +56,7 @@ func (q *call) refused(d *delivery) error {
 	return e
 }
 
-// decodeProblem reads a problem. Of codes only those of interactions are believed; another problem is AgentFailed.
+// decodeProblem decodes a problem. Only codes of interactions are accepted; others become AgentFailed.
 func decodeProblem(data []byte, code string) *interact.Error {
 	e := &interact.Error{Code: interact.AgentFailed, Remote: true, Title: "the agent answered with an error"}
 	var p problem

@@ -9,15 +9,15 @@ import (
 
 const (
 	maxQueued = 8 << 20 // bytes that wait for a slow consumer
-	maxSeen   = 1024    // topics of which a listener knows that their retained message is old
+	maxSeen   = 1024    // topics whose retained message was delivered
 )
 
-// A listener is a bounded queue of messages for one consumer.
+// An inbox is a bounded queue of messages for one consumer.
 type inbox struct {
 	limit int
-	// once means that a lost connection is the end: who waits for an answer does not wait on another connection.
+	// once means that a lost connection ends the wait: a response comes on the same connection.
 	once bool
-	// retained means that messages from before the subscription are wanted.
+	// retained means that retained messages are accepted.
 	retained bool
 	wake     chan struct{} // has room for one
 
@@ -32,7 +32,7 @@ func newInbox(limit int) *inbox {
 	return &inbox{limit: limit, wake: make(chan struct{}, 1), seen: map[string]bool{}}
 }
 
-// push adds a message. One too many ends the listener: it would miss something without knowing.
+// push adds a message. If the limit is exceeded, the inbox ends with an error, because a message is lost.
 func (l *inbox) push(d *delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,7 +48,7 @@ func (l *inbox) push(d *delivery) {
 	l.ring()
 }
 
-// newLocked reports whether d is news. The retained message of a topic comes again when somebody else subscribes to it.
+// newLocked reports whether d is new. The retained message of a topic is delivered again for each subscription.
 func (l *inbox) newLocked(d *delivery) bool {
 	if d.retained && (!l.retained || l.seen[d.topic]) {
 		return false
@@ -59,14 +59,14 @@ func (l *inbox) newLocked(d *delivery) bool {
 	return true
 }
 
-// renew forgets what was seen: the retained message may have changed while the connection was lost.
+// renew accepts retained messages again: they may have changed while the connection was lost.
 func (l *inbox) renew() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.seen)
 }
 
-// fail ends the listener when what is queued was read.
+// fail ends the inbox after the queued messages.
 func (l *inbox) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +87,7 @@ func (l *inbox) ring() {
 	}
 }
 
-// next returns the oldest message, or why there will be none. lost ends the waiting, too; nil never does.
+// next returns the oldest message, or the error that ended the inbox. The channel lost ends the wait; nil never does.
 func (l *inbox) next(ctx context.Context, lost <-chan struct{}) (*delivery, error) {
 	for {
 		if d, err := l.take(); d != nil || err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A route is what a topic of the [Broker] speaks of.
+// A route is the target of a topic of the [Broker].
 type route struct {
 	thing string // a reference (td.Ref)
 	kind  string // "properties", "actions", "events"; "" for the thing itself
@@ -16,7 +16,7 @@ type route struct {
 	verb  string // "query" or "cancel" a run of an action; else ""
 }
 
-// parseRequest reads a topic that can be asked:
+// parseRequest parses the topic of a request:
 //
 //	{thing}                        the description
 //	{thing}/properties             all readable values; with an object they are written; with an array of names these are read
@@ -58,7 +58,7 @@ func splitTopic(topic string) (levels []string, ok bool) {
 	return levels, len(levels[0]) <= td.MaxID+128 // an id, and its owner behind it
 }
 
-// isReply reports whether topic is where the answer to a request to some topic may go: {topic}/reply/{id}.
+// isReply reports whether topic is a response topic: {topic}/reply/{id}.
 func isReply(topic string) bool {
 	id := strings.LastIndexByte(topic, '/')
 	if id < 0 || id == len(topic)-1 {
@@ -72,14 +72,14 @@ func isReply(topic string) bool {
 	return ok
 }
 
-// A scope is what a filter at the broker covers: the changes of one property or all of them, one event or all of them.
+// A scope is the set of affordances that a filter covers: the changes of one property or all of them, one event or all of them.
 type scope struct {
 	thing           string // a reference
 	level           string // the same as the filter spells it
 	property, event string // as the filter spells it; "+" for all, "" for none
 }
 
-// parseFilter reads a filter that can be subscribed to, beside that of a reply. Wildcards cover no more than one thing:
+// parseFilter parses a filter that is not a response topic. Wildcards cover one Thing at most:
 //
 //	{thing}/properties/{p}/observable      {thing}/properties/+/observable      {thing}/properties/#
 //	{thing}/events/{e}                     {thing}/events/+                     {thing}/events/#           {thing}/#
@@ -117,8 +117,8 @@ type subject struct {
 	name  string
 }
 
-// subjects returns what of d the scope covers. Each affordance is observed by itself, so that a consumer who subscribes to one
-// and a consumer who subscribes to all of them hear of a change once each.
+// subjects returns the affordances of d that the scope covers. Each affordance is observed separately, so that a consumer of one and a
+// consumer of all receive each change once.
 func (s scope) subjects(d *td.Thing) (all []subject) {
 	for name, spelled := range spellings(s.property, d.Properties) {
 		if p := d.Properties[name]; p != nil && p.Observable && !p.WriteOnly {

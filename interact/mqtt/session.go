@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
-// A sessionKey says who shares a connection.
+// A sessionKey identifies a shared connection.
 type sessionKey struct {
 	host   string
 	secure bool
@@ -23,13 +23,13 @@ type sessionKey struct {
 	index  int // more than 0 only where filters overlap
 }
 
-// A session is the connection to a broker, and who listens there. It connects when somebody needs it, and again for those who
-// listen when the connection is lost.
+// A session is the connection to a broker, with its subscriptions. It connects on demand, and connects again for its subscribers when
+// the connection is lost.
 //
-//	 acquire            connect              lost, nobody listens
+//	 acquire            connect              lost, no subscriber 
 //	─────────▶ unconnected ──▶ connected ─────────────────▶ unconnected ─▶ closed when idle
-//	                             ▲  │ lost, somebody listens
-//	                             └──┴──▶ reviving: connects and subscribes again, for [patience]
+//	                             ▲  │ lost, with subscribers
+//	                             └──┴──▶ reviving: connects and subscribes again, for [reconnectTime]
 type session struct {
 	client *Client
 	key    sessionKey

@@ -196,7 +196,7 @@ func (b *Broker) observe(ctx context.Context, w *watch) {
 	}
 }
 
-// tell gives a reading or event to all members: once on each topic that a member knows it by.
+// deliver sends a reading or event to all members, once on each of their topics.
 func (b *Broker) deliver(w *watch, r *interact.Message) {
 	first := newOutgoing("", r, interact.JSON)
 	first.add(propID, r.ID)
