@@ -26,7 +26,7 @@ type sessionKey struct {
 // A session is the connection to a broker, with its subscriptions. It connects on demand, and connects again for its subscribers when
 // the connection is lost.
 //
-//	 acquire            connect              lost, no subscriber 
+//	 acquire            connect              lost, no subscriber
 //	─────────▶ unconnected ──▶ connected ─────────────────▶ unconnected ─▶ closed when idle
 //	                             ▲  │ lost, with subscribers
 //	                             └──┴──▶ reviving: connects and subscribes again, for [reconnectTime]
