@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	maxStored   = 32 << 20 // bytes on a shelf; a host may have half of them
+	maxStored   = 32 << 20 // bytes of a store; a host may use half of them
 	maxItems    = 256      // likewise
 	storeLife   = time.Minute
 	tooBusy     = "try again in a while, or send less at once"
@@ -23,7 +23,7 @@ const (
 // them and 32 MiB, of which one host may have half, each for a minute after it was last used. The zero value works. It is safe
 // for concurrent use.
 type BlockStore struct {
-	// Evict lets a new body take the place of the oldest; otherwise a full shelf refuses it.
+	// Evict replaces the oldest body by a new one; otherwise a full store refuses it.
 	Evict bool
 
 	mu    sync.Mutex // guards the rest, and the items
@@ -167,7 +167,7 @@ func (s *BlockStore) Gather(key string, host netip.Addr, b Block, part []byte, l
 		s.removeLocked(i)
 		return append(i.data, part...), true, nil
 	}
-	// Its own room first, so that it is not what has to go.
+	// The room of this body is counted first, so that it is not evicted.
 	s.removeLocked(i)
 	if err := s.roomLocked(host, i.weight()+len(part), 1); err != nil {
 		return nil, false, err
@@ -178,7 +178,7 @@ func (s *BlockStore) Gather(key string, host netip.Addr, b Block, part []byte, l
 	return nil, false, nil
 }
 
-// TransferKey tells transfers apart: by who asks, and what for (RFC 7959 §2.4, §2.5; RFC 9175 §3.3), never by token.
+// TransferKey identifies a transfer by sender and request options (RFC 7959 §2.4, §2.5; RFC 9175 §3.3), never by token.
 func TransferKey(from netip.AddrPort, p *Packet) string {
 	b := append([]byte(from.String()), 0, byte(p.Code))
 	for _, o := range p.Options {

@@ -20,13 +20,13 @@ const (
 	// parallel is how many requests to one agent may be on the way that are not acknowledged: NSTART of RFC 7252 §4.7, which is
 	// 1 for one consumer; a node asks for many.
 	parallel = 8
-	// recent is how many of the agent's messages are remembered, to tell copies from new ones (RFC 7252 §4.5).
+	// recent is how many message identifiers of the agent are stored, to detect duplicates (RFC 7252 §4.5).
 	recent = 128
-	// Writing is how long a stream may take to accept a message.
+	// Writing limits the write of a message to a stream.
 	Writing = 5 * time.Second
-	// beside is what a message of a stream may have beside its payload, in bytes.
+	// beside limits a message of a stream without its payload, in bytes.
 	beside = 8 << 10
-	// baseMessage is the largest message over a stream before the far end has said more (RFC 8323 §5.3.1).
+	// baseMessage is the largest message over a stream until the far end announces more (RFC 8323 §5.3.1).
 	baseMessage = 1152
 )
 
@@ -37,15 +37,15 @@ type conn struct {
 	layer  *Layer        // nil over a stream
 	slots  chan struct{} // parallel
 	limit  int           // bytes of a message that is read from a stream
-	done   chan struct{} // closed at the end; err says why
-	csm    chan struct{} // closed when the far end of a stream has told its capabilities
+	done   chan struct{} // closed at the end; err is the cause
+	csm    chan struct{} // closed when the far end of a stream has sent its capabilities
 	err    error         // before done is closed, by the reader
 	seen   []verdict     // the reader's: the last mids and how they were answered
 	oldest int           // the reader's: where in seen the next goes
 
 	mu      sync.Mutex // guards the rest
 	calls   map[string]*Call
-	largest int // message that the far end of a stream takes
+	largest int // message that the far end of a stream accepts
 }
 
 // A verdict is how a message of the agent was answered: by an acknowledgement or a reset.
@@ -54,11 +54,11 @@ type verdict struct {
 	reply message.Type
 }
 
-// A Call is what waits for answers with one token.
+// A Call receives the responses with one token.
 type Call struct {
 	*conn
 	token string
-	// Answers are what came and was not returned by Ask: the notifications of an observation.
+	// Answers are the responses that Ask did not return: the notifications of an observation.
 	Answers chan *Packet
 	// Newest lets a new answer take the place of the oldest where nobody takes them; otherwise Over is closed then. It is set before
 	// anything is sent.
@@ -108,7 +108,7 @@ func (k *Call) End() {
 	delete(k.conn.calls, k.token)
 }
 
-// A Loss says why no answer came.
+// A Loss is the error of a missing response.
 type Loss struct {
 	Cause   error // one of this package, of the network, or of the context
 	Started bool  // the far end may have got the request
@@ -150,7 +150,7 @@ func (k *Call) Ask(ctx context.Context, p *Packet) (*Packet, error) {
 	}
 }
 
-// Send sends p; over datagrams until it is acknowledged, unless it asks for less. An answer that came before is returned.
+// Send sends p; over datagrams until it is acknowledged, unless it is non-confirmable. It returns a response that came before.
 // The error is a [*Loss].
 func (k *Call) Send(ctx context.Context, p *Packet) (early *Packet, err error) {
 	c := k.conn
@@ -208,11 +208,11 @@ func (c *conn) Stream() bool { return c.layer == nil }
 // Ended is closed when the connection has ended.
 func (c *conn) Ended() <-chan struct{} { return c.done }
 
-// Why says what ended the connection, once it has.
+// Why returns the cause of the end of the connection.
 func (c *conn) Why() error { return c.err }
 
 // close makes the reader return.
-func (c *conn) close() { _ = c.net.Close() } // the reader tells
+func (c *conn) close() { _ = c.net.Close() } // the reader reports the end
 
 // finish is the reader's last act.
 func (c *conn) finish(err error) {
@@ -224,7 +224,7 @@ func (c *conn) finish(err error) {
 	close(c.done)
 }
 
-// read reads until the connection ends. Each time that nothing came for idle it asks whether to go on.
+// read reads until the connection ends. After each idle time without a message it checks whether the connection is still used.
 func (c *conn) read(idle time.Duration, goOn func() bool) {
 	var err error
 	if c.layer != nil {
@@ -250,7 +250,7 @@ func (c *conn) readDatagrams(idle time.Duration, goOn func() bool) error {
 		case err != nil:
 			return broken(err)
 		default:
-			// What is no message is ignored (RFC 7252 §4.2, §4.3): anybody can send it.
+			// Invalid datagrams are ignored (RFC 7252 §4.2, §4.3): any host can send them.
 			if p, err := ParseDatagram(slices.Clone(buf[:n])); err == nil {
 				c.receive(p)
 			}
@@ -258,7 +258,7 @@ func (c *conn) readDatagrams(idle time.Duration, goOn func() bool) error {
 	}
 }
 
-// IsTimeout tells a deadline of a socket that has its own error for it.
+// IsTimeout reports whether err is the deadline of a socket.
 func IsTimeout(err error) bool {
 	var t net.Error
 	return errors.As(err, &t) && t.Timeout()
@@ -287,8 +287,8 @@ func (c *conn) receive(p *Packet) {
 	}
 }
 
-// answer acknowledges what somebody waits for, once and for each copy, and rejects the rest. A reset also answers the CoAP ping
-// and everything that takes this node for a server.
+// answer acknowledges expected messages and their duplicates, and rejects others. A reset also answers the CoAP ping and requests to
+// this node.
 func (c *conn) answer(p *Packet) {
 	reply := message.Reset
 	for _, v := range c.seen {
@@ -308,7 +308,7 @@ func (c *conn) answer(p *Packet) {
 	c.reply(p, reply)
 }
 
-// reply answers p. Nothing acknowledges a message that asks for no acknowledgement.
+// reply answers p. A non-confirmable message gets no acknowledgement.
 func (c *conn) reply(p *Packet, kind message.Type) {
 	if kind == message.Reset && p.Code != codes.Empty || p.Kind == message.Confirmable {
 		_ = c.datagram(Bare(kind, p.Mid)) // the agent will send it again
@@ -365,7 +365,7 @@ func (c *conn) readFrames(idle time.Duration, goOn func() bool) error {
 			return broken(err)
 		}
 		if p.Code>>5 != 7 {
-			c.deliver(p) // what no caller waits for is ignored (RFC 8323 §7.4)
+			c.deliver(p) // unexpected messages are ignored (RFC 8323 §7.4)
 		} else if err := c.signal(p); err != nil {
 			return err
 		}
@@ -403,7 +403,7 @@ func uint32Of(b []byte) (n uint32) {
 	return n
 }
 
-// introduce tells the far end of a stream what this side takes: the first message (RFC 8323 §5.3).
+// introduce sends the capabilities of this side, the first message of a stream (RFC 8323 §5.3).
 func (c *conn) introduce(ctx context.Context) error {
 	p := &Packet{Code: codes.CSM}
 	p.AddUint(message.TCPMaxMessageSize, uint32(c.limit+beside))
@@ -411,7 +411,7 @@ func (c *conn) introduce(ctx context.Context) error {
 	return c.sendFrame(ctx, p)
 }
 
-// Room is how many bytes of payload fit into one message to the far end of a stream. It waits for what that has to say.
+// Room returns how many bytes of payload fit into one message of a stream. It waits for the capabilities of the far end.
 func (c *conn) Room(ctx context.Context) int {
 	timer := time.NewTimer(Writing)
 	defer timer.Stop()

@@ -14,7 +14,7 @@ const (
 	lifetime = 247 * time.Second
 )
 
-// Replays are the requests of the last minutes, to tell copies of them from new ones (RFC 7252 §4.5). Where there are too many
+// Replays are the requests of the last minutes, to detect duplicates (RFC 7252 §4.5). Where there are too many
 // the oldest are forgotten. The zero value works. It is safe for concurrent use.
 type Replays struct {
 	mu    sync.Mutex // guards the rest, and every replay
@@ -36,7 +36,7 @@ type Replay struct {
 	place *list.Element // nil: forgotten
 }
 
-// Begin notes a request. again means that it is a copy of one that is known, and reply what was answered.
+// Begin records a request. again means that it is a duplicate, with the reply to the first one.
 func (s *Replays) Begin(from netip.AddrPort, mid uint16, now time.Time) (r *Replay, reply []byte, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *Replays) Begin(from netip.AddrPort, mid uint16, now time.Time) (r *Repl
 	return r, nil, false
 }
 
-// Keep remembers what a request was answered.
+// Keep stores the reply to a request.
 func (s *Replays) Keep(r *Replay, reply []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

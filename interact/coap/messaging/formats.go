@@ -18,7 +18,7 @@ const (
 	ProblemDetails = 257
 )
 
-// Octets is the media type of what nothing is known of.
+// Octets is the media type of unknown content.
 const Octets = "application/octet-stream"
 
 // formats are the content formats that are known by number (IANA, CoAP Content-Formats), both ways. The first of a media type

@@ -19,7 +19,7 @@ var (
 	errClosed  = errors.New("the connection is closed")
 )
 
-// A Timing says how a message is repeated that is not acknowledged (RFC 7252 §4.8).
+// A Timing has the parameters of retransmission (RFC 7252 §4.8).
 type Timing struct {
 	ack        time.Duration // ACK_TIMEOUT; it is up to half longer, by chance, and doubles each time
 	retransmit int           // MAX_RETRANSMIT
@@ -28,15 +28,15 @@ type Timing struct {
 // Usual are the default parameters: a message is given up after 62 to 93 s.
 var Usual = Timing{ack: 2 * time.Second, retransmit: 4}
 
-// A Layer sends messages to one far end over datagrams and repeats what is not acknowledged (RFC 7252 §4.2). The peer that reads the
-// datagrams of that far end tells it with Settle. It has no goroutine. It is safe for concurrent use.
+// A Layer sends messages to one far end over datagrams and retransmits until they are acknowledged (RFC 7252 §4.2). The reader
+// of the datagrams reports acknowledgements with Settle. A Layer has no goroutine. It is safe for concurrent use.
 type Layer struct {
 	write  func(b []byte) error
 	timing Timing
 
 	mu      sync.Mutex            // guards the rest
 	mid     uint16                // the last that was given out
-	waiting map[uint16]chan error // what will become of the confirmable messages on the way
+	waiting map[uint16]chan error // results of the unacknowledged messages
 }
 
 func NewLayer(t Timing, write func(b []byte) error) *Layer {
@@ -77,7 +77,7 @@ func (l *Layer) Confirm(ctx context.Context, p *Packet, answers <-chan *Packet) 
 	return nil, copies, ErrSilent
 }
 
-// Fire sends p as a message that nobody acknowledges.
+// Fire sends p as a non-confirmable message.
 func (l *Layer) Fire(p *Packet) error {
 	p.Kind, p.Mid = message.NonConfirmable, l.register(nil)
 	b, err := p.Datagram()
@@ -105,7 +105,7 @@ func (l *Layer) forget(mid uint16) {
 	delete(l.waiting, mid)
 }
 
-// Settle says what became of the message mid: nil if it was acknowledged.
+// Settle reports the result of the message mid: nil if it was acknowledged.
 func (l *Layer) Settle(mid uint16, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +114,7 @@ func (l *Layer) Settle(mid uint16, err error) {
 	}
 }
 
-// settleAll says it of all messages on the way.
+// settleAll reports err for all unacknowledged messages.
 func (l *Layer) settleAll(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +123,7 @@ func (l *Layer) settleAll(err error) {
 	}
 }
 
-// tell sends what became of a message, the first time.
+// report sends the first result of a message.
 func report(fate chan error, err error) {
 	select {
 	case fate <- err:

@@ -1,7 +1,7 @@
 // Package messaging implements the CoAP messaging layer (RFC 7252 §4): codec, retransmission, deduplication, block-wise transfer and
-// connections. It knows nothing of things.
+// connections, without the interaction model.
 //
-// A client takes a connection from a [Pool] and asks over a [Call]. A server reads a [Socket], tells copies of requests by
+// A client gets a connection from a [Pool] and sends requests over a [Call]. A server reads a [Socket], detects duplicates with
 // [Replays], counts its callers with a [Gate], sends what must arrive through a [Layer], and keeps bodies that travel in blocks
 // on a [Shelf].
 //
@@ -55,8 +55,8 @@ const (
 
 var errPacket = errors.New("no CoAP message")
 
-// ParseDatagram reads the message in b and keeps b. Options of any length and number are taken: what is wrong with them is for
-// [Packet.Faulty] to say. The error says no more than that b is no CoAP message.
+// ParseDatagram reads the message in b and keeps b. It accepts options of any length and number, which
+// [Packet.Faulty] checks. An error means that b is not a CoAP message.
 func ParseDatagram(b []byte) (*Packet, error) {
 	if len(b) < 4 || b[0]>>6 != 1 { // RFC 7252 §3: version 1
 		return nil, errPacket
@@ -132,7 +132,7 @@ func readFrame(r *bufio.Reader, max int) (*Packet, error) {
 	return p, p.parseOptions(b[1+token:])
 }
 
-// frameSize is the length of options and payload: the nibble, or what follows it.
+// frameSize is the length of options and payload: the nibble, or the extended length.
 func frameSize(r *bufio.Reader, nibble byte) (int, error) {
 	var b [4]byte
 	extra, base := 0, int(nibble)
@@ -209,7 +209,7 @@ func (p *Packet) Texts(id message.OptionID) []string {
 	return all
 }
 
-// A definition says what an option may be.
+// A definition has the limits of an option.
 type definition struct {
 	min, max int // bytes of its value
 	repeat   bool

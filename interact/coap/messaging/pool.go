@@ -16,21 +16,21 @@ import (
 
 const (
 	maxConns  = 256              // connections of a client
-	idleAfter = time.Minute      // a connection that nobody uses is closed
+	idleAfter = time.Minute      // of an unused connection
 	dialling  = 10 * time.Second // for a name, a connection and a handshake together
 )
 
-// A Target is whom a connection is to, and who this node is there: connections are shared among things only where both are the
+// A Target is the destination of a connection and the identity of this node there: Things share a connection only if both are the
 // same.
 type Target struct {
 	Scheme   string // coap, coaps, coap+tcp or coaps+tcp
-	Hostport string // what is dialled
-	Host     string // what a certificate must name
+	Hostport string // the address to dial
+	Host     string // the name in the certificate
 	// Identity and Key are those of a pre-shared key, for coaps; empty without.
 	Identity, Key string
 }
 
-// A Pool holds the connections of a client: at most 256. Those that nobody uses, and over which nothing came for a minute, are
+// A Pool holds the connections of a client: at most 256. Unused ones that received nothing for one minute are
 // closed. Each has one goroutine, which dials and then reads. It is safe for concurrent use.
 type Pool struct {
 	dial   func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -46,7 +46,7 @@ type Pool struct {
 	closed bool
 }
 
-// A Lease is one connection and who uses it.
+// A Lease is one use of a connection.
 type Lease struct {
 	*conn // once ready is closed, if err is nil
 	pool  *Pool
@@ -58,7 +58,7 @@ type Lease struct {
 	last  time.Time // when it was last given back; guarded by the pool
 }
 
-// NewPool returns a pool whose connections are made by dial. limit is how many bytes the body of a message may have.
+// NewPool returns a pool whose connections are made by dial. limit is that of the body of a message in bytes.
 func NewPool(dial func(ctx context.Context, network, addr string) (net.Conn, error), limit int) *Pool {
 	p := &Pool{dial: dial, timing: Usual, limit: limit, idle: idleAfter, conns: make(map[Target]*Lease)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
@@ -85,7 +85,7 @@ func (p *Pool) Get(ctx context.Context, t Target) (*Lease, error) {
 	return e, nil
 }
 
-// take counts another user of the connection to t and begins to dial it if there is none.
+// take counts a use of the connection to t, and dials if there is none.
 func (p *Pool) take(t Target) (*Lease, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,7 +163,7 @@ func (p *Pool) run(e *Lease) {
 	e.Drop()
 }
 
-// wanted reports whether to go on with a connection over which nothing came for a while; otherwise nobody gets it any more.
+// wanted reports whether an idle connection is in use; otherwise it is removed from the pool.
 func (p *Pool) wanted(e *Lease) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,7 +193,7 @@ func (p *Pool) connect(t Target) (*conn, error) {
 	}
 	secured, err := secure(ctx, t, raw)
 	if err != nil {
-		_ = raw.Close() // the handshake's error is told
+		_ = raw.Close() // the error of the handshake is returned
 		return nil, err
 	}
 	c := newConn(secured, stream, p.timing, p.limit)
@@ -215,7 +215,7 @@ func (h *HandshakeError) Error() string { return h.Err.Error() }
 // Unwrap returns the cause.
 func (h *HandshakeError) Unwrap() error { return h.Err }
 
-// secure puts DTLS or TLS over raw, if the scheme asks for it. With a key the suites are those of RFC 7252 §9.1.3.1 and stronger
+// secure adds DTLS or TLS to raw, if the scheme requires it. With a key the suites are those of RFC 7252 §9.1.3.1 and stronger
 // ones; without, the certificate must be for the host and of an authority that this machine trusts.
 func secure(ctx context.Context, t Target, raw net.Conn) (net.Conn, error) {
 	var c interface {
@@ -242,7 +242,7 @@ func secure(ctx context.Context, t Target, raw net.Conn) (net.Conn, error) {
 		return raw, nil
 	}
 	if err := c.HandshakeContext(ctx); err != nil {
-		_ = c.Close() // the handshake's error is told
+		_ = c.Close() // the error of the handshake is returned
 		if ctx.Err() != nil || IsTimeout(err) || IsRefused(err) {
 			return nil, errors.Join(err, ctx.Err())
 		}

@@ -22,14 +22,14 @@ type Socket interface {
 	Read(b []byte) (n int, from Remote, err error)
 	// Write sends one datagram. It is safe for concurrent use.
 	Write(b []byte, to Remote) error
-	// Stop makes Read return with an error that [IsStopped] knows, now and from now on.
+	// Stop ends the current and all later calls of Read with an error for which [IsStopped] is true.
 	Stop()
 	Close() error
-	// Addr is what it listens on.
+	// Addr is the listen address.
 	Addr() netip.AddrPort
 }
 
-// A udpSocket is a socket of the system, which tells where a datagram was sent to.
+// A udpSocket is a socket of the system that reports the destination of a datagram.
 type udpSocket struct {
 	*coapnet.UDPConn
 	anywhere bool // it listens on all addresses

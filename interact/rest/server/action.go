@@ -25,7 +25,7 @@ type actionState struct {
 	Ended     string          `json:"timeEnded,omitempty"`
 }
 
-// state returns what the status r says.
+// state returns the ActionStatus of r.
 func (v *visit) state(r *interact.Message) actionState {
 	s := actionState{Status: r.Status.Standard().String(), Requested: rfc3339(r.Began)}
 	if r.ActionID != "" {
@@ -134,7 +134,7 @@ func (v *visit) invoke(ctx context.Context, m *interact.Message) error {
 			continue
 		}
 		if err := out.part(r); err != nil && out.started {
-			return nil // the consumer is gone
+			return nil // the consumer has disconnected
 		} else if err != nil {
 			return err
 		}
@@ -145,10 +145,10 @@ func (v *visit) invoke(ctx context.Context, m *interact.Message) error {
 	return out.end(last)
 }
 
-// respondInput is the preference of a consumer that comes back with what a run wants to know. It has started the run with a key.
+// respondInput is the preference of a consumer that sends required input later. It has started the run with a key.
 const respondInput = "lmos-input"
 
-// parked answers with what a run wants to know: it goes on without its consumer, for who asks for it detached with the same key
+// parked answers with the input request of a run: it goes on without its consumer, for who asks for it detached with the same key
 // does so for all.
 func (v *visit) parked(ctx context.Context, m, asks *interact.Message) error {
 	again := *m
@@ -165,7 +165,7 @@ func (v *visit) parked(ctx context.Context, m, asks *interact.Message) error {
 	return v.created(m, asks)
 }
 
-// created answers with where the state of a run can be asked for.
+// created answers with the address of the state of a run.
 func (v *visit) created(m, r *interact.Message) error {
 	s := v.state(r)
 	if s.Requested == "" {
@@ -185,8 +185,8 @@ const rowsType = "application/x-ndjson"
 // maxHeld bounds an output that is held until it is whole, in bytes.
 const maxHeld = 16 << 20
 
-// An output is what an action puts out. Bytes that come in parts are sent part by part. Values of JSON that come so are no JSON
-// one after the other: they are joined at the end ([interact.Join]), unless the consumer takes them on a line each.
+// An output is the output of an action. Parts that are bytes are sent as they come. Parts that are JSON values are joined at the end
+// ([interact.Join]), unless the consumer accepts one value per line.
 type output struct {
 	*visit
 	m       *interact.Message
@@ -197,7 +197,7 @@ type output struct {
 	size    int // of held
 }
 
-// part takes a part. Once the answer has started, an error means that the consumer is gone.
+// part adds a part. After the response has started, an error means that the consumer has disconnected.
 func (o *output) part(r *interact.Message) error {
 	_, isValue := valueOfPart(r)
 	switch {
@@ -231,7 +231,7 @@ func (o *output) send(r *interact.Message) error {
 		o.started, o.control = true, http.NewResponseController(o.w)
 		o.describeReply(o.m, r)
 		o.describeData(media)
-		o.w.Header().Set("X-Accel-Buffering", "no") // proxies hold back what comes slowly
+		o.w.Header().Set("X-Accel-Buffering", "no") // else proxies buffer the stream
 		o.w.WriteHeader(http.StatusOK)
 	}
 	// A connection without deadlines has no slow readers either.
@@ -252,7 +252,7 @@ func rowOf(r *interact.Message) []byte {
 	return line.Bytes()
 }
 
-// end answers with what is left. An output that ended in a bad state is not whole.
+// end sends the rest. An output is incomplete if the action failed.
 func (o *output) end(last *interact.Message) error {
 	switch err := outcome(last); {
 	case err != nil && o.started:
@@ -262,7 +262,7 @@ func (o *output) end(last *interact.Message) error {
 	case !o.started:
 		return o.respond(o.m, o.whole(last))
 	case last.Status != interact.StatusRunning && len(last.Data) > 0:
-		_ = o.send(last) // a consumer that is gone needs no rest
+		_ = o.send(last) // an error means that the consumer has disconnected
 	}
 	_ = o.control.SetWriteDeadline(time.Time{}) // so that the connection can be used again
 	return nil
@@ -379,7 +379,7 @@ func (v *visit) taskLost(m *interact.Message, e *eventStream, err error) error {
 	return nil
 }
 
-// postAnswers gives a run what it wants to know (interact.Answers), so that it goes on.
+// postAnswers sends required input to a run (interact.Answers), which continues.
 func (v *visit) postAnswers() error {
 	m, err := v.message(interact.ContinueAction)
 	if err == nil {

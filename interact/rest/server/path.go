@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// resources says how many names may follow the word in a path, at least and at most: /actions/{name}/{run},
+// resources has the minimum and maximum number of names after the word in a path: /actions/{name}/{run},
 // /properties/{name}/observable, /events/{name}, /subscriptions/{id}, /td.
 var resources = map[string]struct{ least, most int }{
 	"properties": {0, 2}, "actions": {0, 2}, "events": {0, 1}, "subscriptions": {1, 1}, "td": {0, 0},
@@ -40,7 +40,7 @@ func ThingID(r *http.Request, prefix string) (id, rest string) {
 	return unescape(path), rest
 }
 
-// isRest reports whether a path is a resource word and as many names as may follow it, none of them empty.
+// isRest reports whether a path is a word of resources with a valid number of names, none of them empty.
 func isRest(path string) bool {
 	word, names, more := strings.Cut(path, "/")
 	room, ok := resources[word]

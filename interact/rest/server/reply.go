@@ -50,7 +50,7 @@ func (v *visit) respond(m, reply *interact.Message) error {
 	return nil
 }
 
-// describeReply sets what the header says of any interaction.
+// describeReply sets the header fields of every interaction.
 func (v *visit) describeReply(m, reply *interact.Message) {
 	h := v.w.Header()
 	h.Set("Cache-Control", "no-store")
@@ -68,7 +68,7 @@ func (v *visit) write(status int, media string, data []byte) {
 	v.w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 	v.w.WriteHeader(status)
 	if v.r.Method != http.MethodHead {
-		_, _ = v.w.Write(data) // the consumer is gone; there is nobody to tell
+		_, _ = v.w.Write(data) // an error means that the consumer has disconnected
 	}
 }
 
@@ -99,7 +99,7 @@ func (v *visit) writeJSON(status int, m *interact.Message, doc any) error {
 	return nil
 }
 
-// serverTiming says where the time went (W3C Server Timing §2; durations are in milliseconds). What was not measured is left out,
+// serverTiming returns the measured times (W3C Server Timing §2; in milliseconds). What was not measured is left out,
 // but for the total, which is took then.
 func serverTiming(t *interact.Timing, took time.Duration) string {
 	if t == nil {

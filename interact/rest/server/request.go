@@ -25,13 +25,13 @@ import (
 )
 
 const (
-	maxWait   = interact.MaxWait // the longest time a consumer may ask to wait
+	maxWait   = interact.MaxWait // limits the timeout that a consumer requests
 	maxMember = 256              // bytes of a text that becomes a member of a message (see interact.Message)
 	maxBlock  = 1 << 20          // bytes of a body that is taken as a whole though it could be a stream
 	chunkSize = 64 << 10         // bytes of a part of a stream, at most
 )
 
-// message makes the message of type t that the request asks for, but for its data.
+// message returns the message of type t for the request, without its data.
 func (v *visit) message(t interact.Type) (*interact.Message, error) {
 	m := &interact.Message{Type: t, From: did.PrincipalOf(v.r.Context()), ID: interact.NewID(), Thing: v.desc.Ref(), Name: v.at.name, ActionID: v.at.id,
 		Accept: wanted(v.r.Header)}
@@ -41,7 +41,7 @@ func (v *visit) message(t interact.Type) (*interact.Message, error) {
 	m.Key = strings.Trim(v.r.Header.Get("Idempotency-Key"), `"`)
 	if hops := v.r.Header.Get(rest.HopsHeader); hops != "" {
 		n, err := strconv.ParseUint(hops, 10, 8)
-		if err != nil || n > interact.MaxHops { // what is no small number is too many
+		if err != nil || n > interact.MaxHops { // not a small number
 			return nil, interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %s nodes",
 				interact.Clip(interact.Readable(hops), 20))
 		}
@@ -92,7 +92,7 @@ func (v *visit) affordance() *td.Affordance {
 	return interact.Affordance(v.desc.Thing, &interact.Message{Type: t, Name: v.at.name})
 }
 
-// patient bounds the time that m may take, by what the consumer says.
+// patient sets the deadline of m by the timeout that the consumer requests.
 func (v *visit) patient(m *interact.Message) (context.Context, context.CancelFunc, error) {
 	wait, err := v.timeout(m)
 	if err != nil {
@@ -188,7 +188,7 @@ func wanted(h http.Header) string {
 	return best.media
 }
 
-// wantsEvents reports whether the consumer asks for server-sent events. A resource that has both answers with them only to who
+// wantsEvents reports whether the consumer accepts server-sent events. A resource that has both answers with them only to who
 // names them.
 func wantsEvents(r *http.Request) bool { return accepts(r, sse.MediaType) }
 
@@ -231,7 +231,7 @@ func (v *visit) loadBody(m *interact.Message) (err error) {
 	return wrong
 }
 
-// loadVariables adds what the query says of the address to the input, which becomes JSON for it.
+// loadVariables adds the variables in the query to the input, which is converted to JSON.
 func (v *visit) loadVariables(m *interact.Message, a *td.Affordance) (err error) {
 	query := v.r.URL.Query()
 	given := func(name string) bool { return query.Has(name) }
@@ -250,7 +250,7 @@ func (v *visit) loadVariables(m *interact.Message, a *td.Affordance) (err error)
 // readBody reads a body of at most limit bytes.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
-		w.Header().Set("Connection", "close") // rather than to read what nobody wants
+		w.Header().Set("Connection", "close") // instead of reading the rest
 		return nil, bodyTooLarge(limit)
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
@@ -299,7 +299,7 @@ func inputType(r *http.Request, a *td.Affordance) (string, error) {
 // unasked are the media types that a browser sends for any web page (Fetch §2.2.2).
 var unasked = []string{"text/plain", "multipart/form-data", "application/x-www-form-urlencoded"}
 
-// takes reports whether a form's agent may get a body of a media type; page means that a web page sends it.
+// takes reports whether a form accepts a body of a media type; page means that a web page sends it.
 func takes(f *td.Form, media string, page bool) bool {
 	if interact.MediaType(f.ContentType) == media {
 		return true
@@ -308,13 +308,13 @@ func takes(f *td.Form, media string, page bool) bool {
 		(!slices.Contains(unasked, media) || media == "text/plain" && !page)
 }
 
-// isStream reports whether the body of the request goes on while it comes.
+// isStream reports whether the body of the request is passed on while it arrives.
 func (v *visit) isStream(m *interact.Message) bool {
 	return m.Type == interact.InvokeAction && (v.r.ContentLength < 0 || v.r.ContentLength > maxBlock) &&
 		!td.IsJSON(m.ContentType) && !interact.IsCBOR(m.ContentType)
 }
 
-// loadStream makes the body a sequence that is read when the agent asks for more.
+// loadStream makes the body a sequence of chunks that is read on demand.
 func (v *visit) loadStream(m *interact.Message) {
 	control := http.NewResponseController(v.w)
 	// HTTP/1 would read the rest of the body before the first byte of an answer. A writer that cannot do better still answers.
@@ -353,11 +353,11 @@ func chunksOf(body io.Reader, before func(end bool)) iter.Seq2[[]byte, error] {
 	}
 }
 
-// check holds m against the description before the mesh is asked, and says in HTTP's words what does not fit.
+// check checks m against the description, with errors in terms of HTTP.
 func (v *visit) check(m *interact.Message) error {
 	c := *m
 	if m.Type == interact.InvokeAction && len(m.Data) == 0 && m.Chunks == nil && interact.InputSchema(v.desc.Thing, m).Type() == "object" {
-		c.Data, c.ContentType = []byte("{}"), interact.JSON // so that it is said which members are missing
+		c.Data, c.ContentType = []byte("{}"), interact.JSON // so that the error lists the missing members
 	}
 	err := interact.Check(v.desc.Thing, &c)
 	if err == nil {
@@ -396,7 +396,7 @@ func (v *visit) explained(m *interact.Message, err error) error {
 	return &e
 }
 
-// allowed lists what can be done with the property that m speaks of; nothing is known of other affordances.
+// allowed lists the methods of the property of m; nil for other affordances.
 func (v *visit) allowed(m *interact.Message) string {
 	p := v.desc.Properties[m.Name]
 	if v.at.kind != "properties" || p == nil || v.at.poll {

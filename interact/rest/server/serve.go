@@ -1,9 +1,9 @@
-// Package server implements the server side of the WoT HTTP binding: it serves Things to HTTP consumers. [Server] says which paths
-// there are.
+// Package server implements the server side of the WoT HTTP binding: it serves Things to HTTP consumers. See [Server]
+// for the paths.
 //
-// A request becomes a message (request.go) and is held against the description; then the mesh is asked. The answer is one value
-// (property.go, reply.go), the state or the output of an action (action.go), or what happens from now on (watch.go): as
-// server-sent events (sse.go), a long poll, or by a webhook (webhook.go). A thing's TD has forms that lead here (td.go).
+// A request becomes a message (request.go), is checked against the description and sent to the mesh. The response is one value
+// (property.go, reply.go), the state or the output of an action (action.go), or a series of values or events (watch.go): as
+// server-sent events (sse.go), a long poll, or by a webhook (webhook.go). The TD of a Thing has forms of this server (td.go).
 //
 // Sources: WoT Thing Description 1.1; WoT Profile, HTTP Basic, HTTP SSE and HTTP Webhook; RFC 9110, 7240, 8288, 9457; HTML §9.2
 // (server-sent events).
@@ -25,9 +25,9 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Options say what a [Server] offers. Mesh and Find are needed.
+// Options are the settings of a [Server]. Mesh and Find are required.
 type Options struct {
-	// Mesh is asked. Who asks is what the context of a request says (did.PrincipalOf); an Authorization header is not looked at.
+	// Mesh answers the messages. The caller is in the context of a request (did.PrincipalOf); an Authorization header is ignored.
 	Mesh interact.Thing
 	// Find returns the thing that a path names: by an id, a short name, or an exact reference. Its error is answered as it is;
 	// it must be an [*interact.Error] to say anything but "internal error".
@@ -39,7 +39,7 @@ type Options struct {
 	Base func(r *http.Request) string
 	// Socket is the path of the WebSocket endpoint of the same server, "/ws", for descriptions. Empty means that there is none.
 	Socket string
-	// Bearer tells in descriptions that callers show a token.
+	// Bearer declares in descriptions that callers need a token.
 	Bearer bool
 	// CallbackDial connects to the addresses that consumers give for webhooks. Nil connects to addresses of the public internet
 	// only, or to any with PrivateCallbacks.
@@ -56,7 +56,7 @@ type Options struct {
 	pace pace // zero means defaultPace
 }
 
-// A pace says when a server does what.
+// A pace has the times and intervals of a server.
 type pace struct {
 	hold      time.Duration // a long poll
 	keepAlive time.Duration // between comments in a stream of events
@@ -70,12 +70,12 @@ type pace struct {
 	lease     time.Duration // of a webhook that is not renewed
 }
 
-// The real clients hold a long poll for an hour, and take the end of it for the end of the subscription (wot.md §3).
+// Known clients hold a long poll for one hour, and treat its end as the end of the subscription (wot.md §3).
 var defaultPace = pace{hold: 61 * time.Minute, keepAlive: 15 * time.Second, commit: 150 * time.Millisecond,
 	write: 10 * time.Second, read: time.Minute, look: 50 * time.Millisecond, retry: 500 * time.Millisecond,
 	deliver: 10 * time.Second, back: time.Second, lease: 24 * time.Hour}
 
-// A Server offers the things of a mesh to consumers that speak HTTP (WoT Profile: HTTP Basic, HTTP SSE, HTTP Webhook; long poll as
+// A Server serves the Things of a mesh to HTTP consumers (WoT Profile: HTTP Basic, HTTP SSE, HTTP Webhook; long poll as
 // the known clients do it). Paths are those of [ThingID], below /things/{id}:
 //
 //	GET /td                                       the thing's TD with forms of this server
@@ -98,12 +98,12 @@ var defaultPace = pace{hold: 61 * time.Minute, keepAlive: 15 * time.Second, comm
 // nor CBOR, and has no length or more than a MiB, is a stream: it goes on while it comes. The output of an action that comes in
 // parts is sent part by part; if it breaks off, so does the connection.
 //
-// Headers (or members of the query): Prefer wait=SECONDS (timeout=5s) says how long the consumer waits, 30 s by default and 10
+// Headers (or members of the query): Prefer wait=SECONDS (timeout=5s) is the timeout of the consumer, 30 s by default and 10
 // min at most, and Prefer respond-async that an action shall go on without it; Idempotency-Key makes an action repeatable;
-// Lmos-Via (via) chooses the way to the thing; Lmos-Timing (timing) asks for a Server-Timing header; Last-Event-ID (lastEventId,
-// after) continues after an event that was seen; Lmos-Hops says how many nodes relayed the request (more than [interact.MaxHops]
+// Lmos-Via (via) selects the path to the Thing; Lmos-Timing (timing) requests a Server-Timing header; Last-Event-ID (lastEventId,
+// after) continues after an event that was seen; Lmos-Hops is the number of nodes that relayed the request (more than [interact.MaxHops]
 // are a loop, 508). Variables of an affordance's address may stand in the query, or in the body as
-// for [rest.Client.Thing]. A consumer that goes away cancels what it asked for.
+// for [rest.Client.Thing]. A consumer that disconnects cancels its request.
 //
 // A Server is safe for concurrent use.
 type Server struct {
@@ -145,8 +145,7 @@ func baseOf(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-// Drain ends what has no end of its own: streams of events, long polls and webhooks. Consumers are told that the node shuts
-// down, and new ones are refused. Calls go on.
+// Drain ends event streams, long polls and webhooks with an error of code ShuttingDown, and refuses new ones. Calls go on.
 func (s *Server) Drain() { s.end() }
 
 // Close drains the server and waits for its goroutines. Requests that are being answered go on.
@@ -175,7 +174,7 @@ type visit struct {
 	desc  *td.Description
 }
 
-// A spot is what the part of a path behind a thing's id names.
+// A spot is the resource after the id of a Thing in a path.
 type spot struct {
 	kind string // td, properties, actions, events or subscriptions
 	name string // of the affordance; empty: all of them
@@ -199,7 +198,7 @@ var (
 	hookMethods       = methods{"GET": (*visit).getHook, "DELETE": (*visit).deleteHook}
 )
 
-// parseSpot takes the rest of a path apart, as [ThingID] gives it; nil methods if it names nothing.
+// parseSpot parses the rest of a path that [ThingID] returns; methods is nil for an unknown resource.
 func parseSpot(below string) (spot, methods) {
 	parts := strings.Split(below, "/")
 	s := spot{kind: parts[0]}
@@ -253,7 +252,7 @@ func (v *visit) serve(below string) error {
 		v.w.Header().Set("Allow", allow) // RFC 9110 §10.2.1
 		return interact.Errorf(interact.NotAllowed, "use "+allow, "%s is not offered here", interact.Clip(interact.Readable(v.r.Method), 20))
 	}
-	if at.kind != "subscriptions" { // a webhook can be ended when its thing is gone
+	if at.kind != "subscriptions" { // a webhook can be ended after its Thing was removed
 		if err := v.find(); err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/internal/sse"
 )
 
-// What is read ahead of a reader of events. A reader that is behind by so much, for as long as a write may take, is dropped.
+// Limits of read-ahead for a reader of events. A reader that stays at the limit for the time of a write is dropped.
 const (
 	aheadEvents = 128
 	aheadBytes  = 1 << 20
@@ -46,7 +46,7 @@ func (v *visit) postEvents() error {
 	return v.subscribe(v.subscribeType())
 }
 
-// watch sends what happens from now on, or since what the consumer has seen, as server-sent events or one answer to a long poll.
+// watch sends changes or events, optionally since an event ID, as server-sent events or as the response to a long poll.
 func (v *visit) watch(t interact.Type, how string) error {
 	m, err := v.message(t)
 	if err != nil {
@@ -137,7 +137,7 @@ func (v *visit) stream(m *interact.Message, f *feed, value func(*interact.Messag
 			err = e.Comment("")
 		}
 		if err != nil {
-			return nil // the consumer is gone
+			return nil // the consumer has disconnected
 		}
 	}
 }
@@ -159,7 +159,7 @@ func (v *visit) streamed(m *interact.Message, e *eventStream, err error) error {
 		problem.Send(e.Writer, err)
 		return nil
 	}
-	_ = e.Begin() // a consumer that is gone needs no end
+	_ = e.Begin() // an error means that the consumer has disconnected
 	return nil
 }
 
@@ -185,7 +185,7 @@ func (v *visit) poll(m *interact.Message, f *feed) error {
 	}
 	switch {
 	case v.r.Context().Err() != nil:
-		return f.err // nobody reads it
+		return f.err // the reader has left
 	case v.ending.Err() != nil:
 		return stopping()
 	case f.err == nil:
@@ -212,7 +212,7 @@ func (v *visit) answerPoll(m, r *interact.Message) error {
 	return nil
 }
 
-// A feed is an interaction whose replies a goroutine reads ahead, so that the consumer can be told in between that it goes on.
+// A feed is an interaction whose replies a goroutine reads ahead, so that keep-alives can be sent in between.
 type feed struct {
 	replies chan *interact.Message // closed at the end
 	err     error                  // why it ended; to be read when replies is closed
@@ -223,7 +223,7 @@ type feed struct {
 	timeout time.Duration
 }
 
-// newFeed asks m and reads ahead of the consumer.
+// newFeed sends m and reads ahead of the consumer.
 func (v *visit) newFeed(ctx context.Context, m *interact.Message, timeout time.Duration) *feed {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &feed{replies: make(chan *interact.Message, aheadEvents), cancel: cancel, done: make(chan struct{}),

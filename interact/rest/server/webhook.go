@@ -30,7 +30,7 @@ const (
 	maxReply    = 64 << 10
 )
 
-// A hook posts what happens to an address that a consumer gave (WoT Profile, HTTP Webhook).
+// A hook posts changes or events to the callback URL of a consumer (WoT Profile, HTTP Webhook).
 type hook struct {
 	*hooks
 	id       string
@@ -50,7 +50,7 @@ type hook struct {
 	expires, ended    time.Time
 }
 
-// A hookState is what GET shows of a hook.
+// A hookState is the state of a hook as GET returns it.
 type hookState struct {
 	CallbackURL string `json:"callbackURL"`
 	Operation   string `json:"operation"`
@@ -92,7 +92,7 @@ func (h *hooks) open(ctx context.Context, o *Options) {
 		Transport: &http.Transport{DialContext: dial, MaxIdleConns: 64, IdleConnTimeout: 30 * time.Second,
 			TLSHandshakeTimeout: 10 * time.Second},
 		Timeout: o.pace.deliver,
-		// A redirect could lead anywhere; the address was judged, not what it points to.
+		// Redirects are not followed: only the callback URL was checked.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	h.server, h.max, h.all = o, o.MaxCallbacks, map[string]*hook{}
@@ -112,7 +112,7 @@ func (h *hooks) close() {
 	h.client.CloseIdleConnections()
 }
 
-// subscribe makes a webhook of what the body of the request says.
+// subscribe creates a webhook from the body of the request.
 func (v *visit) subscribe(t interact.Type) error {
 	media, err := inputType(v.r, nil)
 	if err != nil {
@@ -204,7 +204,7 @@ func (v *visit) addHook(m *interact.Message, callback string) (*hook, error) {
 	return k, nil
 }
 
-// sameLocked returns the webhook that tells the same consumer of the same; nil if there is none.
+// sameLocked returns the webhook of the same consumer and affordance, or nil.
 func (h *hooks) sameLocked(k *hook) *hook {
 	for _, old := range h.all {
 		if a, b := old.message, k.message; old.callback == k.callback && old.ref == k.ref && a.Type == b.Type && a.Name == b.Name &&
@@ -226,7 +226,7 @@ func (k *hook) leaseLocked() {
 	}
 }
 
-// expire ends a hook whose lease is over, unless it was renewed at the last moment.
+// expire ends a hook whose lease has expired and was not renewed.
 func (k *hook) expire() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -237,7 +237,7 @@ func (k *hook) expire() {
 
 var errExpired = errors.New("the lease is over, subscribe again in time to renew it")
 
-// end takes a hook out. Why is remembered, unless it is nil.
+// end removes a hook. It stores the error why, unless it is nil.
 func (k *hook) end(why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -265,7 +265,7 @@ func (k *hook) endLocked(why error) {
 	}
 }
 
-// said is an error as GET shows it.
+// textOf returns an error as GET shows it.
 func textOf(err error) string { return interact.Clip(interact.Readable(err.Error()), 200) }
 
 // hook returns the webhook of the path, which may have ended.
@@ -360,7 +360,7 @@ func (k *hook) watch(ctx context.Context) error {
 	return nil
 }
 
-// note counts what became of an event, and reports whether the consumer is to be given up.
+// note counts the result of a delivery, and reports whether the hook ends.
 func (k *hook) note(r *interact.Message, err error) (gone bool) {
 	k.server.Count("webhook", err != nil)
 	k.mu.Lock()
@@ -389,7 +389,7 @@ func (k *hook) deliver(ctx context.Context, r *interact.Message) (err error) {
 	}
 }
 
-// post sends one event (WoT Profile §8.3.1.3): the value, what it is a value of, and when it was sent.
+// post sends one event (WoT Profile §8.3.1.3): the value, its affordance and the time.
 func (k *hook) post(ctx context.Context, r *interact.Message) error {
 	data, media, err := interact.Transcode(r.Data, r.Media(), interact.JSON)
 	if err != nil {
