@@ -204,7 +204,7 @@ func TestAnswers(t *testing.T) {
 		"nothing there":    {interact.Message{Type: interact.ReadProperty, Name: "x"}, "", interact.NoAffordance, "x"},
 		"what a host does": {interact.Message{Type: interact.QueryAction, Name: "say"}, "", interact.NotAllowed, ""},
 	} {
-		r, err := interact.Ask(t.Context(), thing, &c.m)
+		r, err := interact.Call(t.Context(), thing, &c.m)
 		if c.code != 0 {
 			if e := interact.AsError(err); e == nil || e.Code != c.code || !strings.Contains(e.Error(), c.says) {
 				t.Errorf("%s: got %v, want %v that says %q", name, err, c.code, c.says)
@@ -240,12 +240,12 @@ func TestNilFitsTheSchema(t *testing.T) {
 	thing = interact.CheckedReplies(described(t, raw))(thing)
 	for name, want := range map[string]string{"struct": `{"names":null,"by":null,"next":null,"raw":null,"bytes":null}`,
 		"list": "[]", "map": "{}", "pointer": "null", "raw": "null"} {
-		r, err := interact.Ask(t.Context(), thing, &interact.Message{Type: interact.InvokeAction, Name: name})
+		r, err := interact.Call(t.Context(), thing, &interact.Message{Type: interact.InvokeAction, Name: name})
 		if err != nil || string(r.Data) != want {
 			t.Errorf("%s: got %v, %v, want %s", name, r, err, want)
 		}
 	}
-	r, err := interact.Ask(t.Context(), thing, &interact.Message{Type: interact.ReadProperty, Name: "state"})
+	r, err := interact.Call(t.Context(), thing, &interact.Message{Type: interact.ReadProperty, Name: "state"})
 	if err != nil || string(r.Data) != "[]" {
 		t.Errorf("the state: got %v, %v", r, err)
 	}
@@ -333,7 +333,7 @@ func TestObservationContinuesAReading(t *testing.T) {
 	}
 	read := func() *interact.Message {
 		t.Helper()
-		r, err := interact.Ask(t.Context(), thing, &interact.Message{Type: interact.ReadProperty, Name: "mood"})
+		r, err := interact.Call(t.Context(), thing, &interact.Message{Type: interact.ReadProperty, Name: "mood"})
 		if err != nil || r.ID == "" {
 			t.Fatalf("got %+v, %v", r, err)
 		}

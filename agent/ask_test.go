@@ -28,7 +28,7 @@ func asked(t *testing.T, thing interact.Thing, name string, answers ...string) (
 		messages = append(messages, string(r.Data))
 		c := m.Reply(interact.ContinueAction, interact.JSON, []byte(answers[0]))
 		c.ActionID = r.ActionID
-		if _, err := interact.Ask(t.Context(), thing, c); err != nil {
+		if _, err := interact.Call(t.Context(), thing, c); err != nil {
 			t.Error(err)
 		}
 		answers = answers[1:]

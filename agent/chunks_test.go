@@ -102,7 +102,7 @@ func TestChunks(t *testing.T) {
 				}
 			}
 		}
-		r, err := interact.Ask(t.Context(), thing, m)
+		r, err := interact.Call(t.Context(), thing, m)
 		switch {
 		case !left:
 			t.Errorf("%s: the source is not left", name)

@@ -188,7 +188,7 @@ func (s *server) readSome(ctx context.Context, m *interact.Message) (*interact.M
 		}
 		one := *m
 		one.Type, one.Name, one.Data = interact.ReadProperty, name, nil
-		r, err := interact.Ask(ctx, s, &one)
+		r, err := interact.Call(ctx, s, &one)
 		if err != nil {
 			return nil, err
 		}
@@ -212,7 +212,7 @@ func (s *server) writeSome(ctx context.Context, m *interact.Message) (*interact.
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		one := *m
 		one.Type, one.Name, one.ContentType, one.Data = interact.WriteProperty, name, interact.JSON, values[name]
-		if _, err := interact.Ask(ctx, s, &one); err != nil {
+		if _, err := interact.Call(ctx, s, &one); err != nil {
 			return nil, err
 		}
 	}

@@ -148,7 +148,7 @@ func (b *fairBed) attack(ctx context.Context, keys int) (stop func(), running in
 		for range 64 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					_, _ = interact.Ask(ctx, n.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: b.ref, Name: "echo", Data: []byte(`"slow"`),
+					_, _ = interact.Call(ctx, n.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: b.ref, Name: "echo", Data: []byte(`"slow"`),
 						Deadline: time.Now().Add(time.Minute)})
 				}
 			})
@@ -169,7 +169,7 @@ func (b *fairBed) caller(n *node.Node) func() (caller, error) {
 	m := &interact.Message{Type: interact.InvokeAction, Thing: b.ref, Name: "echo", Data: []byte(`"quick"`)}
 	return func() (caller, error) {
 		return caller{close: func() {}, call: func(ctx context.Context) error {
-			_, err := interact.Ask(ctx, n.Mesh(), m)
+			_, err := interact.Call(ctx, n.Mesh(), m)
 			return err
 		}}, nil
 	}

@@ -110,7 +110,7 @@ func meet(ctx context.Context, n *node.Node, addr, ref string) error {
 
 // invoke asks the agent for an action.
 func (l *link) invoke(ctx context.Context, name string, data []byte) (*interact.Message, error) {
-	return interact.Ask(ctx, l.node.Mesh(), &interact.Message{From: did.Consumer(did.Process, ""), Type: interact.InvokeAction, Thing: l.ref, Name: name, Data: data})
+	return interact.Call(ctx, l.node.Mesh(), &interact.Message{From: did.Consumer(did.Process, ""), Type: interact.InvokeAction, Thing: l.ref, Name: name, Data: data})
 }
 
 // stats returns what the host's process uses.

@@ -72,7 +72,7 @@ func (l *link) upload(ctx context.Context, length time.Duration) (int64, error) 
 		for time.Now().Before(deadline) && yield(chunk, nil) {
 		}
 	}
-	r, err := interact.Ask(ctx, l.node.Mesh(), m)
+	r, err := interact.Call(ctx, l.node.Mesh(), m)
 	if err != nil {
 		return 0, err
 	}

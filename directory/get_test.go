@@ -270,7 +270,7 @@ func TestLocate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := interact.Ask(t.Context(), thing, &interact.Message{})
+			m, err := interact.Call(t.Context(), thing, &interact.Message{})
 			if err != nil || m.Name != fmt.Sprint(seq) {
 				t.Errorf("got %v, %v", m, err)
 			}

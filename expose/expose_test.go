@@ -93,7 +93,7 @@ func TestCommand(t *testing.T) {
 	if got := capabilities(thing); !slices.Equal(got, []string{"urn:x:weather", "urn:x:geo"}) {
 		t.Errorf("capabilities %v", got)
 	}
-	r, err := interact.Ask(t.Context(), a.Thing, &interact.Message{Type: interact.InvokeAction, Thing: thing.ID, Name: "tell", Data: []byte(`"Bonn"`)})
+	r, err := interact.Call(t.Context(), a.Thing, &interact.Message{Type: interact.InvokeAction, Thing: thing.ID, Name: "tell", Data: []byte(`"Bonn"`)})
 	if err != nil || string(r.Data) != `"Weather tell Bonn"` {
 		t.Errorf("the answer is %v, %v", r, err)
 	}
@@ -126,7 +126,7 @@ func TestClosedCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Close()
-	_, err = interact.Ask(t.Context(), a.Thing, &interact.Message{Type: interact.InvokeAction, Name: "run"})
+	_, err = interact.Call(t.Context(), a.Thing, &interact.Message{Type: interact.InvokeAction, Name: "run"})
 	if interact.AsError(err).Code != interact.Unreachable {
 		t.Errorf("a closed agent says %v", err)
 	}

@@ -187,7 +187,7 @@ func TestStages(t *testing.T) {
 	m := NewMetrics()
 	thing := interact.Chain(interact.Unary(echo), m.Middleware("mesh"), m.Stage("agent", "http"))
 	for range 2 {
-		if _, err := interact.Ask(context.Background(), thing, &interact.Message{Type: interact.ReadProperty, Name: "x"}); err != nil {
+		if _, err := interact.Call(context.Background(), thing, &interact.Message{Type: interact.ReadProperty, Name: "x"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -27,7 +27,7 @@ func TestWrapCounts(t *testing.T) {
 			}
 			return m.Reply(interact.ActionStatus, "", nil), nil
 		}))
-		_, got := interact.Ask(context.Background(), thing, &interact.Message{Type: typ})
+		_, got := interact.Call(context.Background(), thing, &interact.Message{Type: typ})
 		if !errors.Is(got, err) {
 			t.Errorf("got %v, want %v", got, err)
 		}

@@ -171,10 +171,10 @@ func TestSpans(t *testing.T) {
 	tr := &tracer{}
 	var seen *Message
 	thing := Chain(keeping(&seen), Spans(tr, "mesh"), Spans(nil, "none"), Spans(tr, "agent"))
-	if _, err := Ask(t.Context(), thing, &Message{TraceParent: "p"}); err != nil {
+	if _, err := Call(t.Context(), thing, &Message{TraceParent: "p"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Ask(t.Context(), Chain(Func(func(context.Context, *Message) iter.Seq2[*Message, error] { return Fail(errors.New("no")) }), Spans(tr, "mesh")), &Message{}); err == nil {
+	if _, err := Call(t.Context(), Chain(Func(func(context.Context, *Message) iter.Seq2[*Message, error] { return Fail(errors.New("no")) }), Spans(tr, "mesh")), &Message{}); err == nil {
 		t.Fatal("no error")
 	}
 	want := "agent under p>mesh|mesh under p|mesh failed under "
@@ -187,11 +187,11 @@ func TestTimed(t *testing.T) {
 	t.Parallel()
 	agent := Timed(func(t *Timing, took time.Duration) { t.Agent = took + 1 })
 	host := Timed(func(t *Timing, took time.Duration) { t.Host = took + 1 })
-	r, err := Ask(t.Context(), Chain(echo, host, agent), &Message{Timing: &Timing{}})
+	r, err := Call(t.Context(), Chain(echo, host, agent), &Message{Timing: &Timing{}})
 	if err != nil || r.Timing == nil || r.Timing.Agent <= 0 || r.Timing.Host < r.Timing.Agent {
 		t.Errorf("got %+v, %v", r.Timing, err)
 	}
-	if r, err = Ask(t.Context(), Chain(echo, host, agent), &Message{}); err != nil || r.Timing != nil {
+	if r, err = Call(t.Context(), Chain(echo, host, agent), &Message{}); err != nil || r.Timing != nil {
 		t.Errorf("nobody asked: got %+v, %v", r.Timing, err)
 	}
 }

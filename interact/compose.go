@@ -63,7 +63,7 @@ func readEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[*
 			}
 			p := part(m, ReadProperty, name)
 			p.Accept = JSON // the value becomes a member
-			r, err := Ask(ctx, t, p)
+			r, err := Call(ctx, t, p)
 			if err != nil {
 				return nil, fmt.Errorf("read %s: %w", name, err)
 			}
@@ -125,7 +125,7 @@ func writeEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			p := part(m, WriteProperty, name)
 			p.Data, p.ContentType = values[name], JSON
-			if _, err := Ask(ctx, t, p); err != nil {
+			if _, err := Call(ctx, t, p); err != nil {
 				return nil, partly(err, name, written)
 			}
 			written = append(written, name)

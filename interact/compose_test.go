@@ -53,7 +53,7 @@ func TestComposedReadsAndWritesEach(t *testing.T) {
 		"one alone":     {Message{Type: ReadProperty, Name: "level"}, []string{"readproperty level "}, `"level"`},
 	} {
 		var asked []string
-		r, err := Ask(t.Context(), Chain(single(&asked, ""), Composed(d)), &c.m)
+		r, err := Call(t.Context(), Chain(single(&asked, ""), Composed(d)), &c.m)
 		if err != nil || !slices.Equal(asked, c.asked) || string(r.Data) != c.data {
 			t.Errorf("%s: got %s, %v after %q", name, r.Data, err, asked)
 		}
@@ -62,12 +62,12 @@ func TestComposedReadsAndWritesEach(t *testing.T) {
 
 func TestComposedSaysWhatWasWritten(t *testing.T) {
 	t.Parallel()
-	_, err := Ask(t.Context(), Chain(single(nil, "level"), Composed(dimmer(t))), &Message{Type: WriteMultipleProperties, Data: []byte(`{"level":1,"a/b":"x"}`)})
+	_, err := Call(t.Context(), Chain(single(nil, "level"), Composed(dimmer(t))), &Message{Type: WriteMultipleProperties, Data: []byte(`{"level":1,"a/b":"x"}`)})
 	if e := AsError(err); e.Code != AgentFailed || !strings.Contains(e.Title, "level was not written") || !strings.Contains(e.Title, "written before: a/b") {
 		t.Errorf("got %v", err)
 	}
 	for _, bad := range []string{`[]`, `{`} {
-		if _, err := Ask(t.Context(), Chain(single(nil, ""), Composed(dimmer(t))), &Message{Type: WriteMultipleProperties, Data: []byte(bad)}); AsError(err).Code != Invalid {
+		if _, err := Call(t.Context(), Chain(single(nil, ""), Composed(dimmer(t))), &Message{Type: WriteMultipleProperties, Data: []byte(bad)}); AsError(err).Code != Invalid {
 			t.Errorf("%s: got %v", bad, err)
 		}
 	}
@@ -82,7 +82,7 @@ func TestComposedLeavesFormsAlone(t *testing.T) {
 		asked = m.Type.Op()
 		return m.Reply(PropertyReadings, "", nil), nil
 	})
-	if _, err := Ask(t.Context(), Chain(all, Composed(d)), &Message{Type: ReadAllProperties}); err != nil || asked != "readallproperties" {
+	if _, err := Call(t.Context(), Chain(all, Composed(d)), &Message{Type: ReadAllProperties}); err != nil || asked != "readallproperties" {
 		t.Errorf("the agent was asked for %q: %v", asked, err)
 	}
 }
@@ -124,7 +124,7 @@ func TestComposedMergesSubscriptions(t *testing.T) {
 	if AsError(last).Code != Cancelled {
 		t.Errorf("a consumer that is gone: got %v", last)
 	}
-	if _, err := Ask(t.Context(), Chain(single(nil, ""), Composed(&td.Thing{})), &Message{Type: SubscribeAllEvents}); AsError(err).Code != NotAllowed {
+	if _, err := Call(t.Context(), Chain(single(nil, ""), Composed(&td.Thing{})), &Message{Type: SubscribeAllEvents}); AsError(err).Code != NotAllowed {
 		t.Errorf("no events: got %v", err)
 	}
 }

@@ -72,7 +72,7 @@ type parked struct {
 	whole   chan struct{} // closed when all is answered
 }
 
-// Ask yields what the run of m wants to know, and waits until its consumer has answered all of it, or ctx ends. It is called from
+// Call yields what the run of m wants to know, and waits until its consumer has answered all of it, or ctx ends. It is called from
 // the loop of Do, which yields; left is that the consumer has left the loop. The answers' content is not checked.
 func (p *Parking) Ask(ctx context.Context, m *Message, in Inputs, yield func(*Message, error) bool) (_ Answers, left bool, err error) {
 	data, err := json.Marshal(in)

@@ -67,12 +67,12 @@ func TestAskJoinsParts(t *testing.T) {
 			}
 		})
 	}
-	r, err := Ask(t.Context(), parts("a", "", "b"), &Message{Type: InvokeAction, Name: "x"})
+	r, err := Call(t.Context(), parts("a", "", "b"), &Message{Type: InvokeAction, Name: "x"})
 	if err != nil || string(r.Data) != "ab" || r.ContentType != "text/plain" || r.Status != StatusCompleted {
 		t.Errorf("got %+v, %v", r, err)
 	}
 	big := string(make([]byte, maxJoined/2+1))
-	if _, err := Ask(t.Context(), parts(big, big), &Message{Type: InvokeAction, Name: "x"}); AsError(err).Code != TooLarge {
+	if _, err := Call(t.Context(), parts(big, big), &Message{Type: InvokeAction, Name: "x"}); AsError(err).Code != TooLarge {
 		t.Errorf("got %v, want TooLarge", err)
 	}
 }

@@ -279,10 +279,10 @@ func Unary(f func(ctx context.Context, m *Message) (*Message, error)) Thing {
 	})
 }
 
-// maxJoined is how many bytes of a response stream [Ask] holds.
+// maxJoined is how many bytes of a response stream [Call] holds.
 const maxJoined = 16 << 20
 
-// An answer gathers replies for [Ask].
+// An answer gathers replies for [Call].
 type answer struct {
 	request, last *Message
 	parts         []Part
@@ -311,10 +311,10 @@ func (a *answer) take(r *Message, err error) bool {
 	return true
 }
 
-// Ask sends m to t and returns the last reply, or [InputNeeded] if an action asks for something: the answer of a unary interaction, the final state of an action, with the whole
+// Call sends m to t and returns the last reply, or [InputNeeded] if an action asks for something: the answer of a unary interaction, the final state of an action, with the whole
 // output if that came in parts (see [Join]; more than 16 MiB is the error [TooLarge]). No reply at all is an [*Error] of code
 // [Internal].
-func Ask(ctx context.Context, t Thing, m *Message) (*Message, error) {
+func Call(ctx context.Context, t Thing, m *Message) (*Message, error) {
 	a := answer{request: m}
 	t.Do(ctx, m)(a.take) // no loop: each variable that its body keeps would be an object of its own
 	last, parts := a.last, a.parts

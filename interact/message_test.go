@@ -30,14 +30,14 @@ func TestChain(t *testing.T) {
 	t.Parallel()
 	var log []string
 	thing := Chain(echo, saying(&log, "policy"), saying(&log, "trace"))
-	r, err := Ask(t.Context(), thing, &Message{Data: []byte("x")})
+	r, err := Call(t.Context(), thing, &Message{Data: []byte("x")})
 	if err != nil || string(r.Data) != "x" {
 		t.Fatalf("got %v, %v", r, err)
 	}
 	if want := []string{"into policy", "into trace", "out of trace", "out of policy"}; !slices.Equal(log, want) {
 		t.Errorf("got %q, want %q", log, want)
 	}
-	if r, err := Ask(t.Context(), Chain(echo), &Message{Data: []byte("y")}); err != nil || string(r.Data) != "y" {
+	if r, err := Call(t.Context(), Chain(echo), &Message{Data: []byte("y")}); err != nil || string(r.Data) != "y" {
 		t.Errorf("a chain of nothing: %v, %v", r, err)
 	}
 }
@@ -86,7 +86,7 @@ func TestAsk(t *testing.T) {
 		"an empty reply":       {One(nil), nil, Internal},
 	} {
 		thing := Func(func(context.Context, *Message) iter.Seq2[*Message, error] { return c.replies })
-		got, err := Ask(t.Context(), thing, &Message{})
+		got, err := Call(t.Context(), thing, &Message{})
 		if got != c.want || c.code == 0 && err != nil || c.code != 0 && AsError(err).Code != c.code {
 			t.Errorf("%s: got %v, %v", name, got, err)
 		}
@@ -141,12 +141,12 @@ func TestRouter(t *testing.T) {
 	}
 	router := Router(places{"weather": name("sunny"), "clock": name("noon")})
 	for ref, want := range map[string]string{"weather": "sunny", "clock": "noon"} {
-		r, err := Ask(t.Context(), router, &Message{Thing: ref})
+		r, err := Call(t.Context(), router, &Message{Thing: ref})
 		if err != nil || string(r.Data) != want {
 			t.Errorf("%s: got %v, %v, want %s", ref, r, err, want)
 		}
 	}
-	if _, err := Ask(t.Context(), router, &Message{Thing: "weathr"}); AsError(err).Code != NotFound {
+	if _, err := Call(t.Context(), router, &Message{Thing: "weathr"}); AsError(err).Code != NotFound {
 		t.Errorf("got %v, want NotFound", err)
 	}
 }

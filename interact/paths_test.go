@@ -58,7 +58,7 @@ func TestPathsTakeTheNextIfNothingBegan(t *testing.T) {
 			"the input is wrong":      {&Error{Code: Invalid}, "get", ""},
 		} {
 			second := &road{name: "second"}
-			r, err := Ask(t.Context(), roads(&road{name: "first", err: c.err}, second), &Message{Type: InvokeAction, Name: c.action})
+			r, err := Call(t.Context(), roads(&road{name: "first", err: c.err}, second), &Message{Type: InvokeAction, Name: c.action})
 			if c.want == "" && (err == nil || second.asked != 0) || c.want != "" && (err != nil || string(r.Data) != c.want) {
 				t.Errorf("%s: got %v, %v, second was asked %d times", name, r, err, second.asked)
 			}
@@ -68,7 +68,7 @@ func TestPathsTakeTheNextIfNothingBegan(t *testing.T) {
 
 func TestPathsSayAllThatFailed(t *testing.T) {
 	t.Parallel()
-	_, err := Ask(t.Context(), roads(&road{name: "mesh", err: Errorf(Unreachable, "h", "no host")}, &road{name: "http", err: Errorf(Unreachable, "h", "refused")}),
+	_, err := Call(t.Context(), roads(&road{name: "mesh", err: Errorf(Unreachable, "h", "no host")}, &road{name: "http", err: Errorf(Unreachable, "h", "refused")}),
 		&Message{Type: InvokeAction, Name: "add"})
 	e := AsError(err)
 	if e.Code != Unreachable || !strings.Contains(e.Error(), "no host") || !strings.Contains(e.Error(), "refused") {
@@ -82,7 +82,7 @@ func TestPathsRememberWhatFailed(t *testing.T) {
 		first, second := &road{name: "first", err: &Error{Code: Unreachable}}, &road{name: "second"}
 		p := roads(first, second)
 		ask := func() string {
-			r, err := Ask(t.Context(), p, &Message{Type: InvokeAction, Name: "add"})
+			r, err := Call(t.Context(), p, &Message{Type: InvokeAction, Name: "add"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,11 +107,11 @@ func TestPathsPreferWhatIsMuchFaster(t *testing.T) {
 		slow, fast := &road{name: "slow", takes: time.Second}, &road{name: "fast", takes: time.Millisecond}
 		p := roads(slow, fast)
 		for _, via := range []string{"slow", "fast"} {
-			if _, err := Ask(t.Context(), p, &Message{Type: InvokeAction, Name: "add", Via: via}); err != nil {
+			if _, err := Call(t.Context(), p, &Message{Type: InvokeAction, Name: "add", Via: via}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r, err := Ask(t.Context(), p, &Message{Type: InvokeAction, Name: "add", Timing: &Timing{}})
+		r, err := Call(t.Context(), p, &Message{Type: InvokeAction, Name: "add", Timing: &Timing{}})
 		if err != nil || string(r.Data) != "fast" || r.Timing == nil || r.Timing.Path != "fast" {
 			t.Errorf("got %+v, %v", r, err)
 		}
@@ -122,20 +122,20 @@ func TestPathsObey(t *testing.T) {
 	t.Parallel()
 	p := roads(&road{name: "ws"}, &road{name: "http"})
 	for _, via := range []string{"http", "http://x"} {
-		r, err := Ask(t.Context(), p, &Message{Type: InvokeAction, Name: "add", Via: via})
+		r, err := Call(t.Context(), p, &Message{Type: InvokeAction, Name: "add", Via: via})
 		if err != nil || string(r.Data) != "http" {
 			t.Errorf("%s: got %v, %v", via, r, err)
 		}
 	}
-	if r, err := Ask(t.Context(), p, &Message{Type: InvokeAction, Name: "add", Via: "ws"}); err != nil || string(r.Data) != "ws" {
+	if r, err := Call(t.Context(), p, &Message{Type: InvokeAction, Name: "add", Via: "ws"}); err != nil || string(r.Data) != "ws" {
 		t.Errorf("ws: got %v, %v", r, err)
 	}
-	if _, err := Ask(t.Context(), p, &Message{Type: InvokeAction, Via: "coap"}); AsError(err).Code != Unreachable || !strings.Contains(AsError(err).Hint, "http") {
+	if _, err := Call(t.Context(), p, &Message{Type: InvokeAction, Via: "coap"}); AsError(err).Code != Unreachable || !strings.Contains(AsError(err).Hint, "http") {
 		t.Errorf("a way that there is not: got %v", err)
 	}
 	p.all[0].Offers = func(*Message) bool { return false }
 	p.all[1].Offers = p.all[0].Offers
-	if _, err := Ask(t.Context(), p, &Message{Type: ReadProperty}); AsError(err).Code != NotAllowed {
+	if _, err := Call(t.Context(), p, &Message{Type: ReadProperty}); AsError(err).Code != NotAllowed {
 		t.Errorf("nothing offers it: got %v", err)
 	}
 }
@@ -152,7 +152,7 @@ func TestPathsDoNotTurnBack(t *testing.T) {
 	})
 	second := &road{name: "second"}
 	p := NewPaths(&td.Thing{}, Path{Name: "half", Thing: half}, Path{Name: "second", Thing: second, Rank: 1})
-	if _, err := Ask(t.Context(), p, &Message{Type: ReadProperty}); AsError(err).Code != Unreachable || second.asked != 0 {
+	if _, err := Call(t.Context(), p, &Message{Type: ReadProperty}); AsError(err).Code != Unreachable || second.asked != 0 {
 		t.Errorf("got %v, second was asked %d times", err, second.asked)
 	}
 }

@@ -25,7 +25,7 @@ func TestTrace(t *testing.T) {
 	var got *Message
 	thing := Chain(keeping(&got), Trace(time.Minute))
 	m := &Message{Type: InvokeAction}
-	if _, err := Ask(t.Context(), thing, m); err != nil {
+	if _, err := Call(t.Context(), thing, m); err != nil {
 		t.Fatal(err)
 	}
 	if !regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(got.ID) {
@@ -42,14 +42,14 @@ func TestTrace(t *testing.T) {
 	}
 
 	whole := &Message{Type: InvokeAction, ID: "mine", TraceParent: "mine", Deadline: time.Now().Add(time.Minute)}
-	if _, err := Ask(t.Context(), thing, whole); err != nil || got != whole {
+	if _, err := Call(t.Context(), thing, whole); err != nil || got != whole {
 		t.Errorf("a message that lacks nothing was copied (%v)", err)
 	}
 	patient := &Message{Type: InvokeAction, ID: "mine", TraceParent: "mine", Deadline: time.Now().Add(365 * 24 * time.Hour)}
-	if _, err := Ask(t.Context(), thing, patient); err != nil || time.Until(got.Deadline) > MaxWait {
+	if _, err := Call(t.Context(), thing, patient); err != nil || time.Until(got.Deadline) > MaxWait {
 		t.Errorf("a year's patience left %v (%v), want %v at most", time.Until(got.Deadline), err, MaxWait)
 	}
-	if _, err := Ask(t.Context(), thing, &Message{Type: ObserveProperty, ID: "mine"}); err != nil || !got.Deadline.IsZero() || got.ID != "mine" {
+	if _, err := Call(t.Context(), thing, &Message{Type: ObserveProperty, ID: "mine"}); err != nil || !got.Deadline.IsZero() || got.ID != "mine" {
 		t.Errorf("an observation got %+v (%v), want its own id and no deadline", got, err)
 	}
 }
@@ -80,11 +80,11 @@ func TestNamed(t *testing.T) {
 	var got *Message
 	thing := Chain(keeping(&got), Named("urn:x@z6Mk"))
 	m := &Message{Thing: "weather", ID: "1"}
-	if _, err := Ask(t.Context(), thing, m); err != nil || got.Thing != "urn:x@z6Mk" || got.ID != "1" || m.Thing != "weather" {
+	if _, err := Call(t.Context(), thing, m); err != nil || got.Thing != "urn:x@z6Mk" || got.ID != "1" || m.Thing != "weather" {
 		t.Errorf("got %+v of %+v (%v)", got, m, err)
 	}
 	m.Thing = "urn:x@z6Mk"
-	if _, err := Ask(t.Context(), thing, m); err != nil || got != m {
+	if _, err := Call(t.Context(), thing, m); err != nil || got != m {
 		t.Error("a message of the right name was copied")
 	}
 }
@@ -155,7 +155,7 @@ func TestCheck(t *testing.T) {
 	} {
 		m := &Message{Type: c.typ, Thing: "lamp", Name: c.name, ContentType: c.media, Data: []byte(c.data)}
 		var got *Message
-		_, err := Ask(t.Context(), Chain(keeping(&got), Checked(thing)), m)
+		_, err := Call(t.Context(), Chain(keeping(&got), Checked(thing)), m)
 		e := AsError(err)
 		switch {
 		case c.want == 0 && (err != nil || got != m):

@@ -85,7 +85,7 @@ func answerThroughNodes(t *testing.T, m *mesh) {
 		output = ""
 		answers, _ := json.Marshal(interact.Answers{"message": {Action: interact.Accept, Content: []byte(`"Bonn"`)}})
 		go func() {
-			if _, err := interact.Ask(context.Background(), asker(m.consumer), &interact.Message{Type: interact.ContinueAction, Thing: d.Ref(), Name: "talk",
+			if _, err := interact.Call(context.Background(), asker(m.consumer), &interact.Message{Type: interact.ContinueAction, Thing: d.Ref(), Name: "talk",
 				ActionID: r.ActionID, Data: answers}); err != nil {
 				t.Error(err)
 			}

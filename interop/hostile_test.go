@@ -525,7 +525,7 @@ func floodThing(t *testing.T, thing interact.Thing, n int, message func() *inter
 		work.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 			defer cancel()
-			r, err := interact.Ask(ctx, thing, message())
+			r, err := interact.Call(ctx, thing, message())
 			switch {
 			case err == nil && string(r.Data) == "42":
 				good.Add(1)
@@ -540,7 +540,7 @@ func floodThing(t *testing.T, thing interact.Thing, n int, message func() *inter
 	if v := odd.Load(); v != nil {
 		t.Errorf("of %d, %d were done, %d refused, and another got %v", n, good.Load(), bad.Load(), v)
 	}
-	if r, err := interact.Ask(t.Context(), thing, message()); err != nil || string(r.Data) != "42" {
+	if r, err := interact.Call(t.Context(), thing, message()); err != nil || string(r.Data) != "42" {
 		t.Errorf("afterwards: %v, %v", r, err)
 	}
 	return int(good.Load()), int(bad.Load())

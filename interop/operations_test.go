@@ -171,7 +171,7 @@ var groups = []group{
 func send(k interact.Thing, m *interact.Message) (*interact.Message, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return interact.Ask(ctx, k, m)
+	return interact.Call(ctx, k, m)
 }
 
 // ask asks k and returns what the last reply says.

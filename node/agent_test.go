@@ -192,7 +192,7 @@ func TestASlowAgentCostsItsOwnCall(t *testing.T) {
 	begin := func(ctx context.Context, deadline time.Time) chan error {
 		done := make(chan error, 1)
 		go func() {
-			_, err := interact.Ask(ctx, mesh(nodes[1]), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo",
+			_, err := interact.Call(ctx, mesh(nodes[1]), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo",
 				Data: json.RawMessage(`"x"`), Deadline: deadline})
 			done <- err
 		}()

@@ -28,7 +28,7 @@ func TestACallAllocates(t *testing.T) {
 		m := &interact.Message{Type: interact.InvokeAction, From: did.Consumer(did.Process, ""), Thing: p.Ref, Name: "echo", Data: data}
 		var failed error
 		call := func() {
-			if r, err := interact.Ask(t.Context(), of.asked.Mesh(), m); err != nil || len(r.Data) != len(data) {
+			if r, err := interact.Call(t.Context(), of.asked.Mesh(), m); err != nil || len(r.Data) != len(data) {
 				failed = fmt.Errorf("%v, %w", r, err)
 			}
 		}

@@ -27,7 +27,7 @@ func says(text string) interact.Thing {
 const echoDraft = `{"title": "Echo", "id": "urn:x:guest", "actions": {"echo": {"input": {"type": "string"}, "output": {"type": "string"}}}}`
 
 func invoke(ctx context.Context, n *running, ref string) (string, error) {
-	r, err := interact.Ask(ctx, mesh(n), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(`"x"`)})
+	r, err := interact.Call(ctx, mesh(n), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(`"x"`)})
 	if err != nil {
 		return "", err
 	}
@@ -111,7 +111,7 @@ func TestWhatBreaksItsOwnDescriptionIsAnError(t *testing.T) {
 		if trusting != (err == nil) || !trusting && interact.AsError(err).Code != interact.AgentFailed {
 			t.Errorf("trusting %t: got %s, %v", trusting, got, err)
 		}
-		_, err = interact.Ask(t.Context(), mesh(n), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`7`)})
+		_, err = interact.Call(t.Context(), mesh(n), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`7`)})
 		if trusting != (err == nil) || !trusting && interact.AsError(err).Code != interact.Invalid {
 			t.Errorf("trusting %t: wrong input gave %v", trusting, err)
 		}
@@ -180,7 +180,7 @@ func TestTasksOutliveTheConsumersNode(t *testing.T) {
 	if _, err := consumer.Tasks().Get(t.Context(), "nonsense"); interact.AsError(err).Code != interact.NoTask {
 		t.Errorf("what was never begun: %v", err)
 	}
-	if _, err := interact.Ask(t.Context(), mesh(host), &interact.Message{Type: interact.QueryAction, Thing: "sleeper", Name: "sleep", ActionID: id}); interact.AsError(err).Code != interact.NoTask {
+	if _, err := interact.Call(t.Context(), mesh(host), &interact.Message{Type: interact.QueryAction, Thing: "sleeper", Name: "sleep", ActionID: id}); interact.AsError(err).Code != interact.NoTask {
 		t.Errorf("a task of another consumer: %v", err)
 	}
 }
@@ -228,11 +228,11 @@ func TestPathsAndPings(t *testing.T) {
 	if _, err := other.Ping(t.Context(), "nobody", 1); interact.AsError(err).Code != interact.NotFound {
 		t.Errorf("got %v", err)
 	}
-	r, err := interact.Ask(t.Context(), mesh(other), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`"x"`), Timing: &interact.Timing{}})
+	r, err := interact.Call(t.Context(), mesh(other), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`"x"`), Timing: &interact.Timing{}})
 	if err != nil || r.Timing == nil || r.Timing.Path != "mesh" || r.Timing.Total < r.Timing.Host || r.Timing.Host < r.Timing.Agent || r.Timing.Agent <= 0 {
 		t.Errorf("got %+v, %v", r.Timing, err)
 	}
-	if _, err := interact.Ask(t.Context(), mesh(other), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`"x"`), Via: "coap"}); interact.AsError(err).Code != interact.Unreachable {
+	if _, err := interact.Call(t.Context(), mesh(other), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`"x"`), Via: "coap"}); interact.AsError(err).Code != interact.Unreachable {
 		t.Errorf("a way that there is not: %v", err)
 	}
 }

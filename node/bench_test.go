@@ -34,7 +34,7 @@ func BenchmarkCall(b *testing.B) {
 	}
 	data := []byte(`"` + strings.Repeat("x", 254) + `"`)
 	call := func(ctx context.Context) error {
-		_, err := interact.Ask(ctx, mesh(caller), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: data})
+		_, err := interact.Call(ctx, mesh(caller), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: data})
 		return err
 	}
 	for deadline := time.Now().Add(10 * time.Second); call(b.Context()) != nil; {

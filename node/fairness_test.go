@@ -53,7 +53,7 @@ func newSlowAgent(t *testing.T) *slowAgent {
 func flood(ctx context.Context, wg *sync.WaitGroup, n *running, ref string) {
 	for range 64 {
 		wg.Go(func() {
-			_, _ = interact.Ask(ctx, mesh(n), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(`"slow"`),
+			_, _ = interact.Call(ctx, mesh(n), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(`"slow"`),
 				Deadline: time.Now().Add(10 * time.Minute)})
 		})
 	}
@@ -137,7 +137,7 @@ func TestNobodyHonestIsRefusedByRates(t *testing.T) {
 		knows(t, caller, p.Ref)
 		ask := func(m interact.Message) error {
 			m.Thing = p.Ref
-			_, err := interact.Ask(t.Context(), mesh(caller), &m)
+			_, err := interact.Call(t.Context(), mesh(caller), &m)
 			return err
 		}
 		read := interact.Message{Type: interact.ReadProperty, Name: "state"}
@@ -202,7 +202,7 @@ func TestConsumersOfANodeDoNotSlowEachOther(t *testing.T) {
 		connect(t, caller, host)
 		knows(t, caller, p.Ref)
 		ask := func(name string, patience time.Duration) error {
-			_, err := interact.Ask(t.Context(), caller.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`),
+			_, err := interact.Call(t.Context(), caller.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`),
 				From: did.Consumer(did.Token, name), Deadline: time.Now().Add(patience)})
 			return err
 		}
@@ -271,7 +271,7 @@ func TestWaitingStrangersLeaveCalls(t *testing.T) {
 			for range 64 {
 				wg.Go(func() {
 					for ctx.Err() == nil { // what is refused is asked again
-						_, _ = interact.Ask(ctx, stranger.Thing([]td.Host{where}), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"slow"`)})
+						_, _ = interact.Call(ctx, stranger.Thing([]td.Host{where}), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"slow"`)})
 						time.Sleep(100 * time.Millisecond)
 					}
 				})
@@ -287,7 +287,7 @@ func TestWaitingStrangersLeaveCalls(t *testing.T) {
 		if n := host.streams.Stats().ServingNow; n < 4096 {
 			t.Errorf("%d calls run or wait, want more than a few", n)
 		}
-		if _, err := interact.Ask(t.Context(), mesh(friend), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`),
+		if _, err := interact.Call(t.Context(), mesh(friend), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`),
 			Deadline: time.Now().Add(time.Second)}); err != nil {
 			t.Error(err)
 		}

@@ -50,7 +50,7 @@ func TestGuards(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 4 {
-			_, err := interact.Ask(t.Context(), n.offered.Get(p.ID).Agent, &interact.Message{Type: interact.InvokeAction, Thing: p.ID, Name: name, From: did.NodePrincipal(stranger, "")})
+			_, err := interact.Call(t.Context(), n.offered.Get(p.ID).Agent, &interact.Message{Type: interact.InvokeAction, Thing: p.ID, Name: name, From: did.NodePrincipal(stranger, "")})
 			if got := interact.AsError(err); (got != nil) != (i >= refusedFrom) || got != nil && got.Code != interact.RateLimited {
 				t.Errorf("%s, message %d: %v", name, i, err)
 			}

@@ -111,7 +111,7 @@ func TestTheAgentLearnsWhoAsks(t *testing.T) {
 		t.Errorf("input outside of the schema: %+v; want the issue, found by the caller's own node", e)
 	}
 	forged := &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`), From: did.NodePrincipal("did:key:zForged", "")}
-	r, err := interact.Ask(t.Context(), nodes[1].streams.Thing(nodes[0].hosts()), forged)
+	r, err := interact.Call(t.Context(), nodes[1].streams.Thing(nodes[0].hosts()), forged)
 	if err != nil || string(r.Data) != `"`+string(nodes[1].DID())+`"` {
 		t.Errorf("with a forged sender the agent hears %+v, %v; want whom the connection proved", r, err)
 	}
@@ -127,7 +127,7 @@ func TestWhatIsOfferedInProcessIsChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = interact.Ask(t.Context(), mesh(n), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`7`)})
+	_, err = interact.Call(t.Context(), mesh(n), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`7`)})
 	wantCode(t, err, interact.Invalid)
 }
 
@@ -141,7 +141,7 @@ func TestANodeRelaysForNobody(t *testing.T) {
 	}
 	for _, name := range []string{ref, "echo"} {
 		m := &interact.Message{Type: interact.InvokeAction, Thing: name, Name: "echo", Data: []byte(`"x"`)}
-		_, err := interact.Ask(t.Context(), nodes[0].streams.Thing(nodes[1].Node.hosts()), m)
+		_, err := interact.Call(t.Context(), nodes[0].streams.Thing(nodes[1].Node.hosts()), m)
 		if e := wantCode(t, err, interact.NotFound); !e.Remote {
 			t.Errorf("%v was inferred here, want the answer of the node in the middle", e)
 		}
@@ -452,7 +452,7 @@ func TestOverQUIC(t *testing.T) {
 	knows(t, caller, ref)
 	large := `"` + strings.Repeat("x", 1<<20) + `"`
 	m := &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(large)}
-	if r, err := interact.Ask(t.Context(), mesh(caller), m); err != nil || string(r.Data) != large {
+	if r, err := interact.Call(t.Context(), mesh(caller), m); err != nil || string(r.Data) != large {
 		t.Errorf("a call of a megabyte gives %+v, %v", r, err)
 	}
 	if p := caller.Peers(); len(p) != 1 || p[0].Transport != "quic-v1" {

@@ -24,7 +24,7 @@ func TestStatusCountsWhatThereIs(t *testing.T) {
 	knows(t, nodes[1], ref)
 	for _, body := range []string{`"x"`, `7`} { // one good, one bad
 		m := &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(body)}
-		_, _ = interact.Ask(t.Context(), mesh(nodes[1]), m)
+		_, _ = interact.Call(t.Context(), mesh(nodes[1]), m)
 	}
 	until(t, "they are meshed and agree", func() bool {
 		s := nodes[1].Status()

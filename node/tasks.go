@@ -101,7 +101,7 @@ func (b begun) ask(ctx context.Context, typ interact.Type, id string) (*api.Task
 	if !ok {
 		return nil, interact.Errorf(interact.NoTask, "see the tasks of this node", "no task %q was begun here", id).Then(interact.StepTasks)
 	}
-	r, err := interact.Ask(ctx, b.mesh, &interact.Message{Type: typ, From: e.By, Thing: e.Thing, Name: e.Action, ActionID: id})
+	r, err := interact.Call(ctx, b.mesh, &interact.Message{Type: typ, From: e.By, Thing: e.Thing, Name: e.Action, ActionID: id})
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func TestTheDirectWayWhenTheMeshIsCut(t *testing.T) {
 				return slices.Clone(agent.callers)
 			}
 			ask := func(via string) (path string, err error) {
-				r, err := interact.Ask(t.Context(), mesh(consumer), &interact.Message{Type: interact.ReadProperty, Thing: ref, Name: "version",
+				r, err := interact.Call(t.Context(), mesh(consumer), &interact.Message{Type: interact.ReadProperty, Thing: ref, Name: "version",
 					Via: via, Timing: &interact.Timing{}})
 				if err != nil {
 					return "", err
@@ -129,7 +129,7 @@ func TestWhatMayHaveBegunIsNotRepeated(t *testing.T) {
 			knows(t, consumer, ref)
 			done := make(chan error, 1)
 			go func() {
-				_, err := interact.Ask(t.Context(), mesh(consumer), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "act",
+				_, err := interact.Call(t.Context(), mesh(consumer), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "act",
 					Data: []byte(`1`)})
 				done <- err
 			}()
@@ -178,7 +178,7 @@ func TestClocksThatDiffer(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, patience := range []time.Duration{20 * time.Second, time.Minute} {
-			r, err := interact.Ask(t.Context(), mesh(consumer), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "echo",
+			r, err := interact.Call(t.Context(), mesh(consumer), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "echo",
 				Data: []byte(`"x"`), Deadline: time.Now().Add(patience)})
 			if err != nil {
 				t.Errorf("%v ahead: %v", ahead, err)

@@ -101,7 +101,7 @@ func TestUntrustedDeadline(t *testing.T) {
 			if c.key != "" {
 				ctx, cancel = context.WithTimeout(t.Context(), 2*time.Hour)
 			}
-			_, err := interact.Ask(ctx, thing, &c.m)
+			_, err := interact.Call(ctx, thing, &c.m)
 			cancel()
 			e := interact.AsError(err)
 			if deadline.Sub(now) > c.want || c.key != "" && (time.Since(now) != c.want || e.Code != interact.Timeout || !strings.Contains(e.Hint, c.key)) {

@@ -38,7 +38,7 @@ func run(t *testing.T, thing interact.Thing, from did.DID, types ...interact.Typ
 	var wg sync.WaitGroup
 	for _, typ := range types {
 		wg.Go(func() {
-			_, err := interact.Ask(ctx, thing, &interact.Message{Type: typ, From: who(from), Thing: "urn:x"})
+			_, err := interact.Call(ctx, thing, &interact.Message{Type: typ, From: who(from), Thing: "urn:x"})
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("type %d of %q, for which there is room: %v", typ, from, err)
 			}
@@ -54,7 +54,7 @@ func run(t *testing.T, thing interact.Thing, from did.DID, types ...interact.Typ
 // refused checks that a message is refused with code by an error whose hint names the key of the limit.
 func refused(t *testing.T, thing interact.Thing, from did.DID, typ interact.Type, want interact.Code, key string) {
 	t.Helper()
-	_, err := interact.Ask(t.Context(), thing, &interact.Message{Type: typ, From: who(from), Thing: "urn:x", Deadline: time.Now().Add(time.Second)})
+	_, err := interact.Call(t.Context(), thing, &interact.Message{Type: typ, From: who(from), Thing: "urn:x", Deadline: time.Now().Add(time.Second)})
 	e := interact.AsError(err)
 	if e == nil || e.Code != want || !e.Code.Retryable() || !strings.Contains(e.Hint, key) || e.Title == "" {
 		t.Errorf("type %d of %q: got %v, want %v that names %s", typ, from, err, want, key)
@@ -271,7 +271,7 @@ func TestPlacesOfAThing(t *testing.T) {
 		var tunnels sync.WaitGroup
 		for range tunnelsEach / 4 {
 			tunnels.Go(func() {
-				_, _ = interact.Ask(ctx, one, &interact.Message{Type: invoke, From: who(bob), Name: "session", Chunks: func(func([]byte, error) bool) {}})
+				_, _ = interact.Call(ctx, one, &interact.Message{Type: invoke, From: who(bob), Name: "session", Chunks: func(func([]byte, error) bool) {}})
 			})
 		}
 		synctest.Wait()
@@ -299,7 +299,7 @@ func TestReadsHaveARateOfTheirOwn(t *testing.T) {
 		thing := interact.Chain(answering, New(Rules{PerPeer: 2, Burst: 3, ReadsPerPeer: 20}).Limit())
 		passed := func(typ interact.Type) (n int, last *interact.Error) {
 			for range 50 {
-				_, err := interact.Ask(t.Context(), thing, &interact.Message{Type: typ, From: who(alice)})
+				_, err := interact.Call(t.Context(), thing, &interact.Message{Type: typ, From: who(alice)})
 				if last = interact.AsError(err); last == nil {
 					n++
 				}
@@ -337,7 +337,7 @@ func TestConsumersOfANodeHaveRates(t *testing.T) {
 				thing := interact.Chain(answering, New(c.rules).Limit())
 				passed := func(name string, n int) (ok int) {
 					for range n {
-						_, err := interact.Ask(t.Context(), thing, &interact.Message{Type: c.typ, From: did.NodePrincipal(alice, name)})
+						_, err := interact.Call(t.Context(), thing, &interact.Message{Type: c.typ, From: did.NodePrincipal(alice, name)})
 						switch e := interact.AsError(err); {
 						case e == nil:
 							ok++

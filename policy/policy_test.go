@@ -39,7 +39,7 @@ func who(node did.DID) *did.Principal {
 }
 
 func ask(ctx context.Context, t interact.Thing, from did.DID) error {
-	_, err := interact.Ask(ctx, t, &interact.Message{Type: interact.InvokeAction, From: who(from)})
+	_, err := interact.Call(ctx, t, &interact.Message{Type: interact.InvokeAction, From: who(from)})
 	return err
 }
 
@@ -340,7 +340,7 @@ func TestNobodyIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{Open, Verified, Allowlist} {
 		gate := interact.Chain(answering, New(Rules{Mode: mode}).Gate())
-		_, err := interact.Ask(t.Context(), gate, &interact.Message{Type: interact.InvokeAction})
+		_, err := interact.Call(t.Context(), gate, &interact.Message{Type: interact.InvokeAction})
 		if e := interact.AsError(err); e == nil || e.Code != interact.Forbidden || e.Title == "" || e.Hint == "" && e.Next == nil {
 			t.Errorf("%s: nobody is answered with %v", mode, err)
 		}
@@ -352,7 +352,7 @@ func TestInventedNamesBuyNothing(t *testing.T) {
 	t.Parallel()
 	thing := interact.Chain(answering, New(Rules{PerPeer: 1e-6, Burst: 2}).Limit())
 	for i, name := range []string{"a", "b", "c", ""} {
-		_, err := interact.Ask(t.Context(), thing, &interact.Message{Type: interact.InvokeAction, From: did.NodePrincipal(alice, name)})
+		_, err := interact.Call(t.Context(), thing, &interact.Message{Type: interact.InvokeAction, From: did.NodePrincipal(alice, name)})
 		if got := interact.AsError(err); (got == nil) != (i < 2) {
 			t.Errorf("message %d, of %q: %v", i, name, err)
 		}

@@ -41,7 +41,7 @@ func (f *fixture) wantAnswer(when, want string) {
 	agent, err := f.Locate(f.t.Context(), "urn:x:echo")
 	if err == nil {
 		var r *interact.Message
-		if r, err = interact.Ask(f.t.Context(), agent, &interact.Message{Type: interact.InvokeAction, Thing: "urn:x:echo", Name: "echo"}); err == nil {
+		if r, err = interact.Call(f.t.Context(), agent, &interact.Message{Type: interact.InvokeAction, Thing: "urn:x:echo", Name: "echo"}); err == nil {
 			got = string(r.Data)
 		}
 	}

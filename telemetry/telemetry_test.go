@@ -153,7 +153,7 @@ func TestTwoNodesMakeOneTrace(t *testing.T) {
 	host := interact.Chain(agent(&seen), interact.Spans(there, "stream"), interact.Trace(time.Minute), interact.Spans(there,
 		"agent"))
 	mesh := interact.Chain(host, interact.Spans(here, "mesh"), interact.Trace(time.Minute), interact.Spans(here, "path"))
-	if _, err := interact.Ask(t.Context(), mesh, request()); err != nil {
+	if _, err := interact.Call(t.Context(), mesh, request()); err != nil {
 		t.Fatal(err)
 	}
 	flush(t, here)
@@ -230,7 +230,7 @@ func TestFailures(t *testing.T) {
 		"cancelled": {&interact.Error{Code: interact.Cancelled, Remote: true}, "LMOS-1499 cancelled true", "LMOS-1499 cancelled"},
 	}
 	for stage, want := range cases {
-		if _, err := interact.Ask(t.Context(), interact.Chain(failing(want.err), interact.Spans(tr, stage)),
+		if _, err := interact.Call(t.Context(), interact.Chain(failing(want.err), interact.Spans(tr, stage)),
 			request()); !errors.Is(err, want.err) {
 			t.Errorf("%s: got %v, want the error to pass", stage, err)
 		}
@@ -605,7 +605,7 @@ func TestSpansComeBeforeTrace(t *testing.T) {
 		interact.Chain(agent(&seen), trace, interact.Spans(tr, "mesh")),
 		interact.Chain(agent(&seen), interact.Spans(tr, "mesh"), trace),
 	} {
-		if _, err := interact.Ask(t.Context(), chain, &interact.Message{Type: interact.InvokeAction}); err != nil {
+		if _, err := interact.Call(t.Context(), chain, &interact.Message{Type: interact.InvokeAction}); err != nil {
 			t.Fatal(err)
 		}
 		if want == 1 {
@@ -656,7 +656,7 @@ func TestManyAtOnce(t *testing.T) {
 		wg.Go(func() {
 			for range 100 {
 				var seen interact.Message
-				_, _ = interact.Ask(t.Context(), interact.Chain(agent(&seen), interact.Spans(tr, "mesh"), interact.Spans(tr, "agent")),
+				_, _ = interact.Call(t.Context(), interact.Chain(agent(&seen), interact.Spans(tr, "mesh"), interact.Spans(tr, "agent")),
 					request())
 			}
 		})

@@ -185,7 +185,7 @@ func (p *properties) Do(ctx context.Context, m *interact.Message) iter.Seq2[*int
 		ask.Type, ask.Name = interact.WriteProperty, write
 	}
 	return func(yield func(*interact.Message, error) bool) {
-		r, err := interact.Ask(ctx, p.Thing, &ask)
+		r, err := interact.Call(ctx, p.Thing, &ask)
 		if err != nil {
 			yield(nil, err)
 			return

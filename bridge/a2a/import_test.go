@@ -65,7 +65,7 @@ func call(t *testing.T, m *bridgetest.Mesh, name, action, input string, answer f
 			}
 			next := &interact.Message{Type: interact.ContinueAction, Thing: d.Ref(), Name: action, ActionID: r.ActionID, Data: protocol.Encode(answer(in))}
 			go func() {
-				if _, err := interact.Ask(context.Background(), m, next); err != nil {
+				if _, err := interact.Call(context.Background(), m, next); err != nil {
 					t.Error(err)
 				}
 			}()
@@ -139,16 +139,16 @@ func TestImport(t *testing.T) {
 		until(t, "the run began", func() bool { s.desk.mu.Lock(); defer s.desk.mu.Unlock(); return s.desk.released["left"] != nil })
 		cancel()
 	}()
-	_, err := interact.Ask(ctx, far, &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "slow", Data: []byte(`{"until":"left"}`)})
+	_, err := interact.Call(ctx, far, &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "slow", Data: []byte(`{"until":"left"}`)})
 	if interact.AsError(err).Code != interact.Cancelled || <-s.desk.ended != "left" {
 		t.Errorf("leaving gives %v", err)
 	}
 	// Whoever reads the tasks sees those that were begun here.
-	r, err := interact.Ask(t.Context(), far, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty})
+	r, err := interact.Call(t.Context(), far, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty})
 	if err != nil || !strings.Contains(string(r.Data), `"tasks":[{`) {
 		t.Errorf("the tasks are %v, %v", r, err)
 	}
-	r, err = interact.Ask(t.Context(), far, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty, From: did.NodePrincipal(far.Signer().DID(), "")})
+	r, err = interact.Call(t.Context(), far, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty, From: did.NodePrincipal(far.Signer().DID(), "")})
 	if err != nil || !strings.Contains(string(r.Data), `"tasks":[]`) {
 		t.Errorf("another's tasks are %s, %v", r.Data, err)
 	}
@@ -510,7 +510,7 @@ func TestProgress(t *testing.T) {
 	if got, want := strings.Join(heard, "; "), interact.Progress+` {"message":"half"}; application/json "whole";  `; got != want {
 		t.Errorf("the consumer hears %q, want %q", got, want)
 	}
-	if r, err := interact.Ask(t.Context(), m, ask); err != nil || string(r.Data) != `"whole"` {
+	if r, err := interact.Call(t.Context(), m, ask); err != nil || string(r.Data) != `"whole"` {
 		t.Errorf("the output is %v, %v", r, err)
 	}
 }

@@ -106,7 +106,7 @@ func TestTasksBesideA2A(t *testing.T) {
 				t.Errorf("%q of %q: %s gives %s", name, from, method, got)
 			}
 		}
-		r, err := interact.Ask(t.Context(), m, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty, From: did.NodePrincipal(from, "")})
+		r, err := interact.Call(t.Context(), m, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty, From: did.NodePrincipal(from, "")})
 		if err != nil || !strings.Contains(string(r.Data), `"tasks":[]`) {
 			t.Errorf("%q reads the tasks %s, %v", from, r.Data, err)
 		}

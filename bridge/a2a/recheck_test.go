@@ -122,7 +122,7 @@ func TestRecheck(t *testing.T) {
 
 		// A call that fails has the card read soon, and many calls do not have it read more often.
 		call := func() {
-			_, err := interact.Ask(t.Context(), i, &interact.Message{Type: interact.InvokeAction, Name: "three", ID: interact.NewID(), Data: []byte(`"x"`)})
+			_, err := interact.Call(t.Context(), i, &interact.Message{Type: interact.InvokeAction, Name: "three", ID: interact.NewID(), Data: []byte(`"x"`)})
 			if interact.AsError(err).Code != interact.Invalid {
 				t.Errorf("the call gives %v", err)
 			}

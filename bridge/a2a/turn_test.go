@@ -118,7 +118,7 @@ func takeTurn(t *testing.T, m *bridgetest.Mesh, action, turn string) (bridge.Out
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r, err := interact.Ask(ctx, m, &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: action, ID: interact.NewID(), Data: []byte(turn),
+	r, err := interact.Call(ctx, m, &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: action, ID: interact.NewID(), Data: []byte(turn),
 		ContentType: bridge.TurnType})
 	if err != nil {
 		return bridge.Outcome{}, err

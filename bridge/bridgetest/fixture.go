@@ -94,7 +94,7 @@ type fields = map[string]any
 
 // invoke invokes an act, and returns its output as text.
 func (b *fixture) invoke(d *td.Description, act string, input any) (string, error) {
-	r, err := interact.Ask(b.ctx, b.mesh, message(d, act, input))
+	r, err := interact.Call(b.ctx, b.mesh, message(d, act, input))
 	if err != nil {
 		return "", err
 	}

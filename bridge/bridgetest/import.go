@@ -74,7 +74,7 @@ func (b *fixture) startRun(ctx context.Context, s *Script, d *td.Description, wo
 	ended := make(chan error, 1)
 	m := message(d, Slow, fields{"word": word})
 	go func() {
-		_, err := interact.Ask(ctx, b.mesh, m)
+		_, err := interact.Call(ctx, b.mesh, m)
 		ended <- err
 	}()
 	select {
@@ -266,7 +266,7 @@ func (b *fixture) importUnknown() {
 	}
 	m := message(d, Echo, fields{"text": "x"})
 	m.Type = interact.WriteProperty
-	_, err = interact.Ask(b.ctx, a.Thing, m)
+	_, err = interact.Call(b.ctx, a.Thing, m)
 	b.checkError("an unsupported operation", err)
 	if n := s.calls.Load(); n > 1 {
 		b.Errorf("the agent was called %d times for an unknown action", n)
@@ -295,7 +295,7 @@ func (b *fixture) importCancels() {
 
 	m := message(d, Slow, fields{"word": "late"})
 	m.Deadline = time.Now().Add(200 * time.Millisecond)
-	_, err := interact.Ask(b.ctx, a.Thing, m) // without the host's middleware: the bridge itself enforces the deadline
+	_, err := interact.Call(b.ctx, a.Thing, m) // without the host's middleware: the bridge itself enforces the deadline
 	b.checkError("a consumer whose deadline passed", err, interact.Timeout)
 	select {
 	case <-s.run("late").started:
@@ -403,7 +403,7 @@ func (b *fixture) importInput() {
 	}
 	_, err := b.invoke(d, Ask, fields{})
 	b.checkError("a consumer that cannot provide input", err, interact.InputNeeded)
-	_, err = interact.Ask(b.ctx, a.Thing, &interact.Message{Type: interact.ContinueAction, ActionID: "unknown", Data: []byte(`{}`)})
+	_, err = interact.Call(b.ctx, a.Thing, &interact.Message{Type: interact.ContinueAction, ActionID: "unknown", Data: []byte(`{}`)})
 	b.checkError("input for an unknown task", err, interact.NoTask)
 }
 
@@ -434,7 +434,7 @@ func (b *fixture) conversation(d *td.Description, action, city string) (out stri
 			}
 			m := message(d, Ask, answers)
 			m.Type, m.ActionID = interact.ContinueAction, r.ActionID
-			if _, err := interact.Ask(b.ctx, b.mesh, m); err != nil {
+			if _, err := interact.Call(b.ctx, b.mesh, m); err != nil {
 				return "", fmt.Errorf("the answer: %w", err)
 			}
 		case len(r.Data) > 0 && r.ContentType != interact.Progress:
@@ -532,7 +532,7 @@ func (b *fixture) importConcurrent() {
 					b.waitFor("the start of a run", s.run(want).started)
 					cancel()
 				}()
-				_, err := interact.Ask(ctx, b.mesh, message(d, Slow, fields{"word": want}))
+				_, err := interact.Call(ctx, b.mesh, message(d, Slow, fields{"word": want}))
 				b.checkError("a consumer that leaves", err, interact.Cancelled)
 				b.waitFor("the end of a run", s.run(want).ended)
 			}

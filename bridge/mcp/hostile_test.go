@@ -111,7 +111,7 @@ func TestNothingIsFetched(t *testing.T) {
 		if name == Tunnel {
 			continue
 		}
-		if r, err := interact.Ask(t.Context(), a.Thing, invoke(name, `{}`)); err != nil || string(r.Data) != `"done"` {
+		if r, err := interact.Call(t.Context(), a.Thing, invoke(name, `{}`)); err != nil || string(r.Data) != `"done"` {
 			t.Errorf("%s: %v, %v", name, r, err)
 		}
 	}

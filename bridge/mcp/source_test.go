@@ -49,7 +49,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 		here.Add(callers)
 		for range callers {
 			all.Go(func() {
-				if _, err := interact.Ask(t.Context(), a.Thing, invoke("meet", "{}")); err != nil {
+				if _, err := interact.Call(t.Context(), a.Thing, invoke("meet", "{}")); err != nil {
 					t.Error(err)
 				}
 			})

@@ -158,7 +158,7 @@ func ofTheMesh(t *testing.T, thing interact.Thing) (string, error) {
 			case r.Status == interact.StatusInputRequired:
 				answer := m.Reply(interact.ContinueAction, interact.JSON, []byte(`{"r1":{"action":"accept","content":{}}}`))
 				answer.ActionID = r.ActionID
-				go func() { _, _ = interact.Ask(t.Context(), thing, answer) }() // the loop goes on only then
+				go func() { _, _ = interact.Call(t.Context(), thing, answer) }() // the loop goes on only then
 			default:
 				said = append(said, strings.Trim(string(r.Data), `"`))
 			}

@@ -141,7 +141,7 @@ func TestQuestions(t *testing.T) {
 					}
 					answers[key] = interact.Answer{Action: action, Content: json.RawMessage(`{"size":"L"}`)}
 				}
-				if _, err := interact.Ask(t.Context(), thing, &interact.Message{Type: interact.ContinueAction, ActionID: r.ActionID, Data: raw(answers)}); err != nil {
+				if _, err := interact.Call(t.Context(), thing, &interact.Message{Type: interact.ContinueAction, ActionID: r.ActionID, Data: raw(answers)}); err != nil {
 					t.Fatalf("%s: %v", era, err)
 				}
 			}
@@ -149,7 +149,7 @@ func TestQuestions(t *testing.T) {
 				t.Errorf("%s: %s gives %s", era, action, last)
 			}
 		}
-		if _, err := interact.Ask(t.Context(), thing, invoke("order", "")); interact.AsError(err).Code != interact.InputNeeded {
+		if _, err := interact.Call(t.Context(), thing, invoke("order", "")); interact.AsError(err).Code != interact.InputNeeded {
 			t.Errorf("%s: who cannot be asked hears %v", era, err)
 		}
 	}
@@ -246,7 +246,7 @@ func TestTasks(t *testing.T) {
 			}
 			if r.Status == interact.StatusInputRequired {
 				got = append(got, r.Status.String())
-				_, _ = interact.Ask(t.Context(), thing, &interact.Message{Type: interact.ContinueAction, ActionID: r.ActionID,
+				_, _ = interact.Call(t.Context(), thing, &interact.Message{Type: interact.ContinueAction, ActionID: r.ActionID,
 					Data: []byte(`{"k":{"action":"accept","content":{"roots":[]}}}`)})
 				continue
 			}
@@ -325,11 +325,11 @@ func TestHostileAnswers(t *testing.T) {
 			}
 		})
 		thing := join(t, dial, bridge.Import{}).Thing
-		_, err := interact.Ask(t.Context(), thing, invoke("bad", ""))
+		_, err := interact.Call(t.Context(), thing, invoke("bad", ""))
 		if e := interact.AsError(err); (e == nil) != (test.code == 0) || e != nil && (e.Code != test.code || e.Hint == "" && e.Next == nil || strings.Contains(e.Error(), "\x1b")) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if r, err := interact.Ask(t.Context(), thing, invoke("good", "")); err != nil || string(r.Data) != `"ok"` {
+		if r, err := interact.Call(t.Context(), thing, invoke("good", "")); err != nil || string(r.Data) != `"ok"` {
 			t.Errorf("%s: the next call: %v, %v", name, r, err)
 		}
 	}

@@ -56,12 +56,12 @@ func TestGuard(t *testing.T) {
 		for input, want := range map[string]string{`{"tool":"say","arguments":{"text":"x"}}`: `"x"`, `{"tool":"greet"}`: "not greet", `{"tool":["greet"]}`: "expected a tool", `{}`: `"name":"say"`} {
 			m := invoke(More, input)
 			m.From = did.NodePrincipal("did:key:zBob", "")
-			r, err := interact.Ask(t.Context(), wrap(a.Thing), m)
+			r, err := interact.Call(t.Context(), wrap(a.Thing), m)
 			if got := fmt.Sprint(r, err); err == nil && !strings.Contains(string(r.Data), want) || err != nil && !strings.Contains(got, want) {
 				t.Errorf("%s: more %s gives %s", era, input, got)
 			}
 		}
-		if r, err := interact.Ask(t.Context(), wrap(a.Thing), invoke("say", `{"text":"x"}`)); err != nil || string(r.Data) != `"x"` {
+		if r, err := interact.Call(t.Context(), wrap(a.Thing), invoke("say", `{"text":"x"}`)); err != nil || string(r.Data) != `"x"` {
 			t.Errorf("%s: beside the tunnel: %v, %v", era, r, err)
 		}
 	}

@@ -122,7 +122,7 @@ func TestListedThingsComeAndGo(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()
 	one := d.has(t, 1)[0]
-	_, err := interact.Ask(t.Context(), one.Agent, &interact.Message{Type: interact.ReadProperty, Thing: one.Ref(), Name: "on"})
+	_, err := interact.Call(t.Context(), one.Agent, &interact.Message{Type: interact.ReadProperty, Thing: one.Ref(), Name: "on"})
 	if interact.AsError(err).Code != interact.Unreachable {
 		t.Errorf("without Connect it answers %v", err)
 	}

@@ -91,7 +91,7 @@ func (f *fetcher) td(ctx context.Context, address string) ([]byte, error) {
 	const name = "td"
 	server := f.coap.Thing(&td.Thing{ID: address, Properties: map[string]*td.Property{name: {Affordance: td.Affordance{
 		Forms: []td.Form{{Href: address, ContentType: "application/td+json", Ops: []string{"readproperty"}}}}}}})
-	r, err := interact.Ask(ctx, server, &interact.Message{Type: interact.ReadProperty, Thing: address, Name: name,
+	r, err := interact.Call(ctx, server, &interact.Message{Type: interact.ReadProperty, Thing: address, Name: name,
 		Deadline: time.Now().Add(fetchIn)})
 	if err != nil {
 		return nil, err

@@ -174,7 +174,7 @@ func TestWhatComesAndGoesIsTold(t *testing.T) {
 	if one.ID != "urn:dev:lamp" || one.Record.Owner != d.Owner() || !strings.Contains(string(one.Raw), `"`+Mark+`":"`+l.URL+`/lamp"`) {
 		t.Errorf("found %s of %s: %s", one.ID, one.Record.Owner, one.Raw)
 	}
-	if _, err := interact.Ask(t.Context(), one.Agent, &interact.Message{Type: interact.ReadProperty, Thing: one.Ref(), Name: "on"}); interact.AsError(err).Code != interact.Unreachable {
+	if _, err := interact.Call(t.Context(), one.Agent, &interact.Message{Type: interact.ReadProperty, Thing: one.Ref(), Name: "on"}); interact.AsError(err).Code != interact.Unreachable {
 		t.Errorf("without Connect it answers %v", err)
 	}
 	l.gone("/lamp")

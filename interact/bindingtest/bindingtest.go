@@ -198,7 +198,7 @@ func message(t interact.Type, name, data string) *interact.Message {
 
 // call sends a message and returns the last reply.
 func (b *fixture) call(t interact.Thing, m *interact.Message) (*interact.Message, error) {
-	return interact.Ask(b.ctx, t, m)
+	return interact.Call(b.ctx, t, m)
 }
 
 // must is call without an error.

@@ -228,7 +228,7 @@ func (b *fixture) cancel() {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		_, err := interact.Ask(ctx, t, message(interact.InvokeAction, "stuck", `{}`))
+		_, err := interact.Call(ctx, t, message(interact.InvokeAction, "stuck", `{}`))
 		done <- err
 	}()
 	b.await("the start of the action", b.agent.started)

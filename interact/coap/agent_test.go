@@ -138,7 +138,7 @@ func TestAgentsThatMisbehave(t *testing.T) {
 				client, a := piped(t, tt.react)
 				defer a.end(client)
 				begun := time.Now()
-				_, err := interact.Ask(t.Context(), client.Thing(describe(t, "", pipeTD)), tt.m)
+				_, err := interact.Call(t.Context(), client.Thing(describe(t, "", pipeTD)), tt.m)
 				if e := wantError(t, err, tt.code); e.Started != tt.begun || time.Since(begun) > form.DefaultTimeout {
 					t.Errorf("begun %v after %v: %v", e.Started, time.Since(begun), e)
 				}
@@ -159,19 +159,19 @@ func TestDeadlines(t *testing.T) {
 		m := invoke("go", "")
 		m.Deadline = time.Now().Add(3 * time.Second)
 		begun := time.Now()
-		_, err := interact.Ask(t.Context(), thing, m)
+		_, err := interact.Call(t.Context(), thing, m)
 		wantError(t, err, interact.Timeout)
 		if took := time.Since(begun); took != 3*time.Second {
 			t.Errorf("it took %v", took)
 		}
 		m.Deadline = begun
-		_, err = interact.Ask(t.Context(), thing, m)
+		_, err = interact.Call(t.Context(), thing, m)
 		if e := wantError(t, err, interact.Unreachable); e.Started {
 			t.Errorf("after its deadline it was sent: %v", e)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		_, err = interact.Ask(ctx, thing, invoke("go", ""))
+		_, err = interact.Call(ctx, thing, invoke("go", ""))
 		if e := wantError(t, err, interact.Cancelled); !e.Started {
 			t.Errorf("not begun: %v", e)
 		}
@@ -220,7 +220,7 @@ func TestSmallerBlocks(t *testing.T) {
 					a.says(q, codes.Continue, "", option(message.Block1, ack.Value()))
 				})
 				defer a.end(client)
-				r, err := interact.Ask(t.Context(), client.Thing(describe(t, "", pipeTD)), invoke("go", text))
+				r, err := interact.Call(t.Context(), client.Thing(describe(t, "", pipeTD)), invoke("go", text))
 				if err != nil || string(got) != text || string(r.Data) != "done" {
 					t.Errorf("%v: %d bytes came", err, len(got))
 				}
@@ -244,7 +244,7 @@ func TestAValueThatChanges(t *testing.T) {
 			a.says(q, codes.Content, string(part), option(message.ETag, uint32(n+1)), option(message.Block2, is.Value()))
 		})
 		defer a.end(client)
-		r, err := interact.Ask(t.Context(), client.Thing(describe(t, "", pipeTD)), read("p"))
+		r, err := interact.Call(t.Context(), client.Thing(describe(t, "", pipeTD)), read("p"))
 		if err != nil || string(r.Data) != values[1] {
 			t.Errorf("got %v", err)
 		}

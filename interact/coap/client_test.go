@@ -440,7 +440,7 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 	thing := client.Thing(describe(t, p.base, `"properties": {"p": {"forms": [{"href": "BASE/p"}]}}`))
 	done := make(chan error, 1)
 	go func() {
-		_, err := interact.Ask(context.Background(), thing, read("p"))
+		_, err := interact.Call(context.Background(), thing, read("p"))
 		done <- err
 	}()
 	<-asked

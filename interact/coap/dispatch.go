@@ -36,7 +36,7 @@ func (x *exchange) carry(ctx context.Context, d *td.Description, p place, m *int
 		}
 		return nil, interact.Errorf(interact.NotAllowed, "ask with the option Observe: 0", "there is no last event to get")
 	}
-	r, err := interact.Ask(ctx, x.server.o.Mesh, m)
+	r, err := interact.Call(ctx, x.server.o.Mesh, m)
 	if err != nil {
 		return nil, err
 	}

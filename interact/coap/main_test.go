@@ -60,7 +60,7 @@ func ask(t testing.TB, thing interact.Thing, m *interact.Message) (*interact.Mes
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	return interact.Ask(ctx, thing, m)
+	return interact.Call(ctx, thing, m)
 }
 
 // must is ask that fails the test on an error.

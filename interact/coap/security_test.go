@@ -93,7 +93,7 @@ func TestPreSharedKeys(t *testing.T) {
 			thing := client.Thing(describe(t, base, pskTD))
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
-			r, err := interact.Ask(ctx, thing, invoke("echo", text))
+			r, err := interact.Call(ctx, thing, invoke("echo", text))
 			if tt.code == 0 {
 				if err != nil || string(r.Data) != text {
 					t.Errorf("got %v", err)
@@ -125,7 +125,7 @@ func TestThingsWithOtherKeysHaveOtherConnections(t *testing.T) {
 	other := strings.Replace(pskTD, `"security": ["key"]`, `"security": ["nosec_sc"]`, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	if r, err := interact.Ask(ctx, client.Thing(describe(t, base, other)), read("p")); err == nil {
+	if r, err := interact.Call(ctx, client.Thing(describe(t, base, other)), read("p")); err == nil {
 		t.Errorf("without a key the agent answered %s", r.Data)
 	}
 }

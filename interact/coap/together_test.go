@@ -271,7 +271,7 @@ func BenchmarkRead(b *testing.B) {
 		strings.ReplaceAll(lampTD, "BASE/level", "BASE/properties/level")))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := interact.Ask(b.Context(), client, read("level")); err != nil {
+		if _, err := interact.Call(b.Context(), client, read("level")); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -287,7 +287,7 @@ func BenchmarkBlocks(b *testing.B) {
 	text := big(100 << 10)
 	b.SetBytes(int64(2 * len(text)))
 	for b.Loop() {
-		if _, err := interact.Ask(b.Context(), client, invoke("echo", text)); err != nil {
+		if _, err := interact.Call(b.Context(), client, invoke("echo", text)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -99,7 +99,7 @@ func (x *exchange) observe(ctx context.Context, m *interact.Message) (*messaging
 		if o != nil {
 			<-o.source.started // to read before would miss what changes in between
 		}
-		r, asked := interact.Ask(ctx, s.o.Mesh, m)
+		r, asked := interact.Call(ctx, s.o.Mesh, m)
 		if asked == nil {
 			a, asked = present(a, r, m)
 		}

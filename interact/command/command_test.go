@@ -50,7 +50,7 @@ func invoke(data string) *interact.Message {
 // ask returns the last reply as "media data".
 func ask(t *testing.T, a *Agent, m *interact.Message) string {
 	t.Helper()
-	r, err := interact.Ask(t.Context(), a, m)
+	r, err := interact.Call(t.Context(), a, m)
 	if err != nil {
 		t.Errorf("got error %v", err)
 		return ""
@@ -70,7 +70,7 @@ func fails(t *testing.T, a interact.Thing, m *interact.Message) *interact.Error 
 func failsIn(ctx context.Context, t *testing.T, a interact.Thing, m *interact.Message) *interact.Error {
 	t.Helper()
 	var e *interact.Error
-	r, err := interact.Ask(ctx, a, m)
+	r, err := interact.Call(ctx, a, m)
 	if !errors.As(err, &e) {
 		t.Fatalf("got %v, %v; want an *interact.Error", r, err)
 	}
@@ -171,7 +171,7 @@ func TestTheSchemaDecides(t *testing.T) {
 	}
 	m := invoke("")
 	m.Name = "other"
-	r, err := interact.Ask(t.Context(), newAgent(t, Options{Command: "echo 42", Thing: described(t, `{"type":"string"}`)}), m)
+	r, err := interact.Call(t.Context(), newAgent(t, Options{Command: "echo 42", Thing: described(t, `{"type":"string"}`)}), m)
 	if err != nil || string(r.Data) != "42" {
 		t.Errorf("an action without schema: got %s, %v", r.Data, err)
 	}
@@ -187,7 +187,7 @@ func TestEnvironment(t *testing.T) {
 	a := newAgent(t, Options{Agent: "greeter", Command: "env; echo DIR=$(pwd -P)", Dir: dir, Env: []string{"MINE=a=b",
 		"LMOSD_ACTION=forged", "INHERITED=changed"}})
 	env := func(m *interact.Message) map[string]string {
-		r, err := interact.Ask(t.Context(), a, m)
+		r, err := interact.Call(t.Context(), a, m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -589,7 +589,7 @@ func TestMoreCallsThanProcesses(t *testing.T) {
 		wg.Go(func() {
 			m := invoke("")
 			m.From = did.NodePrincipal(did.DID(fmt.Sprintf("did:key:%d", i)), "")
-			r, err := interact.Ask(t.Context(), a, m)
+			r, err := interact.Call(t.Context(), a, m)
 			if err != nil {
 				t.Error(err)
 				return
@@ -792,7 +792,7 @@ func BenchmarkCall(b *testing.B) {
 	defer a.Close()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := interact.Ask(b.Context(), a, invoke(`{"a":1}`)); err != nil {
+		if _, err := interact.Call(b.Context(), a, invoke(`{"a":1}`)); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -823,7 +823,7 @@ func TestInherits(t *testing.T) {
 	t.Setenv("INHERIT_B", "2")
 	t.Setenv("INHERITED", "3")
 	a := newAgent(t, Options{Command: "echo $LMOSD_MCP_A$INHERIT_A$INHERIT_B$INHERITED", Env: []string{"INHERIT_B=4"}, Inherit: []string{"PATH", "INHERIT_*", "LMOSD_*"}})
-	r, err := interact.Ask(t.Context(), a, invoke(""))
+	r, err := interact.Call(t.Context(), a, invoke(""))
 	if err != nil || string(r.Data) != "14" {
 		t.Errorf("got %s, %v", r.Data, err)
 	}

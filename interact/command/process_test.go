@@ -389,7 +389,7 @@ func TestCloseAmongCalls(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				r, err := interact.Ask(t.Context(), a, invoke("1"))
+				r, err := interact.Call(t.Context(), a, invoke("1"))
 				var e *interact.Error
 				if err == nil && string(r.Data) != "1" || err != nil && (!errors.As(err, &e) || e.Code != interact.Unreachable) {
 					t.Errorf("got %v, %v", r, err)
@@ -469,7 +469,7 @@ func TestManyAtOnce(t *testing.T) {
 	for i := range 60 {
 		wg.Go(func() {
 			want := fmt.Sprintf(`{"n":%d}`, i)
-			if r, err := interact.Ask(t.Context(), a, invoke(want)); err != nil || string(r.Data) != want {
+			if r, err := interact.Call(t.Context(), a, invoke(want)); err != nil || string(r.Data) != want {
 				t.Errorf("got %v, %v", r, err)
 			}
 		})

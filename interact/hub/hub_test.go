@@ -540,7 +540,7 @@ func TestAgentPanicsOrSaysNothing(t *testing.T) {
 		"panic": func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] { panic("oh") },
 		"nil":   func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] { return interact.One(nil) },
 	} {
-		_, err := interact.Ask(t.Context(), interact.Chain(agent, h.Middleware()), &interact.Message{Type: interact.ObserveProperty,
+		_, err := interact.Call(t.Context(), interact.Chain(agent, h.Middleware()), &interact.Message{Type: interact.ObserveProperty,
 			Name: "p"})
 		if e := interact.AsError(err); e == nil || e.Code != interact.Internal || e.Hint == "" && e.Next == nil {
 			t.Errorf("%s: got %v, want Internal", name, err)

@@ -200,7 +200,7 @@ func (r *request) carryOut(ctx context.Context) error {
 	case m.Type == interact.InvokeAction:
 		return r.invoke(ctx, d.Actions[m.Name], m)
 	}
-	reply, err := interact.Ask(ctx, r.broker.o.Mesh, m)
+	reply, err := interact.Call(ctx, r.broker.o.Mesh, m)
 	if err != nil {
 		return err
 	}

@@ -243,7 +243,7 @@ func TestObservationIsGivenUpAfterAWhile(t *testing.T) {
 			return here, nil
 		}})
 		begun := time.Now()
-		_, err := interact.Ask(t.Context(), c.Thing(thing), &interact.Message{Type: interact.ObserveProperty, Name: "level"})
+		_, err := interact.Call(t.Context(), c.Thing(thing), &interact.Message{Type: interact.ObserveProperty, Name: "level"})
 		e := wantError(t, err, interact.Unreachable)
 		took := time.Since(begun)
 		if took < reconnectTime || took > reconnectTime+2*maxPause || !strings.Contains(e.Title, "did not come back") {

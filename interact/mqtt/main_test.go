@@ -304,7 +304,7 @@ func ask(t testing.TB, c *Client, thing *td.Thing, m *interact.Message) (*intera
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	return interact.Ask(ctx, c.Thing(thing), m)
+	return interact.Call(ctx, c.Thing(thing), m)
 }
 
 func read(name string) *interact.Message {

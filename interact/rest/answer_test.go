@@ -245,7 +245,7 @@ func TestSlowAgentTimesOutAtTheDeadline(t *testing.T) {
 		agent := newRecorder(t, answer)
 		m := invoke("act", "")
 		m.Deadline = time.Now().Add(100 * time.Millisecond)
-		_, err := interact.Ask(t.Context(), newClient(t, Options{}).Thing(describe(t, agent.URL, plainActions)), m)
+		_, err := interact.Call(t.Context(), newClient(t, Options{}).Thing(describe(t, agent.URL, plainActions)), m)
 		e := wantError(t, err, interact.Timeout)
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(e.Error(), agent.URL) {
 			t.Errorf("%s: got %v", name, err)

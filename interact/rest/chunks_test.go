@@ -258,7 +258,7 @@ func TestAnswerBeforeTheEndOfTheRequest(t *testing.T) {
 				}
 			}
 		})
-		got, err := interact.Ask(ctx, c.Thing(describe(t, agent.URL, voice)), m)
+		got, err := interact.Call(ctx, c.Thing(describe(t, agent.URL, voice)), m)
 		if code == 0 && (err != nil || string(got.Data) != `"enough"`) {
 			t.Errorf("got %v, %v", got, err)
 		} else if code != 0 {
@@ -371,7 +371,7 @@ func TestStreamIsAnAnswerOfTheSchema(t *testing.T) {
 	thing := describe(t, agent.URL, voice)
 	m := invoke("text", "")
 	checked := interact.Chain(newClient(t, Options{}).Thing(thing), interact.Checked(thing), interact.CheckedReplies(thing))
-	if got, err := interact.Ask(t.Context(), checked, m); err != nil || got.Status != interact.StatusCompleted {
+	if got, err := interact.Call(t.Context(), checked, m); err != nil || got.Status != interact.StatusCompleted {
 		t.Errorf("got %v, %v", got, err)
 	}
 }

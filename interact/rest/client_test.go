@@ -329,7 +329,7 @@ func TestConsumerWhoLeavesCancelsTheRequest(t *testing.T) {
 		<-asked
 		cancel()
 	}()
-	_, err := interact.Ask(ctx, thing, read("power"))
+	_, err := interact.Call(ctx, thing, read("power"))
 	wantError(t, err, interact.Cancelled)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("%v does not wrap context.Canceled", err)
@@ -448,7 +448,7 @@ func BenchmarkRead(b *testing.B) {
 	m := read("power")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := interact.Ask(b.Context(), c.Thing(thing), m); err != nil {
+		if _, err := interact.Call(b.Context(), c.Thing(thing), m); err != nil {
 			b.Fatal(err)
 		}
 	}

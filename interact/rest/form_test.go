@@ -101,11 +101,11 @@ func TestInputInCBORThatCannotBeTakenApart(t *testing.T) {
 	agent := newRecorder(t, mirrors)
 	m := invoke("room", "\xff")
 	m.ContentType = cborType
-	_, err := interact.Ask(t.Context(), newClient(t, Options{}).Thing(describe(t, agent.URL, both)), m)
+	_, err := interact.Call(t.Context(), newClient(t, Options{}).Thing(describe(t, agent.URL, both)), m)
 	wantError(t, err, interact.Invalid)
 	for data, pointer := range map[string]string{"\xa2\x61n\x61x\x64room\x61x": "/n", "\xa1\x64room\x80": "/room"} {
 		m.Data = []byte(data)
-		_, err = interact.Ask(t.Context(), newClient(t, Options{}).Thing(describe(t, agent.URL, both)), m)
+		_, err = interact.Call(t.Context(), newClient(t, Options{}).Thing(describe(t, agent.URL, both)), m)
 		if e := wantError(t, err, interact.Invalid); len(e.Issues) == 0 || e.Issues[0].Pointer != pointer {
 			t.Errorf("got %s", everything(e))
 		}
@@ -141,7 +141,7 @@ func TestUnknownAffordancesWithoutTheCheckBefore(t *testing.T) {
 	agent := newRecorder(t, says(`1`))
 	thing := newClient(t, Options{}).Thing(describe(t, agent.URL, sensor))
 	for ty := range interact.Type(64) {
-		_, err := interact.Ask(t.Context(), thing, &interact.Message{Type: ty, Name: "nothing", Data: []byte(`["nothing"]`)})
+		_, err := interact.Call(t.Context(), thing, &interact.Message{Type: ty, Name: "nothing", Data: []byte(`["nothing"]`)})
 		switch ty {
 		case interact.ReadAllProperties, interact.ObserveAllProperties, interact.SubscribeAllEvents: // these have no name
 		default:
@@ -235,7 +235,7 @@ func TestBegun(t *testing.T) {
 	} {
 		m := invoke("quiet", "")
 		m.Deadline = time.Now().Add(150 * time.Millisecond)
-		_, err := interact.Ask(t.Context(), newClient(t, tt.o).Thing(describe(t, tt.base, plainActions)), m)
+		_, err := interact.Call(t.Context(), newClient(t, tt.o).Thing(describe(t, tt.base, plainActions)), m)
 		if e := wantError(t, err, tt.code); e.Started != tt.begun {
 			t.Errorf("%s: begun is %t", name, e.Started)
 		}
@@ -260,7 +260,7 @@ func TestPathsTryAnotherWayOnlyIfNothingBegan(t *testing.T) {
 		d := describe(t, base, plainActions)
 		p := interact.NewPaths(d, interact.Path{Name: "http", Thing: c.Thing(d)}, interact.Path{Name: "other",
 			Thing: c.Thing(describe(t, good.URL, plainActions)), Rank: 1})
-		_, err := interact.Ask(t.Context(), p, invoke("quiet", ""))
+		_, err := interact.Call(t.Context(), p, invoke("quiet", ""))
 		if (err == nil) != other {
 			t.Errorf("got %v", err)
 		}

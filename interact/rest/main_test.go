@@ -110,7 +110,7 @@ func ask(t testing.TB, c *Client, thing *td.Thing, m *interact.Message) (*intera
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	return interact.Ask(ctx, interact.Chain(c.Thing(thing), interact.Checked(thing)), m)
+	return interact.Call(ctx, interact.Chain(c.Thing(thing), interact.Checked(thing)), m)
 }
 
 func read(name string) *interact.Message {

@@ -263,7 +263,7 @@ func TestConsumerWhoLeavesCancelsTheBackgroundAction(t *testing.T) {
 		w, agent := newWorker(t, `{"status":"running"}`)
 		m := invoke("fade", "")
 		m.Deadline = time.Now().Add(150 * time.Millisecond)
-		_, err := interact.Ask(t.Context(), quick(t, Options{}).Thing(describe(t, agent.URL, background)), m)
+		_, err := interact.Call(t.Context(), quick(t, Options{}).Thing(describe(t, agent.URL, background)), m)
 		wantError(t, err, interact.Timeout)
 		if got := <-w.deleted; got != "/fade/1" {
 			t.Errorf("deleted %s", got)

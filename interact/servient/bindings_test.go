@@ -31,7 +31,7 @@ func TestForeignAgentsGetNoCredentials(t *testing.T) {
 	b := guardedBindings(DirectAny, slog.New(slog.DiscardHandler))
 	t.Cleanup(b.close)
 	d := lampAt(t, server.URL, "bearer")
-	_, err := interact.Ask(t.Context(), interact.NewPaths(d, b.paths(d, 0)...), &interact.Message{Type: interact.InvokeAction, Name: "blink", Via: "http"})
+	_, err := interact.Call(t.Context(), interact.NewPaths(d, b.paths(d, 0)...), &interact.Message{Type: interact.InvokeAction, Name: "blink", Via: "http"})
 	if interact.AsError(err).Code != interact.Unauthenticated || called {
 		t.Errorf("got %v; the server was called: %t", err, called)
 	}
@@ -49,7 +49,7 @@ func TestDirectPaths(t *testing.T) {
 	blink := func(direct, via string) error {
 		b := guardedBindings(direct, slog.New(slog.DiscardHandler))
 		defer b.close()
-		_, err := interact.Ask(t.Context(), interact.NewPaths(d, b.paths(d, 0)...), &interact.Message{Type: interact.InvokeAction, Name: "blink", Via: via})
+		_, err := interact.Call(t.Context(), interact.NewPaths(d, b.paths(d, 0)...), &interact.Message{Type: interact.InvokeAction, Name: "blink", Via: via})
 		return err
 	}
 	if err := blink(DirectSecure, ""); err == nil || at != "" {

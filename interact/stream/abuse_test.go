@@ -104,7 +104,7 @@ func TestBadCallers(t *testing.T) {
 			<-w.began
 			<-w.ended // the end of the session reached the work
 		}
-		if _, err := interact.Ask(t.Context(), p.thing, echo); err != nil {
+		if _, err := interact.Call(t.Context(), p.thing, echo); err != nil {
 			t.Errorf("an honest call after all that: %v", err)
 		}
 		until(t, "the streams are gone", func() bool { return p.server.Stats().Streams == 1 && p.server.Stats().ServingNow == 0 })
@@ -221,10 +221,10 @@ func TestMemoryIsReserved(t *testing.T) {
 			server, client := newHost(t, transport, host(c.server)...), newHost(t, transport, host(c.caller)...)
 			newBinding(t, server, Options{}).Serve(c.local)
 			thing := newBinding(t, client, Options{}).Thing([]td.Host{at(t, server)})
-			if _, err := interact.Ask(t.Context(), thing, ask("a", c.data)); code(err) != interact.Overloaded {
+			if _, err := interact.Call(t.Context(), thing, ask("a", c.data)); code(err) != interact.Overloaded {
 				t.Errorf("%s: got %v, want Overloaded", name, err)
 			}
-			if _, err := interact.Ask(t.Context(), thing, ask("a", "x")); c.server && err != nil {
+			if _, err := interact.Call(t.Context(), thing, ask("a", "x")); c.server && err != nil {
 				t.Errorf("%s: a small call: %v", name, err)
 			}
 		}

@@ -75,7 +75,7 @@ func BenchmarkUnary(b *testing.B) {
 						Name: "getWeather", TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 						Data: make([]byte, payload)}
 					return func() error {
-						_, err := interact.Ask(ctx, p.thing, m)
+						_, err := interact.Call(ctx, p.thing, m)
 						return err
 					}
 				})
@@ -149,7 +149,7 @@ func BenchmarkUp(b *testing.B) {
 					}
 				}
 			}
-			if _, err := interact.Ask(b.Context(), p.thing, m); err != nil {
+			if _, err := interact.Call(b.Context(), p.thing, m); err != nil {
 				b.Fatal(err)
 			}
 		})
@@ -310,7 +310,7 @@ func BenchmarkUnaryBeside(b *testing.B) {
 				before := bytes.Load()
 				for b.Loop() {
 					t := time.Now()
-					if _, err := interact.Ask(ctx, p.thing, ask("echo", string(make([]byte, payload)))); err != nil {
+					if _, err := interact.Call(ctx, p.thing, ask("echo", string(make([]byte, payload)))); err != nil {
 						b.Fatal(err)
 					}
 					times = append(times, time.Since(t))

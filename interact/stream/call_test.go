@@ -73,7 +73,7 @@ func TestUnary(t *testing.T) {
 			Name: "getWeather", ContentType: "text/plain", Data: []byte("Bonn?"), TraceParent: "00-aa-bb-01", TraceState: "v=1",
 			Time: time.Unix(3, 4).UTC(), Hops: 2, ActionID: "run-0", Key: "k", Detach: true, Accept: "application/cbor",
 			Timing: &interact.Timing{}, Via: "mesh"}
-		r, err := interact.Ask(t.Context(), p.thing, m)
+		r, err := interact.Call(t.Context(), p.thing, m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func TestFromIsWhatTheConnectionProved(t *testing.T) {
 		}), Options{}, Options{})
 		m := ask("whoami", "")
 		m.From = did.NodePrincipal("did:key:z6MkForged", "")
-		r, err := interact.Ask(t.Context(), p.thing, m)
+		r, err := interact.Call(t.Context(), p.thing, m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +117,7 @@ func TestManyCallsAtOnce(t *testing.T) {
 		for i := range 300 { // more than may be under way: they wait
 			go func() {
 				want := strings.Repeat(fmt.Sprint(i), i)
-				r, err := interact.Ask(t.Context(), p.thing, ask("echo", want))
+				r, err := interact.Call(t.Context(), p.thing, ask("echo", want))
 				if err == nil && string(r.Data) != want {
 					err = fmt.Errorf("call %d got the answer of another", i)
 				}
@@ -143,7 +143,7 @@ func TestDataOfAllSizes(t *testing.T) {
 		p := newPair(t, transport, answering, Options{}, Options{})
 		for _, size := range []int{0, 1, 1200, 5000, inline, inline + 1, 100_000, 3 << 20, 16 << 20} {
 			data := strings.Repeat("0123456789abcdef", size/16+1)[:size]
-			r, err := interact.Ask(t.Context(), p.thing, ask("echo", data))
+			r, err := interact.Call(t.Context(), p.thing, ask("echo", data))
 			if err != nil {
 				t.Fatalf("%d bytes: %v", size, err)
 			}
@@ -170,7 +170,7 @@ func TestTooLarge(t *testing.T) {
 			"answer, at the host":    {Options{}, small, "", true},
 		} {
 			p := newPair(t, transport, local, c.caller, c.server)
-			_, err := interact.Ask(t.Context(), p.thing, ask("echo", c.data))
+			_, err := interact.Call(t.Context(), p.thing, ask("echo", c.data))
 			if e := interact.AsError(err); e.Code != interact.TooLarge || e.Remote != c.remote || e.Hint == "" && e.Next == nil {
 				t.Errorf("%s: got %v %q remote=%t, want TooLarge with a hint, remote=%t", name, e.Code, e, e.Remote, c.remote)
 			}
@@ -236,7 +236,7 @@ func TestErrorsTravel(t *testing.T) {
 		p := newPair(t, transport, failing(sent), Options{}, Options{})
 		for name, m := range map[string]*interact.Message{"shared lane": ask("a", ""),
 			"own lane": ask("a", strings.Repeat("x", 100_000))} {
-			_, err := interact.Ask(t.Context(), p.thing, m)
+			_, err := interact.Call(t.Context(), p.thing, m)
 			got := interact.AsError(err)
 			if got.Code != sent.Code || got.Title != sent.Title || got.Hint != sent.Hint || !got.Remote || got.Err.Error() != "why" ||
 				!slices.Equal(got.Issues, sent.Issues) {
@@ -310,7 +310,7 @@ func TestCancelReachesTheHost(t *testing.T) {
 				<-w.began
 				cancel()
 			}()
-			_, err := interact.Ask(ctx, p.thing, m)
+			_, err := interact.Call(ctx, p.thing, m)
 			if e := interact.AsError(err); e.Code != interact.Cancelled || !errors.Is(err, context.Canceled) {
 				t.Errorf("%s: got %v, want Cancelled", name, err)
 			}
@@ -363,7 +363,7 @@ func TestDeadlineHoldsAtBothEnds(t *testing.T) {
 			w := newWaiting()
 			p := newPair(t, transport, w, Options{}, Options{})
 			m := ask("a", "")
-			_, err := interact.Ask(prepare(m), p.thing, m)
+			_, err := interact.Call(prepare(m), p.thing, m)
 			if code(err) != interact.Timeout {
 				t.Errorf("%s: got %v, want Timeout", name, err)
 			}
@@ -382,7 +382,7 @@ func TestADeadlineInThePastSendsNothing(t *testing.T) {
 	p := newPair(t, "tcp", answering, Options{}, Options{})
 	m := ask("a", "")
 	m.Deadline = time.Now().Add(-time.Second)
-	if _, err := interact.Ask(t.Context(), p.thing, m); code(err) != interact.Timeout {
+	if _, err := interact.Call(t.Context(), p.thing, m); code(err) != interact.Timeout {
 		t.Errorf("got %v, want Timeout", err)
 	}
 	if s := p.server.Stats(); s.CallsIn != 0 {
@@ -395,11 +395,11 @@ func TestHops(t *testing.T) {
 	p := newPair(t, "tcp", answering, Options{}, Options{})
 	m := ask("a", "")
 	m.Hops = interact.MaxHops - 1
-	if _, err := interact.Ask(t.Context(), p.thing, m); err != nil {
+	if _, err := interact.Call(t.Context(), p.thing, m); err != nil {
 		t.Errorf("the last allowed hop: %v", err)
 	}
 	m.Hops = interact.MaxHops
-	if _, err := interact.Ask(t.Context(), p.thing, m); code(err) != interact.Loop {
+	if _, err := interact.Call(t.Context(), p.thing, m); code(err) != interact.Loop {
 		t.Errorf("one hop more: got %v, want Loop", err)
 	}
 }
@@ -414,12 +414,12 @@ func TestUnsendable(t *testing.T) {
 		"no type":              {Thing: "x"},
 		"status of no meaning": {Type: interact.ActionStatus, Status: 99},
 	} {
-		_, err := interact.Ask(t.Context(), p.thing, m)
+		_, err := interact.Call(t.Context(), p.thing, m)
 		if e := interact.AsError(err); e.Code != interact.Invalid || e.Remote {
 			t.Errorf("%s: got %v, want Invalid", name, err)
 		}
 	}
-	if _, err := interact.Ask(t.Context(), p.thing, ask("a", "")); err != nil {
+	if _, err := interact.Call(t.Context(), p.thing, ask("a", "")); err != nil {
 		t.Errorf("the next call: %v", err)
 	}
 }
@@ -434,10 +434,10 @@ func TestUnsendableReply(t *testing.T) {
 		r.ContentType = "\xff"
 		return r, nil
 	}), Options{}, Options{})
-	if _, err := interact.Ask(t.Context(), p.thing, ask("a", "")); code(err) != interact.Invalid {
+	if _, err := interact.Call(t.Context(), p.thing, ask("a", "")); code(err) != interact.Invalid {
 		t.Errorf("content type of bad UTF-8: got %v, want Invalid", err)
 	}
-	if _, err := interact.Ask(t.Context(), p.thing, ask("nothing", "")); code(err) != interact.Internal {
+	if _, err := interact.Call(t.Context(), p.thing, ask("nothing", "")); code(err) != interact.Internal {
 		t.Errorf("neither reply nor error: got %v, want Internal", err)
 	}
 }
@@ -453,12 +453,12 @@ func TestAPanicCostsItsCallOnly(t *testing.T) {
 			return done(m, "fine"), nil
 		}), Options{}, o)
 		for _, size := range []int{1, 100_000} { // shared session, own session
-			_, err := interact.Ask(t.Context(), p.thing, ask("panic", strings.Repeat("x", size)))
+			_, err := interact.Call(t.Context(), p.thing, ask("panic", strings.Repeat("x", size)))
 			if e := interact.AsError(err); e.Code != interact.Internal || !e.Remote {
 				t.Errorf("got %v, want Internal from the host", err)
 			}
 		}
-		if _, err := interact.Ask(t.Context(), p.thing, ask("a", "")); err != nil {
+		if _, err := interact.Call(t.Context(), p.thing, ask("a", "")); err != nil {
 			t.Errorf("the next call: %v", err)
 		}
 		_ = p.server.Close() // nothing is logged any more
@@ -533,7 +533,7 @@ func TestRequestStreamThatFails(t *testing.T) {
 				yield(nil, errors.New("the microphone was unplugged"))
 			}
 		}
-		_, err := interact.Ask(t.Context(), p.thing, m)
+		_, err := interact.Call(t.Context(), p.thing, m)
 		if err == nil || !strings.Contains(err.Error(), "unplugged") {
 			t.Errorf("the caller got %v, want its own error", err)
 		}
@@ -554,7 +554,7 @@ func TestAnAnswerEndsTheRequestStream(t *testing.T) {
 			for ctx.Err() == nil && yield(make([]byte, 1000), nil) {
 			}
 		}
-		r, err := interact.Ask(ctx, p.thing, m)
+		r, err := interact.Call(ctx, p.thing, m)
 		cancel()
 		if err != nil || string(r.Data) != "enough" {
 			t.Errorf("got %v, %v", r, err)
@@ -580,7 +580,7 @@ func TestASlowConsumerSlowsItsOwnCallOnly(t *testing.T) {
 		for _, m := range []*interact.Message{ask("flood", ""), {Type: interact.SubscribeEvent, Thing: "x", Name: "flood"}} {
 			for range p.thing.Do(t.Context(), m) {
 				// While this consumer does not read on, another call goes through.
-				if _, err := interact.Ask(t.Context(), p.thing, ask("a", "")); err != nil {
+				if _, err := interact.Call(t.Context(), p.thing, ask("a", "")); err != nil {
 					t.Error(err)
 				}
 				break
@@ -600,7 +600,7 @@ func TestACallAllocates(t *testing.T) {
 		m.TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 		var failed error
 		n := testing.AllocsPerRun(1000, func() {
-			if _, err := interact.Ask(t.Context(), p.thing, m); err != nil {
+			if _, err := interact.Call(t.Context(), p.thing, m); err != nil {
 				failed = err
 			}
 		})
@@ -638,7 +638,7 @@ func TestConsumersOfANode(t *testing.T) {
 		for range 2 {
 			m := ask("who", "")
 			m.From = c.from
-			r, err := interact.Ask(t.Context(), p.thing, m)
+			r, err := interact.Call(t.Context(), p.thing, m)
 			if err != nil || string(r.Data) != c.want+" peer" {
 				t.Errorf("%s: the host hears %v, %v, want %s", name, r, err, c.want)
 			}
@@ -646,7 +646,7 @@ func TestConsumersOfANode(t *testing.T) {
 	}
 	m := ask("who", "")
 	m.From = did.Consumer(did.Token, "No Name")
-	if _, err := interact.Ask(t.Context(), p.thing, m); interact.AsError(err).Code != interact.Invalid {
+	if _, err := interact.Call(t.Context(), p.thing, m); interact.AsError(err).Code != interact.Invalid {
 		t.Errorf("a name that is none: %v", err)
 	}
 	m = &interact.Message{Type: interact.SubscribeEvent, Thing: "t", Name: "e", From: did.Consumer(did.Token, "operator")}

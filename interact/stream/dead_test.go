@@ -141,7 +141,7 @@ func TestAPeerThatLostItsPower(t *testing.T) {
 		<-w.began
 		cord.sever()
 	}()
-	_, err := interact.Ask(ctx, thing, ask("a", ""))
+	_, err := interact.Call(ctx, thing, ask("a", ""))
 	if code(err) != interact.Unreachable {
 		t.Errorf("got %v, want Unreachable", err)
 	}

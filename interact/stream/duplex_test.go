@@ -156,7 +156,7 @@ func TestTheAgentEndsFirst(t *testing.T) {
 			}), Options{}, Options{})
 			for range 20 {
 				poured := make(chan struct{})
-				r, err := interact.Ask(t.Context(), p.thing, streamed(func(yield func([]byte, error) bool) {
+				r, err := interact.Call(t.Context(), p.thing, streamed(func(yield func([]byte, error) bool) {
 					defer close(poured)
 					for yield(make([]byte, 100_000), nil) {
 					}
@@ -183,7 +183,7 @@ func TestABrokenSource(t *testing.T) {
 			"an error": {func(yield func([]byte, error) bool) { yield(nil, disk) }, interact.DiskFull},
 			"a panic":  {func(func([]byte, error) bool) { panic("boom") }, interact.Internal},
 		} {
-			_, err := interact.Ask(t.Context(), p.thing, streamed(func(yield func([]byte, error) bool) {
+			_, err := interact.Call(t.Context(), p.thing, streamed(func(yield func([]byte, error) bool) {
 				if yield([]byte("x"), nil) {
 					c.end(yield)
 				}
@@ -250,7 +250,7 @@ func TestASlowConsumer(t *testing.T) {
 					if n := steady(t, &yielded) * size; n > c.limit || n < c.limit/2 {
 						t.Errorf("%s: the agent sent %d bytes to a consumer that reads nothing, want about %d", name, n, c.limit)
 					}
-					if _, err := interact.Ask(t.Context(), p.thing, ask("echo", "x")); err != nil {
+					if _, err := interact.Call(t.Context(), p.thing, ask("echo", "x")); err != nil {
 						t.Errorf("%s: a call meanwhile: %v", name, err)
 					}
 				}
@@ -282,7 +282,7 @@ func TestASlowAgent(t *testing.T) {
 		}), Options{}, Options{})
 		answer := make(chan error, 1)
 		go func() {
-			r, err := interact.Ask(t.Context(), p.thing, streamed(func(yield func([]byte, error) bool) {
+			r, err := interact.Call(t.Context(), p.thing, streamed(func(yield func([]byte, error) bool) {
 				for range total {
 					if !yield(make([]byte, size), nil) {
 						return

@@ -49,7 +49,7 @@ func TestHostsAreTriedInOrder(t *testing.T) {
 		newBinding(t, server, Options{}).Serve(answering)
 		caller := newBinding(t, newHost(t, transport), Options{Reach: log.reach, DialTimeout: 3 * time.Second})
 
-		r, err := interact.Ask(t.Context(), caller.Thing([]td.Host{where, at(t, server)}), ask("a", "hello"))
+		r, err := interact.Call(t.Context(), caller.Thing([]td.Host{where, at(t, server)}), ask("a", "hello"))
 		if err != nil || string(r.Data) != "hello" {
 			t.Errorf("got %v, %v, want the answer of the second host", r, err)
 		}
@@ -73,7 +73,7 @@ func TestConnectedHostsComeFirst(t *testing.T) {
 	h := newHost(t, "tcp")
 	connect(t, h, two)
 	thing := newBinding(t, h, Options{}).Thing([]td.Host{at(t, one), at(t, two)})
-	r, err := interact.Ask(t.Context(), thing, ask("a", ""))
+	r, err := interact.Call(t.Context(), thing, ask("a", ""))
 	if err != nil || string(r.Data) != "two" {
 		t.Errorf("got %v, %v, want the host that is connected", r, err)
 	}
@@ -86,7 +86,7 @@ func TestHostsThatWereDownComeLast(t *testing.T) {
 	_ = gone.Close()
 	newBinding(t, server, Options{}).Serve(answering)
 	caller := newBinding(t, newHost(t, "tcp"), Options{})
-	if _, err := interact.Ask(t.Context(), caller.Thing(hosts), ask("a", "")); err != nil {
+	if _, err := interact.Call(t.Context(), caller.Thing(hosts), ask("a", "")); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the connection closes", func() bool {
@@ -121,7 +121,7 @@ func TestACallKeepsItsLane(t *testing.T) {
 		}
 	})
 	for range 300 {
-		if _, err := interact.Ask(t.Context(), p.thing, ask("a", "")); err != nil {
+		if _, err := interact.Call(t.Context(), p.thing, ask("a", "")); err != nil {
 			t.Error(err)
 			break
 		}
@@ -135,7 +135,7 @@ func TestARelayedLaneGivesWay(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "tcp", answering, Options{}, Options{})
 	for range 2 {
-		if _, err := interact.Ask(t.Context(), p.thing, ask("a", "")); err != nil {
+		if _, err := interact.Call(t.Context(), p.thing, ask("a", "")); err != nil {
 			t.Fatal(err)
 		}
 		if n := p.caller.Stats().Streams; n != 1 {
@@ -145,7 +145,7 @@ func TestARelayedLaneGivesWay(t *testing.T) {
 	for _, l := range p.caller.all() {
 		l.limited = true
 	}
-	if _, err := interact.Ask(t.Context(), p.thing, ask("a", "")); err != nil {
+	if _, err := interact.Call(t.Context(), p.thing, ask("a", "")); err != nil {
 		t.Fatal(err)
 	}
 	if n := p.caller.Stats().Streams; n != 2 {
@@ -159,7 +159,7 @@ func TestAnAnswerIsNotAskedElsewhere(t *testing.T) {
 	newBinding(t, one, Options{}).Serve(failing(interact.Errorf(interact.AgentFailed, "", "no")))
 	newBinding(t, two, Options{}).Serve(answering)
 	thing := newBinding(t, newHost(t, "tcp"), Options{}).Thing([]td.Host{at(t, one), at(t, two)})
-	if _, err := interact.Ask(t.Context(), thing, ask("a", "")); code(err) != interact.AgentFailed {
+	if _, err := interact.Call(t.Context(), thing, ask("a", "")); code(err) != interact.AgentFailed {
 		t.Errorf("got %v, want the first host's error", err)
 	}
 }
@@ -173,7 +173,7 @@ func TestUnreachableNamesThePaths(t *testing.T) {
 		caller := newBinding(t, h, Options{DialTimeout: 3 * time.Second})
 		silent := newHost(t, transport) // does not speak the protocol
 		hosts := []td.Host{where, at(t, h), at(t, silent), {Node: "did:web:example.com"}, {Node: where.Node, Addrs: []string{"nonsense"}}}
-		_, err := interact.Ask(t.Context(), caller.Thing(hosts), ask("a", ""))
+		_, err := interact.Call(t.Context(), caller.Thing(hosts), ask("a", ""))
 		e := interact.AsError(err)
 		if e.Code != interact.Unreachable || e.Remote || e.Hint == "" && e.Next == nil {
 			t.Errorf("got %v %v, want Unreachable with a hint", e.Code, e)
@@ -192,7 +192,7 @@ func TestUnreachableNamesThePaths(t *testing.T) {
 func TestNoHost(t *testing.T) {
 	t.Parallel()
 	caller := newBinding(t, newHost(t, "tcp"), Options{})
-	if _, err := interact.Ask(t.Context(), caller.Thing(nil), ask("a", "")); code(err) != interact.Unreachable {
+	if _, err := interact.Call(t.Context(), caller.Thing(nil), ask("a", "")); code(err) != interact.Unreachable {
 		t.Errorf("got %v, want Unreachable", err)
 	}
 }
@@ -203,7 +203,7 @@ func TestCancelledWhileDialing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	where := at(t, newHost(t, "tcp"))
-	if _, err := interact.Ask(ctx, caller.Thing([]td.Host{where}), ask("a", "")); code(err) != interact.Cancelled {
+	if _, err := interact.Call(ctx, caller.Thing([]td.Host{where}), ask("a", "")); code(err) != interact.Cancelled {
 		t.Errorf("got %v, want Cancelled", err)
 	}
 }
@@ -213,7 +213,7 @@ func TestAHostThatRestarted(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		p := newPair(t, transport, answering, Options{}, Options{})
 		for range 3 {
-			if _, err := interact.Ask(t.Context(), p.thing, ask("a", "")); err != nil {
+			if _, err := interact.Call(t.Context(), p.thing, ask("a", "")); err != nil {
 				t.Fatal(err)
 			}
 			_ = p.server.Close()
@@ -251,7 +251,7 @@ func TestALostRequest(t *testing.T) {
 				_ = s.ResetWithError(c.reset)
 			})
 			thing := newBinding(t, newHost(t, transport), Options{}).Thing([]td.Host{at(t, server)})
-			_, err := interact.Ask(t.Context(), thing, c.m)
+			_, err := interact.Call(t.Context(), thing, c.m)
 			if e := interact.AsError(err); e.Code != c.want || e.Hint == "" && e.Next == nil {
 				t.Errorf("%s: got %v %v, want %v", name, e.Code, err, c.want)
 			}
@@ -271,17 +271,17 @@ func TestDrain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		running := make(chan error)
 		go func() {
-			_, err := interact.Ask(ctx, p.thing, ask("a", ""))
+			_, err := interact.Call(ctx, p.thing, ask("a", ""))
 			running <- err
 		}()
 		<-w.began
 		short, stop := context.WithCancel(t.Context())
 		stop()
 		p.server.Drain(short) // returns at once, and refuses from now on
-		if _, err := interact.Ask(t.Context(), p.thing, ask("b", "")); code(err) != interact.ShuttingDown {
+		if _, err := interact.Call(t.Context(), p.thing, ask("b", "")); code(err) != interact.ShuttingDown {
 			t.Errorf("a new call: got %v, want ShuttingDown", err)
 		}
-		if _, err := interact.Ask(t.Context(), p.thing, ask("b", strings.Repeat("x", 100_000))); code(err) != interact.ShuttingDown {
+		if _, err := interact.Call(t.Context(), p.thing, ask("b", strings.Repeat("x", 100_000))); code(err) != interact.ShuttingDown {
 			t.Errorf("a new large call: got %v, want ShuttingDown", err)
 		}
 		drained := make(chan struct{})
@@ -313,7 +313,7 @@ func TestCloseEndsCalls(t *testing.T) {
 					<-w.began
 					c.close(p)
 				}()
-				_, err := interact.Ask(t.Context(), p.thing, m)
+				_, err := interact.Call(t.Context(), p.thing, m)
 				if m.Type == interact.InvokeAction && code(err) != c.want || err == nil {
 					t.Errorf("%s: got %v, want %v", name, err, c.want)
 				}
@@ -329,7 +329,7 @@ func TestClosedBinding(t *testing.T) {
 	_ = p.caller.Close()
 	_ = p.caller.Close()
 	for _, m := range []*interact.Message{ask("a", ""), ask("a", strings.Repeat("x", 100_000))} {
-		if _, err := interact.Ask(t.Context(), p.thing, m); code(err) != interact.ShuttingDown {
+		if _, err := interact.Call(t.Context(), p.thing, m); code(err) != interact.ShuttingDown {
 			t.Errorf("got %v, want ShuttingDown", err)
 		}
 	}
@@ -344,13 +344,13 @@ func TestOverloaded(t *testing.T) {
 			running := make(chan error)
 			for range 2 {
 				go func() {
-					_, err := interact.Ask(ctx, p.thing, ask("a", ""))
+					_, err := interact.Call(ctx, p.thing, ask("a", ""))
 					running <- err
 				}()
 				<-w.began
 			}
 			for _, size := range []int{1, 100_000} {
-				_, err := interact.Ask(t.Context(), p.thing, ask("a", strings.Repeat("x", size)))
+				_, err := interact.Call(t.Context(), p.thing, ask("a", strings.Repeat("x", size)))
 				if e := interact.AsError(err); e.Code != interact.Overloaded || !e.Code.Retryable() || !e.Remote {
 					t.Errorf("%s: got %v, want Overloaded", name, err)
 				}

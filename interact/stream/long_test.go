@@ -65,7 +65,7 @@ func TestAThousandSubscriptions(t *testing.T) {
 		for range n * events {
 			ticks <- struct{}{}
 		}
-		if _, err := interact.Ask(t.Context(), p.thing, ask("echo", "x")); err != nil {
+		if _, err := interact.Call(t.Context(), p.thing, ask("echo", "x")); err != nil {
 			t.Errorf("a call meanwhile: %v", err)
 		}
 		if c, s := p.caller.Stats(), p.server.Stats(); c.Streams != 2 || s.ServingNow != n {
@@ -104,11 +104,11 @@ func TestTooManySubscriptions(t *testing.T) {
 				})
 				<-got
 			}
-			_, err := interact.Ask(t.Context(), p.thing, subscribe("e"))
+			_, err := interact.Call(t.Context(), p.thing, subscribe("e"))
 			if e := interact.AsError(err); e.Code != interact.Overloaded || e.Remote != c.remote || e.Hint == "" && e.Next == nil {
 				t.Errorf("%s: got %v remote=%t, want Overloaded, remote=%t", name, err, e.Remote, c.remote)
 			}
-			if _, err := interact.Ask(t.Context(), p.thing, ask("echo", "x")); err != nil {
+			if _, err := interact.Call(t.Context(), p.thing, ask("echo", "x")); err != nil {
 				t.Errorf("%s: a call: %v", name, err)
 			}
 			cancel()
@@ -134,7 +134,7 @@ func TestDrainEndsSubscriptions(t *testing.T) {
 			t.Errorf("after %d events: %v, want ShuttingDown", seen, last)
 		}
 		p.server.Drain(t.Context())
-		if _, err := interact.Ask(t.Context(), p.thing, subscribe("e")); code(err) != interact.ShuttingDown {
+		if _, err := interact.Call(t.Context(), p.thing, subscribe("e")); code(err) != interact.ShuttingDown {
 			t.Errorf("another: got %v, want ShuttingDown", err)
 		}
 	})

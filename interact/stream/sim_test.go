@@ -117,7 +117,7 @@ func TestIdleLanesAreClosed(t *testing.T) {
 		defer stop()
 		thing := caller.Thing([]td.Host{at(t, hosts[0])})
 		for range 3 {
-			if _, err := interact.Ask(t.Context(), thing, ask("a", "")); err != nil {
+			if _, err := interact.Call(t.Context(), thing, ask("a", "")); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
@@ -134,7 +134,7 @@ func TestIdleLanesAreClosed(t *testing.T) {
 		if n := len(caller.remotes); n != 0 {
 			t.Errorf("%d peers are remembered", n)
 		}
-		if _, err := interact.Ask(t.Context(), thing, ask("a", "")); err != nil {
+		if _, err := interact.Call(t.Context(), thing, ask("a", "")); err != nil {
 			t.Errorf("the next call: %v", err)
 		}
 	})
@@ -216,14 +216,14 @@ func TestDeadlines(t *testing.T) {
 					if c.before > 0 {
 						m.Deadline = time.Now().Add(c.before)
 					}
-					go func() { _, err := interact.Ask(first, thing, m); over <- err }()
+					go func() { _, err := interact.Call(first, thing, m); over <- err }()
 					<-w.began
 				} else {
 					over <- nil
 				}
 				began := time.Now()
 				m := &interact.Message{Type: c.typ, Thing: "x", Data: make([]byte, c.size), Deadline: began.Add(c.after)}
-				_, err := interact.Ask(t.Context(), thing, m)
+				_, err := interact.Call(t.Context(), thing, m)
 				if took := time.Since(began); code(err) != interact.Timeout || took != c.after {
 					t.Errorf("got %v after %v, want Timeout after %v", err, took, c.after)
 				}
@@ -285,7 +285,7 @@ func TestASilentPeer(t *testing.T) {
 				caller, stop := bind(hosts[2], Options{Reach: log.reach})
 				defer stop()
 				began := time.Now()
-				r, err := interact.Ask(t.Context(), caller.Thing([]td.Host{at(t, dead), at(t, hosts[1])}), c.m)
+				r, err := interact.Call(t.Context(), caller.Thing([]td.Host{at(t, dead), at(t, hosts[1])}), c.m)
 				// 700 ms until the doubt, 1 s for the probe.
 				if took := time.Since(began); took < 1700*time.Millisecond || took > 2*time.Second {
 					t.Errorf("it took %v, want 1.7 s", took)
@@ -318,7 +318,7 @@ func TestASlowAgentIsNoSilentPeer(t *testing.T) {
 		server.Serve(slow(time.Minute))
 		caller, stop := bind(hosts[1], Options{})
 		defer stop()
-		if _, err := interact.Ask(t.Context(), caller.Thing([]td.Host{at(t, hosts[0])}), ask("a", "")); err != nil {
+		if _, err := interact.Call(t.Context(), caller.Thing([]td.Host{at(t, hosts[0])}), ask("a", "")); err != nil {
 			t.Fatal(err)
 		}
 		if n := probes.Load(); n < 5 || n > 15 {
@@ -351,7 +351,7 @@ func TestANodeWithoutPing(t *testing.T) {
 		server.Serve(slow(10 * time.Second))
 		caller, stop := bind(hosts[1], Options{})
 		defer stop()
-		if _, err := interact.Ask(t.Context(), caller.Thing([]td.Host{at(t, hosts[0])}), ask("a", "")); err != nil {
+		if _, err := interact.Call(t.Context(), caller.Thing([]td.Host{at(t, hosts[0])}), ask("a", "")); err != nil {
 			t.Error(err)
 		}
 	})
@@ -373,11 +373,11 @@ func TestOtherAnswersAreASignOfLife(t *testing.T) {
 		thing := caller.Thing([]td.Host{at(t, hosts[0])})
 		over := make(chan error)
 		go func() {
-			_, err := interact.Ask(t.Context(), thing, ask("slow", ""))
+			_, err := interact.Call(t.Context(), thing, ask("slow", ""))
 			over <- err
 		}()
 		for range 50 {
-			if _, err := interact.Ask(t.Context(), thing, ask("echo", "")); err != nil {
+			if _, err := interact.Call(t.Context(), thing, ask("echo", "")); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(300 * time.Millisecond)
@@ -419,7 +419,7 @@ func TestWorkersRetire(t *testing.T) {
 		over := make(chan error)
 		for range 2 * maxWorkers {
 			go func() {
-				_, err := interact.Ask(t.Context(), thing, ask("a", ""))
+				_, err := interact.Call(t.Context(), thing, ask("a", ""))
 				over <- err
 			}()
 		}
@@ -473,7 +473,7 @@ func TestDoubtBesideAPatientCall(t *testing.T) {
 		<-heard
 		time.Sleep(10 * time.Second)
 		began := time.Now()
-		_, err := interact.Ask(t.Context(), thing, ask("a", ""))
+		_, err := interact.Call(t.Context(), thing, ask("a", ""))
 		if took := time.Since(began); code(err) != interact.Unreachable || took > 3*time.Second {
 			t.Errorf("got %v after %v, want Unreachable within 3 s", err, took)
 		}
@@ -522,7 +522,7 @@ func TestCrowdedHostIsAskedAgain(t *testing.T) {
 				if c.stream {
 					m.Chunks = func(yield func([]byte, error) bool) { yield([]byte("x"), nil) }
 				}
-				_, err := interact.Ask(t.Context(), caller.Thing([]td.Host{at(t, hosts[1])}), m)
+				_, err := interact.Call(t.Context(), caller.Thing([]td.Host{at(t, hosts[1])}), m)
 				if e := interact.AsError(err); (e == nil) != c.ok || e != nil && (e.Code != interact.Overloaded || !e.Remote) {
 					t.Errorf("got %v, want it to be answered: %v", err, c.ok)
 				}
@@ -549,7 +549,7 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 				ended, begun := make(chan error, 2), time.Now()
 				for range 2 {
 					go func() {
-						_, err := interact.Ask(t.Context(), caller.Thing([]td.Host{at(t, hosts[1])}), &interact.Message{Type: interact.InvokeAction, Thing: "urn:x", Name: "do"})
+						_, err := interact.Call(t.Context(), caller.Thing([]td.Host{at(t, hosts[1])}), &interact.Message{Type: interact.InvokeAction, Thing: "urn:x", Name: "do"})
 						ended <- err
 					}()
 				}

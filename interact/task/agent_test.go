@@ -228,7 +228,7 @@ func codeOf(err error) string {
 
 // ask asks for one reply.
 func ask(t *testing.T, thing interact.Thing, typ interact.Type, changes ...change) (*interact.Message, error) {
-	return interact.Ask(t.Context(), thing, message(typ, changes...))
+	return interact.Call(t.Context(), thing, message(typ, changes...))
 }
 
 // queried returns the state as states does.

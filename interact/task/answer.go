@@ -68,13 +68,13 @@ func (h *host) resume(ctx context.Context, m *interact.Message) (*interact.Messa
 	h.mu.Unlock()
 	switch {
 	case t == nil:
-		return interact.Ask(ctx, h.agent, m)
+		return interact.Call(ctx, h.agent, m)
 	case asks == nil:
 		return nil, interact.Errorf(interact.NoTask, "queryaction tells how it stands", "%s waits for no answer", t.name)
 	}
 	c := *m
 	c.Name, c.ActionID = t.name, asks.ActionID
-	r, err := interact.Ask(ctx, h.agent, &c)
+	r, err := interact.Call(ctx, h.agent, &c)
 	if err != nil {
 		return nil, err
 	}

@@ -172,7 +172,7 @@ func TestCancelWhatDoesNotListen(t *testing.T) {
 		}
 		ctx, leave := context.WithCancel(t.Context())
 		leave()
-		if _, err := interact.Ask(ctx, thing, message(interact.CancelAction)); !errors.Is(err, context.Canceled) {
+		if _, err := interact.Call(ctx, thing, message(interact.CancelAction)); !errors.Is(err, context.Canceled) {
 			t.Errorf("who left heard %v", err)
 		}
 		close(release)
@@ -291,7 +291,7 @@ func TestConsumersBehindANode(t *testing.T) {
 			t.Errorf("its own consumer sees %s", got)
 		}
 		begin(t, thing, detached, behind("ops"))
-		_, err := interact.Ask(t.Context(), thing, message(interact.InvokeAction, detached, behind("invented")))
+		_, err := interact.Call(t.Context(), thing, message(interact.InvokeAction, detached, behind("invented")))
 		if interact.AsError(err).Code != interact.Overloaded {
 			t.Errorf("a third task of the node: %v", err)
 		}

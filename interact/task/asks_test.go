@@ -46,7 +46,7 @@ func TestRunsThatAsk(t *testing.T) {
 			}
 		}
 		say := func(typ interact.Type, from, data string) (string, error) {
-			m, err := interact.Ask(t.Context(), thing, &interact.Message{Type: typ, ID: "2", ActionID: run, From: who(did.DID("did:key:" + from)), Data: []byte(data)})
+			m, err := interact.Call(t.Context(), thing, &interact.Message{Type: typ, ID: "2", ActionID: run, From: who(did.DID("did:key:" + from)), Data: []byte(data)})
 			synctest.Wait()
 			if err != nil {
 				return "", err

@@ -117,7 +117,7 @@ func tell(t *testing.T, l *Ledger, thing interact.Thing, typ interact.Type, chan
 	for _, c := range changes {
 		c(m)
 	}
-	_, _ = interact.Ask(t.Context(), interact.Chain(thing, l.Middleware()), m)
+	_, _ = interact.Call(t.Context(), interact.Chain(thing, l.Middleware()), m)
 }
 
 func TestLedgerSurvivesARestart(t *testing.T) {
@@ -331,7 +331,7 @@ func TestLedgerOverABrokenStore(t *testing.T) {
 	l := open(t, d, LedgerOptions{Max: 1})
 	d.err = errors.New("the cable is out")
 	for i := range 3 {
-		r, err := interact.Ask(t.Context(), interact.Chain(says(nil, status(fmt.Sprint(i), interact.StatusPending),
+		r, err := interact.Call(t.Context(), interact.Chain(says(nil, status(fmt.Sprint(i), interact.StatusPending),
 			status(fmt.Sprint(i), interact.StatusCompleted)), l.Middleware()), &interact.Message{Type: interact.InvokeAction, From: who("")})
 		if err != nil || r.Status != interact.StatusCompleted {
 			t.Errorf("got %v, %v: what has begun is to go on", r, err)

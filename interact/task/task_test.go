@@ -725,7 +725,7 @@ func TestAges(t *testing.T) {
 	r := New(Options{Keep: time.Minute})
 	defer r.Close()
 	thing := interact.Chain(interact.Func(completes), r.Middleware(oven()))
-	if _, err := interact.Ask(t.Context(), thing, message(interact.InvokeAction, detached)); err != nil {
+	if _, err := interact.Call(t.Context(), thing, message(interact.InvokeAction, detached)); err != nil {
 		t.Fatal(err)
 	}
 	for _, one := range r.tasks {
@@ -790,7 +790,7 @@ func TestManyAtOnce(t *testing.T) {
 					}
 				}
 				for _, typ := range []interact.Type{interact.QueryAction, interact.QueryAllActions, interact.CancelAction} {
-					if _, err := interact.Ask(t.Context(), thing, message(typ, from(m.From.DID))); err != nil {
+					if _, err := interact.Call(t.Context(), thing, message(typ, from(m.From.DID))); err != nil {
 						switch interact.AsError(err).Code {
 						case interact.NoTask, interact.TooLarge:
 						default:
@@ -832,7 +832,7 @@ func BenchmarkTask(b *testing.B) {
 	m := message(interact.InvokeAction, detached, input(`{"minutes":5}`))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := interact.Ask(b.Context(), thing, m); err != nil {
+		if _, err := interact.Call(b.Context(), thing, m); err != nil {
 			b.Fatal(err)
 		}
 	}

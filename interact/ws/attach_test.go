@@ -118,7 +118,7 @@ func TestAttach(t *testing.T) {
 		l.until(t, "it hangs", func() bool { return l.asked[len(l.asked)-1].Name == "hang" })
 		cancel()
 	}()
-	_, err := interact.Ask(ctx, thing, message(interact.InvokeAction, "hang", ""))
+	_, err := interact.Call(ctx, thing, message(interact.InvokeAction, "hang", ""))
 	wantError(t, err, interact.Cancelled)
 	l.until(t, "the agent's action was cancelled", func() bool { return l.state["left hang"] != 0 })
 	if err := stop(); err != nil {
@@ -217,7 +217,7 @@ func TestSeveralThingsOnOneSocket(t *testing.T) {
 	}
 	got := make(chan string, 1)
 	go func() {
-		r, err := interact.Ask(context.Background(), r.agent("urn:agent:13"), message(interact.InvokeAction, "chat", "1"))
+		r, err := interact.Call(context.Background(), r.agent("urn:agent:13"), message(interact.InvokeAction, "chat", "1"))
 		got <- fmt.Sprint(said([]*interact.Message{r}), err)
 	}()
 	m := w.hear()
@@ -364,7 +364,7 @@ func TestBadAnswersOfAnAgent(t *testing.T) {
 	} {
 		done := make(chan error, 1)
 		go func() {
-			_, err := interact.Ask(context.Background(), thing, message(c.typ, "level", "1"))
+			_, err := interact.Call(context.Background(), thing, message(c.typ, "level", "1"))
 			done <- err
 		}()
 		id := w.hear()["messageId"]
@@ -393,7 +393,7 @@ func TestRegistrationIsNotAskedBeforeItStands(t *testing.T) {
 	asked := make(chan error, 1)
 	eager := func(_ context.Context, _ []byte, agent interact.Thing) (string, func(over bool), error) {
 		go func() {
-			_, err := interact.Ask(context.Background(), agent, message(interact.ReadProperty, "level", ""))
+			_, err := interact.Call(context.Background(), agent, message(interact.ReadProperty, "level", ""))
 			asked <- err
 		}()
 		return "urn:agent:1", nil, nil
@@ -408,7 +408,7 @@ func TestRegistrationIsNotAskedBeforeItStands(t *testing.T) {
 	}
 	refusing := func(_ context.Context, _ []byte, agent interact.Thing) (string, func(over bool), error) {
 		go func() {
-			_, err := interact.Ask(context.Background(), agent, message(interact.ReadProperty, "level", ""))
+			_, err := interact.Call(context.Background(), agent, message(interact.ReadProperty, "level", ""))
 			asked <- err
 		}()
 		return "", nil, errors.New("no room")
@@ -513,7 +513,7 @@ func TestADescriptionChanges(t *testing.T) {
 	answer := make(chan error, 1)
 	thing := r.agent(id)
 	go func() {
-		_, err := interact.Ask(t.Context(), thing, message(interact.InvokeAction, "work", ""))
+		_, err := interact.Call(t.Context(), thing, message(interact.InvokeAction, "work", ""))
 		answer <- err
 	}()
 	<-going

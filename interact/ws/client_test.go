@@ -316,7 +316,7 @@ func TestLeavingCancels(t *testing.T) {
 		l.saw(t, interact.InvokeAction)
 		cancel()
 	}()
-	_, err := interact.Ask(ctx, thing, message(interact.InvokeAction, "hang", ""))
+	_, err := interact.Call(ctx, thing, message(interact.InvokeAction, "hang", ""))
 	wantError(t, err, interact.Cancelled)
 	l.until(t, "the action was cancelled", func() bool { return l.state["left hang"] != 0 })
 }
@@ -349,7 +349,7 @@ func TestConsumersMayShareIds(t *testing.T) {
 	for i := range 200 {
 		work.Go(func() {
 			want := fmt.Sprint(i)
-			r, err := interact.Ask(t.Context(), thing, message(interact.InvokeAction, "chat", want))
+			r, err := interact.Call(t.Context(), thing, message(interact.InvokeAction, "chat", want))
 			if err != nil || string(r.Data) != want {
 				t.Errorf("got %+v, %v, want %s", r, err, want)
 			}

@@ -323,7 +323,7 @@ func (c *conn) inquire(f *frame.Frame, t target, m *interact.Message) error {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, interact.MaxWait)
 	defer cancel()
-	r, err := interact.Ask(ctx, t.thing, m)
+	r, err := interact.Call(ctx, t.thing, m)
 	if err != nil {
 		if one.here() && interact.AsError(err).Code == interact.NoTask { // the id is the agent's own, or its host began again
 			return c.attached(f, &one)

@@ -207,7 +207,7 @@ func TestDialTakesItsTime(t *testing.T) {
 		began := time.Now()
 		for range 2 { // they share the attempt
 			go func() {
-				_, err := interact.Ask(t.Context(), thing, message(interact.ReadProperty, "level", ""))
+				_, err := interact.Call(t.Context(), thing, message(interact.ReadProperty, "level", ""))
 				errs <- err
 			}()
 		}
@@ -291,7 +291,7 @@ func BenchmarkAsk(b *testing.B) {
 	b.SetParallelism(8)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if _, err := interact.Ask(context.Background(), thing, message(interact.InvokeAction, "chat", `{"q":"Bonn"}`)); err != nil {
+			if _, err := interact.Call(context.Background(), thing, message(interact.InvokeAction, "chat", `{"q":"Bonn"}`)); err != nil {
 				b.Error(err)
 				return
 			}

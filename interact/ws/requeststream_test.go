@@ -209,7 +209,7 @@ func TestStreamInConstantMemory(t *testing.T) {
 		say(interact.StatusCompleted, fmt.Append(nil, n))
 		return nil
 	})
-	r, err := interact.Ask(t.Context(), thing, streamed(func(yield func([]byte, error) bool) {
+	r, err := interact.Call(t.Context(), thing, streamed(func(yield func([]byte, error) bool) {
 		chunk := make([]byte, part)
 		for range size / part {
 			if !yield(chunk, nil) {
@@ -318,7 +318,7 @@ func TestStreamBreaks(t *testing.T) {
 					close(s.chunks)
 				}
 			}()
-			_, err := interact.Ask(ctx, thing, streamed(s.all))
+			_, err := interact.Call(ctx, thing, streamed(s.all))
 			if c.want != 0 {
 				wantError(t, err, c.want)
 			} else if err != nil {

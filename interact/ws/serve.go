@@ -169,7 +169,7 @@ func (c *conn) serve(f *frame.Frame, wait <-chan struct{}, flow *inflow) error {
 	}
 	ctx, cancel := context.WithDeadline(c.ctx, c.bound(m))
 	defer cancel()
-	r, err := interact.Ask(ctx, t.thing, m)
+	r, err := interact.Call(ctx, t.thing, m)
 	if err != nil {
 		return err
 	}

@@ -185,7 +185,7 @@ func (c *conn) unless(ctx context.Context, err error) error {
 func (c *conn) current(ctx context.Context, s *sub, t target, m *interact.Message) (ack func(), err error) {
 	q := *m
 	q.Type, q.ID, q.After, q.Data = interact.ReadProperty, interact.NewID(), "", nil
-	r, err := interact.Ask(ctx, t.thing, &q)
+	r, err := interact.Call(ctx, t.thing, &q)
 	switch {
 	case err != nil && interact.AsError(err).Code == interact.NotAllowed:
 		return func() { c.acknowledge(s.f) }, nil

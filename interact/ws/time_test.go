@@ -206,7 +206,7 @@ func TestHalfOpenConnection(t *testing.T) {
 		thing := client.Thing(describe(t, formOf("ws://agent/ws", "lmos")).Thing)
 		done := make(chan error, 1)
 		go func() {
-			_, err := interact.Ask(t.Context(), thing, message(interact.InvokeAction, "chat", ""))
+			_, err := interact.Call(t.Context(), thing, message(interact.InvokeAction, "chat", ""))
 			done <- err
 		}()
 		silent, over := <-p.accept, make(chan struct{})
@@ -299,7 +299,7 @@ func TestUnusedConnectionOfAClientEnds(t *testing.T) {
 			if conns() != 0 {
 				t.Errorf("%d connections after it was not used", conns())
 			}
-			if _, err := interact.Ask(t.Context(), thing, message(interact.ReadProperty, "level", "")); err != nil {
+			if _, err := interact.Call(t.Context(), thing, message(interact.ReadProperty, "level", "")); err != nil {
 				t.Error(err)
 			}
 		})
@@ -318,7 +318,7 @@ func TestTimesOfAnswers(t *testing.T) {
 			m := message(interact.InvokeAction, "hang", "")
 			m.Deadline = time.Now().Add(time.Minute)
 			began := time.Now()
-			_, err := interact.Ask(t.Context(), thing, m)
+			_, err := interact.Call(t.Context(), thing, m)
 			if e := wantError(t, err, interact.Timeout); time.Since(began) != time.Minute || !e.Started {
 				t.Errorf("after %v: %+v", time.Since(began), e)
 			}

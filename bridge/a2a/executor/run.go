@@ -171,7 +171,7 @@ func (a *agent) answer(t *task, m *protocol.Message, ask *interact.Message) erro
 	a.mu.Unlock()
 	ctx, cancel := context.WithTimeout(a.ctx, 30*time.Second)
 	defer cancel()
-	_, err := interact.Ask(ctx, a.thing.Thing, ask)
+	_, err := interact.Call(ctx, a.thing.Thing, ask)
 	if err == nil {
 		return nil
 	}
@@ -416,7 +416,7 @@ func (a *agent) end(ctx context.Context, t *task) error {
 	if run != "" { // a detached run continues when its consumer disconnects
 		ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 		defer stop()
-		_, err := interact.Ask(ctx, a.thing.Thing, &interact.Message{Type: interact.CancelAction, Thing: a.thing.Ref,
+		_, err := interact.Call(ctx, a.thing.Thing, &interact.Message{Type: interact.CancelAction, Thing: a.thing.Ref,
 			Name:     t.action,
 			ActionID: run, ID: interact.NewID(), From: a.thing.From})
 		if err != nil {

@@ -163,7 +163,7 @@ func (one *run) abandon() {
 	}
 	ctx, done := context.WithTimeout(one.t.h.ctx, cancelTimeout)
 	defer done()
-	_, _ = interact.Ask(ctx, one.t.h.o.Mesh, &interact.Message{Type: interact.CancelAction, Thing: one.msg.Thing, Name: one.msg.Name,
+	_, _ = interact.Call(ctx, one.t.h.o.Mesh, &interact.Message{Type: interact.CancelAction, Thing: one.msg.Thing, Name: one.msg.Name,
 		ActionID: one.task, ID: interact.NewID(), From: one.msg.From, Deadline: time.Now().Add(cancelTimeout)}) // it may have ended
 }
 
@@ -255,7 +255,7 @@ func (t *thing) resume(ctx context.Context, m *protocol.Message, state string) (
 
 // readUntilResponse sends input to a running action.
 func (t *thing) answer(ctx context.Context, action, id string, answers interact.Answers) error {
-	_, err := interact.Ask(ctx, t.h.o.Mesh, &interact.Message{Type: interact.ContinueAction, Thing: t.ref, Name: action, ActionID: id,
+	_, err := interact.Call(ctx, t.h.o.Mesh, &interact.Message{Type: interact.ContinueAction, Thing: t.ref, Name: action, ActionID: id,
 		ID: interact.NewID(), From: did.PrincipalOf(ctx), Data: written(answers), Deadline: time.Now().Add(readTimeout)})
 	return err
 }

@@ -104,7 +104,7 @@ func (t *thing) state(ctx context.Context, m *protocol.Message, token string, id
 	return s, in, nil
 }
 
-// query requests the state of a task; interact.Ask returns an error for a task that waits for input.
+// query requests the state of a task; interact.Call returns an error for a task that waits for input.
 func (t *thing) query(ctx context.Context, id taskID) (*interact.Message, error) {
 	for r, err := range t.h.o.Mesh.Do(ctx, t.about(ctx, interact.QueryAction, id)) {
 		return r, err
@@ -156,7 +156,7 @@ func (t *thing) cancelTask(ctx context.Context, id taskID, s *features.Task) *pr
 	if s.Ended() {
 		return nil
 	}
-	if _, err := interact.Ask(ctx, t.h.o.Mesh, t.about(ctx, interact.CancelAction, id)); err != nil && interact.AsError(err).Code != interact.NoTask {
+	if _, err := interact.Call(ctx, t.h.o.Mesh, t.about(ctx, interact.CancelAction, id)); err != nil && interact.AsError(err).Code != interact.NoTask {
 		return features.Error(err)
 	}
 	return nil

@@ -175,7 +175,7 @@ func (t *thing) readResource(ctx context.Context, o *features.Features, m *proto
 	msg := r.Message(uri)
 	t.address(msg, m, readTimeout)
 	msg.From = did.PrincipalOf(ctx)
-	reading, err := interact.Ask(ctx, t.h.o.Mesh, msg)
+	reading, err := interact.Call(ctx, t.h.o.Mesh, msg)
 	if err != nil {
 		return protocol.RespondError(m.ID(), features.ReadError(err, uri))
 	}

@@ -327,7 +327,7 @@ func (v *visit) followTask(m *interact.Message) error {
 	for pause := v.o.pace.look; ; pause = min(pause*3/2, 20*v.o.pace.look) {
 		look := *m
 		look.ID, look.ActionID = interact.NewID(), id
-		r, err := interact.Ask(ctx, v.o.Mesh, &look)
+		r, err := interact.Call(ctx, v.o.Mesh, &look)
 		if err == nil {
 			err = ctx.Err()
 		}

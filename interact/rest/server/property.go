@@ -40,7 +40,7 @@ func (v *visit) last(m *interact.Message) (*interact.Message, error) {
 		return nil, err
 	}
 	defer cancel()
-	reply, err := interact.Ask(ctx, v.o.Mesh, m)
+	reply, err := interact.Call(ctx, v.o.Mesh, m)
 	if err == nil && m.Type == interact.InvokeAction {
 		err = outcome(reply)
 	}
