@@ -2,7 +2,6 @@ package ws
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,7 +30,10 @@ type peer struct {
 
 // ask asks m and yields the replies. It returns the error that ends the interaction, for the caller to yield.
 func (p *peer) ask(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
-	if err := cmp.Or(form.CheckHops(m), p.possible(m)); err != nil {
+	if err := form.CheckHops(m); err != nil {
+		return err
+	}
+	if err := p.possible(m); err != nil {
 		return err
 	}
 	ctx, cancel := within(ctx, m)
