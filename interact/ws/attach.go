@@ -13,18 +13,18 @@ import (
 	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
-// AttachOptions say which thing is attached to which node. URL, TD and Thing are needed.
+// AttachOptions are the settings of [Attach]. URL, TD and Thing are required.
 type AttachOptions struct {
 	// URL is the node's WebSocket endpoint, e.g. "ws://127.0.0.1:4668/ws", and Token the node's token; empty sends none.
 	URL, Token string
-	// Dial opens the connection; nil means net.Dialer. With a unix socket it takes no notice of the address.
+	// Dial opens the connection; nil means net.Dialer. For a unix socket it ignores the address.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// TD is the thing's description: JSON, complete or a draft without forms.
 	TD []byte
 	// Changing, if it is not nil, is asked for the description in place of TD. The channel is closed when there is another, which is then
 	// told to the node; what goes on with the thing goes on.
 	Changing func() (td []byte, changed <-chan struct{})
-	// Thing answers what the node asks. It may be asked with a request stream (interact.Message.Chunks).
+	// Thing answers the requests of the node, which may have a request stream (interact.Message.Chunks).
 	Thing interact.Thing
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
@@ -93,7 +93,7 @@ func (o *AttachOptions) connect(ctx context.Context) (*conn, error) {
 }
 
 // attached registers the thing, waits for the end of ctx or of the connection, and, if there is still a connection, lets running
-// calls finish and takes the thing back.
+// calls finish and unregisters the Thing.
 func (o *AttachOptions) attached(ctx context.Context, c *conn, gate *interact.Gate) error {
 	p := &peer{c: c, style: frame.Style{Dialect: frame.Doc}}
 	id, changed, err := o.register(ctx, p)
@@ -128,7 +128,7 @@ func (o *AttachOptions) attached(ctx context.Context, c *conn, gate *interact.Ga
 	return err
 }
 
-// register tells the node what the thing is, and returns the id that it has there, and when to tell it again.
+// register registers the Thing with the node. It returns the id of the Thing there, and when to register again.
 func (o *AttachOptions) register(ctx context.Context, p *peer) (id string, changed <-chan struct{}, err error) {
 	raw := o.TD
 	if o.Changing != nil {
@@ -140,7 +140,7 @@ func (o *AttachOptions) register(ctx context.Context, p *peer) (id string, chang
 	return id, changed, err
 }
 
-// tell sends a message of lmosd's own and waits for the answer. It returns the thing's id that the answer has.
+// request sends a message of the extension and waits for the response. It returns the id of the Thing in the response.
 func (o *AttachOptions) request(ctx context.Context, p *peer, t interact.Type, data []byte) (id string, err error) {
 	k, err := p.c.begin(ctx, p, &interact.Message{Type: t, Data: data}, nil)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
-// asking is the side of a connection that asks.
+// asking is the client side of a connection.
 type asking struct {
-	// order makes one step of a change among the watchers and the frame that tells the peer.
+	// order makes a change of the watchers and its frame to the peer one atomic step.
 	order sync.Mutex
 
 	mu       sync.Mutex // guards the rest
@@ -27,11 +27,11 @@ type asking struct {
 
 // A call is one request to the peer that is being answered.
 type call struct {
-	m    *interact.Message // what is asked
+	m    *interact.Message // the request
 	id   string            // of the request's message, and its correlation
 	key  subKey            // only if m is long
 	sent atomic.Bool
-	// heard means that a subscription was not refused. It belongs to the lock of asking.
+	// isAccepted means that a subscription was not refused. The lock of asking guards it.
 	isAccepted bool
 	bell       chan struct{} // has an element when something changed
 
@@ -52,7 +52,7 @@ func (a *asking) init() {
 	a.used = time.Now()
 }
 
-// idleSince returns how long nothing has been asked.
+// idleSince returns the time since the last request.
 func (a *asking) idleSince(now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,11 +62,11 @@ func (a *asking) idleSince(now time.Time) time.Duration {
 	return now.Sub(a.used)
 }
 
-// begin sends m to the peer in the words of p; o is its request stream, or nil. The peer gets ids of ours: those of consumers
-// need not differ. What the peer tells already is not asked for again: it would end the first subscription.
+// begin sends m to the peer in the style of p; o is its request stream, or nil. It uses ids of this node, because those of consumers
+// may be equal. An existing subscription of the peer is shared: a second request would end it.
 func (c *conn) begin(ctx context.Context, p *peer, m *interact.Message, o *outflow) (*call, error) {
 	f := frame.Request(p.style, p.thing, m.Type, m)
-	if f.Deadline, _ = ctx.Deadline(); m.Type.Long() { // it goes on, and is for many
+	if f.Deadline, _ = ctx.Deadline(); m.Type.Long() { // it has no end, and is shared
 		f.Deadline, f.From = time.Time{}, nil
 	}
 	k := &call{m: m, id: f.ID, bell: make(chan struct{}, 1)}
@@ -135,7 +135,7 @@ func (c *conn) unsent(p *peer, k *call, err error) error {
 	return p.expired(err)
 }
 
-// remove forgets k. It reports whether nobody watches a subscription of the peer any more, and which.
+// remove removes k. It reports whether a subscription of the peer has no watcher left, and which.
 func (a *asking) remove(k *call) (idle subKey, last bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,7 +159,7 @@ func (a *asking) remove(k *call) (idle subKey, last bool) {
 	return idle, true
 }
 
-// unwatchLocked takes k from the watchers, and reports whether it was among them.
+// unwatchLocked removes k from the watchers, and reports whether it was one.
 func (a *asking) unwatchLocked(k *call) (found bool) {
 	list := a.watchers[k.key]
 	i := slices.Index(list, k)
@@ -173,7 +173,7 @@ func (a *asking) unwatchLocked(k *call) (found bool) {
 }
 
 // endLocked forgets the subscription end of the peer, and those that it covers: they were replaced by it, unless it was refused.
-// It returns who watched.
+// It returns the watchers.
 func (a *asking) endLocked(end subKey, refused bool) (watched []*call) {
 	for key, list := range a.watchers {
 		if end.covers(key) && (!refused || key == end || a.standing[key] == nil) {
@@ -190,7 +190,7 @@ func (a *asking) endLocked(end subKey, refused bool) (watched []*call) {
 	return watched
 }
 
-// leave ends k. The peer is told if it would go on: with what nobody watches any more, or with an action.
+// leave ends k. It sends a request to the peer to end a subscription without watchers, or a running action.
 func (c *conn) leave(p *peer, k *call, final bool, actionID string) {
 	if k.m.Type.Long() {
 		c.asking.order.Lock()
@@ -277,7 +277,7 @@ func (a *asking) watchersLocked(k *call, f *frame.Frame) []*call {
 	return found
 }
 
-// put adds f to what the call's consumer has to read. One that reads too slowly loses its call, and nobody else's.
+// put adds f to what the call's consumer has to read. A consumer that reads too slowly loses only its own call.
 func (k *call) put(f *frame.Frame, size int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -346,7 +346,7 @@ func (c *conn) next(ctx context.Context, p *peer, k *call) (*frame.Frame, error)
 	}
 }
 
-// broken is the error for a call whose connection ended.
+// broken is the error of a call whose connection ended.
 func (c *conn) broken(k *call) error {
 	e := &interact.Error{Code: interact.Unreachable, Title: "the connection to " + c.name + " was lost", Err: context.Cause(c.ctx),
 		Hint: "see that the agent runs, and ask again", Started: k.sent.Load()}

@@ -23,7 +23,7 @@ type settings struct {
 	maxPending       int
 	maxSubscriptions int
 	rate             float64       // inbound frames per second
-	ping             time.Duration // of silence, after which the peer is asked for a sign of life
+	ping             time.Duration // of silence, after which the peer is pinged
 	keep             time.Duration // of the last states of actions
 	idle             time.Duration // after which an unused connection ends; 0 means never
 }
@@ -69,7 +69,7 @@ type conn struct {
 	ended    sync.Once
 	last     *time.Timer // until raw is closed; set by end
 	out      chan outgoing
-	pen      chan struct{} // has an element while nobody gives a frame to out
+	pen      chan struct{} // has an element while no frame is being added to out
 	room     chan struct{} // has an element when out has less
 	waiting  atomic.Int64  // the weight of what is in out
 	writing  atomic.Bool
@@ -89,10 +89,10 @@ type outgoing struct {
 	binary bool
 }
 
-// weight is what o takes of maxWait: at least the share of one of maxFrames, at most all.
+// weight is the share of o in maxWait: at least maxWait/maxFrames, at most all of it.
 func (o outgoing) weight() int64 { return int64(min(max(len(o.data), maxWait/maxFrames), maxWait)) }
 
-// A closing says why a connection ended: the words for the peer, and the cause for errors here.
+// A closing is the cause of the end of a connection: status and reason for the peer, and the error for calls here.
 type closing struct {
 	code   websocket.StatusCode
 	reason string // at most 123 bytes
@@ -131,7 +131,7 @@ func newConn(ctx context.Context, k socket, name string, s settings, assumed fra
 	return c
 }
 
-// run reads frames until the connection ends, and returns when its last goroutine has. The error says why it ended.
+// run reads frames until the connection ends, and returns when its last goroutine has. The error is the cause of the end.
 func (c *conn) run() error {
 	var own sync.WaitGroup
 	own.Go(c.write)
@@ -148,7 +148,7 @@ func (c *conn) run() error {
 	return context.Cause(c.ctx)
 }
 
-// end ends the connection for why. Only the first call counts. The peer has a moment to hear of it.
+// end ends the connection for why. Only the first call counts. The peer has a short time to receive the reason.
 func (c *conn) end(why *closing) {
 	c.ended.Do(func() {
 		c.last = time.AfterFunc(farewell, func() { _ = c.raw.Close() })
@@ -156,7 +156,7 @@ func (c *conn) end(why *closing) {
 	})
 }
 
-// listen reads frames and deals with each. It never waits for what a frame asks for.
+// listen reads and dispatches frames. It does not wait for requests.
 func (c *conn) listen() *closing {
 	for {
 		kind, data, err := c.ws.Read(context.Background())
@@ -184,12 +184,12 @@ func lost(err error) *closing {
 	return &closing{websocket.StatusAbnormalClosure, "", errors.New("it broke: " + form.Reason(err, true))}
 }
 
-// dispatch decides what a frame is: a request to serve, or an answer to one of ours.
+// dispatch handles a frame: a request of the peer, or a reply to a request of this side.
 func (c *conn) dispatch(data []byte) {
 	f, err := frame.Decode(data)
 	f.Style = c.dialects.Style(f)
 	switch {
-	case err != nil && f.Type != 0 && !f.Asks(): // a bad answer ends what it answers
+	case err != nil && f.Type != 0 && !f.Asks(): // an invalid reply ends its request
 		f.Type = frame.TypeError
 		f.Fault = interact.Errorf(interact.AgentFailed, "see what the agent sends", "a message of the agent: %v", err)
 		c.asking.answer(f, len(data))
@@ -214,7 +214,7 @@ func (c *conn) write() {
 			if o.sent != nil {
 				o.sent.Store(true)
 			}
-			// Longer than patience: who is slow shall still get the frame that is on its way, and hear the reason.
+			// Longer than writeTimeout: a slow peer still receives the current frame and the reason.
 			ctx, cancel := context.WithTimeout(context.Background(), writeTimeout+farewell)
 			c.writing.Store(true)
 			kind := websocket.MessageText
@@ -235,13 +235,13 @@ func (c *conn) write() {
 func (c *conn) close() {
 	var why *closing
 	if !errors.As(context.Cause(c.ctx), &why) || why.code == websocket.StatusAbnormalClosure {
-		_ = c.ws.CloseNow() // there is nobody to tell
+		_ = c.ws.CloseNow() // the connection has ended
 		return
 	}
 	_ = c.ws.Close(why.code, why.reason) // as above, if it fails
 }
 
-// watch asks a silent peer for a sign of life, and ends an unused connection.
+// watch pings a silent peer, and ends an unused connection.
 func (c *conn) watch() {
 	t := time.NewTicker(max(c.ping/2, time.Millisecond))
 	defer t.Stop()
@@ -350,7 +350,7 @@ type bucket struct {
 	at         time.Time
 }
 
-// take takes a frame's worth out, and reports whether it was there.
+// take removes one token, and reports whether there was one.
 func (b *bucket) take() bool {
 	now := time.Now()
 	if !b.at.IsZero() {

@@ -74,7 +74,7 @@ func (r *runs) end(one *run, last *interact.Message, lost bool, now time.Time) {
 	}
 }
 
-// sweepLocked forgets what ended long ago.
+// sweepLocked removes runs that ended before the keep time.
 func (r *runs) sweepLocked(now time.Time) {
 	for i := len(r.list) - 1; i >= 0; i-- {
 		if one := r.list[i]; one.last != nil && now.Sub(one.over) >= r.keep {
@@ -100,7 +100,7 @@ func (r *runs) named(one *run, actionID string) {
 	}
 }
 
-// find returns a copy of the run that f speaks of.
+// find returns a copy of the run that f names.
 func (r *runs) find(f *frame.Frame) (run, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,9 +121,9 @@ func (r *runs) find(f *frame.Frame) (run, bool) {
 	return run{}, false
 }
 
-// invoke runs an action and tells of it as much as the peer's dialect takes.
+// invoke runs an action and sends the states that the dialect of the peer supports.
 func (c *conn) invoke(f *frame.Frame, flow *inflow, t target, m *interact.Message) error {
-	m.Detach = flow == nil && c.detaches(f, t) // who sends a stream stays
+	m.Detach = flow == nil && c.detaches(f, t) // a request stream needs its consumer
 	ctx, cancel := context.WithCancel(c.ctx)
 	if !m.Detach {
 		ctx, cancel = context.WithDeadline(c.ctx, c.bound(m))
@@ -167,8 +167,8 @@ func (c *conn) detaches(f *frame.Frame, t target) bool {
 // errEnough means that the peer has all that its dialect allows.
 var errEnough = errors.New("enough")
 
-// A narrator tells a peer how an action goes on: the documents take every state, Kotlin the final one only, and wtp one answer,
-// which is the output or a state to ask about later.
+// A reporter sends the states of an action to a peer: every state in the dialect of the documents, only the final one to Kotlin, and in
+// wtp one response, which is the output or a state that the peer queries later.
 type reporter struct {
 	c    *conn
 	f    *frame.Frame
@@ -176,15 +176,15 @@ type reporter struct {
 	run  *run
 	last *interact.Message
 	sum  sum
-	end  *interact.Message // the final state, as a query is told of it
-	sent sum               // parts that the peer was told, for end
+	end  *interact.Message // the final state, as queries return it
+	sent sum               // parts that were sent, for end
 	lost bool              // they were too many to be kept
 
 	hasState  bool // a state was sent
 	following bool // see follow
 }
 
-// tell takes one state.
+// report handles one state.
 func (n *reporter) report(ctx context.Context, r *interact.Message) error {
 	if r.ActionID != "" {
 		n.c.serving.runs.named(n.run, r.ActionID)
@@ -318,7 +318,7 @@ func (c *conn) inquire(f *frame.Frame, t target, m *interact.Message) error {
 	if ok {
 		m.Name, m.ActionID = one.name, one.actionID
 	}
-	if m.ActionID == "" { // it is known to nobody else
+	if m.ActionID == "" { // only this connection knows it
 		return c.attached(f, &one)
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, interact.MaxWait)

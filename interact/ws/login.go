@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A login is what the security schemes of a form put into the upgrade.
+// A login has the header and the secrets of an upgrade.
 type login struct {
 	header  http.Header // of the message
 	secrets form.Secrets
@@ -31,7 +31,7 @@ func (l *login) request(f *td.Form) (http.Header, string, error) {
 // sum distinguishes logins without revealing them.
 func (l *login) sum() [sha256.Size]byte { return l.secrets.Sum() }
 
-// scrub drops the words of an agent if they repeat a secret.
+// scrub removes the text of an agent if it repeats a secret.
 func (l *login) scrub(err error) error {
 	e := interact.AsError(err)
 	if e == nil || !e.Remote || !l.secrets.IsRepeatedIn(e) {

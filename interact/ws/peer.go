@@ -24,11 +24,11 @@ type peer struct {
 	c     *conn
 	thing string // as the peer calls it
 	style frame.Style
-	// streams means that the peer takes request streams.
+	// streams means that the peer accepts request streams.
 	streams bool
 }
 
-// ask asks m and yields the replies. It returns the error that ends the interaction, for the caller to yield.
+// ask sends m and yields the replies. It returns the error that ends the interaction, for the caller to yield.
 func (p *peer) ask(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
 	if err := form.CheckHops(m); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (p *peer) ask(ctx context.Context, m *interact.Message, yield func(*interac
 	}
 }
 
-// possible refuses what cannot be asked over a WebSocket, or of this peer.
+// possible refuses messages that the protocol, or this peer, does not support.
 func (p *peer) possible(m *interact.Message) error {
 	switch {
 	case m.Chunks != nil && (!p.streams || m.Type != interact.InvokeAction):
@@ -88,8 +88,7 @@ func (p *peer) possible(m *interact.Message) error {
 	return nil
 }
 
-// within bounds the time of an interaction that has an end. An action without a deadline may take as long as its connection
-// lives.
+// within limits the time of an interaction. An action without a deadline may take as long as its connection.
 func within(ctx context.Context, m *interact.Message) (context.Context, context.CancelFunc) {
 	if m.Type == interact.InvokeAction && m.Deadline.IsZero() {
 		return context.WithCancel(ctx)
@@ -97,7 +96,7 @@ func within(ctx context.Context, m *interact.Message) (context.Context, context.
 	return form.Within(ctx, m)
 }
 
-// expired is the error for a consumer that went away, or whose time is over.
+// expired is the error of a consumer that left, or of a deadline.
 func (p *peer) expired(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &interact.Error{Code: interact.Timeout, Title: p.c.name + " gave no answer in time", Started: true, Err: err,
@@ -106,7 +105,7 @@ func (p *peer) expired(err error) error {
 	return &interact.Error{Code: interact.Cancelled, Err: err}
 }
 
-// poll looks at an action of wtp until it has ended: the protocol tells of no change by itself (queryaction).
+// poll queries an action of wtp until it ends: the protocol sends no states (queryaction).
 func (p *peer) poll(ctx context.Context, a *answers, yield func(*interact.Message, error) bool) error {
 	q := *a.m
 	q.Type, q.ActionID, q.Data, q.Key, q.After = interact.QueryAction, a.actionID, nil, "", ""
@@ -117,7 +116,7 @@ func (p *peer) poll(ctx context.Context, a *answers, yield func(*interact.Messag
 		case <-ctx.Done():
 			t.Stop()
 			return p.expired(ctx.Err())
-		case <-p.c.ctx.Done(): // the query says so
+		case <-p.c.ctx.Done(): // the query returns the error
 			t.Stop()
 		}
 		var seen *interact.Message
@@ -134,7 +133,7 @@ func (p *peer) poll(ctx context.Context, a *answers, yield func(*interact.Messag
 	}
 }
 
-// answers turns the frames that answer m into what a Thing yields.
+// answers converts the reply frames of m to replies of a Thing.
 type answers struct {
 	m        *interact.Message
 	dialect  frame.Dialect
@@ -143,7 +142,7 @@ type answers struct {
 	final    bool            // nothing follows, or it does not matter
 }
 
-// take takes one frame. It returns nil for one that says nothing to a consumer.
+// take handles one frame. It returns nil for a frame without news for the consumer.
 func (a *answers) take(f *frame.Frame) (*interact.Message, error) {
 	if f.Type == frame.TypeError {
 		a.final = true
@@ -200,7 +199,7 @@ func (a *answers) written(f *frame.Frame) (*interact.Message, error) {
 		return a.reply(f, f.Type), nil
 	case f.Type == interact.PropertyReadings:
 		var values map[string]json.RawMessage
-		_ = json.Unmarshal(f.Data, &values) // what is no object confirms nothing
+		_ = json.Unmarshal(f.Data, &values) // without an object the write is not confirmed
 		if value := values[a.m.Name]; value != nil {
 			f.Data = value
 			return a.reply(f, interact.PropertyReading), nil
@@ -211,14 +210,14 @@ func (a *answers) written(f *frame.Frame) (*interact.Message, error) {
 	return a.m.Reply(interact.Acknowledgement, "", nil), nil
 }
 
-// state takes a state of the action that was invoked. A failure is an error.
+// state handles a state of the action. A failure is an error.
 func (a *answers) state(r *interact.Message) (*interact.Message, error) {
 	if r.ActionID != "" {
 		a.actionID = r.ActionID
 	}
 	r.Type, r.Name = interact.ActionStatus, a.m.Name
 	if r.Status == interact.StatusPending && len(r.Data) > 0 {
-		r.Status = interact.StatusRunning // the documents have one word for both
+		r.Status = interact.StatusRunning // the documents use one term for both
 	}
 	switch r.Status {
 	case interact.StatusNone, interact.StatusCompleted: // a peer that answers without a state has done it
@@ -238,7 +237,7 @@ func (a *answers) state(r *interact.Message) (*interact.Message, error) {
 	return r, nil
 }
 
-// failure is the error of a failed action: the problem it came with, or its output's words.
+// failure is the error of a failed action: its problem, or the text of its output.
 func failure(r *interact.Message) error {
 	switch {
 	case len(r.Data) == 0:
@@ -250,12 +249,12 @@ func failure(r *interact.Message) error {
 		Title: "the action failed: " + clip(string(r.Data), frame.MaxText)}
 }
 
-// pollable reports whether the action goes on and must be asked about.
+// pollable reports whether the action continues and must be polled.
 func (a *answers) pollable() bool {
 	return a.dialect == frame.WTP && a.m.Type == interact.InvokeAction && !a.final && a.actionID != ""
 }
 
-// tasks puts the states of actions right where they follow an example of the draft that says status for state.
+// tasks corrects states of actions that follow an example of the draft, which has "status" in place of "state".
 func tasks(data []byte) []byte {
 	if !bytes.Contains(data, []byte(`"status"`)) {
 		return data

@@ -37,8 +37,8 @@ type inflow struct {
 
 	mu     sync.Mutex // guards the rest
 	queue  [][]byte
-	credit int // what the peer may send
-	owed   int // what was read, or never granted
+	credit int // bytes that the peer may send
+	owed   int // bytes that were read, or never granted
 	used   int // of owed: what its reader may be using
 	read   bool
 	over   bool // nothing more comes
@@ -68,7 +68,7 @@ func (c *conn) accept(f *frame.Frame) (*inflow, error) {
 	return i, nil
 }
 
-// drop forgets the stream when its request is answered, and tells a peer that may wait for credit. It may be nil.
+// drop removes the stream after the reply to its request, and stops a peer that may wait for credit. It may be nil.
 func (i *inflow) drop() {
 	if i == nil {
 		return
@@ -79,7 +79,7 @@ func (i *inflow) drop() {
 	delete(i.c.flows.in, i.number)
 }
 
-// chunks is the stream as a thing reads it, until ctx ends. The peer that leaves the loop wants no more.
+// chunks is the stream for a Thing, until ctx ends. If the Thing leaves the loop, the stream is stopped.
 func (i *inflow) chunks(ctx context.Context) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		i.mu.Lock()
@@ -143,7 +143,7 @@ func (i *inflow) step() (b []byte, credit int, err error) {
 	return b, credit, err
 }
 
-// take deals with a packet of the peer. It is called by the reader of the connection.
+// take handles a packet of the peer. The reader of the connection calls it.
 func (i *inflow) take(p frame.Packet) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -167,7 +167,7 @@ func (i *inflow) take(p frame.Packet) {
 	}
 }
 
-// end ends the stream with err for who reads it. If more may come, the peer is told that it is not wanted, and why.
+// end ends the stream with err for its reader. A peer that may send more receives KindStop with the reason.
 func (i *inflow) end(err error, why string) {
 	i.mu.Lock()
 	more := !i.over && i.err == nil
@@ -195,7 +195,7 @@ type outflow struct {
 
 	mu     sync.Mutex // guards the rest
 	credit int64
-	over   bool // the peer wants no more, or has all
+	over   bool // the peer has stopped the stream, or has all of it
 }
 
 // offer begins a stream for m, if m has one; else it is nil. end ends it.
@@ -290,7 +290,7 @@ func (o *outflow) spend(ctx context.Context, n int) error {
 	}
 }
 
-// take deals with a packet of the reader, which may end the interaction.
+// take handles a packet of the reader, which may end the interaction.
 func (o *outflow) take(p frame.Packet) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -311,7 +311,7 @@ func (o *outflow) take(p frame.Packet) {
 	}
 }
 
-// end ends the stream when its interaction is over; a peer that may wait for more is told. It may be nil.
+// end ends the stream after its interaction; a peer that may wait for more receives KindAbort. It may be nil.
 func (o *outflow) end() {
 	if o == nil {
 		return

@@ -15,16 +15,16 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A target is what a request asks.
+// A target is the Thing of a request.
 type target struct {
 	ref   string // Message.Thing
 	thing interact.Thing
 	desc  *td.Thing // nil: unknown
 }
 
-// A host is what a connection serves.
+// A host serves the requests of a connection.
 type host struct {
-	// find returns what the peer calls ref. The error is an [*interact.Error] or a context's.
+	// find resolves a reference of the peer. The error is an [*interact.Error] or a context's.
 	find func(ctx context.Context, ref string) (target, error)
 	// register takes a thing that the peer offers; nil refuses with the error.
 	register func(ctx context.Context, raw []byte, agent interact.Thing) (id string, release func(over bool), err error)
@@ -32,7 +32,7 @@ type host struct {
 	// detaches means that find's things keep actions running: an action that is not synchronous is asked to outlive its consumer,
 	// where the dialect has states for that.
 	detaches bool
-	// from is who asks here; told, that the peer says it in each request: it is the node of this agent.
+	// from is the caller. isAgent means that this side is an agent: the peer is its node, and names the caller in each request.
 	from    *did.Principal
 	isAgent bool
 	// parent and state are the trace context of the upgrade, for messages that have none.
@@ -44,7 +44,7 @@ type serving struct {
 	host      *host
 	bucket    bucket       // belongs to the reader
 	pending   atomic.Int64 // requests that are being answered
-	following atomic.Int64 // actions whose states are told, though they do not need this connection
+	following atomic.Int64 // actions whose states are sent, and that do not need this connection
 	runs      runs
 
 	mu     sync.Mutex // guards the rest
@@ -212,7 +212,7 @@ func (c *conn) find(f *frame.Frame) (target, error) {
 	return t, nil
 }
 
-// message returns what the thing is asked.
+// message returns the message for the Thing.
 func (c *conn) message(f *frame.Frame, t target) *interact.Message {
 	m := f.Message
 	m.Thing, m.Correlation = t.ref, f.ReplyTo()
@@ -231,7 +231,7 @@ func (c *conn) message(f *frame.Frame, t target) *interact.Message {
 	return &m
 }
 
-// refuse answers f with an error. The peer that is not there any more hears nothing.
+// refuse answers f with an error. A peer that has disconnected receives nothing.
 func (c *conn) refuse(f *frame.Frame, err error) {
 	if c.ctx.Err() != nil {
 		return

@@ -43,14 +43,14 @@ type ServerOptions struct {
 	MaxSubscriptions int
 	// Rate is how many frames a connection may send in a second; 0 means 50,000. Requests beyond are refused.
 	Rate float64
-	// Ping is how long a peer may be silent before it is asked for a sign of life; 0 means 30 s. It has 10 s to answer.
+	// Ping is the time without frames after which a peer is pinged; 0 means 30 s. It has 10 s to answer.
 	Ping time.Duration
 	// Keep is how long the last state of an action that has ended is kept for queries of the connection that began it, if it is
 	// no task of its host; 0 means 10 min. A connection keeps at most 1 MiB of outputs.
 	Keep time.Duration
 }
 
-// A Server offers the things of the mesh over WebSockets, in all dialects, and takes the things of agents that dial in. It is
+// A Server serves the Things of the mesh over WebSockets, in all dialects, and accepts the Things of attached agents. It is
 // safe for concurrent use.
 //
 // Requests of a connection are carried out side by side; only writes to one property keep their order. A consumer that does not
@@ -84,9 +84,9 @@ func (s *Server) Close() {
 	s.work.Wait()
 }
 
-// Serve upgrades r and serves the connection until it ends. The caller has decided that r may ask at all: its Origin and
-// credentials are not looked at here; who asks is what the context of r says (did.PrincipalOf). With mayRegister the peer may register things;
-// without, it is told to authenticate, and the connection lives on.
+// Serve upgrades r and serves the connection until it ends. The caller has authorized r: Serve does not check
+// Origin and credentials; the principal is in the context of r (did.PrincipalOf). With mayRegister the peer may register Things; without
+// it, registrations get an error of code Unauthenticated.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, mayRegister bool) {
 	offer := frame.Negotiate(r.Header)
 	o := &websocket.AcceptOptions{InsecureSkipVerify: true} // the caller has checked the Origin
@@ -98,7 +98,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, mayRegister bool)
 	if err != nil {
 		return // the answer is written
 	}
-	ctx := context.WithoutCancel(r.Context()) // its end is told to the peer first
+	ctx := context.WithoutCancel(r.Context()) // its end is reported to the peer first
 	assumed, _ := frame.Subprotocol(offer)
 	c := newConn(ctx, socket{ws, tap.raw}, r.RemoteAddr, s.settings, assumed, s.host(r, mayRegister))
 	if s.add(c) {
@@ -128,7 +128,7 @@ func (s *Server) remove(c *conn) {
 	s.work.Done()
 }
 
-// host returns what is served to r.
+// host returns the host for r.
 func (s *Server) host(r *http.Request, mayRegister bool) *host {
 	h := &host{detaches: true, from: did.PrincipalOf(r.Context())}
 	h.parent, h.state = interact.TraceContext(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))

@@ -21,7 +21,7 @@ type subKey struct {
 // all returns the key of a subscription to all of which k is one.
 func (k subKey) all() subKey { return subKey{readings: k.readings, thing: k.thing} }
 
-// covers reports whether a subscription to k brings what other names.
+// covers reports whether a subscription to k includes other.
 func (k subKey) covers(other subKey) bool { return k == other || k == other.all() }
 
 // keyOf returns the key of an observation, a subscription, or its end.
@@ -58,7 +58,7 @@ type sub struct {
 	except map[string]bool
 }
 
-// subscribe begins the subscription that f asks for, and ends those it replaces. It is called by the reader.
+// subscribe starts the subscription of f, and ends those that it replaces. The reader calls it.
 func (c *conn) subscribe(f *frame.Frame) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	s := &sub{key: keyOf(f), f: f, cancel: cancel, done: make(chan struct{})}
@@ -151,7 +151,7 @@ func (c *conn) acknowledge(f *frame.Frame) {
 	}
 }
 
-// follow sends what the subscription s brings, until ctx ends. A thing that ends it by itself is an error.
+// follow sends the events or readings of the subscription s until ctx ends. An end by the Thing is an error.
 func (c *conn) follow(ctx context.Context, s *sub) error {
 	t, err := c.find(s.f)
 	if err != nil {
@@ -172,7 +172,7 @@ func (c *conn) follow(ctx context.Context, s *sub) error {
 	return c.unless(ctx, c.relay(ctx, s, t, m, ack))
 }
 
-// unless drops an error that comes of the end of ctx: the peer asked for it, or is gone.
+// unless drops an error that the end of ctx caused.
 func (c *conn) unless(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// errUnsupported marks the error for a messageType or operation that nobody knows. LMOS has a name for that.
+// errUnsupported marks the error of an unknown messageType or operation, for which LMOS has a code.
 var errUnsupported = errors.New("unsupported message type")
 
 // Decode reads a frame of any dialect. Data points into b. With an error, the frame has what could be read: enough to answer.
@@ -42,7 +42,7 @@ func unreadable(err error) error {
 	return interact.Errorf(interact.Invalid, "send one JSON object in each text frame", "the frame cannot be read: %v", err)
 }
 
-// ids reads who is asked and what the message is called.
+// ids reads the ids of the Thing and of the message.
 func (f *Frame) ids(m *members) error {
 	var errs [3]error
 	f.ID, errs[0] = m.text(sID, MaxID)
@@ -56,7 +56,7 @@ func (f *Frame) ids(m *members) error {
 	return nil
 }
 
-// kind says what the message is: its type, and in wtp its part and operation.
+// kind reads the type of the message, and in wtp its part and operation.
 func (f *Frame) kind(m *members) (*word, error) {
 	name, err := m.text(sType, MaxID)
 	if err != nil || name == "" {
@@ -79,7 +79,7 @@ func unknown(what, name, hint string) error {
 		Hint: hint, Err: errUnsupported}
 }
 
-// proves says which LMOS dialect a message shows, if it does (LMOS WebSocket subprotocol, dialect detection).
+// proves returns the LMOS dialect that a message shows, if it does (LMOS WebSocket subprotocol, dialect detection).
 func (w *word) proves(m *members, name string) Dialect {
 	switch {
 	case w.about == aboutProperty && m.has(sName) && !m.has(sProperty):
@@ -175,7 +175,7 @@ func (f *Frame) fill(m *members, w *word, b []byte) error {
 	return f.data(m, w)
 }
 
-// complete tells what a request lacks that each of its kind has. An action is queried by the ids of its invocation, too.
+// complete checks the mandatory members of a request. An action can be queried by the ids of its invocation.
 func (f *Frame) complete(w *word) error {
 	lacks := func(s slot, example string) *interact.Error {
 		return interact.Errorf(interact.Invalid, example, "the request has no %s", names[s][min(1, len(names[s])-1)])
@@ -325,7 +325,7 @@ func (f *Frame) statusObject(m *members, raw []byte) error {
 
 func present(raw []byte) bool { return len(raw) > 0 && !bytes.Equal(raw, []byte("null")) }
 
-// hops reads the number of nodes that relayed a message. What is no small number is too many.
+// hops reads the number of nodes that relayed a message. An invalid number is too many.
 func hops(raw []byte) uint8 {
 	if raw == nil {
 		return 0
@@ -337,10 +337,10 @@ func hops(raw []byte) uint8 {
 	return uint8(n)
 }
 
-// maxLeft bounds the time that a request may say is left, so that it can be added to the clock: a year.
+// maxLeft limits the remaining time in a request to one year, so that it can be added to the clock.
 const maxLeft = 365 * 24 * time.Hour
 
-// deadline is when the peer waits no more, by the milliseconds that it says are left. What is no such number says nothing.
+// deadline returns the deadline of the peer, from the remaining milliseconds. An invalid number sets none.
 func deadline(raw []byte) time.Time {
 	if raw == nil {
 		return time.Time{}
@@ -352,11 +352,10 @@ func deadline(raw []byte) time.Time {
 	return time.Now().Add(time.Duration(n) * time.Millisecond)
 }
 
-// maxCaller bounds what is read of a caller, in bytes.
+// maxCaller limits the member of the caller, in bytes.
 const maxCaller = 4 << 10
 
-// caller is who asks, as the peer says. Whether that counts is for who reads the frame: a node's word counts to its agents, and
-// nobody else's to anybody.
+// caller reads the caller that the peer names. The receiver decides whether to trust it: an agent trusts its node, and no other peer.
 func caller(raw []byte) *did.Principal {
 	if raw == nil || len(raw) > maxCaller {
 		return nil

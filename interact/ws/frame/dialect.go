@@ -10,7 +10,7 @@ import (
 // A Dialect is one of the spellings of the messages.
 type Dialect uint8
 
-// The dialects. Undecided is LMOS, spoken to as Kotlin, whose reader is the strictest.
+// The dialects. Undecided is LMOS, encoded as for Kotlin, whose reader is the strictest.
 const (
 	Undecided Dialect = iota
 	Doc               // the LMOS documents
@@ -23,7 +23,7 @@ var dialectNames = [...]string{Undecided: "undecided", Doc: "doc", Kotlin: "kotl
 // String returns the name of d in lower case.
 func (d Dialect) String() string { return dialectNames[d] }
 
-// subprotocols are the names that are understood, and what to assume of who offers them (LMOS WebSocket subprotocol,
+// subprotocols are the known names and the dialects that they suggest (LMOS WebSocket subprotocol,
 // handshake; the name was never decided).
 var subprotocols = map[string]Dialect{
 	"lmosprotocol":     Doc,
@@ -33,7 +33,7 @@ var subprotocols = map[string]Dialect{
 	"webthingprotocol": WTP,
 }
 
-// Subprotocol returns what to assume of who offers the subprotocol name, in any case. It is Undecided for one that is not known.
+// Subprotocol returns the dialect that the subprotocol name, in any case, suggests; Undecided for an unknown one.
 func Subprotocol(name string) (d Dialect, known bool) {
 	d, known = subprotocols[strings.ToLower(name)]
 	return d, known
@@ -51,7 +51,7 @@ func Negotiate(h http.Header) string {
 	return ""
 }
 
-// A Style is how frames are spelled to a peer.
+// A Style is how frames are encoded for a peer.
 type Style struct {
 	Dialect Dialect
 	// Proven means that the peer's own frames showed the dialect, not only the subprotocol.
@@ -84,7 +84,7 @@ func (s Style) Knows(t interact.Type) bool {
 	return true
 }
 
-// A DialectDetector is what is known of a peer's dialect. It belongs to the reader of the connection.
+// A DialectDetector detects the dialect of a peer from its frames. The reader of the connection owns it.
 type DialectDetector struct {
 	Assumed Dialect // by the subprotocol
 	learned Dialect

@@ -21,7 +21,7 @@ const (
 // maxIssues is how many issues of an error are read.
 const maxIssues = 100
 
-// A class is a code as the wire says it: the fragment of the error's type, and its status.
+// A class is an encoded code: the fragment of the error type, and its status.
 type class struct {
 	fragment string
 	status   int
@@ -79,7 +79,7 @@ var codes = map[string]interact.Code{
 	"loop-detected":         interact.Loop,
 }
 
-// known are the codes that a peer may say.
+// known are the codes that are accepted from a peer.
 var known = knownCodes()
 
 func knownCodes() map[interact.Code]bool {
@@ -124,7 +124,7 @@ func title(e *interact.Error, op interact.Type) string {
 	return e.Code.Title()
 }
 
-// detail is what happened, in a line. What the error wraps is for the log, and is not sent.
+// detail is the title of an error, in one line. The wrapped cause is not sent.
 func detail(e *interact.Error) string {
 	switch {
 	case e.Title != "":
@@ -231,7 +231,7 @@ func ReadProblem(raw []byte) *interact.Error {
 	return e
 }
 
-// codeOf reads the code that a peer says, else that of the error's type, else that of its status.
+// codeOf returns the code in an error, else that of its type, else that of its status.
 func codeOf(text, typ string, status json.RawMessage) interact.Code {
 	if digits, ok := strings.CutPrefix(text, "LMOS-"); ok {
 		n, err := strconv.ParseUint(digits, 10, 16)

@@ -19,7 +19,7 @@ import (
 // Limits, in bytes.
 const (
 	MaxID    = 256     // a message's, correlation's or action's id (LMOS, limits)
-	MaxText  = 4 << 10 // words of a peer in an error
+	MaxText  = 4 << 10 // text of a peer in an error
 	maxThing = 2 << 10 // a thing's id with its owner
 	maxName  = 1 << 10 // an affordance
 )
@@ -44,7 +44,7 @@ type Frame struct {
 	Style
 	// Fault is the error of a frame of [TypeError].
 	Fault *interact.Error
-	// Streams tells in a registration that the agent takes request streams, and in the answer that the node sends them.
+	// Streams means in a registration that the agent accepts request streams, and in the response that the node sends them.
 	Streams bool
 	// Stream is the number of the request stream that is the input of an invocation; 0 if there is none.
 	Stream uint32

@@ -94,7 +94,7 @@ var names = [slots][]string{
 	sLeft:        {"timeLeft"},
 }
 
-// A subject is what a message speaks of.
+// A subject is the kind of affordance of a message.
 type subject uint8
 
 const (
@@ -104,7 +104,7 @@ const (
 	aboutEvent
 )
 
-// slot is the member of LMOS that names what a message speaks of.
+// slot is the member of LMOS that names the affordance of a message.
 func (s subject) slot() slot {
 	return [...]slot{aboutThing: sThing, aboutProperty: sProperty, aboutAction: sAction, aboutEvent: sEvent}[s]
 }

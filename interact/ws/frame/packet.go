@@ -6,16 +6,16 @@ import (
 	"unicode/utf8"
 )
 
-// A Kind says what a binary frame is. No dialect has binary frames: they are lmosd's own, for request streams.
+// A Kind is the kind of a binary frame. Binary frames are an extension of lmosd for request streams.
 type Kind uint8
 
 // The kinds of binary frames.
 const (
 	KindChunk  Kind = 1 // bytes of the stream
 	KindEnd    Kind = 2 // nothing follows
-	KindAbort  Kind = 3 // nothing follows, because of what the words say
-	KindCredit Kind = 4 // from the reader: how many bytes more it takes, as 4 bytes
-	KindStop   Kind = 5 // from the reader: it wants no more, because of what the words say, or for no reason
+	KindAbort  Kind = 3 // nothing follows; the text is the reason
+	KindCredit Kind = 4 // from the reader: how many more bytes it accepts, as 4 bytes
+	KindStop   Kind = 5 // from the reader: it accepts no more; the text is the reason, or empty
 )
 
 // Sizes of binary frames, in bytes.
