@@ -1,5 +1,9 @@
 // Package form selects and fills the forms of a Thing Description and turns replies into messages, for every protocol binding.
 //
+// A binding is a [Transport]: it reports which forms it can use, and sends a [Request] over one of them. The [Consumer] does the rest:
+// variables, choice and ranking of forms, conversion, credentials, deadline, hops, and operations on several affordances. [Task] polls
+// actions that run in the background.
+//
 // # Variables of an address
 //
 // The href of a form may be a URI template (RFC 6570). The values of its uriVariables are the members with the same names in the

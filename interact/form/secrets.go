@@ -19,7 +19,7 @@ import (
 // A secret is a value that a security scheme puts into an HTTP request.
 type secret struct{ in, name, value string }
 
-// Secrets are what the security schemes basic, bearer and apikey of a form put into an HTTP request.
+// Secrets are the credentials for a form. Those of the schemes basic, bearer and apikey are parts of an HTTP request.
 type Secrets struct {
 	// Login is a user name with a password or a pre-shared key, for a protocol that has them in its own messages ([Security.Add]).
 	Login credentials.Credential
@@ -141,7 +141,7 @@ func (s *Secrets) Fill(body []byte) ([]byte, error) {
 			continue
 		}
 		d := json.NewDecoder(bytes.NewReader(body))
-		d.UseNumber() // what the consumer wrote keeps its digits
+		d.UseNumber() // numbers of the consumer keep their digits
 		var v any
 		if len(body) == 0 {
 			v = map[string]any{}

@@ -17,7 +17,7 @@ const maxNesting = 4
 
 // Security are the security schemes that a binding supports, and the credentials of this node for them.
 type Security struct {
-	Protocol    string   // for errors: "CoAP"
+	Protocol    string   // for errors: "HTTP"
 	Schemes     []string // beside nosec and combo: "psk"
 	NotIn       []string // where the binding cannot put [Secrets]: "body"
 	Credentials credentials.Store

@@ -11,13 +11,13 @@ import (
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
-// MaxPause limits the pauses between two polls of a task, unless the agent asks for a longer one.
+// MaxPause limits the pauses between two polls of a task, unless the agent requires a longer one.
 const MaxPause = 2 * time.Second
 
 // Farewell limits the cancellation of an interaction that its consumer has left.
 const Farewell = 2 * time.Second
 
-// A State is the state of a task, in the words of the WoT Profile (status) or of the Web Thing Protocol (state).
+// A State is the state of a task, in the terms of the WoT Profile (status) or of the Web Thing Protocol (state).
 type State struct {
 	State  string          `json:"state"`
 	Status string          `json:"status"`
@@ -26,12 +26,12 @@ type State struct {
 	Href   string          `json:"href"` // of the resource of the state
 }
 
-// Of returns the status that s spells.
+// Of returns the status of s.
 func (s State) Of() interact.Status { return interact.StatusOf(cmp.Or(s.State, s.Status)) }
 
 // A Poller requests the state of a task, and cancels the task, in one protocol.
 type Poller interface {
-	// Poll requests the state; after is the pause that the agent asks for.
+	// Poll requests the state; after is the pause that the agent requires.
 	Poll(ctx context.Context) (s State, after time.Duration, err error)
 	Cancel(ctx context.Context) error
 	// Lost is the error of an interaction whose context ended between two polls.
@@ -46,7 +46,7 @@ type Task struct {
 	State     State         // as the agent announced it
 	Pause     time.Duration // before the first poll; it doubles up to MaxPause
 	KeepsNull bool          // an output of null is a value
-	// Words returns what the error of a failed task says, without secrets and bounded.
+	// Words returns the text of the error of a failed task, without secrets and bounded.
 	Words func(error json.RawMessage) string
 	Log   *slog.Logger
 }
@@ -54,7 +54,7 @@ type Task struct {
 // Follow yields each new state until the final one. If the consumer leaves the loop, or ctx ends, the action is cancelled at the agent.
 func (t *Task) Follow(ctx context.Context, yield func(*interact.Message) bool) error {
 	last := interact.StatusNone
-	var after time.Duration // as the agent asks
+	var after time.Duration // as the agent requires
 	for pauses := (backoff.Backoff{First: t.Pause, Max: MaxPause}); ; {
 		s := t.State.Of()
 		if s.Final() {

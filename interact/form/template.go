@@ -169,7 +169,7 @@ func (v variable) cut(value string) string {
 }
 
 // escapeValue writes value with everything escaped but unreserved characters (RFC 3986 §2.3) and, if reserved is set,
-// reserved ones and what is escaped already (RFC 6570 §3.2.3).
+// reserved ones and escapes (RFC 6570 §3.2.3).
 func escapeValue(b *strings.Builder, value string, reserved bool) {
 	const hex = "0123456789ABCDEF"
 	for i := range len(value) {

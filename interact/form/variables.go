@@ -119,13 +119,13 @@ func missing(a *td.Affordance, vars map[string][]string) (issues []td.Issue) {
 }
 
 // AddVariables adds variables of an address, as the query of a consumer spells them, to the input in JSON: the inverse of [split].
-// The members of the input have precedence. An input that is no object becomes the member "value" of one (see the
+// The members of the input have precedence. An input that is not an object becomes the member "value" of one (see the
 // package comment). An input that is wrong stays as it is.
 func AddVariables(data []byte, query url.Values, schemas map[string]*td.Schema, input *td.Schema) []byte {
 	fields, err := jcs.Members(data)
 	if err != nil && len(data) > 0 {
 		if _, err := decode(data); err != nil || !isScalar(input) {
-			return data // what is wrong with it is said by the check
+			return data // the check reports the error
 		}
 		fields = []jcs.Member{{Name: scalarMember, Raw: data}}
 	}
@@ -167,7 +167,7 @@ func CheckVariables(t *td.Thing, m *interact.Message) error {
 	}
 	fields, err := jcs.Members(m.Data)
 	if err != nil {
-		return nil // an input that is no object has no variables
+		return nil // an input that is not an object has no variables
 	}
 	var issues []td.Issue
 	for _, f := range fields {
