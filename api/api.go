@@ -176,7 +176,7 @@ type RouteRequest struct {
 	Message string `json:"message"`
 	History []Turn `json:"history,omitempty"` // before it, the eldest first
 	Method  string `json:"method,omitempty"`  // empty: that of the node
-	// Among is a question that says which agents may be chosen ([td.ParseQuery]), or [AmongAll]; empty: all of type agent.
+	// Among is a question that says which agents may be chosen ([querytext.Parse]), or [AmongAll]; empty: all of type agent.
 	Among string `json:"among,omitempty"`
 }
 

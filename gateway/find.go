@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/querytext"
 )
 
 // Limits of a search.
@@ -279,7 +280,7 @@ type finding struct {
 	limit    int         // with a strategy, which chooses among more
 }
 
-// parseFind reads the query of GET /v1/find: q is a question ([td.ParseQuery]), the others hold for all of it.
+// parseFind reads the query of GET /v1/find: q is a question ([querytext.Parse]), the others hold for all of it.
 func parseFind(r *http.Request) (f finding, err error) {
 	v, err := params(r, "capability", "version", "type", "action", "property", "event", "owner", "organisation", "host", "protocol",
 		"id", "name", "q", "limit", "timeout", "explain", "strategy")
@@ -300,7 +301,7 @@ func parseFind(r *http.Request) (f finding, err error) {
 	if common.Limit, err = whole(v, "limit", 1, maxFind, 0); err != nil {
 		return f, err
 	}
-	if f.query, err = td.ParseQuery(v.Get("q"), common); err != nil {
+	if f.query, err = querytext.Parse(v.Get("q"), common); err != nil {
 		return f, interact.Errorf(interact.Usage, "for example q=weather type:agent OR capability:urn:example:weather", "q: %v", err)
 	}
 	if f.explain, err = yes(v, "explain"); err != nil {

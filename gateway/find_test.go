@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/querytext"
 )
 
 func parsed(query string) (td.Query, time.Duration, error) {
@@ -80,7 +81,7 @@ func TestParseFindRefuses(t *testing.T) {
 		"empty capability":     "capability=",
 		"long capability":      "capability=" + strings.Repeat("x", 300),
 		"many capabilities":    strings.Repeat("capability=a&", 17),
-		"long text":            "q=" + strings.Repeat("x", td.MaxQueryText+1),
+		"long text":            "q=" + strings.Repeat("x", querytext.MaxLength+1),
 		"a question cut off":   "q=rain+OR",
 		"no range":             "version=newest",
 		"no host":              "host=me",
@@ -184,7 +185,7 @@ func FuzzParseFind(f *testing.F) {
 			return
 		}
 		if q.Limit < 0 || q.Limit > maxFind || timeout <= 0 || timeout > maxFindTime ||
-			len(q.Capability) > maxTerms || len(q.Text) > td.MaxQueryText {
+			len(q.Capability) > maxTerms || len(q.Text) > querytext.MaxLength {
 			t.Errorf("%q: %+v, %v", query, q, timeout)
 		}
 		if q.Owner != "" {

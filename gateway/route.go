@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/querytext"
 )
 
 // maxRoute bounds the body of POST /v1/route, in bytes.
@@ -76,7 +77,7 @@ func (g *Gateway) readRoute(w http.ResponseWriter, r *http.Request) (q route.Req
 		q.All = true
 		return q, nil
 	}
-	if q.Filter, err = td.ParseQuery(body.Among, td.Query{}); err != nil {
+	if q.Filter, err = querytext.Parse(body.Among, td.Query{}); err != nil {
 		return q, interact.Errorf(interact.Usage, "for example type:agent capability:urn:example:billing", "among: %v", err)
 	}
 	return q, nil

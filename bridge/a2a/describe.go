@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/querytext"
 )
 
 // describeThing returns a card for a description, with a skill for each action. No member is empty, so that all verifiers compute the
@@ -193,7 +194,7 @@ func findAgents(ctx context.Context, m bridge.Mesh, ask *interact.Message) (*int
 	if ask.Type != interact.InvokeAction || json.Unmarshal(ask.Data, &in) != nil || strings.TrimSpace(in.Query) == "" {
 		return nil, interact.Errorf(interact.Invalid, `for example {"query": "weather"}`, "the query is missing")
 	}
-	q, err := td.ParseQuery(in.Query, td.Query{})
+	q, err := querytext.Parse(in.Query, td.Query{})
 	if err != nil {
 		return nil, interact.Errorf(interact.Invalid, "for example weather, or capability:urn:example:weather",
 			"invalid query: %v", err)

@@ -23,6 +23,7 @@ import (
 	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/internal/sse"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/querytext"
 )
 
 //go:embed testdata/weather.td.json
@@ -182,7 +183,7 @@ var wrongClock = []api.Warning{{Code: "LMOS-W031", Title: "clock-skew", Severity
 
 func (n *fakeNode) find(w http.ResponseWriter, r *http.Request) {
 	v := r.URL.Query()
-	q, err := td.ParseQuery(v.Get("q"), td.Query{})
+	q, err := querytext.Parse(v.Get("q"), td.Query{})
 	if err != nil {
 		panic(err)
 	}

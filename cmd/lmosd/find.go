@@ -15,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/querytext"
 	"github.com/lmosd/lmosd/td/scheme"
 )
 
@@ -166,7 +167,7 @@ func (f *findFlags) question(words []string) (q td.Query, err error) {
 	if _, err := td.ParseRange(f.query.Version); f.query.Version != "" && err != nil {
 		return q, cli.Usage("for example --version-range ^1.2", "--version-range: %v", err)
 	}
-	q, err = td.ParseQuery(together(words), f.query)
+	q, err = querytext.Parse(together(words), f.query)
 	if err != nil {
 		return q, cli.Usage("for example: lmosd find weather OR traffic NOT type:tool", "the question cannot be read: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/querytext"
 )
 
 type routeFlags struct {
@@ -58,7 +59,7 @@ func (a *app) runRoute(ctx context.Context, f routeFlags, words []string) error 
 	case f.timeout <= 0:
 		return cli.Usage("for example --timeout 10s", "--timeout must be longer than nothing")
 	}
-	if _, err := td.ParseQuery(f.among, td.Query{}); err != nil {
+	if _, err := querytext.Parse(f.among, td.Query{}); err != nil {
 		return cli.Usage("for example --filter type:agent", "--filter cannot be read: %v", err)
 	}
 	client, err := a.client()

@@ -1,4 +1,5 @@
-package td
+// Package querytext parses queries that users write, such as "weather type:agent NOT protocol:mqtt", and formats them.
+package querytext
 
 import (
 	"errors"
@@ -9,58 +10,58 @@ import (
 	"unicode/utf8"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/td"
 )
 
-// Bounds of a question as people write it.
+// Limits of a query.
 const (
-	MaxQueryText = 4 << 10 // bytes
-	maxParts     = 64      // words and fields
+	MaxLength = 4 << 10 // bytes
+	maxParts  = 64      // words and fields
 )
 
-// ParseQuery reads a question as people write it: words, and fields such as "capability:urn:example:weather" or "type:agent", all of
-// which must hold. "OR" stands between questions of which one must hold, "NOT" or "-" before what must not, "AND" says nothing new.
-// Quotes keep words together that are the value of a field: organisation:"Example Corp". What looks like a field of another
-// name is words.
+// Parse parses a query: words, and fields such as "capability:urn:example:weather" or "type:agent". All of them must match. "OR"
+// separates alternatives. "NOT" or "-" precedes a word or field that must not match. "AND" has no effect. Quotes keep words together as
+// one value: organization:"Example Corp". A word with a colon whose prefix is not a field name is a plain word.
 //
-// All that is set in common holds for each of the questions between "OR".
-func ParseQuery(text string, common Query) (Query, error) {
-	if len(text) > MaxQueryText {
-		return Query{}, fmt.Errorf("the question has %d bytes, %d are possible", len(text), MaxQueryText)
+// The fields that are set in common apply to each alternative.
+func Parse(text string, common td.Query) (td.Query, error) {
+	if len(text) > MaxLength {
+		return td.Query{}, fmt.Errorf("the query has %d bytes, the limit is %d", len(text), MaxLength)
 	}
 	if !utf8.ValidString(text) {
-		return Query{}, errors.New("the question is not UTF-8")
+		return td.Query{}, errors.New("the query is not UTF-8")
 	}
-	parts, err := partsOf(text)
+	parts, err := split(text)
 	if err != nil {
-		return Query{}, err
+		return td.Query{}, err
 	}
 	if len(parts) > maxParts {
-		return Query{}, fmt.Errorf("the question has %d parts, %d are possible", len(parts), maxParts)
+		return td.Query{}, fmt.Errorf("the query has %d words and fields, the limit is %d", len(parts), maxParts)
 	}
-	p := parser{common: common, not: common.Not, branches: []Query{branch(common)}}
+	p := parser{common: common, not: common.Not, branches: []td.Query{branch(common)}}
 	for _, part := range parts {
 		if err := p.parsePart(part); err != nil {
-			return Query{}, err
+			return td.Query{}, err
 		}
 	}
 	return p.query()
 }
 
-// branch returns the fields of a query without what holds for all of its branches.
-func branch(common Query) Query {
+// branch returns a query with the fields of common, without those that apply to all branches together.
+func branch(common td.Query) td.Query {
 	common.Or, common.Not, common.Limit, common.Counter = nil, nil, 0, nil
 	common.Capability = append([]string(nil), common.Capability...)
 	return common
 }
 
-// A part is a word or a field of a question. What is quoted from its beginning is words, whatever they look like.
+// A part is a word or a field of a query. A part that begins with a quote is words.
 type part struct {
 	text   string
 	quoted bool
 }
 
-// partsOf splits a question at spaces that are not between quotes.
-func partsOf(text string) (parts []part, err error) {
+// split splits a query at spaces outside of quotes.
+func split(text string) (parts []part, err error) {
 	var b strings.Builder
 	open, quoted := false, false
 	end := func() {
@@ -81,17 +82,17 @@ func partsOf(text string) (parts []part, err error) {
 		}
 	}
 	if end(); open {
-		return nil, fmt.Errorf("a quote is open at the end of the question")
+		return nil, fmt.Errorf("the query ends inside a quote")
 	}
 	return parts, nil
 }
 
-// A parser collects the branches of a question.
+// A parser collects the branches of a query.
 type parser struct {
-	common   Query
-	branches []Query
+	common   td.Query
+	branches []td.Query
 	parts    int // of the last branch
-	not      []Query
+	not      []td.Query
 	negate   bool // the next part must not hold
 }
 
@@ -101,7 +102,7 @@ func (p *parser) parsePart(part part) error {
 		return nil
 	case !part.quoted && (part.text == "OR" || part.text == "|"):
 		if p.parts == 0 || p.negate {
-			return fmt.Errorf("nothing stands before an OR")
+			return fmt.Errorf("expected a word or a field before OR")
 		}
 		p.branches, p.parts = append(p.branches, branch(p.common)), 0
 		return nil
@@ -113,27 +114,27 @@ func (p *parser) parsePart(part part) error {
 		part.text, p.negate = rest, true
 	}
 	if p.negate {
-		var not Query
-		if err := not.parsePart(part); err != nil {
+		var not td.Query
+		if err := setPart(&not, part); err != nil {
 			return err
 		}
 		p.not, p.negate = append(p.not, not), false
 		return nil
 	}
 	p.parts++
-	return p.branches[len(p.branches)-1].parsePart(part)
+	return setPart(&p.branches[len(p.branches)-1], part)
 }
 
-func (p *parser) query() (Query, error) {
+func (p *parser) query() (td.Query, error) {
 	q := p.common
 	q.Not = p.not
 	switch {
 	case p.negate:
-		return Query{}, fmt.Errorf("nothing stands behind a NOT")
+		return td.Query{}, fmt.Errorf("expected a word or a field after NOT")
 	case len(p.branches) > 1 && p.parts == 0:
-		return Query{}, fmt.Errorf("nothing stands behind an OR")
-	case len(p.branches) > MaxBranches, len(q.Not) > MaxBranches:
-		return Query{}, fmt.Errorf("at most %d questions are possible with OR between, and as many NOT", MaxBranches)
+		return td.Query{}, fmt.Errorf("expected a word or a field after OR")
+	case len(p.branches) > td.MaxBranches, len(q.Not) > td.MaxBranches:
+		return td.Query{}, fmt.Errorf("the query has too many alternatives or exclusions, the limit is %d of each", td.MaxBranches)
 	}
 	q = p.branches[0]
 	q.Or, q.Not, q.Limit, q.Counter = p.branches[1:], p.not, p.common.Limit, p.common.Counter
@@ -141,35 +142,35 @@ func (p *parser) query() (Query, error) {
 		q.Or = p.common.Or
 	}
 	if len(q.Not) > 0 && !q.HasCriteria() && len(q.Or) == 0 {
-		return Query{}, fmt.Errorf("the question says only what is not asked for: add what is")
+		return td.Query{}, fmt.Errorf("the query has exclusions only; add a word or a field that must match")
 	}
 	return q, nil
 }
 
-// fields are the names by which people set the fields of a query.
-var fields = map[string]func(q *Query) *string{
-	"name":         func(q *Query) *string { return &q.Name },
-	"version":      func(q *Query) *string { return &q.Version },
-	"id":           func(q *Query) *string { return &q.ID },
-	"organisation": func(q *Query) *string { return &q.Organization },
-	"organization": func(q *Query) *string { return &q.Organization },
-	"org":          func(q *Query) *string { return &q.Organization },
-	"protocol":     func(q *Query) *string { return &q.Protocol },
-	"action":       func(q *Query) *string { return &q.Action },
-	"property":     func(q *Query) *string { return &q.Property },
-	"event":        func(q *Query) *string { return &q.Event },
-	"type":         func(q *Query) *string { return &q.Type },
+// fields are the names of the text fields of a query.
+var fields = map[string]func(q *td.Query) *string{
+	"name":         func(q *td.Query) *string { return &q.Name },
+	"version":      func(q *td.Query) *string { return &q.Version },
+	"id":           func(q *td.Query) *string { return &q.ID },
+	"organisation": func(q *td.Query) *string { return &q.Organization },
+	"organization": func(q *td.Query) *string { return &q.Organization },
+	"org":          func(q *td.Query) *string { return &q.Organization },
+	"protocol":     func(q *td.Query) *string { return &q.Protocol },
+	"action":       func(q *td.Query) *string { return &q.Action },
+	"property":     func(q *td.Query) *string { return &q.Property },
+	"event":        func(q *td.Query) *string { return &q.Event },
+	"type":         func(q *td.Query) *string { return &q.Type },
 }
 
-// parsePart sets what one part says: a field or words.
-func (q *Query) parsePart(part part) error {
+// setPart adds a field or words to q.
+func setPart(q *td.Query, part part) error {
 	name, value, isField := strings.Cut(part.text, ":")
 	name = strings.ToLower(name)
 	switch {
 	case !isField || value == "" || part.quoted:
 	case name == "capability" || name == "cap":
 		q.Capability = append(q.Capability, value)
-		return q.checkLast()
+		return checkCapability(value)
 	case name == "owner":
 		return setDID(&q.Owner, name, value)
 	case name == "host":
@@ -177,10 +178,10 @@ func (q *Query) parsePart(part part) error {
 	case fields[name] != nil:
 		field := fields[name](q)
 		if *field != "" && *field != value {
-			return fmt.Errorf("%s is asked for twice; put OR between", name)
+			return fmt.Errorf("the field %s occurs twice; separate the alternatives with OR", name)
 		}
 		if *field = value; name == "version" {
-			_, err := ParseRange(value)
+			_, err := td.ParseRange(value)
 			return err
 		}
 		return nil
@@ -189,10 +190,9 @@ func (q *Query) parsePart(part part) error {
 	return nil
 }
 
-func (q *Query) checkLast() error {
-	asked := q.Capability[len(q.Capability)-1]
-	if _, ok := Normal(asked); !ok {
-		return fmt.Errorf("%q is no capability; one looks like urn:example:weather:forecast", asked)
+func checkCapability(id string) error {
+	if _, ok := td.Normal(id); !ok {
+		return fmt.Errorf("%q is not a capability id; example: urn:example:weather:forecast", id)
 	}
 	return nil
 }
@@ -210,24 +210,24 @@ func setDID(field *did.DID, name, value string) error {
 	return nil
 }
 
-// String writes q as [ParseQuery] reads it, but for Limit and Tally. Quotes in it are lost, and so is what it would take brackets to
-// say: that several fields of a Not must hold together.
-func (q *Query) String() string {
+// Format formats q for [Parse], without Limit, Counter and Except. It drops quotes in values. It cannot express that several fields of
+// one of Not must match together.
+func Format(q *td.Query) string {
 	var b strings.Builder
 	if q.HasCriteria() {
-		q.write(&b)
+		write(&b, q)
 	}
 	for i := range q.Or {
 		if b.Len() > 0 {
 			b.WriteString(" OR ")
 		}
-		q.Or[i].write(&b)
+		write(&b, &q.Or[i])
 	}
 	for i := range q.Not {
 		if not := &q.Not[i]; strings.Contains(not.Text, " ") {
 			b.WriteString(` NOT "` + strings.ReplaceAll(not.Text, `"`, "") + `"`)
 		} else {
-			for part := range not.parts() {
+			for part := range partsOf(not) {
 				b.WriteString(" NOT " + part)
 			}
 		}
@@ -235,16 +235,16 @@ func (q *Query) String() string {
 	return strings.TrimSpace(b.String())
 }
 
-func (q *Query) write(b *strings.Builder) {
+func write(b *strings.Builder, q *td.Query) {
 	between := ""
-	for part := range q.parts() {
+	for part := range partsOf(q) {
 		b.WriteString(between + part)
 		between = " "
 	}
 }
 
-// parts yields the fields and words of q itself.
-func (q *Query) parts() iter.Seq[string] {
+// partsOf yields the fields and words of q, without those of Or and Not.
+func partsOf(q *td.Query) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, f := range [...]struct{ name, value string }{
 			{"version", q.Version}, {"id", q.ID}, {"name", q.Name}, {"owner", string(q.Owner)}, {"organisation", q.Organization}, {"host", string(q.Host)},
@@ -260,14 +260,14 @@ func (q *Query) parts() iter.Seq[string] {
 			}
 		}
 		for word := range strings.FieldsSeq(q.Text) {
-			if said := quoteWord(word); said != "" && !yield(said) {
+			if quoted := quoteWord(word); quoted != "" && !yield(quoted) {
 				return
 			}
 		}
 	}
 }
 
-// quoteValue is the value of a field.
+// quoteValue returns the value of a field, quoted if it has spaces.
 func quoteValue(value string) string {
 	value = strings.ReplaceAll(value, `"`, "")
 	if strings.ContainsFunc(value, unicode.IsSpace) {
@@ -276,7 +276,7 @@ func quoteValue(value string) string {
 	return value
 }
 
-// quoteWord is a word that is taken for nothing else.
+// quoteWord returns a word, quoted if it could be read as an operator or a field.
 func quoteWord(word string) string {
 	word = strings.ReplaceAll(word, `"`, "")
 	switch {
