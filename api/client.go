@@ -20,7 +20,6 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/td"
-	"github.com/lmosd/lmosd/td/querytext"
 )
 
 // maxAnswer is the limit of a response, in bytes.
@@ -173,7 +172,7 @@ func (c *Client) Route(ctx context.Context, q RouteRequest) (*RouteAnswer, error
 // findValues writes q as the parameters of GET /v1/find.
 func findValues(q td.Query, timeout time.Duration) url.Values {
 	v := url.Values{}
-	if question := querytext.Format(&q); question != "" {
+	if question := q.String(); question != "" {
 		v.Set("q", question)
 	}
 	if q.Limit != 0 {

@@ -10,7 +10,6 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/td/querytext"
 )
 
 // Route picks the agent that the task names, and repeats what it was asked.
@@ -18,7 +17,7 @@ func (n *fakeNode) Route(_ context.Context, q route.Request) (*route.Decision, e
 	if q.Message == "" {
 		return nil, interact.Errorf(interact.Usage, "say what", "the task is missing")
 	}
-	d := &route.Decision{Candidates: []route.Candidate{}, Method: q.Method, Reason: querytext.Format(&q.Filter)}
+	d := &route.Decision{Candidates: []route.Candidate{}, Method: q.Method, Reason: q.Filter.String()}
 	if q.All {
 		d.Reason = "all"
 	}

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Normal returns the normal form of a capability id: NFC, lower case, no empty level, no space around a level; ok is
-// false if nothing is left, the id is longer than [MaxCapability], or it has control characters. Normal forms are for
-// comparing and finding; what people see stays as it was written. Normal(Normal(x)) is Normal(x).
+// Normal returns the normal form of a capability id: NFC, lower case, no empty level, no space around a level. ok is false if the result
+// is empty, the id is longer than [MaxCapability], or it has control characters. Normal forms are compared and indexed; ids are displayed
+// as written. Normal(Normal(x)) is Normal(x).
 func Normal(capability string) (id string, ok bool) {
 	if len(capability) > MaxCapability || !utf8.ValidString(capability) ||
 		strings.ContainsFunc(capability, unicode.IsControl) {
 		return "", false
 	}
-	// Lower case may compose anew, and composing may give something that has a lower case.
+	// Lower case may need composition, and composition may result in a letter that has a lower case.
 	s := norm.NFC.String(strings.ToLower(norm.NFC.String(strings.ToLower(capability))))
 	var b strings.Builder
 	for level, separator := range levels(s) {
@@ -32,7 +32,7 @@ func Normal(capability string) (id string, ok bool) {
 	return id, id != "" && id != "urn" && len(id) <= MaxCapability
 }
 
-// levels yields the levels of s that are not empty, each with the first separator of those that stand before it.
+// levels yields the levels of s that are not empty, each with the first of the separators before it.
 func levels(s string) func(yield func(level string, separator byte) bool) {
 	return func(yield func(string, byte) bool) {
 		separator := byte(0)
@@ -58,8 +58,8 @@ func levels(s string) func(yield func(level string, separator byte) bool) {
 	}
 }
 
-// split returns the levels of a normal capability id, without a leading "urn", or several: the levels of a prefix of
-// an id are then the first levels of the id.
+// split returns the levels of a normal capability id, without leading levels "urn", so that the levels of a prefix of an id are the first
+// levels of the id.
 func split(capability string) []string {
 	var parts []string
 	for level := range levels(capability) {
@@ -71,11 +71,11 @@ func split(capability string) []string {
 	return parts
 }
 
-// maxLevels is how many prefixes of a capability have a key in the DHT.
+// maxLevels is the number of prefixes of a capability that have a key in the DHT.
 const maxLevels = 4
 
 // Levels returns the prefixes of a normal capability id by levels, at most four, shortest first, joined by ":". Levels
-// end at ":" and "/", after a leading "urn:" is dropped: "urn:telekom:capability:billing" gives "telekom",
+// end at ":" and "/"; a leading "urn:" is dropped: "urn:telekom:capability:billing" gives "telekom",
 // "telekom:capability", "telekom:capability:billing".
 func Levels(capability string) []string {
 	parts := split(capability)
@@ -95,15 +95,15 @@ func Shard(capability string) byte {
 	return sum[0] & 15
 }
 
-// hasLevels reports whether the levels of asked are the first levels of has; both are normal ids.
-func hasLevels(has, asked string) bool {
-	a, h := split(asked), split(has)
-	return len(a) <= len(h) && slices.Equal(a, h[:len(a)])
+// hasLevels reports whether the levels of prefix are the first levels of id; both are normal ids.
+func hasLevels(id, prefix string) bool {
+	p, all := split(prefix), split(id)
+	return len(p) <= len(all) && slices.Equal(p, all[:len(p)])
 }
 
-// Terms returns what a thing can be found by as a capability: the ids of lmos:capabilities, the names of its actions
-// and its types; normalised, sorted, unique, at most [MaxCaps]. If there are more, capabilities stay and types go. The
-// types that every agent or tool has are left out: they would put all things on one key. [Query.Type] asks for those.
+// Terms returns the terms that a capability query matches: the ids of lmos:capabilities, the names of actions and the types; normalized,
+// sorted, unique, at most [MaxCaps], types being dropped first. Types that every agent or tool has are omitted, because all Things would
+// share one key of the DHT; [Query.Type] matches them.
 func (t *Thing) Terms() []string {
 	if t.terms != nil {
 		return t.terms

@@ -8,7 +8,7 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// A checker collects what is wrong with a TD.
+// A checker collects the issues of a TD.
 type checker struct {
 	doc    map[string]any
 	inURI  map[string]bool // names under which a security scheme puts its key into the URI
@@ -19,22 +19,22 @@ func (c *checker) fail(pointer, format string, args ...any) {
 	c.errors = append(c.errors, Issue{Pointer: pointer, Reason: fmt.Sprintf(format, args...)})
 }
 
-// violation is fail for a rule that the official JSON Schema of TD 1.1 does not hold (Issue.Rule).
+// violation is fail for a rule that the official JSON Schema of TD 1.1 does not have (Issue.Rule).
 func (c *checker) violation(rule, pointer, format string, args ...any) {
 	c.fail(pointer, format, args...)
 	c.errors[len(c.errors)-1].Rule = rule
 }
 
-// wrongType is breaks for an LMOS member of a wrong type.
+// wrongType is violation for an LMOS member of a wrong type.
 func (c *checker) wrongType(pointer string, v any, want ...string) {
 	c.violation("LMOS, description", pointer, "%s", schema.WrongType(pointer, v, want...).Reason)
 }
 
-// ownLimit is the rule of what costs too much, and no standard forbids.
+// ownLimit is the rule of limits that no standard defines.
 const ownLimit = "a limit of lmosd"
 
-// check runs the schema, then the rules that a schema cannot express: names that must be defined, rules between
-// members, limits in bytes. They read tolerantly, so that one run tells everything.
+// check validates against the schema, then checks rules that a schema cannot express: references to names, rules between members, limits
+// in bytes. They tolerate wrong types, so that one run reports all issues.
 func (c *checker) check() {
 	c.errors = append(c.errors, schema.CheckThing(c.doc)...)
 	c.checkContext()
@@ -49,7 +49,7 @@ func (c *checker) check() {
 	}
 }
 
-// checkContext holds the order of TD 1.1 §5.3.1.1: who offers a TD to consumers of both versions has 1.0 first, 1.1
+// checkContext checks the order of TD 1.1 §5.3.1.1: in a TD for consumers of both versions, the context of 1.0 is first and that of 1.1
 // second.
 func (c *checker) checkContext() {
 	list := array(c.doc["@context"])
@@ -70,14 +70,14 @@ func (c *checker) checkID() {
 	}
 }
 
-// checkBase bounds what every relative href takes over: the variables of the base, and its bytes in all of them. A record of
-// 500 bytes could hold a TD that is 20 MB when its addresses are resolved.
+// checkBase limits the variables of the base, and its size times the number of relative hrefs: a record of 500 bytes could otherwise
+// contain a TD that takes 20 MB when its addresses are resolved.
 func (c *checker) checkBase() {
 	const most = 16
 	base := text(c.doc["base"])
 	switch names, ok := templateVars(base); {
 	case !ok:
-		c.violation("RFC 6570 §2", "/base", "a brace without its counterpart: %s is no URI template", schema.Show(base))
+		c.violation("RFC 6570 §2", "/base", "an unmatched brace: %s is not a URI template", schema.Show(base))
 	case len(names) > most:
 		c.violation(ownLimit, "/base", "may have %d variables, has %d", most, len(names))
 	case base != "" && len(base)*c.relatives() > 4*MaxTD:
@@ -101,7 +101,7 @@ func (c *checker) relatives() int {
 	return n
 }
 
-// checkSecurity demands that every security name that is used is defined (TD 1.1 §5.3.3).
+// checkSecurity checks that each security name is defined (TD 1.1 §5.3.3).
 func (c *checker) checkSecurity() {
 	defs := object(c.doc["securityDefinitions"])
 	c.checkNames("/security", c.doc["security"], defs)
@@ -122,7 +122,7 @@ func (c *checker) checkSecurity() {
 }
 
 func (c *checker) checkNames(pointer string, v any, defs map[string]any) {
-	if len(defs) == 0 { // that is said once, of securityDefinitions
+	if len(defs) == 0 { // the schema reports it once
 		return
 	}
 	for i, name := range texts(v) {
@@ -154,7 +154,7 @@ func (c *checker) checkLinks() {
 	}
 }
 
-// A place is a form and where it stands.
+// A formPlace is a form with its position in the TD.
 type formPlace struct {
 	pointer    string
 	kind       string // properties, actions, events, or "" for a form of the thing
@@ -162,7 +162,7 @@ type formPlace struct {
 	affordance map[string]any // nil for a form of the thing
 }
 
-// eachForm calls f with every form, those of affordances in the order of their names.
+// eachForm calls f with each form, those of affordances in the order of their names.
 func (c *checker) eachForm(f func(p formPlace)) {
 	for i, v := range array(c.doc["forms"]) {
 		f(formPlace{schema.Pointer("forms", i), "", object(v), nil})
@@ -196,7 +196,7 @@ func (c *checker) checkResponses(p formPlace) {
 	}
 }
 
-// checkTemplate demands that the variables of a URI template are declared (TD 1.1 §5.3.4.2).
+// checkTemplate checks that the variables of a URI template are declared (TD 1.1 §5.3.4.2).
 func (c *checker) checkTemplate(p formPlace) {
 	href := text(p.form["href"])
 	if !strings.ContainsAny(href, "{}") {
@@ -204,7 +204,7 @@ func (c *checker) checkTemplate(p formPlace) {
 	}
 	names, ok := templateVars(href)
 	if !ok {
-		c.violation("RFC 6570 §2", p.pointer+"/href", "a brace without its counterpart: %s is no URI template", schema.Show(href))
+		c.violation("RFC 6570 §2", p.pointer+"/href", "an unmatched brace: %s is not a URI template", schema.Show(href))
 		return
 	}
 	for _, name := range names {
@@ -220,7 +220,7 @@ func (c *checker) declares(p formPlace, name string) bool {
 	return own || thing || c.inURI[name]
 }
 
-// checkAccess holds the operations of a property's form against readOnly and writeOnly.
+// checkAccess checks the operations of a property's form against readOnly and writeOnly.
 func (c *checker) checkAccess(p formPlace) {
 	ops := texts(p.form["op"])
 	if flag(p.affordance["readOnly"]) && slices.Contains(ops, "writeproperty") {

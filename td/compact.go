@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Packed is a verified description in a fraction of its memory: its bytes, and what cannot be had from them. Only
-// [Description.Compact] makes one, so what comes out of it was verified before. It is read-only.
+// A Compact is a verified description in a fraction of its memory: the bytes of the TD, and the values that cannot be derived from them.
+// Only [Description.Compact] creates one, so its description was verified before. It is read-only.
 type Compact struct {
 	record  *Record
 	td      []byte
@@ -17,9 +17,9 @@ type Compact struct {
 	expires time.Time
 }
 
-// Compact returns d packed; or false if its typed view was not made of its bytes by [Signed.Verify], and so could not be made
-// again. The bytes of the TD are shared with d, unless they stand in much more memory than they need; the record is a copy
-// without the TD inside.
+// Compact returns the compact form of d, or false if [Signed.Verify] did not build its typed view from its bytes, so that it cannot be
+// built again. The bytes of the TD are shared with d, unless their slice has much spare capacity; the record is a copy without the TD
+// inside.
 func (d *Description) Compact() (Compact, bool) {
 	if d.Thing == nil || d.terms == nil || d.doc != nil || !sameMemory(d.Raw, d.Signed.TD) || d.ProofMethod == "" {
 		return Compact{}, false
@@ -30,10 +30,10 @@ func (d *Description) Compact() (Compact, bool) {
 	return Compact{&r, compactBytes(d.Signed.TD), d.ProofMethod, d.ProofCreated, d.ProofExpires}, true
 }
 
-// WithoutTD returns the encoded record without the TD inside: what [Signed.WithoutTD] makes of it. The caller must not change it.
+// WithoutTD returns the encoded record without the TD inside, see [Signed.WithoutTD]. The caller must not change it.
 func (r *Record) WithoutTD() []byte { return cutInline(r.Raw, r.Inline) }
 
-// cutInline returns an encoded record without the TD inside: what [Signed.WithoutTD] makes of it, for a record that was verified.
+// cutInline returns a verified encoded record without the TD inside, see [Signed.WithoutTD].
 func cutInline(raw, inline []byte) []byte {
 	if len(inline) == 0 {
 		return raw
@@ -51,24 +51,24 @@ func cutInline(raw, inline []byte) []byte {
 	}
 	bare := make([]byte, 0, len(before)+signatureBytes)
 	bare = append(append(bare, before...), raw[len(raw)-signatureBytes:]...)
-	bare[0]-- // how many members the map has
+	bare[0]-- // number of members of the map
 	return bare
 }
 
-// signatureBytes is how long the last member of an encoded record is.
+// signatureBytes is the size of the last member of an encoded record.
 const signatureBytes = 1 + 2 + ed25519.SignatureSize
 
-// message returns the bytes that the signature covers: [wireRecord.signed], for a record in canonical form, which has a signature.
+// message returns the bytes that the signature covers, for a signed record in canonical form; see [wireRecord.signed].
 func message(raw, inline []byte) []byte {
 	bare := cutInline(raw, inline)
 	m := bytes.Clone(bare[:len(bare)-signatureBytes])
-	m[0]-- // how many members the map has
+	m[0]-- // number of members of the map
 	return m
 }
 
-// compactBytes returns b in no much more memory than it needs.
+// compactBytes returns b, or a copy if b has much spare capacity.
 func compactBytes(b []byte) []byte {
-	if cap(b)-len(b) > len(b)/5 { // what is allocated at once has less
+	if cap(b)-len(b) > len(b)/5 { // a single allocation has less
 		return bytes.Clone(b)
 	}
 	return b
@@ -77,12 +77,12 @@ func compactBytes(b []byte) []byte {
 // sameMemory reports whether a and b are the same memory.
 func sameMemory(a, b []byte) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
-// Description makes the description again: with a new typed view of its TD, and a record without the TD inside. All that are
-// made share that record. It costs as much as reading the JSON.
+// Description builds the description again, with a new typed view of its TD. All results share one record, without the TD inside. It costs
+// as much as decoding the JSON.
 func (p *Compact) Description() *Description {
 	doc, err := decode(p.td)
 	if err != nil {
-		panic("td: a verified TD cannot be read: " + err.Error()) // it was read before, and nobody may change it
+		panic("td: a verified TD cannot be decoded: " + err.Error()) // it was decoded before, and is read-only
 	}
 	return &Description{
 		Thing: view(p.td, doc), Record: p.record, Signed: &Signed{Record: p.record.Raw, TD: p.td},
@@ -93,8 +93,8 @@ func (p *Compact) Description() *Description {
 // Record returns the record of the description.
 func (p *Compact) Record() *Record { return p.record }
 
-// TD returns the TD of the description, which must not be changed.
+// TD returns the TD of the description. The caller must not change it.
 func (p *Compact) TD() []byte { return p.td }
 
-// TypeKey returns the form of an @type in which [Thing.HasType] compares: all spellings of the LMOS types have one.
+// TypeKey returns the form of an @type that [Thing.HasType] compares. All spellings of an LMOS type have the same.
 func TypeKey(typ string) string { return typeKey(typ) }

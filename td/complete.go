@@ -14,22 +14,21 @@ import (
 	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
-// Complete makes a TD ready to be signed by owner. It adds the contexts that a signed TD has: those of TD 1.0 and 1.1
-// in this order, which every known client reads; that of WoT Discovery, so that a directory need not add it later;
-// that of Data Integrity; and the prefixes "lmos" and "lmosd", if their terms are used. If the TD has no id, it gets
-// "urn:lmos:<owner>:<slug of the title>". All else stays byte for byte, and a TD that lacks nothing is returned as it
-// is.
+// Complete prepares a TD for signing by owner. It adds the contexts of a signed TD: those of TD 1.0 and 1.1 in this order, which all
+// known clients accept; that of WoT Discovery, so that a directory need not add it later; that of Data Integrity; and the prefixes "lmos"
+// and "lmosd", if their terms are used. A TD without an id gets "urn:lmos:<owner>:<slug of the title>". All other bytes are unchanged, and
+// a complete TD is returned as it is.
 //
-// A TD that is signed already is never changed: its proof must verify, by did:key alone, and [Sign] accepts it from
-// its owner only. A member "registration" is refused: it is what a directory says. The error is a [*ValidationError],
-// or wraps [ErrOwner] for an id that names another owner, or [ErrSignature] for a proof that does not verify.
+// A signed TD is never changed: its proof must verify with did:key alone, and [Sign] accepts it only from its owner. A member
+// "registration" is rejected, because only a directory adds it. The error is a [*ValidationError], or wraps [ErrOwner] for an id that
+// contains another owner, or [ErrSignature] for a proof that does not verify.
 func Complete(raw []byte, owner did.DID) (*Thing, error) {
 	t, err := Parse(raw)
 	if err != nil {
 		return nil, err
 	}
 	if _, ok := t.doc["registration"]; ok {
-		return nil, invalid("/registration", "is what a directory says about a TD; remove it before the TD is signed")
+		return nil, invalid("/registration", "is added by directories; remove it before the TD is signed")
 	}
 	if _, ok := t.doc["proof"]; ok {
 		return t, checkSigned(t)
@@ -50,20 +49,20 @@ func invalid(pointer, reason string) error {
 	return &ValidationError{Issues: []Issue{{Pointer: pointer, Reason: reason}}}
 }
 
-// checkSigned refuses a signed TD that nobody would accept.
+// checkSigned rejects a signed TD that every receiver would reject.
 func checkSigned(t *Thing) error {
 	if t.ID == "" {
-		return invalid("", `the TD is signed and "id" is missing: remove "proof" to have both made`)
+		return invalid("", `the TD is signed and "id" is missing: remove "proof" to have both added`)
 	}
-	// Whether the proof is in its time is for Sign to say, which has a clock.
+	// Sign checks the validity period of the proof, because it has the time.
 	created, _ := time.Parse(time.RFC3339, text(object(t.doc["proof"])["created"]))
 	if _, err := proof.Verify(context.Background(), t.doc, proof.Check{Now: created}); err != nil {
-		return fmt.Errorf(`%w: %w; remove "proof" to have the TD signed anew`, ErrSignature, err)
+		return fmt.Errorf(`%w: %w; remove "proof" to have the TD signed again`, ErrSignature, err)
 	}
 	return nil
 }
 
-// completion returns the edits that make t complete.
+// completion returns the edits that complete t.
 func completion(t *Thing, owner did.DID) []edit {
 	open := jsonedit.SkipSpace(t.Raw, 0)
 	members := parts(t.Raw, open)
@@ -81,10 +80,10 @@ func completion(t *Thing, owner did.DID) []edit {
 	return edits
 }
 
-// quote writes ASCII as a JSON string.
+// quote returns ASCII text as a JSON string.
 func quote(s string) string { return string(bytesOf(s)) }
 
-// completeContext returns the edits for what is missing in @context, whose value stands at v.
+// completeContext returns the edits for the missing entries of @context, whose value is at v.
 func completeContext(t *Thing, v span) []edit {
 	front, middle, last := missingContexts(t.doc)
 	if t.Raw[v.from] == '"' {
@@ -109,7 +108,7 @@ func completeContext(t *Thing, v span) []edit {
 	return edits
 }
 
-// contextArray makes an array of a @context that is one string.
+// contextArray returns the edit that converts a @context of one string to an array.
 func contextArray(b []byte, v span, front, middle []string, last []prefix) []edit {
 	if len(front)+len(middle)+len(last) == 0 {
 		return nil
@@ -152,7 +151,7 @@ func prefixEdit(b []byte, all []span, sep string, missing []prefix) edit {
 	return edit{span{end, end}, sep + "{" + declarations(missing) + "}"}
 }
 
-// tdContexts returns how many entries of @context, from the first, are versions of the TD context: at least one.
+// tdContexts returns the number of leading entries of @context that are versions of the TD context, at least 1.
 func tdContexts(doc map[string]any) int {
 	list := contexts(doc)
 	n := slices.IndexFunc(list, func(c any) bool { return c != Context10 && c != Context11 })

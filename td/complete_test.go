@@ -125,7 +125,7 @@ func TestCompleteRefuses(t *testing.T) {
 		{"an invalid TD", `{}`, `"@context" is missing`},
 		{"what is no JSON", `{`, "not JSON at line 1, column 2"},
 		{"a registration", tdWith(`"registration": {}`),
-			"/registration: is what a directory says about a TD; remove it before the TD is signed"},
+			"/registration: is added by directories; remove it before the TD is signed"},
 		{"the id of another", tdWith(`"id": "` + string(other.DID()) + `"`),
 			"signed by another key than the owner's: the id "},
 		{"a name under another", tdWith(`"id": "urn:lmos:` + string(other.DID()) + `:x"`),
@@ -133,7 +133,7 @@ func TestCompleteRefuses(t *testing.T) {
 		{"a proof that is none", tdWith(`"id": "urn:x"`, `"proof": {}`), "signature does not verify"},
 		{"a proof without id", tdWith(`"proof": {}`), `the TD is signed and "id" is missing`},
 		{"a TD that was changed after signing", strings.Replace(signed, "Europe", "Asia", 1),
-			`remove "proof" to have the TD signed anew`},
+			`remove "proof" to have the TD signed again`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

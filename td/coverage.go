@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// Coverage reports how complete an answer is.
+// Coverage reports the completeness of an answer.
 type Coverage struct {
 	Asked       int `json:"asked"`
 	Answered    int `json:"answered"`
 	Unreachable int `json:"unreachable"`
-	// Refused is how many things of the answer are at hosts that do not talk with this node, because of a policy.
+	// Refused is the number of Things in the answer whose hosts refuse this node because of a policy.
 	Refused int       `json:"refused"`
 	Oldest  time.Time `json:"oldest,omitzero"`
-	// Truncated reports that a deadline or another limit ended the search early: what is missing is unknown.
+	// Truncated reports that a deadline or another limit ended the search early, so that any Things may be missing.
 	Truncated bool `json:"truncated"`
-	// More says that the answer ended at the limit of the query: what follows is had by asking for it.
+	// More reports that the answer ended at the limit of the query and that there is a next page.
 	More bool `json:"more,omitempty"`
 }
 
-// Complete reports whether everyone who was asked has answered in full.
+// Complete reports whether all queried peers have answered in full.
 func (c Coverage) Complete() bool { return c.Asked == c.Answered && !c.Truncated }
 
 // A CoverageCounter collects a [Coverage] while a query runs. It is safe for concurrent use. The zero value is ready, and a nil
@@ -27,7 +27,7 @@ func (c Coverage) Complete() bool { return c.Asked == c.Answered && !c.Truncated
 type CoverageCounter struct {
 	mu sync.Mutex
 	c  Coverage // owned by mu, as total
-	// total is how many things fit; negative: that cannot be counted.
+	// total is the number of matches; negative: unknown.
 	total int
 }
 
@@ -40,19 +40,19 @@ func (t *CoverageCounter) update(f func(c *Coverage)) {
 	f(&t.c)
 }
 
-// CountAsked counts n peers that are being asked.
+// CountAsked counts n queried peers.
 func (t *CoverageCounter) CountAsked(n int) { t.update(func(c *Coverage) { c.Asked += n }) }
 
-// CountAnswer counts one peer that gave a valid answer in time.
+// CountAnswer counts a peer that returned a valid answer in time.
 func (t *CoverageCounter) CountAnswer() { t.update(func(c *Coverage) { c.Answered++ }) }
 
-// CountUnreachable counts one peer that could not be reached, did not answer in time, or answered with nonsense.
+// CountUnreachable counts a peer that could not be reached, did not answer in time, or returned an invalid answer.
 func (t *CoverageCounter) CountUnreachable() { t.update(func(c *Coverage) { c.Unreachable++ }) }
 
-// SetMore notes that the answer ended at the limit of the query, and that there is more.
+// SetMore records that the answer ended at the limit of the query and that there are more matches.
 func (t *CoverageCounter) SetMore() { t.update(func(c *Coverage) { c.More = true }) }
 
-// CountMatches notes n more things that fit, in the answer or not; a negative n says that they cannot be counted.
+// CountMatches counts n further matches, in the answer or not; a negative n means that the number is unknown.
 func (t *CoverageCounter) CountMatches(n int) {
 	t.update(func(*Coverage) {
 		if t.total += n; n < 0 || t.total < 0 {
@@ -67,10 +67,10 @@ func (t *CoverageCounter) Total() (n int, ok bool) {
 	return max(n, 0), n >= 0
 }
 
-// SetTruncated notes that a deadline, or a bound that is not the limit of the query, cut the answer.
+// SetTruncated records that a deadline, or a bound other than the limit of the query, truncated the answer.
 func (t *CoverageCounter) SetTruncated() { t.update(func(c *Coverage) { c.Truncated = true }) }
 
-// NoteIssued notes the age of something in the answer: when its record was issued.
+// NoteIssued records the issue time of a record in the answer.
 func (t *CoverageCounter) NoteIssued(issued time.Time) {
 	t.update(func(c *Coverage) {
 		if c.Oldest.IsZero() || issued.Before(c.Oldest) {
@@ -79,7 +79,7 @@ func (t *CoverageCounter) NoteIssued(issued time.Time) {
 	})
 }
 
-// Coverage returns what was counted so far.
+// Coverage returns the current counts.
 func (t *CoverageCounter) Coverage() Coverage {
 	var now Coverage
 	t.update(func(c *Coverage) { now = *c })

@@ -12,21 +12,20 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// Verify verifies s at the time now and returns the description. For a tombstone or a moved record it returns a
-// Description whose Thing is nil. The TD comes from s.TD, else from inside the record; with neither the error wraps
-// [ErrNoTD].
+// Verify verifies s at the time now and returns the description. For a tombstone or a moved record it returns a Description whose Thing
+// is nil. The TD is s.TD, or else the one inside the record; without either, the error wraps [ErrNoTD].
 //
-// In this order: the record ([Verifier.Record]); size and hash of the TD; strict JSON; the proof, which must be by the
-// owner of the record; the owner that the id names, if it names one; the id, which must be that of the record; the
-// rules of [Parse]. The error wraps one of the Err values of this package; beside it a [*ValidationError] if the TD is
-// invalid, or [proof.ErrProof] if the proof is. s is kept and must not be changed.
+// The order is: the record ([Verifier.Record]); size and hash of the TD; strict JSON; the proof, which must be of the owner of the
+// record; the owner in the id, if there is one; the id, which must be that of the record; the rules of [Parse]. The error wraps one of the
+// Err values of this package, and also a [*ValidationError] if the TD is invalid, or [proof.ErrProof] if the proof is. The description
+// keeps s, which must not be changed.
 func (s *Signed) Verify(ctx context.Context, v *Verifier, now time.Time) (*Description, error) {
 	d, _, err := s.VerifyNew(ctx, v, now, func(*Record) bool { return true })
 	return d, err
 }
 
-// VerifyNew is [Signed.Verify], but that it stops after the record if wanted says that it is no news: then it returns the record
-// alone. It returns the verified record with an error, too.
+// VerifyNew is [Signed.Verify] with a condition: if wanted returns false for the verified record, it returns only the record. It returns
+// the verified record with an error, too.
 func (s *Signed) VerifyNew(ctx context.Context, v *Verifier, now time.Time, wanted func(*Record) bool) (*Description, *Record, error) {
 	r, td, err := v.record(s.Record, now)
 	if err != nil || !wanted(r) {
@@ -36,7 +35,7 @@ func (s *Signed) VerifyNew(ctx context.Context, v *Verifier, now time.Time, want
 	return d, r, err
 }
 
-// describe verifies the TD of s, whose record r is verified; td is what was inside, if it was unpacked on the way.
+// describe verifies the TD of s, whose record r is verified. td is the TD inside the record if it was decompressed already.
 func (s *Signed) describe(ctx context.Context, v *Verifier, r *Record, td []byte, now time.Time) (*Description, error) {
 	var err error
 	if r.Kind != KindTD {
@@ -65,7 +64,7 @@ func (v *Verifier) describe(ctx context.Context, r *Record, td []byte, now time.
 	if _, ok := doc["registration"]; ok {
 		return nil, fmt.Errorf("TD of %s: %w: it has a registration, which only a directory adds", r.Thing, ErrMalformed)
 	}
-	// Before the proof: a proof by another is refused whatever it is, and nobody need be asked for that other's key.
+	// Before the proof is verified: a proof of another signer is rejected without resolving its key.
 	if signer := proofSigner(doc); signer != r.Owner {
 		return nil, r.notBy(signer)
 	}
@@ -79,7 +78,7 @@ func (v *Verifier) describe(ctx context.Context, r *Record, td []byte, now time.
 	if id := text(verified.Document["id"]); id != r.Thing {
 		return nil, fmt.Errorf("TD of %s: %w: its id is %s", r.Thing, ErrHash, schema.Show(id))
 	}
-	// Only the verified document is used from here on.
+	// From here on, only the verified document is used.
 	t, err := parse(td, verified.Document, false)
 	if err != nil {
 		return nil, fmt.Errorf("TD of %s: %w: %w", r.Thing, ErrMalformed, err)
@@ -91,7 +90,7 @@ func (v *Verifier) describe(ctx context.Context, r *Record, td []byte, now time.
 }
 
 func (r *Record) notBy(signer did.DID) error {
-	return fmt.Errorf("TD of %s: %w: the owner is %s, the proof is by %s", r.Thing, ErrOwner, r.Owner, schema.Show(string(signer)))
+	return fmt.Errorf("TD of %s: %w: the owner is %s, the proof is of %s", r.Thing, ErrOwner, r.Owner, schema.Show(string(signer)))
 }
 
 func proofError(err error) error {
@@ -101,7 +100,7 @@ func proofError(err error) error {
 	return ErrSignature
 }
 
-// proofSigner returns the DID that the proof, or the first of several, claims to be by; "" without a proof.
+// proofSigner returns the claimed signer of the proof, or of the first of several; "" without a proof.
 func proofSigner(doc map[string]any) did.DID {
 	p := object(doc["proof"])
 	if list := array(doc["proof"]); len(list) > 0 {
@@ -111,9 +110,9 @@ func proofSigner(doc map[string]any) did.DID {
 	return did.DID(id)
 }
 
-// Refresh verifies a newer record of the same thing and the same TD, and returns the description with it: what a
-// refresh costs when the TD has not changed. The error wraps [ErrHash] if the record is of another TD, which must then
-// be fetched and verified, and the errors of [Verifier.Record]. d is not changed.
+// Refresh verifies a newer record of the same Thing and TD, and returns the description with it. It is cheaper than [Signed.Verify],
+// because the TD is not verified again. The error wraps [ErrHash] if the record is of another TD, or an error of [Verifier.Record]. d is not
+// changed.
 func (d *Description) Refresh(v *Verifier, record []byte, now time.Time) (*Description, error) {
 	r, err := v.Record(record, now)
 	if err != nil {

@@ -7,14 +7,14 @@ import (
 	"net/url"
 )
 
-// MeshHref is the address of a form that leads through the mesh: its affordance is reached by way of the node that offers the
-// thing, and has no address of its own. The affordance's own place in the TD follows it.
+// MeshHref is the prefix of the href of a form that leads through the mesh: the affordance has no address of its own and is reached
+// through the node that publishes the Thing. The path of the affordance in the TD follows.
 const MeshHref = "lmos:"
 
-// Draft completes what an agent says of itself, so that [Complete] takes it: an agent behind its node needs no address, no
-// security and no boilerplate. Missing members are added: @context, @type "lmos:Agent", security nosec, and for each affordance
-// without forms one of the form "lmos:/actions/ask", which leads through the mesh. What is there stays as it is; members that
-// are added come in no certain order. The error is a [*ValidationError] for what is no JSON object.
+// Draft completes the description that an agent gives of itself, so that [Complete] accepts it: an agent behind its node needs no address,
+// security or boilerplate. It adds missing members: @context, @type "lmos:Agent", security nosec, and for each affordance without forms a
+// form such as "lmos:/actions/ask", which leads through the mesh. Existing members are unchanged; the order of added members is not
+// defined. The error is a [*ValidationError] if raw is not a JSON object.
 func Draft(raw []byte) ([]byte, error) {
 	var doc map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &doc); err != nil || doc == nil {
@@ -42,7 +42,7 @@ func Draft(raw []byte) ([]byte, error) {
 	return json.Marshal(doc)
 }
 
-// draftForms adds the form of the mesh where an affordance has none.
+// draftForms adds a form of the mesh to each affordance without forms.
 func draftForms(doc map[string]json.RawMessage, kind string) error {
 	if doc[kind] == nil {
 		return nil
@@ -77,7 +77,7 @@ func draftForms(doc map[string]json.RawMessage, kind string) error {
 	return nil
 }
 
-// meshOps are the operations of a property without an address: the default ones, and those of observation.
+// meshOps returns the operations of a property without an address: the default ones, and those of observation.
 func meshOps(property map[string]json.RawMessage) []string {
 	is := func(name string) bool { return string(property[name]) == "true" }
 	var ops []string

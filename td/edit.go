@@ -6,8 +6,8 @@ import (
 	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
-// The functions below edit the text of a JSON document that was decoded before, and so is known to be valid: what they
-// do not touch stays byte for byte, the order and the spacing its author chose included.
+// The functions below edit JSON text that is known to be valid, because it was decoded before. All other bytes are unchanged, including
+// the order and spacing of the author.
 
 // A span is a part of a text: a value, or a member from its name to the end of its value.
 type span struct{ from, to int }
@@ -48,8 +48,7 @@ func parts(b []byte, i int) []span {
 	return all
 }
 
-// separator returns what stands between the parts: that between the first two, else a comma and the space before the
-// first.
+// separator returns the text between parts: that between the first two, or a comma and the space before the first.
 func separator(b []byte, open int, all []span) string {
 	switch len(all) {
 	case 0:
@@ -65,7 +64,7 @@ func valueOf(b []byte, member span) span {
 	return span{jsonedit.SkipSpace(b, jsonedit.SkipSpace(b, jsonedit.SkipString(b, member.from))+1), member.to}
 }
 
-// addMember returns the object b with a member more, at its end.
+// addMember returns the object b with an additional last member.
 func addMember(b []byte, name string, value []byte) []byte {
 	open := jsonedit.SkipSpace(b, 0)
 	all := parts(b, open)

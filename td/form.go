@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// The operations of affordances (TD 1.1 §5.3.4.2), those that are the default of a form first.
+// The operations of affordances (TD 1.1 §5.3.4.2), the defaults of a form first.
 var (
 	propertyOps = []string{"readproperty", "writeproperty", "observeproperty", "unobserveproperty"}
 	actionOps   = []string{"invokeaction", "queryaction", "cancelaction"}
 	eventOps    = []string{"subscribeevent", "unsubscribeevent"}
 )
 
-// Form returns the first form of the affordance that offers op over one of schemes (of its href, in lower case), or
-// nil. Without schemes any will do. The form belongs to the thing.
+// Form returns the first form of the affordance with op and one of schemes (in lower case), or nil. Without schemes, any scheme matches. The
+// form belongs to the Thing.
 func (a *Affordance) Form(op string, schemes ...string) *Form {
 	for i := range a.Forms {
 		f := &a.Forms[i]
@@ -29,8 +29,8 @@ func (a *Affordance) Form(op string, schemes ...string) *Form {
 // Scheme returns the scheme of the form's href in lower case, or "" if the href is relative.
 func (f *Form) Scheme() string { return schemeOf(f.Href) }
 
-// IsJSON tells whether a content type is JSON: application/json, or any type with the suffix +json (RFC 6839 §3.1). Nothing
-// is JSON too, the default of TD 1.1 §5.4.
+// IsJSON reports whether a content type is JSON: application/json, a type with the suffix +json (RFC 6839 §3.1), or empty, because JSON is
+// the default of TD 1.1 §5.4.
 func IsJSON(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
 	media = strings.ToLower(strings.TrimSpace(media))
@@ -54,14 +54,14 @@ func schemeOf(uri string) string {
 
 func hasScheme(uri string) bool { return schemeOf(uri) != "" }
 
-// A base is what relative references are resolved against. It is prepared once: a TD may have thousands of them. A nil base
-// leaves references alone.
+// A base resolves relative references. It is parsed once, because a TD may have thousands of references. A nil base leaves references
+// unchanged.
 type base struct {
 	url     *url.URL
-	restore *strings.Replacer // puts back the URI template expressions of the base
+	restore *strings.Replacer // restores the URI template expressions of the base
 }
 
-// newBase returns the base s, or nil if it is empty or no URI.
+// newBase returns the base s, or nil if it is empty or not a URI.
 func newBase(s string) *base {
 	hidden, aside := hideTemplates(s, "base")
 	u, err := url.Parse(hidden)
@@ -71,8 +71,8 @@ func newBase(s string) *base {
 	return &base{u, strings.NewReplacer(aside...)}
 }
 
-// resolve makes href absolute (RFC 3986 §5.2). The expressions of a URI template stay as they are: they are put aside while
-// the reference is resolved. An href that is no URI stays as it is.
+// resolve returns href as an absolute reference (RFC 3986 §5.2). Placeholders replace the expressions of a URI template meanwhile. An href
+// that is not a URI is returned unchanged.
 func (b *base) resolve(href string) string {
 	if b == nil || hasScheme(href) {
 		return href
@@ -89,7 +89,7 @@ func (b *base) resolve(href string) string {
 	return s
 }
 
-// hideTemplates replaces each {expression} of s by a word that is safe in a URI, and returns pairs of word and expression.
+// hideTemplates replaces each {expression} of s by a placeholder that is valid in a URI, and returns pairs of placeholder and expression.
 func hideTemplates(s, mark string) (hidden string, aside []string) {
 	var b strings.Builder
 	for {
@@ -126,7 +126,7 @@ func templateVars(href string) (names []string, ok bool) {
 	}
 }
 
-// forms reads the forms of an affordance. ops is the default for a form that names none.
+// forms returns the forms of an affordance. ops are the default operations of a form.
 func (b *builder) forms(v any, ops []string) []Form {
 	list := array(v)
 	forms := make([]Form, 0, len(list))
@@ -173,8 +173,7 @@ func (b *builder) form(m map[string]any, ops []string) Form {
 	return f
 }
 
-// httpTerms reads the terms of the HTTP vocabulary (WoT HTTP Binding §Vocabulary). kotlin-wot writes them inside
-// "optionalProperties".
+// httpTerms returns the terms of the HTTP vocabulary (WoT HTTP Binding §Vocabulary). kotlin-wot writes them into "optionalProperties".
 func httpTerms(m map[string]any) (method string, headers []HTTPHeader) {
 	get := func(name string) any {
 		if v, ok := m["htv:"+name]; ok {

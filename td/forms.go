@@ -7,29 +7,28 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// A Rehosting says how somebody else than its owner offers a thing: a node, for consumers that speak HTTP and WebSocket only.
+// A FormRewrite configures [Thing.RewriteForms]: a node serves the Things of others to consumers that only support HTTP and WebSocket.
 type FormRewrite struct {
-	// Forms returns the forms of an affordance, best first. kind is "properties", "actions" or "events" and name the
-	// affordance's; both are empty for the thing itself. ops are the operations to be offered (TD 1.1 §5.3.4.2): the forms
-	// together should offer each of them, over every scheme that they have. Of a form Href (absolute), ContentType, Subprotocol,
-	// Ops, ResponseType and HTTPMethod are written, where they are set. An affordance without forms is left out.
+	// Forms returns the forms of an affordance, best first. kind is "properties", "actions" or "events", and name is that of the
+	// affordance; both are empty for the Thing itself. The forms together should have each of the operations ops (TD 1.1 §5.3.4.2), over
+	// each of their schemes. The TD has Href (absolute), ContentType, Subprotocol, Ops, ResponseType and HTTPMethod of a form, if they are
+	// set. An affordance without forms is omitted.
 	Forms func(kind, name string, ops []string) []Form
-	// Original is the address of the TD that the owner signed, for a link "alternate". Empty makes no link.
+	// Original is the address of the TD as its owner signed it, for a link "alternate". Empty: no link.
 	Original string
-	// Bearer tells that consumers show a token (RFC 6750); without it there is no security.
+	// Bearer requires a token of consumers (RFC 6750). Without it the security is "nosec".
 	Bearer bool
 }
 
-// RewriteForms returns a TD of t with other forms, as canonical JSON. It is unsigned, for a node changed it: proof and registration
-// are gone. It holds every rule of the universally consumable TD, each of which a known client needs: both TD contexts, no base,
-// absolute hrefs, one plain security scheme, arrays where a text would do, a type of every property, synchronous in every
-// action, and no members that clients do not know in links, version and actions. What the owner says of the thing stays:
-// title, capabilities, metadata, schemas, and variables of addresses, which a consumer still gives. An action of which the owner
-// does not say whether it is synchronous is called so.
+// RewriteForms returns the TD of t with other forms, as canonical JSON, without proof and registration. The result follows all rules of the
+// universally consumable TD, each of which a known client needs: both TD contexts, no base, absolute hrefs, one simple security scheme,
+// arrays instead of single strings, a type for each property, synchronous for each action, and in links, version and actions only members
+// that all clients support. The title, capabilities, metadata, schemas and URI variables of the owner stay. An action without
+// "synchronous" becomes synchronous.
 //
-// The result may be larger than [MaxTD]. The error is a [*ValidationError], and there is none for what [Parse] made.
+// The result may be larger than [MaxTD]. The error is a [*ValidationError]; it is nil for a result of [Parse].
 func (t *Thing) RewriteForms(r FormRewrite) ([]byte, error) {
-	// Decoded anew: it is changed below, and what came from the mesh is not kept decoded.
+	// The document is changed below, and a Thing from the mesh has no decoded document.
 	doc, err := decode(t.Raw)
 	if err != nil {
 		return nil, err
@@ -44,17 +43,17 @@ func (t *Thing) RewriteForms(r FormRewrite) ([]byte, error) {
 	return bytesOf(doc), nil
 }
 
-// A rehoster changes a decoded TD in place.
+// A formRewriter changes a decoded TD in place.
 type formRewriter struct {
 	FormRewrite
 	doc  map[string]any
 	base *base
 }
 
-// root sets what a thing has once. The owner's profile and additional responses speak of the owner's forms.
+// root sets the members of the Thing itself. The owner's profile and schemaDefinitions apply to the owner's forms only.
 func (h *formRewriter) root() {
-	for _, gone := range []string{"proof", "registration", "base", "forms", "profile", "schemaDefinitions"} {
-		delete(h.doc, gone)
+	for _, name := range []string{"proof", "registration", "base", "forms", "profile", "schemaDefinitions"} {
+		delete(h.doc, name)
 	}
 	h.doc["@context"] = h.contexts()
 	scheme, name := map[string]any{"scheme": "nosec"}, "nosec_sc"
@@ -105,7 +104,7 @@ func (h *formRewriter) links() {
 	}
 }
 
-// affordances gives each affordance its forms, and returns the operations that are offered, of all together.
+// affordances sets the forms of each affordance, and returns the operations of all affordances together.
 func (h *formRewriter) affordances() map[string]bool {
 	offered := map[string]bool{}
 	for kind, prepare := range map[string]func(map[string]any) []string{
@@ -144,8 +143,8 @@ func rewriteProperty(p map[string]any) []string {
 	return ops
 }
 
-// guessType returns the type of a property that names none, without which a client cannot read the whole TD. Where nothing tells,
-// it is an object, or text if its forms carry something else than JSON.
+// guessType returns a type for a property without one, because a client rejects the whole TD otherwise. The default is object, or string if
+// a form has another content type than JSON.
 func guessType(p map[string]any) string {
 	if typ := parseSchema(p).Type(); typ != "" {
 		return typ
@@ -178,7 +177,7 @@ func rewriteAction(a map[string]any) []string {
 
 func rewriteEvent(map[string]any) []string { return slices.Clone(eventOps) }
 
-// thingOps are the operations on the thing as a whole that are of use: all properties of which none can be read are not.
+// thingOps returns the operations on the Thing as a whole that have a corresponding operation of an affordance.
 func (h *formRewriter) thingOps(offered map[string]bool) []string {
 	var ops []string
 	for _, of := range []struct {
@@ -198,7 +197,7 @@ func (h *formRewriter) thingOps(offered map[string]bool) []string {
 	return ops
 }
 
-// forms writes what Forms returns as JSON does.
+// forms returns the result of Forms as decoded JSON.
 func (h *formRewriter) forms(kind, name string, ops []string) []any {
 	if len(ops) == 0 {
 		return nil
@@ -216,17 +215,17 @@ func (h *formRewriter) forms(kind, name string, ops []string) []any {
 		if f.ResponseType != "" {
 			m["response"] = map[string]any{"contentType": f.ResponseType}
 		}
-		words := make([]any, len(f.Ops))
+		names := make([]any, len(f.Ops))
 		for i, op := range f.Ops {
-			words[i] = op
+			names[i] = op
 		}
-		m["op"] = words
+		m["op"] = names
 		all = append(all, m)
 	}
 	return all
 }
 
-// only deletes the members of m that are not known.
+// only deletes the members of m that are not in known.
 func only(m map[string]any, known []string) {
 	maps.DeleteFunc(m, func(name string, _ any) bool { return !slices.Contains(known, name) })
 }

@@ -9,17 +9,16 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A TD inside a record is one zstd frame (RFC 8878), made with this dictionary of what most TDs say: it takes a third
-// off. The dictionary is raw content, has the id 1, and is part of the record format: it never changes. A later one
-// gets another id. Frames without a dictionary are read too.
+// A TD inside a record is one zstd frame (RFC 8878) with this dictionary of common TD text, which reduces the size by a third. The
+// dictionary is raw content, has the id 1, and is a part of the record format: it never changes. A later one gets another id. Frames
+// without a dictionary are accepted, too.
 //
 //go:embed record-1.dict
 var dictionary []byte
 
 const dictionaryID = 1
 
-// The encoder, about 3 MB, and the decoder are made at their first use; both are stateless between calls and safe for
-// concurrent use.
+// The encoder, about 3 MB, and the decoder are created at their first use. Both are stateless between calls and safe for concurrent use.
 var (
 	zstdEncoder = sync.OnceValue(func() *zstd.Encoder {
 		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1),
@@ -50,16 +49,16 @@ func deflate(td []byte) []byte {
 	return packed
 }
 
-// body returns the TD inside the record: at most Size bytes are ever made, and they have the hash.
+// body returns the TD inside the record. It allocates at most Size bytes and checks the hash.
 func (r *Record) body() ([]byte, error) {
 	td, err := zstdDecoder().DecodeAll(r.Inline, make([]byte, 0, r.Size))
 	if err != nil {
-		return nil, fmt.Errorf("record of %s: %w: the TD inside cannot be unpacked: %w", r.Thing, ErrHash, err)
+		return nil, fmt.Errorf("record of %s: %w: the TD inside cannot be decompressed: %w", r.Thing, ErrHash, err)
 	}
 	return td, r.checkBody(td)
 }
 
-// checkBody holds a TD against size and hash of the record.
+// checkBody checks a TD against the size and hash of the record.
 func (r *Record) checkBody(td []byte) error {
 	if len(td) != r.Size {
 		return fmt.Errorf("record of %s: %w: %d bytes, %d were announced", r.Thing, ErrHash, len(td), r.Size)

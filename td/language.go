@@ -8,9 +8,9 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// lintLanguages holds the texts in several languages against each other (TD 1.1 §6.3.2): all maps of a TD should have the same
-// languages (td-multi-languages-consistent), and where there are maps, each text should have its own (td-titles-descriptions). The
-// text itself is that of the default language, "@language" of the context (td-title-description).
+// lintLanguages checks the translations of a TD (TD 1.1 §6.3.2): all maps should have the same languages (td-multi-languages-consistent);
+// if there are maps, each text should have one (td-titles-descriptions); and a text is that of the default language, "@language" of the
+// context (td-title-description).
 func (l *linter) lintLanguages() {
 	w := &languages{linter: l, main: defaultLanguage(l.doc), tags: map[string]string{}}
 	w.walk("", l.doc)
@@ -31,19 +31,19 @@ func (l *linter) lintLanguages() {
 // languages are the texts of a TD.
 type languages struct {
 	*linter
-	main         string            // the default language; "" if none is said
+	main         string            // the default language; "" if there is none
 	tags         map[string]string // languages of each map, by its pointer
 	first, where string            // those of the first map, and its pointer
 	untranslated []string          // pointers of texts without a map
 }
 
-// translations names the map that has a text in several languages.
+// translations maps a text to the member with its translations.
 var translations = map[string]string{"title": "titles", "description": "descriptions"}
 
-// dataMembers are members that hold data, and not descriptions.
+// dataMembers are members with data instead of descriptions.
 var dataMembers = map[string]bool{"const": true, "default": true, "enum": true, "proof": true, "registration": true, "@context": true}
 
-// walk looks at the texts of the object or array v and of its parts, in order of their names.
+// walk checks the texts of the object or array v and of its parts, in the order of their names.
 func (w *languages) walk(pointer string, v any) {
 	for i, e := range array(v) {
 		w.walk(pointer+schema.Pointer(i), e)
@@ -60,7 +60,7 @@ func (w *languages) walk(pointer string, v any) {
 	}
 }
 
-// pair compares a text with the map of its languages.
+// pair compares a text with its translations.
 func (w *languages) pair(pointer string, m map[string]any, name string) {
 	all, ok := m[translations[name]].(map[string]any)
 	if !ok {
@@ -79,7 +79,7 @@ func (w *languages) pair(pointer string, m map[string]any, name string) {
 	}
 }
 
-// defaultLanguage is that of the context (TD 1.1 §5.3.1.1, @context).
+// defaultLanguage returns the language of the context (TD 1.1 §5.3.1.1, @context).
 func defaultLanguage(doc map[string]any) (tag string) {
 	for _, c := range contexts(doc) {
 		if language, ok := object(c)["@language"].(string); ok {

@@ -8,8 +8,8 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// A linter collects what is valid, and breaks a client that people use. Each rule names the client (docs: "Universally
-// consumable Thing Descriptions").
+// A linter collects features that are valid but break a known client. Each rule names the client (docs: "Universally consumable Thing
+// Descriptions").
 type linter struct {
 	doc   map[string]any
 	t     *Thing
@@ -55,7 +55,7 @@ func (l *linter) lintRoot() {
 	}
 }
 
-// Members that kotlin-wot knows; it refuses a TD that has others here.
+// Members that kotlin-wot supports here; it rejects a TD with others.
 var (
 	linkMembers   = []string{"href", "type", "rel", "anchor", "sizes", "hreflang"}
 	actionMembers = []string{"@type", "title", "titles", "description", "descriptions", "forms", "uriVariables", "input",
@@ -82,7 +82,7 @@ func (l *linter) lintLinks() {
 	}
 }
 
-// lintNames finds names that two affordances have: node-wot and the WebSocket dialects address them by name alone.
+// lintNames finds names that two affordances share: node-wot and the WebSocket dialects address affordances by name alone.
 func (l *linter) lintNames() {
 	for name := range object(l.doc["actions"]) {
 		if _, ok := l.t.Properties[name]; ok {
@@ -149,7 +149,7 @@ func (l *linter) lintForm(p formPlace) {
 	}
 }
 
-// lintOrder looks at the forms of each affordance together: most clients take the first that they understand.
+// lintOrder checks the forms of each affordance together: most clients use the first one that they support.
 func (l *linter) lintOrder() {
 	for name, p := range l.t.Properties {
 		l.lintForms(schema.Pointer("properties", name, "forms"), p.Forms)
@@ -179,8 +179,7 @@ func (l *linter) lintForms(pointer string, forms []Form) {
 	l.lintSchemes(pointer, forms)
 }
 
-// lintSchemes finds a scheme that lacks an operation which another scheme has: kotlin-wot takes the first scheme it
-// knows, and then fails.
+// lintSchemes finds schemes that lack an operation of another scheme: kotlin-wot uses the first scheme that it supports, and then fails.
 func (l *linter) lintSchemes(pointer string, forms []Form) {
 	all := map[string]bool{}
 	offered := map[string]map[string]bool{}

@@ -8,8 +8,8 @@ import (
 )
 
 // typeKey returns the name of a type for comparison: lower case, and for the LMOS types without prefix and namespace.
-// The namespace ends neither in "/" nor in "#", so JSON-LD never expands the prefix, and all of "Agent", "lmos:Agent",
-// "…/v1Agent", "…/v1#Agent" and "…/v1/Agent" are in use (LMOS "Description").
+// The namespace does not end in "/" or "#", so JSON-LD does not expand the prefix, and "Agent", "lmos:Agent", "…/v1Agent",
+// "…/v1#Agent" and "…/v1/Agent" are all in use (LMOS "Description").
 func typeKey(typ string) string {
 	bare := typ
 	if rest, ok := cutLMOS(typ); ok {
@@ -30,8 +30,8 @@ func cutLMOS(term string) (bare string, ok bool) {
 	return strings.TrimLeft(rest, "#/"), true
 }
 
-// lmosTerm returns the member of m that is an LMOS term in any spelling; key is the spelling found. The prefixed form
-// wins. bare accepts the name alone, too.
+// lmosTerm returns the member of m that is an LMOS term in any spelling; key is the spelling. The prefixed form has precedence. bare accepts
+// the name alone, too.
 func lmosTerm(m map[string]any, name string, bare bool) (key string, value any) {
 	spellings := [...]string{"lmos:" + name, ContextLMOS + name, ContextLMOS + "#" + name, ContextLMOS + "/" + name, name}
 	n := len(spellings)
@@ -46,10 +46,10 @@ func lmosTerm(m map[string]any, name string, bare bool) (key string, value any) 
 	return "", nil
 }
 
-// A prefix is a vocabulary whose terms a TD may have.
+// A prefix is that of a vocabulary.
 type prefix struct {
 	name, namespace string
-	depth           int // of the members that have it
+	depth           int // maximum depth of members with the prefix
 }
 
 var prefixes = []prefix{{"lmos", ContextLMOS, 0}, {"lmosd", NamespaceLMOSD, 5}} // 5: properties, name, forms, index, member
@@ -102,8 +102,7 @@ func contexts(doc map[string]any) []any {
 	return []any{doc["@context"]}
 }
 
-// lmosRoot returns an LMOS member of the TD itself. The bare name counts only under the LMOS context in its string
-// form, where it is the natural spelling.
+// lmosRoot returns an LMOS member of the TD itself. The name alone is accepted only if @context has the LMOS context as a string.
 func lmosRoot(doc map[string]any, name string) (key string, value any) {
 	bare := slices.ContainsFunc(contexts(doc), func(c any) bool { return prefixes[0].isNamespace(text(c)) })
 	return lmosTerm(doc, name, bare)
@@ -137,7 +136,7 @@ func readCapability(v any) Capability {
 	return c
 }
 
-// scalar reads a string, or a number where people forget the quotes: "version": 1.0.
+// scalar returns a string, or the text of a number, because authors forget quotes: "version": 1.0.
 func scalar(v any) string {
 	if f, ok := v.(float64); ok {
 		return string(bytesOf(f))
@@ -163,7 +162,7 @@ func readMetadata(doc map[string]any) *Metadata {
 	}
 }
 
-// checkLMOS reports what is wrong with the LMOS members.
+// checkLMOS checks the LMOS members.
 func (c *checker) checkLMOS() {
 	if key, value := lmosRoot(c.doc, "metadata"); key != "" && object(value) == nil {
 		c.wrongType(schema.Pointer(key), value, "object")
@@ -204,6 +203,6 @@ func (c *checker) checkCapability(pointer string, v any) {
 	case len(id) > MaxCapability:
 		c.violation("LMOS, description", pointer, "a capability id may have %d bytes, this one has %d", MaxCapability, len(id))
 	case !ok:
-		c.violation("LMOS, description", pointer, "%s is no capability id: use words, separated by colons or slashes", schema.Show(id))
+		c.violation("LMOS, description", pointer, "%s is not a capability id: use words, separated by colons or slashes", schema.Show(id))
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// A ValidationError lists everything that is wrong with a TD or an input.
+// A ValidationError lists the issues of a TD or an input.
 type ValidationError struct {
-	// NotJSON tells that the bytes are no (strict) JSON; Issues then has one entry with line and column in its reason.
+	// NotJSON means that the bytes are not strict JSON. Issues then has one entry, with line and column in its reason.
 	NotJSON bool
-	// TooLarge tells that the limit was passed before anything was read.
+	// TooLarge means that the size exceeds the limit. Nothing was parsed.
 	TooLarge bool
-	Issues   []Issue // at least one, at most 32, sorted by place
+	Issues   []Issue // at least one, at most 32, sorted by pointer
 }
 
 // An Issue is one problem of a TD or of a value.
@@ -28,7 +28,7 @@ type Schema = schema.Schema
 // ParseSchema returns the data schema v, decoded JSON; see [schema.Parse].
 func ParseSchema(v any) *Schema { return schema.Parse(v) }
 
-// Error returns the first issue, and how many more there are.
+// Error returns the first issue, and the number of further ones.
 func (e *ValidationError) Error() string {
 	switch n := len(e.Issues); n {
 	case 0:
@@ -40,10 +40,9 @@ func (e *ValidationError) Error() string {
 	}
 }
 
-// Parse reads and validates a TD: size, strict JSON, the TD 1.1 schema, and the checks beyond the schema. TD 1.0, 1.1
-// and the context of the 2.0 draft are read. The error is a [*ValidationError]. A byte order mark before the document
-// is ignored, as TD 1.1 §6 asks, and is not part of Raw; in what comes from the network, and in what is signed, it is
-// refused. Raw is otherwise kept as given; the caller must not change it.
+// Parse parses and validates a TD: size, strict JSON, the TD 1.1 schema, and the checks beyond the schema. It accepts TD 1.0, 1.1 and
+// the context of the 2.0 draft. The error is a [*ValidationError]. A byte order mark before the document is ignored (TD 1.1 §6) and is
+// not part of Raw; it is rejected in a TD from the network and in a signed TD. The Thing keeps raw; the caller must not change it.
 func Parse(raw []byte) (*Thing, error) {
 	raw = bytes.TrimPrefix(raw, []byte("\ufeff"))
 	doc, err := decode(raw)
@@ -53,7 +52,7 @@ func Parse(raw []byte) (*Thing, error) {
 	return parse(raw, doc, true)
 }
 
-// decode reads the JSON of a TD once; everything later works on the decoded value.
+// decode decodes the JSON of a TD. All later steps use the decoded value.
 func decode(raw []byte) (map[string]any, error) {
 	if len(raw) > MaxTD {
 		reason := fmt.Sprintf("has %d bytes; a Thing Description may have %d", len(raw), MaxTD)
@@ -77,14 +76,14 @@ func notJSON(raw []byte, err error) *ValidationError {
 		reason = fmt.Sprintf("not JSON at line %d, column %d: %s", syntax.Line, syntax.Column, syntax.Msg)
 	}
 	i := Issue{Reason: reason}
-	if json.Valid(raw) { // what two readers could understand differently, which cannot be signed
+	if json.Valid(raw) { // ambiguous JSON, which cannot be signed
 		i.Rule = "RFC 7493 §2"
 	}
 	return &ValidationError{NotJSON: true, Issues: []Issue{i}}
 }
 
-// parse checks a decoded TD and makes its typed view. lint is for what its author gave: it adds the warnings, and
-// keeps doc, which is signed next. Both are of no use to who gets a TD from the mesh.
+// parse checks a decoded TD and builds its typed view. With lint, for TDs of local authors, it adds the warnings and keeps doc for
+// signing. TDs from the mesh need neither.
 func parse(raw []byte, doc map[string]any, lint bool) (*Thing, error) {
 	c := &checker{doc: doc}
 	c.check()

@@ -4,47 +4,47 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/textmatch"
 	"github.com/lmosd/lmosd/td/scheme"
 )
 
-// A Query asks for things. Empty fields ask nothing; all that are set must hold, or all that are set in one of Or. A thing that
-// one of Not fits is not asked for.
+// A Query selects Things. All fields that are set must match, or all fields of one of Or. Empty fields match everything. A Thing that
+// matches one of Not is excluded.
 type Query struct {
 	Capability []string // each an id or a level prefix of one
-	// Version is a range, see [ParseRange]. The capabilities that are asked for must have such a version; if none are, one of the
-	// thing's must.
+	// Version is a range, see [ParseRange]. The capabilities of the query must have such a version; without any, one of the Thing's
+	// capabilities must.
 	Version      string
 	ID           string
-	Name         string // what people call a thing, see [Record.Names]
+	Name         string // one of [Record.Names]
 	Owner        did.DID
 	Organization string  // the vendor of lmos:metadata, in any case
-	Host         did.DID // a node through which the thing is reached
+	Host         did.DID // a host of the Thing
 	Protocol     string  // of a form: a scheme, see [scheme.Matching]: "http" finds "https" too
 	Action       string  // the name of an action, in any case
 	Property     string  // the same of a property
 	Event        string  // the same of an event
 	Type         string  // "agent", "tool", or any @type
-	// Text is a question in words. A thing fits if one of the words that say what it is about is like one of its own (package
-	// words): of its title, description, capabilities with their examples, and actions with their descriptions. How well it fits
-	// is for who ranks.
+	// Text is free text. A Thing matches if one content word of it is similar (package textmatch) to a word of the Thing's title,
+	// description, capabilities with their examples, or actions with their descriptions. The directory ranks the matches.
 	Text  string
-	Or    []Query // at most [MaxBranches]; their own Or, Not, Limit and Tally mean nothing
+	Or    []Query // at most [MaxBranches]; their own Or, Not, Limit and Counter are ignored
 	Not   []Query // the same
 	Limit int     // 0 means 32
-	// Except has things, by [Key], that the answer leaves out: those of earlier pages. It means nothing to other nodes and inside of Or
+	// Except has the Things of earlier pages, by [Key], which the answer omits. Other nodes do not receive it, and it is ignored in Or
 	// and Not.
 	Except map[[32]byte]bool
-	// CoverageCounter counts who was asked and who answered; nil counts nothing.
+	// Counter counts the queried and answering peers; nil counts nothing.
 	Counter *CoverageCounter
 }
 
-// MaxBranches is how many queries Or and Not may have each.
+// MaxBranches limits the queries in each of Or and Not.
 const MaxBranches = 8
 
-// Max returns how many answers q asks for at most.
+// Max returns the maximum number of results.
 func (q *Query) Max() int {
 	if q.Limit > 0 {
 		return q.Limit
@@ -52,14 +52,14 @@ func (q *Query) Max() int {
 	return 32
 }
 
-// HasCriteria reports whether a field of q itself asks something.
+// HasCriteria reports whether q itself has a criterion, apart from Or and Not.
 func (q *Query) HasCriteria() bool {
 	return len(q.Capability) > 0 || q.Version != "" || q.ID != "" || q.Name != "" || q.Owner != "" || q.Organization != "" || q.Host != "" ||
 		q.Protocol != "" || q.Action != "" || q.Property != "" || q.Event != "" || q.Type != "" || q.Text != ""
 }
 
-// Branches yields the queries of which one must hold: q itself, unless it asks nothing and Or does, and those of Or. None has an
-// Or; each has the Not of q.
+// Branches yields the alternatives of q: q itself, unless it has no criteria but Or, and those of Or. None has an Or; each has the Not of
+// q.
 func (q *Query) Branches() iter.Seq[*Query] {
 	return func(yield func(*Query) bool) {
 		one := *q
@@ -76,11 +76,11 @@ func (q *Query) Branches() iter.Seq[*Query] {
 	}
 }
 
-// Match reports whether d is what q asks for. A description without a thing, that of a tombstone, is nothing that
-// anybody asks for. A capability that has no normal form matches nothing, and neither does what is no range of versions.
+// Match reports whether d matches q. A description without a Thing, such as that of a tombstone, never matches. A capability without a
+// normal form and an invalid range of versions match nothing.
 func (q *Query) Match(d *Description) bool { return q.match(d, true) }
 
-// MatchFields is [Query.Match] without Text, for who has looked for the words already.
+// MatchFields is [Query.Match] without Text, for callers that have matched the words already.
 func (q *Query) MatchFields(d *Description) bool { return q.match(d, false) }
 
 func (q *Query) match(d *Description, text bool) bool {
@@ -100,7 +100,7 @@ func (q *Query) match(d *Description, text bool) bool {
 	return false
 }
 
-// holds reports whether the fields of q itself hold.
+// holds reports whether d matches the fields of q itself.
 func (q *Query) holds(d *Description, text bool) bool {
 	return (q.ID == "" || q.ID == d.ID) && (q.Name == "" || d.Record.HasName(q.Name)) &&
 		(q.Owner == "" || q.Owner == d.Record.Owner) &&
@@ -111,7 +111,7 @@ func (q *Query) holds(d *Description, text bool) bool {
 		(!text || q.holdsText(d.Thing))
 }
 
-// has reports whether there is an affordance of a name, in any case.
+// has reports whether there is an affordance of a name, case-insensitively.
 func has[T any](affordances map[string]T, name string) bool {
 	if _, ok := affordances[name]; ok || name == "" {
 		return true
@@ -134,7 +134,7 @@ func (q *Query) holdsCapabilities(t *Thing) bool {
 	return true
 }
 
-// holdsVersion reports whether each capability that is asked for, or any if none is, is there in a version of the range.
+// holdsVersion reports whether t has each capability of the query, or any capability if there is none, in a version of the range.
 func (q *Query) holdsVersion(t *Thing) bool {
 	if q.Version == "" {
 		return true
@@ -164,7 +164,7 @@ func (q *Query) holdsOrganization(t *Thing) bool {
 	return q.Organization == "" || t.Metadata != nil && textmatch.Fold(t.Metadata.VendorName) == textmatch.Fold(q.Organization)
 }
 
-// Protocols yields the schemes of all forms of t, in lower case, and may repeat itself.
+// Protocols yields the schemes of all forms of t, in lower case, with duplicates.
 func (t *Thing) Protocols() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for forms := range t.allForms() {
@@ -234,10 +234,10 @@ func (q *Query) holdsText(t *Thing) bool {
 	return false
 }
 
-// A Field says where in a description a text stands.
+// A Field is the position of a text in a description.
 type Field int
 
-// The fields that are searched, the most telling first.
+// The fields that are searched, by descending weight.
 const (
 	FieldTitle      Field = iota
 	FieldCapability       // id and name
@@ -245,16 +245,35 @@ const (
 	FieldExample          // of a capability
 	FieldDescription
 	FieldDetail // descriptions of capabilities and actions
-	Fields      // how many there are
+	Fields      // number of fields
 )
 
-// A Text is a part of a description that people write for people.
+// String returns the name of a field.
+func (f Field) String() string {
+	switch f {
+	case FieldTitle:
+		return "title"
+	case FieldCapability:
+		return "capability"
+	case FieldAction:
+		return "action"
+	case FieldExample:
+		return "example"
+	case FieldDescription:
+		return "description"
+	case FieldDetail:
+		return "detail"
+	}
+	return "text"
+}
+
+// A Text is a text of a description.
 type Text struct {
 	Field Field
 	Text  string
 }
 
-// Texts yields what of t is searched by words, in the same order whenever it is called.
+// Texts yields the searched texts of t, in a stable order.
 func (t *Thing) Texts() iter.Seq[Text] {
 	return func(yield func(Text) bool) {
 		give := func(f Field, texts ...string) bool {
@@ -281,9 +300,87 @@ func (t *Thing) Texts() iter.Seq[Text] {
 	}
 }
 
-// HasType reports whether the thing has the @type typ, regardless of case. "agent" and "tool" match all spellings of
+// HasType reports whether the thing has the @type typ, case-insensitively. "agent" and "tool" match all spellings of
 // the LMOS types (see [ContextLMOS]).
 func (t *Thing) HasType(typ string) bool {
 	want := typeKey(typ)
 	return slices.ContainsFunc(t.Types, func(has string) bool { return typeKey(has) == want })
+}
+
+// String formats q in the syntax of package querytext, without Limit, Counter and Except. It drops quotes in values. It cannot express that several fields of
+// one of Not must match together.
+func (q *Query) String() string {
+	var b strings.Builder
+	if q.HasCriteria() {
+		q.write(&b)
+	}
+	for i := range q.Or {
+		if b.Len() > 0 {
+			b.WriteString(" OR ")
+		}
+		q.Or[i].write(&b)
+	}
+	for i := range q.Not {
+		if not := &q.Not[i]; strings.Contains(not.Text, " ") {
+			b.WriteString(` NOT "` + strings.ReplaceAll(not.Text, `"`, "") + `"`)
+		} else {
+			for part := range not.parts() {
+				b.WriteString(" NOT " + part)
+			}
+		}
+	}
+	return strings.TrimSpace(b.String())
+}
+
+func (q *Query) write(b *strings.Builder) {
+	between := ""
+	for part := range q.parts() {
+		b.WriteString(between + part)
+		between = " "
+	}
+}
+
+// parts yields the fields and words of q, without those of Or and Not.
+func (q *Query) parts() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, f := range [...]struct{ name, value string }{
+			{"version", q.Version}, {"id", q.ID}, {"name", q.Name}, {"owner", string(q.Owner)}, {"organisation", q.Organization}, {"host", string(q.Host)},
+			{"protocol", q.Protocol}, {"action", q.Action}, {"property", q.Property}, {"event", q.Event}, {"type", q.Type},
+		} {
+			if f.value != "" && !yield(f.name+":"+quoteValue(f.value)) {
+				return
+			}
+		}
+		for _, c := range q.Capability {
+			if !yield("capability:" + quoteValue(c)) {
+				return
+			}
+		}
+		for word := range strings.FieldsSeq(q.Text) {
+			if quoted := quoteWord(word); quoted != "" && !yield(quoted) {
+				return
+			}
+		}
+	}
+}
+
+// quoteValue returns the value of a field, quoted if it has spaces.
+func quoteValue(value string) string {
+	value = strings.ReplaceAll(value, `"`, "")
+	if strings.ContainsFunc(value, unicode.IsSpace) {
+		return `"` + value + `"`
+	}
+	return value
+}
+
+// quoteWord returns a word, quoted if it could be read as an operator or a field.
+func quoteWord(word string) string {
+	word = strings.ReplaceAll(word, `"`, "")
+	switch {
+	case word == "":
+		return ""
+	case word == "AND", word == "OR", word == "NOT", word == "|", strings.HasPrefix(word, "-"), strings.Contains(word, ":"):
+		return `"` + word + `"`
+	}
+	return word
 }

@@ -18,12 +18,11 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// recordVersion is the version of the record that this package writes.
+// recordVersion is the version of the records that this package encodes.
 const recordVersion = 1
 
-// A wireRecord is the encoding of a [Record]: a deterministic CBOR map (RFC 8949 §4.2.1) of at most [MaxRecord] bytes
-// with these keys. Members that are empty are absent. A reader refuses other keys, unless the version is higher than
-// its own.
+// A wireRecord is the encoding of a [Record]: a deterministic CBOR map (RFC 8949 §4.2.1) of at most [MaxRecord] bytes with the keys below.
+// Empty members are absent. A record with other keys is malformed; one with a higher version is rejected as such.
 //
 //	 0  version      uint, 1
 //	 1  owner        text, a did:key of an Ed25519 key
@@ -35,15 +34,15 @@ const recordVersion = 1
 //	 7  hash         32 bytes, SHA-256 of the TD; kind 0 only
 //	 8  size         uint, bytes of the TD; kind 0 only
 //	 9  hosts        array of [did:key of the node, [multiaddr, …]]: at most 4, each with at most 4 addresses
-//	10  capabilities array of text, at most 64, normalised, sorted, unique
+//	10  capabilities array of text, at most 64, normalized, sorted, unique
 //	11  title        text, at most 200 code points
 //	12  summary      text, at most 400 code points
 //	13  successor    text, a DID; kind 2 only
 //	14  inline       bytes, zstd of the TD with the dictionary of inline.go, at most 6 KiB; kind 0 only
 //	15  signature    64 bytes, Ed25519
 //
-// The signature is over "lmos-td-v1:" and the encoding of the map without keys 14 and 15. The TD inside is bound by its
-// hash, so a record may travel with or without it.
+// The signature covers "lmos-td-v1:" and the encoding of the map without keys 14 and 15. The hash covers the TD inside, so a record may be
+// sent with or without it.
 type wireRecord struct {
 	Version      uint64     `cbor:"0,keyasint"`
 	Owner        string     `cbor:"1,keyasint"`
@@ -69,16 +68,16 @@ type wireHost struct {
 	Addrs []string
 }
 
-// Longest lives of records.
+// Maximum validity of records.
 const (
 	maxLife      = 24 * time.Hour
 	maxTombstone = 30 * 24 * time.Hour
 )
 
-// finalSeq ends a thing for good: nothing has a higher seq.
+// finalSeq is the seq of a final tombstone.
 const finalSeq = math.MaxUint64
 
-// latest is the end of the year 9999, the last second that RFC 3339 can write.
+// latest is the end of the year 9999, the last second that RFC 3339 supports.
 const latest = 253402300799
 
 // signed returns the bytes that the signature covers, without the domain string.
@@ -87,8 +86,8 @@ func (w wireRecord) signed() ([]byte, error) {
 	return cbor.Marshal(w)
 }
 
-// decodeRecord reads a record: size, version, strict decoding, canonical form, bounds. The signature is not checked.
-// The record keeps raw.
+// decodeRecord decodes a record and checks size, version, strict decoding, canonical form and bounds, but not the signature. The record
+// keeps raw.
 func decodeRecord(raw []byte) (*Record, *wireRecord, error) {
 	if len(raw) > MaxRecord {
 		return nil, nil, fmt.Errorf("record: %w: %d bytes, %d are allowed", ErrTooLarge, len(raw), MaxRecord)
@@ -100,7 +99,7 @@ func decodeRecord(raw []byte) (*Record, *wireRecord, error) {
 		return nil, nil, fmt.Errorf("record: %w: %w", ErrMalformed, err)
 	}
 	if head.Version > recordVersion {
-		return nil, nil, fmt.Errorf("record: %w %d; this program knows %d", ErrVersion, head.Version, recordVersion)
+		return nil, nil, fmt.Errorf("record: %w %d; the highest supported version is %d", ErrVersion, head.Version, recordVersion)
 	}
 	w := new(wireRecord)
 	if err := cbor.Unmarshal(raw, w); err != nil {
@@ -117,7 +116,7 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("record: %w: %s", ErrMalformed, fmt.Sprintf(format, args...))
 }
 
-// record checks the bounds of every field and returns the typed form.
+// record checks the bounds of each field and returns the typed form.
 func (w *wireRecord) record(raw []byte) (*Record, error) {
 	owner, err := w.owner()
 	if err != nil {
@@ -167,8 +166,8 @@ func (w *wireRecord) checkThing() error {
 	return checkOwner(w.Thing, did.DID(w.Owner))
 }
 
-// checkOwner holds an id that carries its owner against who signs: a copied TD that another key signs must not take
-// over the id. For an id that carries none, owner and id together name the thing.
+// checkOwner checks that the owner in an id, if there is one, is the signer: another key must not take over the id with a copied TD. Without
+// an owner in the id, owner and id together identify the Thing.
 func checkOwner(id string, owner did.DID) error {
 	if named := ownerInID(id); named != "" && named != owner {
 		return fmt.Errorf("%w: the id %s belongs to %s, not to %s", ErrOwner, schema.Show(id), schema.Show(string(named)), owner)
@@ -185,7 +184,7 @@ func (w *wireRecord) checkTimes() error {
 		limit = maxTombstone
 	}
 	if life := w.Expires - w.Issued; life > uint64(limit/time.Second) {
-		return malformed("lives for %d seconds, at most %v are allowed", life, limit)
+		return malformed("valid for %d s, the limit is %v", life, limit)
 	}
 	return nil
 }
@@ -200,9 +199,9 @@ func (w *wireRecord) checkKind() error {
 	case kind == KindTD && !hasTD:
 		return malformed("a hash of %d bytes, a TD of %d bytes", len(w.Hash), w.Size)
 	case kind != KindTD && !noTD:
-		return malformed("a TD, where there is none")
+		return malformed("a TD in a record of another kind")
 	case (kind == KindMoved) != (w.Successor != ""):
-		return malformed("a successor belongs to a moved thing, and only there")
+		return malformed("a moved record must have a successor, and other records must not")
 	case w.Seq == finalSeq && kind != KindTombstone:
 		return malformed("the last seq is for tombstones")
 	case len(w.Inline) > MaxInline:
@@ -253,7 +252,7 @@ func (w *wireRecord) hosts() ([]Host, error) {
 	for _, h := range w.Hosts {
 		node, err := did.Parse(h.Node)
 		if err != nil || node.Method() != "key" {
-			return nil, malformed("host %s is no did:key of an Ed25519 key", schema.Show(h.Node))
+			return nil, malformed("host %s is not a did:key of an Ed25519 key", schema.Show(h.Node))
 		}
 		if slices.ContainsFunc(hosts, func(o Host) bool { return o.Node == node }) {
 			return nil, malformed("host %s twice", node.Short())
@@ -266,18 +265,18 @@ func (w *wireRecord) hosts() ([]Host, error) {
 	return hosts, nil
 }
 
-// isAddr tells whether a has the form of a multiaddr: whether it can be dialled is for the transport to say.
+// isAddr reports whether a has the form of a multiaddr. The transport parses it completely.
 func isAddr(a string) bool {
 	return len(a) > 1 && len(a) <= MaxAddr && a[0] == '/' &&
 		!strings.ContainsFunc(a, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// checkTime holds the record against the clock, with five minutes of tolerance for clocks that disagree.
+// checkTime checks the validity at now, with a tolerance of 5 minutes because clocks differ.
 func (r *Record) checkTime(now time.Time) error {
 	const skew = 5 * time.Minute
 	switch {
 	case r.Issued.After(now.Add(skew)):
-		return fmt.Errorf("record of %s: %w: at %s, the clock here says %s", r.Thing, ErrFuture,
+		return fmt.Errorf("record of %s: %w: at %s, the local time is %s", r.Thing, ErrFuture,
 			r.Issued.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	case now.After(r.Expires.Add(skew)):
 		return fmt.Errorf("record of %s: %w at %s", r.Thing, ErrExpired, r.Expires.Format(time.RFC3339))
@@ -285,7 +284,7 @@ func (r *Record) checkTime(now time.Time) error {
 	return nil
 }
 
-// Key returns the 32 bytes under which the record of a thing is kept: SHA-256 of owner, a zero byte, thing.
+// Key returns the key of a Thing: SHA-256 of owner, a zero byte, thing.
 func Key(owner did.DID, thing string) [32]byte {
 	b := make([]byte, 0, len(owner)+1+len(thing))
 	b = append(b, owner...)
@@ -293,15 +292,14 @@ func Key(owner did.DID, thing string) [32]byte {
 	return sha256.Sum256(append(b, thing...))
 }
 
-// Key returns the key of the record's thing; see the function [Key].
+// Key returns the key of the record's Thing; see the function [Key].
 func (r *Record) Key() [32]byte { return Key(r.Owner, r.Thing) }
 
-// Final reports whether the record ends its thing for good.
+// Final reports whether the record is a final tombstone.
 func (r *Record) Final() bool { return r.Kind == KindTombstone && r.Seq == finalSeq }
 
-// Compare orders two records of one thing: a positive result says that r wins over o. A final tombstone wins, then the
-// higher seq, then the later expiry, then the larger hash of what was signed, then the one with its TD inside. Zero:
-// they are equal.
+// Compare orders two records of one Thing: the result is positive if r has precedence over o. A final tombstone has precedence, then the
+// higher seq, then the later expiry, then the larger hash of the signed bytes, then the record with its TD inside. Zero: they are equal.
 func (r *Record) Compare(o *Record) int {
 	return cmp.Or(
 		compareBools(r.Final(), o.Final()),
@@ -322,9 +320,8 @@ func compareBools(a, b bool) int {
 	return -1
 }
 
-// Select returns the index of the record that wins by [Record.Compare], of records that may be anything; the first of
-// equals. What cannot be decoded is passed over; signatures are not checked. It is pure and needs no clock. The error
-// says that none could be decoded, and wraps [ErrMalformed].
+// Select returns the index of the record with the highest precedence by [Record.Compare]; the first of equal ones. It skips records that
+// cannot be decoded, and does not check signatures. The error wraps [ErrMalformed] if no record can be decoded.
 func Select(records [][]byte) (int, error) {
 	best, index := (*Record)(nil), -1
 	for i, raw := range records {

@@ -8,18 +8,17 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// Ref is how people and messages name a thing.
+// A Ref is a reference to a Thing, in messages and from users.
 //
-// Forms: "weather" (a title, its slug, or the last part of an id; must be unique), "weather@z6Mkp…" (the same, with the
-// owner's key, or any unique prefix of it), a full id ("urn:…"), a full id and owner ("urn:…@z6Mk…"), a DID.
+// Forms: "weather" (a title, its slug, or the last part of an id; must be unique), "weather@z6Mkp…" (with the owner's key or a unique
+// prefix of it), a full id ("urn:…"), a full id and owner ("urn:…@z6Mk…"), a DID.
 type Ref struct {
 	Name  string // name or id
 	Owner string // "", or a prefix of the owner's multibase key, or a full DID
 }
 
-// ParseRef splits a reference at its owner: at the last "@" that is followed by a key ("z6Mk…", cut at will, with or
-// without a trailing "…") or a DID. An id that carries its owner ("did:…", "urn:lmos:did:…") names the owner too. Any
-// text is a reference; whether something has it is for the directory to say.
+// ParseRef splits a reference into name and owner, at the last "@" before a key ("z6Mk…", or a prefix of it, with or without a trailing
+// "…") or a DID. An id that contains its owner ("did:…", "urn:lmos:did:…") sets the owner, too. Every text is a valid reference.
 func ParseRef(s string) Ref {
 	s = strings.TrimSpace(s)
 	if at := strings.LastIndexByte(s, '@'); at > 0 {
@@ -30,8 +29,8 @@ func ParseRef(s string) Ref {
 	return Ref{Name: s, Owner: string(ownerInID(s))}
 }
 
-// isOwner tells whether s is the part of a reference after "@". Every Ed25519 did:key begins with z6Mk, so a mail
-// address or a URL with a user in it is not taken for one.
+// isOwner reports whether s is a key or a DID. Every Ed25519 did:key begins with z6Mk, so a mail address or a URL with user information
+// does not match.
 func isOwner(s string) bool {
 	return strings.HasPrefix(s, "did:") || strings.HasPrefix(s, "z6Mk") && !strings.ContainsFunc(s, notAlnum)
 }
@@ -40,7 +39,7 @@ func notAlnum(r rune) bool {
 	return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r)
 }
 
-// String returns the reference as it is written.
+// String returns the text form of the reference.
 func (r Ref) String() string {
 	if r.Owner == "" || r.Owner == string(ownerInID(r.Name)) {
 		return r.Name
@@ -48,10 +47,10 @@ func (r Ref) String() string {
 	return r.Name + "@" + r.Owner
 }
 
-// Exact reports whether the name is a full id: it has a scheme, and no two things of one owner share it.
+// Exact reports whether the name is a full id, which has a scheme and is unique among the Things of one owner.
 func (r Ref) Exact() bool { return hasScheme(r.Name) }
 
-// Owns reports whether owner is whom the reference names: always, if it names nobody.
+// Owns reports whether owner matches the owner of the reference. A reference without an owner matches all.
 func (r Ref) Owns(owner did.DID) bool {
 	switch {
 	case r.Owner == "" || r.Owner == string(owner):
@@ -62,7 +61,7 @@ func (r Ref) Owns(owner did.DID) bool {
 	return strings.HasPrefix(owner.Multibase(), r.Owner)
 }
 
-// Match reports whether the reference names d: by id, or regardless of case by title, slug, or the last part of the id.
+// Match reports whether the reference matches d: by id, or case-insensitively by title, slug, or the last part of the id.
 func (r Ref) Match(d *Description) bool {
 	if !r.Owns(d.Record.Owner) {
 		return false
@@ -83,7 +82,7 @@ func lastPart(id string) string { return id[strings.LastIndexAny(id, ":/#")+1:] 
 // Ref returns the exact reference of d.
 func (d *Description) Ref() string { return ExactRef(d.Record.Thing, d.Record.Owner) }
 
-// ExactRef returns the exact reference of a thing: id and owner, or the id alone if the owner is part of it.
+// ExactRef returns the exact reference of a Thing: id and owner, or the id alone if it contains the owner.
 func ExactRef(id string, owner did.DID) string {
 	if ownerInID(id) == owner {
 		return id
@@ -102,8 +101,8 @@ func (t *Thing) Name() string {
 	return Slug(lastPart(t.ID))
 }
 
-// Slug returns s in lower case with runs of anything but letters and digits as one hyphen: "Weather Agent" is
-// "weather-agent". Letters of any script stay. The slug of a slug is itself.
+// Slug returns s in lower case, with a hyphen for each run of other characters than letters and digits: "weather-agent" for "Weather
+// Agent". Letters of all scripts stay. The slug of a slug is the slug itself.
 func Slug(s string) string {
 	var b strings.Builder
 	gap := false
@@ -123,7 +122,7 @@ func Slug(s string) string {
 
 const urnLMOS = "urn:lmos:"
 
-// mintID returns the id that a thing without one gets: "urn:lmos:<owner>:<name>", in ASCII.
+// mintID returns an id for a Thing without one: "urn:lmos:<owner>:<name>", in ASCII.
 func mintID(owner did.DID, name string) string {
 	if name == "" {
 		name = "thing"
@@ -131,7 +130,7 @@ func mintID(owner did.DID, name string) string {
 	return urnLMOS + string(owner) + ":" + percent(name)
 }
 
-// percent writes everything that RFC 3986 §2.3 does not call unreserved as %XX.
+// percent encodes all bytes but the unreserved characters of RFC 3986 §2.3 as %XX.
 func percent(s string) string {
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder
@@ -145,8 +144,8 @@ func percent(s string) string {
 	return b.String()
 }
 
-// ownerInID returns the DID that an id carries as its owner, or "": the id "did:…" itself without path and fragment,
-// and <did> in "urn:lmos:<did>:<name>". The scheme and namespace of a URN know no case (RFC 8141 §3.1).
+// ownerInID returns the DID of the owner in an id, or "": of "did:…" without path and fragment, and of <did> in
+// "urn:lmos:<did>:<name>". The scheme and namespace of a URN are case-insensitive (RFC 8141 §3.1).
 func ownerInID(id string) did.DID {
 	if len(id) >= 4 && strings.EqualFold(id[:4], "did:") {
 		end := strings.IndexAny(id, "/?#")
@@ -165,7 +164,7 @@ func ownerInID(id string) did.DID {
 	return ""
 }
 
-// NameKey returns the form of a name in which names are compared. A title without a letter has no slug.
+// NameKey returns the form of a name for comparison: its slug, or the folded name if it has no letters or digits.
 func NameKey(s string) string {
 	if slug := Slug(s); slug != "" {
 		return slug
@@ -173,7 +172,7 @@ func NameKey(s string) string {
 	return strings.ToLower(strings.ToUpper(s))
 }
 
-// Names returns what people may call the thing of a record, as keys: its title and the last part of its id.
+// Names returns the keys of the names of a record's Thing: its title and the last part of its id.
 func (r *Record) Names() []string {
 	id := r.Thing
 	names := []string{NameKey(r.Title), NameKey(id[strings.LastIndexAny(id, ":/#")+1:])}

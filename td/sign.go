@@ -16,20 +16,19 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// A Lease says when, for how long and from where a thing is offered.
+// A Lease is the validity and the hosts of a record.
 type Lease struct {
-	// Seq is higher than that of any record of the thing before. The publisher stores it before it publishes.
+	// Seq is higher than that of all earlier records of the Thing. The publisher stores it before it publishes.
 	Seq      uint64
-	Now      time.Time     // cut to whole seconds
+	Now      time.Time     // truncated to seconds
 	Lifetime time.Duration // whole seconds; at most 24 h, 30 days of a tombstone or a moved thing
-	Hosts    []Host        // at most MaxHosts; these have none
+	Hosts    []Host        // at most MaxHosts; ignored for tombstones and moves
 }
 
-// Sign signs a completed thing for the mesh: it adds the Data Integrity proof to the TD, unless it has one by the same
-// owner that verifies, and makes and signs its record. The compressed TD goes into the record if both fit. The error
-// wraps [ErrOwner] if the TD, or its id, belongs to another than s, [ErrSignature] if it has a proof that does not
-// verify, [ErrTooLarge] if the TD or the record cannot be made small enough, and is a [*ValidationError] if the TD was
-// not completed.
+// Sign signs a completed Thing for the mesh. It adds a Data Integrity proof to the TD, unless the TD has a valid one of the same owner, and
+// creates and signs the record. The record includes the compressed TD if it fits. The error wraps [ErrOwner] if the TD or its id belongs to
+// another owner than s, [ErrSignature] if the TD has an invalid proof, or [ErrTooLarge] if the TD or the record is too large; it is a
+// [*ValidationError] if the TD is not complete.
 func Sign(t *Thing, s did.Signer, l Lease) (*Signed, error) {
 	if t.ID == "" {
 		return nil, invalid("", `"id" is missing: complete the TD before it is signed`)
@@ -72,13 +71,13 @@ func prove(t *Thing, s did.Signer, now time.Time) ([]byte, error) {
 	return raw, nil
 }
 
-// checkProof accepts the proof of a TD that is signed already, if it is that of owner.
+// checkProof checks that a signed TD has a valid proof of owner.
 func checkProof(doc map[string]any, owner did.DID, now time.Time) error {
 	if signer := proofSigner(doc); signer != owner {
 		return fmt.Errorf(`%w: the TD is signed by %s; remove "proof" to sign it as %s`, ErrOwner, signer, owner)
 	}
 	if _, err := proof.Verify(context.Background(), doc, proof.Check{Now: now}); err != nil {
-		return fmt.Errorf(`%w: %w; remove "proof" to have the TD signed anew`, ErrSignature, err)
+		return fmt.Errorf(`%w: %w; remove "proof" to have the TD signed again`, ErrSignature, err)
 	}
 	return nil
 }
@@ -94,10 +93,10 @@ func summarize(s string, n int) string {
 	return schema.Cut(strings.Join(strings.Fields(s), " "), n)
 }
 
-// sign fills in who offers the thing, when and where, and signs; td, if it is not nil, goes inside if it fits.
+// sign sets the owner and the lease, and signs the record. It includes td, which may be nil, if it fits.
 func (w *wireRecord) sign(s did.Signer, l Lease, td []byte) (*Signed, error) {
 	if l.Now.IsZero() || l.Lifetime < time.Second {
-		return nil, errors.New("sign a record: the lease has no time, or lasts less than a second")
+		return nil, errors.New("sign a record: expected a lease with a time and at least 1 s")
 	}
 	w.Version, w.Owner, w.Seq = recordVersion, string(s.DID()), l.Seq
 	w.Issued = uint64(l.Now.Unix())
@@ -116,13 +115,12 @@ func (w *wireRecord) sign(s did.Signer, l Lease, td []byte) (*Signed, error) {
 		return nil, fmt.Errorf("sign the record of %s: %w", w.Thing, err)
 	}
 	if len(w.Signature) != ed25519.SignatureSize {
-		return nil, fmt.Errorf("sign the record of %s: the signer gave %d bytes", w.Thing, len(w.Signature))
+		return nil, fmt.Errorf("sign the record of %s: the signer returned a signature of %d bytes", w.Thing, len(w.Signature))
 	}
 	return w.encode(td)
 }
 
-// encode encodes the record, with the TD inside if it fits, and decodes it as receivers do: a record that receivers reject is not
-// published.
+// encode encodes the record, with the TD inside if it fits, and decodes it like a receiver, so that no invalid record is published.
 func (w *wireRecord) encode(td []byte) (*Signed, error) {
 	w.Inline = nil
 	raw, err := cbor.Marshal(w)
@@ -147,8 +145,7 @@ func (w *wireRecord) encode(td []byte) (*Signed, error) {
 	return &Signed{Record: raw, TD: td}, nil
 }
 
-// Renew makes a new record with l for a signed TD whose proof stays as it is. The error wraps [ErrOwner] if s is not
-// the owner.
+// Renew signs a new record for a signed TD, whose proof is unchanged. The error wraps [ErrOwner] if s is not the owner.
 func Renew(d *Description, s did.Signer, l Lease) (*Signed, error) {
 	r := d.Record
 	if s.DID() != r.Owner {
@@ -162,9 +159,8 @@ func Renew(d *Description, s did.Signer, l Lease) (*Signed, error) {
 	return w.sign(s, l, d.Signed.TD)
 }
 
-// SignTombstone makes the tombstone of a thing. final makes it the last word: seq 2^64-1, whatever the lease says. The
-// capabilities, in normal form, are those of the record that is withdrawn: they say in which shards who must hear of
-// it listens.
+// SignTombstone signs the tombstone of a Thing. With final its seq is 2^64-1 instead of that of the lease, so that no later record is
+// accepted. The capabilities, in normal form, are those of the withdrawn record: they determine the gossip topics.
 func SignTombstone(owner did.Signer, thing string, l Lease, final bool, capabilities ...string) (*Signed, error) {
 	w := &wireRecord{Kind: uint64(KindTombstone), Thing: thing, Capabilities: capabilities}
 	if final {
@@ -173,14 +169,14 @@ func SignTombstone(owner did.Signer, thing string, l Lease, final bool, capabili
 	return w.sign(owner, l, nil)
 }
 
-// Move makes the record that a thing is another owner's from now on: the one of [Record.SuccessorRef]. The capabilities are those of [SignTombstone].
+// Move signs the record of the move of a Thing to another owner; see [Record.SuccessorRef]. The capabilities are those of [SignTombstone].
 func Move(owner did.Signer, thing string, successor did.DID, l Lease, capabilities ...string) (*Signed, error) {
 	w := &wireRecord{Kind: uint64(KindMoved), Thing: thing, Successor: string(successor), Capabilities: capabilities}
 	return w.sign(owner, l, nil)
 }
 
-// SuccessorRef returns the thing that a moved one has become: that of the successor with the same id, or, where the id carries its owner,
-// with the successor in the owner's place. It means nothing for other records.
+// SuccessorRef returns the reference of a moved Thing at its new owner: the same id, or, if the id contains its owner, the id with the new
+// owner. It is undefined for other records.
 func (r *Record) SuccessorRef() Ref {
 	id := r.Thing
 	if owner := ownerInID(id); owner != "" {
@@ -189,8 +185,7 @@ func (r *Record) SuccessorRef() Ref {
 	return Ref{Name: id, Owner: string(r.Successor)}
 }
 
-// WithoutTD returns the record of s without its inline TD: the form that refreshes travel in. The signature holds for
-// both.
+// WithoutTD returns the record of s without its inline TD, the form of refreshes. The signature covers both forms.
 func (s *Signed) WithoutTD() (*Signed, error) {
 	_, w, err := decodeRecord(s.Record)
 	if err != nil {
@@ -204,7 +199,7 @@ func (s *Signed) WithoutTD() (*Signed, error) {
 	return &Signed{Record: raw, TD: s.TD}, nil
 }
 
-// WithInlineTD is the inverse of [Signed.WithoutTD]: the record of s with its TD inside, if there is one and it fits.
+// WithInlineTD returns the record of s with its TD inside, if there is one and it fits.
 func (s *Signed) WithInlineTD() (*Signed, error) {
 	_, w, err := decodeRecord(s.Record)
 	if err != nil {

@@ -65,10 +65,10 @@ func TestSignRefuses(t *testing.T) {
 			`"id" is missing: complete the TD before it is signed`},
 		{"a TD without contexts", mustParse(t, tdWith(`"id": "urn:x"`)), k, lease(1),
 			"lacks contexts: complete the TD before it is signed"},
-		{"no time", plain(), k, Lease{Seq: 1, Lifetime: time.Hour}, "the lease has no time"},
-		{"no life", plain(), k, Lease{Seq: 1, Now: epoch}, "lasts less than a second"},
+		{"no time", plain(), k, Lease{Seq: 1, Lifetime: time.Hour}, "a lease with a time"},
+		{"no life", plain(), k, Lease{Seq: 1, Now: epoch}, "at least 1 s"},
 		{"a life too long", plain(), k, Lease{Seq: 1, Now: epoch, Lifetime: 25 * time.Hour},
-			"lives for 90000 seconds, at most 24h0m0s are allowed"},
+			"valid for 90000 s, the limit is 24h0m0s"},
 		{"the last seq", plain(), k, Lease{Seq: math.MaxUint64, Now: epoch, Lifetime: time.Hour},
 			"the last seq is for tombstones"},
 		{"the id of another", complete(tdWith(`"id": "` + string(k.DID()) + `"`)), other, lease(1), "belongs to"},
@@ -293,7 +293,7 @@ func TestSignerThatAnswersNonsense(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Sign(thing, stub{k.DID(), make([]byte, 10)}, lease(1)); err == nil || !strings.Contains(err.Error(), "gave 10 bytes") {
+	if _, err := Sign(thing, stub{k.DID(), make([]byte, 10)}, lease(1)); err == nil || !strings.Contains(err.Error(), "of 10 bytes") {
 		t.Errorf("got %v", err)
 	}
 	s, err := Sign(thing, stub{k.DID(), make([]byte, 64)}, lease(1))

@@ -2,24 +2,24 @@ package td
 
 import "slices"
 
-// A Strategy says which version of a capability is taken of those that fit (LMOS platform, ResolveStrategy).
+// A Strategy selects one of several matching versions of a capability (LMOS platform, ResolveStrategy).
 type Strategy string
 
 // The strategies of LMOS. The zero value is Highest.
 const (
 	Highest Strategy = "HIGHEST"
-	// MostSimilar takes the lowest version that fits: so does the platform, where it is a stub, and channels rely on it.
+	// MostSimilar selects the lowest matching version. The platform, where it is a stub, does so too, and channels rely on it.
 	MostSimilar Strategy = "MOST_SIMILAR"
 )
 
-// A Requirement is a capability that somebody needs, as channels name it.
+// A Requirement is a required capability, in the form of LMOS channels.
 type Requirement struct {
-	ID      string // compared by levels if both sides have one; else the names are
+	ID      string // compared by levels if both sides have one; otherwise names are compared
 	Name    string // compared byte by byte, as the platform does
 	Version string // a range, see [ParseRange]; empty means any
 }
 
-// Match returns the capability of t that meets r: of several, what the strategy takes.
+// Match returns the capability of t that meets r; the strategy selects one of several.
 func (r Requirement) Match(t *Thing, s Strategy) (Capability, bool) {
 	in, err := ParseRange(r.Version)
 	var best *Capability
@@ -44,7 +44,7 @@ func (r Requirement) matchesID(c *Capability) bool {
 	return ok && also && slices.Equal(split(want), split(has))
 }
 
-// Compare orders versions as the strategy takes them: -1 if it takes a rather than b.
+// Compare orders versions by preference: -1 if the strategy prefers a to b.
 func (s Strategy) Compare(a, b string) int {
 	if s == MostSimilar {
 		return CompareVersions(a, b)
@@ -52,11 +52,11 @@ func (s Strategy) Compare(a, b string) int {
 	return CompareVersions(b, a)
 }
 
-// prefers reports whether the strategy takes version a rather than b.
+// prefers reports whether the strategy prefers version a to b.
 func (s Strategy) prefers(a, b string) bool { return s.Compare(a, b) < 0 }
 
-// Pick returns which of descriptions meets r, and by what. Of several with the same version it is the first: put what is trusted,
-// near and not busy first, and what remains in an order that is always the same.
+// Pick returns the description that meets r best, and the matching capability. Among equal versions it returns the first one, so the
+// caller sorts trusted, near and idle hosts first, and the others in a stable order.
 func (s Strategy) Pick(r Requirement, descriptions []*Description) (d *Description, by Capability, ok bool) {
 	for _, other := range descriptions {
 		if other.Thing == nil {

@@ -55,20 +55,20 @@ type Thing struct {
 	SecurityDefs map[string]*SecurityScheme
 	Capabilities []Capability
 	Metadata     *Metadata // nil without lmos:metadata
-	// Unlisted tells that its host gives it to no other node (lmosd:unlisted): it is known to those who ask the host over its API.
+	// Unlisted means that the host does not announce the Thing to other nodes (lmosd:unlisted). The API of the host returns it.
 	Unlisted bool
-	// Concurrency is how many interactions the thing takes at once (lmosd:concurrency); 0 if it does not say.
+	// Concurrency is the maximum number of concurrent interactions (lmosd:concurrency); 0 if the TD does not limit them.
 	Concurrency int
 	Links       []Link
-	// Warnings are deviations that were read tolerantly, or break a known client; never a reason to refuse. Only
-	// [Parse] and [Complete] tell them, to the author: a Thing from the mesh has none.
+	// Warnings are tolerated deviations, and features that break a known client. Only [Parse] and [Complete] set them: a Thing from
+	// the mesh has none.
 	Warnings []Issue
 
-	doc   map[string]any // what Raw says, decoded; nil in what came from the mesh
-	terms []string       // what Terms returns; nil if it was not made by this package
+	doc   map[string]any // Raw, decoded; nil for a Thing from the mesh
+	terms []string       // result of Terms; nil if another package made the Thing
 }
 
-// An Affordance is what properties, actions and events share.
+// An Affordance has the common members of properties, actions and events.
 type Affordance struct {
 	Types        []string
 	Title        string
@@ -84,7 +84,7 @@ type Property struct {
 	ReadOnly, WriteOnly, Observable bool
 }
 
-// An Action is something a thing does. Synchronous is nil if the TD claims nothing.
+// An Action is a function of a Thing. Synchronous is nil if the TD does not set it.
 type Action struct {
 	Affordance
 	Input, Output    *Schema // nil: none
@@ -144,14 +144,14 @@ type Metadata struct {
 // A Link is one entry of links.
 type Link struct{ Href, Rel, Type string }
 
-// Kind is the statement of a record.
+// Kind is the kind of a record.
 type Kind uint8
 
 // Kinds of records.
 const (
 	KindTD        Kind = 0 // the thing is described by the TD of Hash
 	KindTombstone Kind = 1 // the thing is withdrawn
-	KindMoved     Kind = 2 // the thing is now Successor's
+	KindMoved     Kind = 2 // Successor is the new owner of the thing
 )
 
 // A Host is a node through which a thing is reached.
@@ -172,7 +172,7 @@ type Record struct {
 	Hash         [32]byte // SHA-256 of the TD's bytes; zero in a tombstone
 	Size         int      // of the TD in bytes
 	Hosts        []Host
-	Capabilities []string // ids, normalised; see Terms
+	Capabilities []string // normalized ids; see Terms
 	Title        string
 	Summary      string
 	Successor    did.DID // only KindMoved
@@ -182,11 +182,11 @@ type Record struct {
 	digest [32]byte // SHA-256 of the signed bytes
 }
 
-// A Signed is a record and, if present, its TD: bytes that are not verified.
+// A Signed is a record and, if present, its TD. The bytes are not verified.
 type Signed struct {
 	Record []byte // encoded record
 	TD     []byte // JSON, or nil if it must be fetched by hash or is inside the record
-	// From is the node that sent it, as the connection proved; empty if it is unknown. It is not verified.
+	// From is the node that sent it, proven by the connection; empty if unknown.
 	From did.DID
 }
 
@@ -195,10 +195,10 @@ type Signed struct {
 type Description struct {
 	*Thing
 	Record *Record
-	Signed *Signed // what was verified; its TD is never nil
+	Signed *Signed // the verified bytes; TD is never nil
 	// ProofMethod is the DID URL of the key that signed the TD; ProofCreated its time.
 	ProofMethod  string
 	ProofCreated time.Time
-	// ProofExpires is when the proof ends, whatever the record says; zero means never.
+	// ProofExpires is the expiry of the proof, independent of the record; zero means never.
 	ProofExpires time.Time
 }

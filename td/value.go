@@ -2,8 +2,7 @@ package td
 
 import "github.com/lmosd/lmosd/internal/jcs"
 
-// The functions below read decoded JSON tolerantly: what has another type than asked for is as good as absent. Whether
-// the type is right is for the schema to say, which has been asked before or reports beside.
+// The functions below return the zero value for decoded JSON of another type. The schema check reports wrong types.
 
 func object(v any) map[string]any {
 	m, _ := v.(map[string]any)
@@ -25,7 +24,7 @@ func flag(v any) bool {
 	return b
 }
 
-// texts reads a string, or an array of strings.
+// texts returns a string, or the strings of an array.
 func texts(v any) []string {
 	if s, ok := v.(string); ok {
 		return []string{s}
@@ -39,7 +38,7 @@ func texts(v any) []string {
 	return all
 }
 
-// bytesOf writes a decoded value as JSON, in canonical form.
+// bytesOf encodes a decoded value in canonical form (RFC 8785).
 func bytesOf(v any) []byte {
 	b, err := jcs.Append(nil, v)
 	if err != nil { // v was decoded from JSON

@@ -7,8 +7,8 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// WithVariables returns the schema of what a consumer provides for a: input (nil: none) with the URI variables as additional
-// members; see [schema.WithVariables]. [Affordance.RequiredVariables] are required. Without variables it is input itself.
+// WithVariables returns the schema of a consumer's input for a: input (nil: none) with the URI variables as additional members, of which
+// [Affordance.RequiredVariables] are required; see [schema.WithVariables]. Without variables it returns input.
 func (a *Affordance) WithVariables(input *Schema) *Schema {
 	if len(a.URIVariables) == 0 {
 		return input
@@ -16,7 +16,7 @@ func (a *Affordance) WithVariables(input *Schema) *Schema {
 	return schema.WithVariables(input, a.URIVariables, a.RequiredVariables())
 }
 
-// InputWithVariables returns the schema of what a consumer provides to invoke a; see [Affordance.WithVariables].
+// InputWithVariables returns the schema of a consumer's input to invoke a; see [Affordance.WithVariables].
 func (a *Action) InputWithVariables() *Schema { return a.WithVariables(a.Input) }
 
 // RequiredVariables returns the names of the variables that each form of a needs, sorted: those outside of the query and the fragment

@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// What may be wrong with a record. The gossip validators ignore what honest nodes may disagree on, and reject the rest.
+// Errors of records. The gossip validators ignore records about which honest nodes may disagree, and reject the others.
 var (
 	ErrTooLarge  = errors.New("too large")
 	ErrMalformed = errors.New("malformed")
@@ -22,18 +22,18 @@ var (
 	ErrExpired   = errors.New("expired")
 	ErrFuture    = errors.New("issued in the future")
 	ErrHash      = errors.New("the TD does not match the record")
-	ErrNoTD      = errors.New("the TD is not here; fetch it by hash")
+	ErrNoTD      = errors.New("the TD is missing; fetch it by hash")
 )
 
-// maxCached is how many records a [Verifier] remembers, about 100 bytes each.
+// maxCached is the number of records that a [Verifier] caches, about 100 bytes each.
 const maxCached = 16 << 10
 
-// A Verifier verifies records and descriptions and remembers verdicts. It is safe for concurrent use.
+// A Verifier verifies records and descriptions and caches the results. It is safe for concurrent use.
 type Verifier struct {
 	keys did.Resolver
-	// verified holds SHA-256 of encoded records, all bytes of them, whose signature and inline TD were found good. Nothing
-	// else enters that verdict: the owner's key is in the record. Times are checked anew each time. Bad ones are not
-	// held, so that garbage pushes nothing out.
+	// verified has the SHA-256 of encoded records, over all bytes, whose signature and inline TD are valid. The result depends on nothing
+	// else, because the owner's key is in the record. Times are checked again each time. Invalid records are not cached, so that they
+	// cannot evict valid ones.
 	verified *lru.Cache[[32]byte, struct{}]
 }
 
@@ -47,16 +47,15 @@ func NewVerifier(r did.Resolver) *Verifier {
 	return &Verifier{keys: r, verified: good}
 }
 
-// Record decodes and verifies an encoded record at the time now: size, strict deterministic CBOR, bounds, signature,
-// the TD inside if there is one, times. A record may be used until five minutes after it expires, and five minutes
-// before it was issued, for clocks that disagree. The error wraps one of the Err values of this package. The record
-// keeps raw, which the caller must not change.
+// Record decodes and verifies an encoded record at the time now: size, strict deterministic CBOR, bounds, signature, the TD inside if there
+// is one, times. A record is valid from 5 minutes before it was issued until 5 minutes after it expires, because clocks differ. The error
+// wraps one of the Err values of this package. The record keeps raw, which the caller must not change.
 func (v *Verifier) Record(raw []byte, now time.Time) (*Record, error) {
 	r, _, err := v.record(raw, now)
 	return r, err
 }
 
-// record is [Verifier.Record], and returns the TD inside if it was unpacked on the way.
+// record is [Verifier.Record], and returns the TD inside if it was decompressed.
 func (v *Verifier) record(raw []byte, now time.Time) (*Record, []byte, error) {
 	r, w, err := decodeRecord(raw)
 	if err != nil {
@@ -72,7 +71,7 @@ func (v *Verifier) record(raw []byte, now time.Time) (*Record, []byte, error) {
 	return r, td, nil
 }
 
-// cached calls check unless it is known to succeed for raw.
+// cached calls check unless it succeeded before for raw.
 func (v *Verifier) cached(raw []byte, check func() ([]byte, error)) ([]byte, error) {
 	key := sha256.Sum256(raw)
 	if _, known := v.verified.Get(key); known {
@@ -91,7 +90,7 @@ func (r *Record) authenticate(w *wireRecord) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("record: %w: owner: %w", ErrMalformed, err)
 	}
-	// The domain string stands before what is signed, so that no other signature of the same key is one of a record.
+	// The domain string precedes the signed bytes, so that no other signature of the same key is valid for a record.
 	if !ed25519.Verify(key, append([]byte(did.PurposeRecord), message(r.Raw, r.Inline)...), w.Signature) {
 		return nil, fmt.Errorf("record of %s: %w", r.Thing, ErrSignature)
 	}

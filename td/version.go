@@ -11,17 +11,17 @@ import (
 // A Range is a set of versions; the zero value is empty.
 type Range struct{ constraints *semver.Constraints }
 
-// maxRange is the longest range that is read, in bytes.
+// maxRange is the size limit of a range, in bytes.
 const maxRange = 256
 
-// ivyRange is an interval as Ivy writes it: "[1.0,2.0[", "]1.0,)". A bracket that looks away from its version leaves it out.
+// ivyRange is an interval in the syntax of Ivy: "[1.0,2.0[", "]1.0,)". A bracket that opens away from its version excludes it.
 var ivyRange = regexp.MustCompile(`^([\[\](])\s*([^,\[\]()]*?)\s*,\s*([^,\[\]()]*?)\s*([\[\])])$`)
 
 // bareVersion is a version without an operator.
 var bareVersion = regexp.MustCompile(`^v?\d+(\.\d+){0,2}([-+].*)?$`)
 
-// ParseRange reads a range of versions as LMOS channels write it: of npm, such as "^1.2", "1.x", ">=1.0 <2.0" and "1.0 || 2.0", or
-// an interval of Ivy, such as "[1.0,2.0[". A version alone is that version; what it lacks is zero.
+// ParseRange parses a range of versions in the syntax of LMOS channels: that of npm, such as "^1.2", "1.x", ">=1.0 <2.0" and
+// "1.0 || 2.0", or an interval of Ivy, such as "[1.0,2.0[". A version alone matches that version; missing parts are zero.
 func ParseRange(text string) (Range, error) {
 	text = strings.TrimSpace(text)
 	if len(text) > maxRange {
@@ -45,7 +45,7 @@ func ParseRange(text string) (Range, error) {
 	return Range{c}, nil
 }
 
-// ivyBounds writes an interval of Ivy as npm does.
+// ivyBounds converts an interval of Ivy to the syntax of npm.
 func ivyBounds(left, low, high, right string) string {
 	var bounds []string
 	if low != "" {
@@ -68,7 +68,7 @@ func ivyBounds(left, low, high, right string) string {
 	return strings.Join(bounds, ", ")
 }
 
-// fullVersion writes a version with all its parts: npm reads what is missing as anything.
+// fullVersion returns a version with all its parts: in npm, a missing part matches any.
 func fullVersion(version string) string {
 	if v, err := semver.NewVersion(version); err == nil {
 		return v.String()
@@ -76,13 +76,13 @@ func fullVersion(version string) string {
 	return version
 }
 
-// Has reports whether a version is in the range. What is no version is in none.
+// Has reports whether a version is in the range. An invalid version is in no range.
 func (r Range) Has(version string) bool {
 	v, err := semver.NewVersion(strings.TrimSpace(version))
 	return err == nil && r.constraints != nil && r.constraints.Check(v)
 }
 
-// CompareVersions orders versions: -1 if a is lower than b. What is no version is lower than all that are, and all of it is equal.
+// CompareVersions orders versions: -1 if a is lower than b. Invalid versions are equal to each other and lower than all valid ones.
 func CompareVersions(a, b string) int {
 	va, errA := semver.NewVersion(strings.TrimSpace(a))
 	vb, errB := semver.NewVersion(strings.TrimSpace(b))

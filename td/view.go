@@ -6,7 +6,7 @@ import (
 	"github.com/lmosd/lmosd/td/schema"
 )
 
-// A builder makes the typed view of a TD, with the defaults of TD 1.1 §5.4.
+// A builder builds the typed view of a TD, with the defaults of TD 1.1 §5.4.
 type builder struct {
 	doc  map[string]any
 	t    *Thing
@@ -24,7 +24,7 @@ func schemaOf(v any) *Schema {
 
 func parseSchema(m map[string]any) *Schema { return schema.Parse(m) }
 
-// view returns the typed view of a decoded TD that was checked. It reads tolerantly: it never fails.
+// view returns the typed view of a decoded, checked TD. It never fails.
 func view(raw []byte, doc map[string]any) *Thing {
 	t := &Thing{
 		Raw: raw, ID: text(doc["id"]), Title: text(doc["title"]), Description: text(doc["description"]),
@@ -46,7 +46,7 @@ func view(raw []byte, doc map[string]any) *Thing {
 	return t
 }
 
-// each makes a map of the object v with read; nil if v is none.
+// each converts the members of the object v with read; it returns nil if v is not an object.
 func each[T any](v any, read func(m map[string]any) *T) map[string]*T {
 	m := object(v)
 	if m == nil {
@@ -66,7 +66,7 @@ func (b *builder) affordance(m map[string]any, ops []string) Affordance {
 	}
 	a.URIVariables = b.vars
 	if own := each(m["uriVariables"], parseSchema); len(own) > 0 {
-		// The affordance's own variables win over those of the thing (TD 1.1 §5.3.2).
+		// The affordance's own variables override those of the Thing (TD 1.1 §5.3.2).
 		a.URIVariables = make(map[string]*Schema, len(b.vars)+len(own))
 		maps.Copy(a.URIVariables, b.vars)
 		maps.Copy(a.URIVariables, own)
@@ -122,7 +122,7 @@ func (b *builder) securityDefs() map[string]*SecurityScheme {
 	})
 }
 
-// defaultIn is where a credential stands if the scheme does not say (TD 1.1 §5.4).
+// defaultIn is the default of "in" by scheme (TD 1.1 §5.4).
 var defaultIn = map[string]string{"basic": "header", "digest": "header", "bearer": "header", "apikey": "query"}
 
 func (b *builder) links() []Link {

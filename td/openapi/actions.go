@@ -291,7 +291,7 @@ func (op *operation) styled(p *openapi3.Parameter, name string) string {
 const maxVariables = 64
 
 // query declares the variables of the query, and returns their expression.
-func (op *operation) query(params []*openapi3.Parameter, begun bool) string {
+func (op *operation) query(params []*openapi3.Parameter, started bool) string {
 	var names []string
 	for _, p := range params {
 		if p.In != openapi3.ParameterInQuery {
@@ -324,7 +324,7 @@ func (op *operation) query(params []*openapi3.Parameter, begun bool) string {
 	switch {
 	case len(names) == 0:
 		return ""
-	case begun:
+	case started:
 		return "{&" + strings.Join(names, ",") + "}"
 	}
 	return "{?" + strings.Join(names, ",") + "}"

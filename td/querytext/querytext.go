@@ -1,10 +1,9 @@
-// Package querytext parses queries that users write, such as "weather type:agent NOT protocol:mqtt", and formats them.
+// Package querytext parses queries that users write, such as "weather type:agent NOT protocol:mqtt".
 package querytext
 
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -208,82 +207,4 @@ func setDID(field *did.DID, name, value string) error {
 	}
 	*field = id
 	return nil
-}
-
-// Format formats q for [Parse], without Limit, Counter and Except. It drops quotes in values. It cannot express that several fields of
-// one of Not must match together.
-func Format(q *td.Query) string {
-	var b strings.Builder
-	if q.HasCriteria() {
-		write(&b, q)
-	}
-	for i := range q.Or {
-		if b.Len() > 0 {
-			b.WriteString(" OR ")
-		}
-		write(&b, &q.Or[i])
-	}
-	for i := range q.Not {
-		if not := &q.Not[i]; strings.Contains(not.Text, " ") {
-			b.WriteString(` NOT "` + strings.ReplaceAll(not.Text, `"`, "") + `"`)
-		} else {
-			for part := range partsOf(not) {
-				b.WriteString(" NOT " + part)
-			}
-		}
-	}
-	return strings.TrimSpace(b.String())
-}
-
-func write(b *strings.Builder, q *td.Query) {
-	between := ""
-	for part := range partsOf(q) {
-		b.WriteString(between + part)
-		between = " "
-	}
-}
-
-// partsOf yields the fields and words of q, without those of Or and Not.
-func partsOf(q *td.Query) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for _, f := range [...]struct{ name, value string }{
-			{"version", q.Version}, {"id", q.ID}, {"name", q.Name}, {"owner", string(q.Owner)}, {"organisation", q.Organization}, {"host", string(q.Host)},
-			{"protocol", q.Protocol}, {"action", q.Action}, {"property", q.Property}, {"event", q.Event}, {"type", q.Type},
-		} {
-			if f.value != "" && !yield(f.name+":"+quoteValue(f.value)) {
-				return
-			}
-		}
-		for _, c := range q.Capability {
-			if !yield("capability:" + quoteValue(c)) {
-				return
-			}
-		}
-		for word := range strings.FieldsSeq(q.Text) {
-			if quoted := quoteWord(word); quoted != "" && !yield(quoted) {
-				return
-			}
-		}
-	}
-}
-
-// quoteValue returns the value of a field, quoted if it has spaces.
-func quoteValue(value string) string {
-	value = strings.ReplaceAll(value, `"`, "")
-	if strings.ContainsFunc(value, unicode.IsSpace) {
-		return `"` + value + `"`
-	}
-	return value
-}
-
-// quoteWord returns a word, quoted if it could be read as an operator or a field.
-func quoteWord(word string) string {
-	word = strings.ReplaceAll(word, `"`, "")
-	switch {
-	case word == "":
-		return ""
-	case word == "AND", word == "OR", word == "NOT", word == "|", strings.HasPrefix(word, "-"), strings.Contains(word, ":"):
-		return `"` + word + `"`
-	}
-	return word
 }

@@ -76,9 +76,9 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := Parse(Format(&q), td.Query{})
+		again, err := Parse(q.String(), td.Query{})
 		if diff := cmp.Diff(q, again, cmp.AllowUnexported(td.CoverageCounter{}), cmpopts.EquateEmpty()); err != nil || diff != "" {
-			t.Fatalf("%q is written %q: %v %s", text, Format(&q), err, diff)
+			t.Fatalf("%q is written %q: %v %s", text, q.String(), err, diff)
 		}
 		n := 0
 		for one := range q.Branches() {
