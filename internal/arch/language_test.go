@@ -60,8 +60,6 @@ var notRead = map[string]int{
 	"policy":                      3,
 	"pubsub":                      2,
 	"pubsub/reconcile":            2,
-	"td":                          1,
-	"td/openapi":                  1,
 	"telemetry":                   2,
 }
 
