@@ -324,7 +324,7 @@ func (one *run) handle(ctx context.Context, m *protocol.Message, r *interact.Mes
 	case r.Status == interact.StatusRunning && r.ContentType == interact.Progress:
 		return nil, one.progress(m, r, notify)
 	case r.Status == interact.StatusCancelled:
-		return nil, interact.Errorf(interact.Cancelled, "somebody cancelled it", "%s was cancelled", one.msg.Name)
+		return nil, interact.Errorf(interact.Cancelled, "another caller cancelled it", "%s was cancelled", one.msg.Name)
 	case r.Status == interact.StatusFailed:
 		return nil, &interact.Error{Code: interact.AgentFailed, Title: cmp.Or(features.Text(r), one.msg.Name+" failed"), Remote: true}
 	case r.Status != interact.StatusNone && features.StateOf(r.Status, false) == "":

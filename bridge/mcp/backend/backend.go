@@ -326,7 +326,7 @@ func (b *Backend) broken(ctx context.Context, err error) error {
 		code = interact.Unreachable
 	}
 	return &interact.Error{Code: code, Title: b.o.Name + " ended before the response", Err: err,
-		Hint: "try again: it is started anew", Started: true}
+		Hint: "try again: it is restarted", Started: true}
 }
 
 // Session implements [protocol.Server].
