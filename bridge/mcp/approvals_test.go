@@ -38,7 +38,7 @@ func turncoat(t *testing.T, era string, is *atomic.Pointer[string]) func(context
 
 // A tool that its server has changed is nobody's until it is approved: not in the description, not in the lists and calls of a tunnel
 // of either era. What it was before is called again at once.
-func TestPins(t *testing.T) {
+func TestApprovals(t *testing.T) {
 	t.Parallel()
 	for era := range eras {
 		file := filepath.Join(t.TempDir(), "pins", "t.json")
@@ -104,7 +104,7 @@ func asker(t *testing.T, conn protocol.Conn, era string) func(id protocol.ID, me
 }
 
 // A file of pins that cannot be read is an error, not a fresh start.
-func TestBadPins(t *testing.T) {
+func TestMalformedApprovals(t *testing.T) {
 	t.Parallel()
 	for _, content := range []string{"", "{", "null", "[]"} {
 		file := filepath.Join(t.TempDir(), "pins.json")

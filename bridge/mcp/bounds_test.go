@@ -16,7 +16,7 @@ import (
 )
 
 // Lists without end have one here, and say so; a list that is refused, or none, hides no other.
-func TestListsWithoutEnd(t *testing.T) {
+func TestEndlessLists(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		page   func(n int, cursor string) string
@@ -69,7 +69,7 @@ func TestListsWithoutEnd(t *testing.T) {
 }
 
 // A thing that says rubbish on its tunnel ends it, and a client that waits for what cannot be read learns that.
-func TestGuardOfARubbishTunnel(t *testing.T) {
+func TestGuardEndsAnInvalidTunnel(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		says string

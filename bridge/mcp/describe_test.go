@@ -40,7 +40,7 @@ func note(_ context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResul
 }
 
 // What servers of both eras offer is described: names, schemas and hints.
-func TestDescribes(t *testing.T) {
+func TestDescribe(t *testing.T) {
 	t.Parallel()
 	for era, versions := range eras {
 		a := join(t, piped(t, newServer(versions, fill)), bridge.Import{Capabilities: []string{"urn:x:say"}})

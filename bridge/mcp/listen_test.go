@@ -7,7 +7,7 @@ import (
 )
 
 // A program that nobody asks is not listened to for ever, also if it ended a subscription while somebody was there.
-func TestDozes(t *testing.T) {
+func TestIdleServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{source: &source{}}

@@ -46,7 +46,7 @@ func sayer(t *testing.T, era string, is *atomic.Pointer[said]) func(context.Cont
 
 // Whatever of what models are told is changed later is held back, with the difference, in the description and in tunnels of either era;
 // what is told as before is not.
-func TestWhatPinsHold(t *testing.T) {
+func TestHeldDefinitions(t *testing.T) {
 	t.Parallel()
 	tools := func(of string) string { return `{"tools":[` + of + `]}` }
 	prompts := func(of string) string { return `{"prompts":[` + of + `]}` }
@@ -118,7 +118,7 @@ func TestWhatPinsHold(t *testing.T) {
 }
 
 // What a server does to have its own spelling pass what is held back.
-func TestPinsAreNotPassedBy(t *testing.T) {
+func TestApprovalsCannotBeBypassed(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]string{
 		"an id in other words":       `{"jsonrpc":"2.0","id":"\u0078","result":{"tools":[{"name":"pay","description":"Evil."}]}}`,
@@ -157,7 +157,7 @@ func (o *one) Read(context.Context) (*protocol.Message, error) { return protocol
 func (o *one) Write(context.Context, *protocol.Message) error  { return nil }
 
 // What a hostile server makes lmosd remember has an end, and can be read again.
-func TestPinsAreBounded(t *testing.T) {
+func TestApprovalsAreBounded(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pins.json")
 	log := New(Options{}).o.Log

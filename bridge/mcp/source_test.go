@@ -17,7 +17,7 @@ import (
 )
 
 // Callers at the same time need a connection each, which the next ones use again.
-func TestConnectionsAreUsedAgain(t *testing.T) {
+func TestConnectionsAreReused(t *testing.T) {
 	t.Parallel()
 	const callers, rounds = 8, 4
 	var here, all sync.WaitGroup

@@ -90,7 +90,7 @@ func tunnelled(t *testing.T, a *bridge.Agent, version string, o *sdk.ClientOptio
 
 // A program that remembers is asked as one: by all of the mesh, by all clients of the new era that can be asked for the same, and by each
 // session of the old era alone.
-func TestWhatAProgramRemembers(t *testing.T) {
+func TestStateOfAProgram(t *testing.T) {
 	t.Parallel()
 	asks := &sdk.ClientOptions{ElicitationHandler: func(context.Context, *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
 		return &sdk.ElicitResult{Action: "accept"}, nil

@@ -106,7 +106,7 @@ func sameJSON(got, want []string) bool {
 }
 
 // What a tool wants to know is asked of the consumer, who goes on with the answers.
-func TestQuestions(t *testing.T) {
+func TestInputRequests(t *testing.T) {
 	t.Parallel()
 	add := func(s *sdk.Server) {
 		s.AddTool(&sdk.Tool{Name: "order", InputSchema: object}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
@@ -156,7 +156,7 @@ func TestQuestions(t *testing.T) {
 }
 
 // A property is read again when the server says that it has changed.
-func TestObserves(t *testing.T) {
+func TestObserve(t *testing.T) {
 	t.Parallel()
 	for era, versions := range eras {
 		var n atomic.Int32
@@ -262,7 +262,7 @@ func TestTasks(t *testing.T) {
 }
 
 // Who leaves a task cancels it.
-func TestLeavesATask(t *testing.T) {
+func TestDisconnectCancelsATask(t *testing.T) {
 	t.Parallel()
 	cancelled := make(chan string, 1)
 	dial := scripted(t, func(m *protocol.Message, say func(*protocol.Message)) {

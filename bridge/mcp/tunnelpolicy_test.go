@@ -83,7 +83,7 @@ type kept struct{ protocol.Conn }
 func (kept) Write(context.Context, *protocol.Message) error { return nil }
 
 // What users of another node's relay ask is judged as theirs, by the name that the relay has for them. Nobody else can say for whom it asks.
-func TestGuardTellsUsersApart(t *testing.T) {
+func TestGuardDistinguishesUsers(t *testing.T) {
 	t.Parallel()
 	bob := did.DID("did:key:zBob")
 	for name, c := range map[string]struct {

@@ -255,7 +255,7 @@ func (h *hasty) Latest() uint64 {
 }
 
 // A list that changes while somebody begins to listen to it is told of.
-func TestAChangeAtTheBeginning(t *testing.T) {
+func TestChangeDuringSubscription(t *testing.T) {
 	t.Parallel()
 	eras(t, func(t *testing.T, version string) {
 		m, d := newDeskMesh(t)
@@ -396,7 +396,7 @@ func TestForgedStates(t *testing.T) {
 	}
 }
 
-func TestThingsThatAreNotThere(t *testing.T) {
+func TestUnknownThings(t *testing.T) {
 	t.Parallel()
 	m, _ := newDeskMesh(t)
 	url := serveMesh(t, m)

@@ -75,7 +75,7 @@ func TestHostileAnswers(t *testing.T) {
 }
 
 // A thing that is away, or whose description is odd, hides no other's tools.
-func TestDeadThingsHideNothing(t *testing.T) {
+func TestUnreachableThingsStayListed(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
 	add(t, m, "urn:good", `{"title":"Good","actions":{"do":{}}}`, says(interact.StatusCompleted, "", `"done"`))
@@ -149,7 +149,7 @@ func TestThingsThatImpersonate(t *testing.T) {
 }
 
 // A caller's token ends here: no message to a thing has it.
-func TestTokensEndHere(t *testing.T) {
+func TestTokensAreNotForwarded(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
 	asked := make(chan *interact.Message, 8)
@@ -204,7 +204,7 @@ func TestDescriptionsAreData(t *testing.T) {
 	}
 }
 
-func TestKeptEventsAreBounded(t *testing.T) {
+func TestStoredEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{1, maxEventBytes, 2 * maxEventsBytes} {
 		f := &feed{}
@@ -261,7 +261,7 @@ func frontOf(t *testing.T, h *Handler, name string) *endpoint {
 }
 
 // A pinned thing that cannot be found does not keep others from what is known.
-func TestAViewThatTakesLong(t *testing.T) {
+func TestSlowView(t *testing.T) {
 	t.Parallel()
 	m := &slow{Mesh: bridgetest.NewMesh(t), gate: make(chan struct{}), waits: make(chan struct{}, 8)}
 	add(t, m.Mesh, "urn:x", `{"title":"X","actions":{"do":{}}}`, newDesk())

@@ -50,7 +50,7 @@ func asks(method string, params map[string]any) *protocol.Message {
 
 // What is asked of the mesh reaches the server in its own words, and what it answers comes back in those of the mesh; what is not as it
 // should be goes through, or is an error, and stops nothing.
-func TestWordsOfTheMesh(t *testing.T) {
+func TestMeshMessages(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var got, answer string
@@ -123,7 +123,7 @@ func TestWordsOfTheMesh(t *testing.T) {
 
 // Who listens to resources of a thing hears of them in the words of the mesh, again when the server has ended the subscription, and then
 // that they may have changed meanwhile; of nothing else.
-func TestListensThatEnd(t *testing.T) {
+func TestEndedSubscriptions(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
 	add(t, m, "urn:far", farTD, nil)

@@ -126,7 +126,7 @@ func TestSearchHasPages(t *testing.T) {
 	})
 }
 
-func TestTheMeshTellsOfChanges(t *testing.T) {
+func TestMeshChangeNotifications(t *testing.T) {
 	t.Parallel()
 	eras(t, func(t *testing.T, version string) {
 		m, d := newDeskMesh(t)
@@ -231,7 +231,7 @@ func TestLines(t *testing.T) {
 }
 
 // Fronts of things that nobody uses make room for others.
-func TestFrontsAreBounded(t *testing.T) {
+func TestEndpointsAreBounded(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
 	h := New(Options{Mesh: m})

@@ -18,7 +18,7 @@ import (
 
 // A client that begins while the host of a server is away has the server as its description says it, its calls say what is wrong, and it
 // goes on with the server itself once the host is back.
-func TestAServerWhoseHostIsAway(t *testing.T) {
+func TestServerAtUnreachableHost(t *testing.T) {
 	t.Parallel()
 	eras(t, func(t *testing.T, version string) {
 		m := bridgetest.NewMesh(t)
@@ -103,7 +103,7 @@ func TestReasonsOfMeshCall(t *testing.T) {
 }
 
 // A server whose list exceeds its description and that is offline is never reported as complete.
-func TestMoreThanIsDescribed(t *testing.T) {
+func TestOmittedTools(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
 	add(t, m, "urn:shop", strings.Replace(shopTD, `"actions":{`, `"mcp:omitted":5,"actions":{"mcp-more":{"@type":"mcp:More"},`, 1), nil)
@@ -179,7 +179,7 @@ func (*chatter) Write(context.Context, *protocol.Message) error { return nil }
 func (*chatter) Close() error                                   { return nil }
 
 // What a server says before its first answer is kept, and so bounded in bytes.
-func TestWhatIsSaidBeforeASessionIsBounded(t *testing.T) {
+func TestMessagesBeforeInitializeResponseAreBounded(t *testing.T) {
 	t.Parallel()
 	c := new(chatter)
 	_, err := readUntilResponse(t.Context(), c, protocol.Request("1", protocol.Initialize, nil))
@@ -190,7 +190,7 @@ func TestWhatIsSaidBeforeASessionIsBounded(t *testing.T) {
 
 // A list that all callers are shown is asked for by the node, not by the caller that happens to come first: servers may have tools for some.
 // The caller's name is sent to no other host, also if a record names this node as a second host: any owner can write that.
-func TestSharedListsAreAskedForByTheNode(t *testing.T) {
+func TestSharedListsHaveTheNodeAsCaller(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
 	callers := make(chan string, 1)
@@ -235,7 +235,7 @@ func TestSharedListsAreAskedForByTheNode(t *testing.T) {
 }
 
 // A session that began while the host of a server was away hears that its lists may be others also if the host is back before it listens.
-func TestAStaleSessionListensLate(t *testing.T) {
+func TestLateSubscriptionOfAStaleSession(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
 	thing, _ := newShop(t)

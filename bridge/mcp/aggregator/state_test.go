@@ -73,7 +73,7 @@ func TestARetryToAServerAtAnotherNode(t *testing.T) {
 }
 
 // Ids of tasks and cursors are good for whom they were given, for what they were given, at the node that gave them.
-func TestWordsOfOthers(t *testing.T) {
+func TestTokensOfOtherCallers(t *testing.T) {
 	t.Parallel()
 	m, d := newDeskMesh(t)
 	add(t, m, "urn:big", bigTD(t, pageSize+1), d)
@@ -120,7 +120,7 @@ func TestWordsOfOthers(t *testing.T) {
 }
 
 // One caller does not take the room of all who are asked something.
-func TestParkedCallsAreBounded(t *testing.T) {
+func TestSuspendedCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	m, _ := newDeskMesh(t)
 	url := serveMesh(t, m) + "/mcp/things/desk"

@@ -134,7 +134,7 @@ func TestStatesOfTasks(t *testing.T) {
 }
 
 // Who listens to a task hears each state that it has, and who cannot be asked what it wants to know hears nothing of that.
-func TestListensToTasks(t *testing.T) {
+func TestTaskSubscriptions(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
 	d := add(t, m, "urn:w", workerTD, nil)

@@ -228,7 +228,7 @@ func TestTurns(t *testing.T) {
 }
 
 // Whose a task and a conversation are outlives the front of their agent; and agents have names of their own.
-func TestTurnsAfterAWhile(t *testing.T) {
+func TestTurnsBecomeTasks(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
 	h := New(Options{Mesh: m})

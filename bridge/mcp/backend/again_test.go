@@ -49,7 +49,7 @@ func (c *halved) Close() error {
 }
 
 // Whoever heard that a connection is broken, and calls again, gets another one.
-func TestTheNextCallHasAnotherConnection(t *testing.T) {
+func TestNextCallUsesANewConnection(t *testing.T) {
 	t.Parallel()
 	dials := 0
 	b := open(t, backend.Options{Relay: true, Name: "relay", Dial: func(context.Context) (protocol.Conn, error) {

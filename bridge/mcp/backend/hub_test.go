@@ -9,7 +9,7 @@ import (
 )
 
 // Who leaves before the server has said what it tells is not in the way of what it says then.
-func TestLeavingBeforeTheServerSays(t *testing.T) {
+func TestDisconnectBeforeAcknowledgment(t *testing.T) {
 	t.Parallel()
 	for range 100 {
 		one := &topic{acked: make(chan struct{}), over: make(chan struct{})}

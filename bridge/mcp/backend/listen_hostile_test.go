@@ -45,7 +45,7 @@ func listenTo(t *testing.T, b *backend.Backend, wants string, long time.Duration
 }
 
 // Servers of the new era that take a subscription in odd ways: their callers learn what they will hear, or that they will not, soon.
-func TestServersThatListenBadly(t *testing.T) {
+func TestInvalidListenResponses(t *testing.T) {
 	t.Parallel()
 	const both = `{"toolsListChanged":true,"resourceSubscriptions":["x:1"]}`
 	sub := `"_meta":{"io.modelcontextprotocol/subscriptionId":$ID}`
@@ -101,7 +101,7 @@ func TestServersThatListenBadly(t *testing.T) {
 }
 
 // The same of the old era: what cannot be subscribed to is not honoured, and nothing else is told.
-func TestOldServersThatListenBadly(t *testing.T) {
+func TestInvalidSubscribeResponses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		caps, subscribe string // the answer to resources/subscribe; empty is silence
@@ -149,7 +149,7 @@ func TestOldServersThatListenBadly(t *testing.T) {
 }
 
 // A client of the old era that asks for too much of a server of the new one is refused, one by one, and its session goes on.
-func TestAnOldClientThatAsksForTooMuch(t *testing.T) {
+func TestInvalidLegacyClient(t *testing.T) {
 	t.Parallel()
 	b := open(t, backend.Options{Name: "new", Dial: scripted(func(m *protocol.Message) []string {
 		switch m.Method() {

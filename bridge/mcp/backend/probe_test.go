@@ -12,7 +12,7 @@ import (
 )
 
 // Servers answer the question of what they are in many ways; what they are is found out all the same.
-func TestWhatServersAnswer(t *testing.T) {
+func TestProbe(t *testing.T) {
 	t.Parallel()
 	const (
 		ready    = `"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"s"}}`

@@ -59,7 +59,7 @@ func tunnelFrom(t *testing.T, host protocol.Server, node string) func(context.Co
 }
 
 // One caller does not take all the processes of a server by parking calls.
-func TestParkedRequestsAreBounded(t *testing.T) {
+func TestSuspendedRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, protocol.Legacy)
 	b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
@@ -74,7 +74,7 @@ func TestParkedRequestsAreBounded(t *testing.T) {
 }
 
 // A word that a server gives to several callers is good for each of them, and for nobody else.
-func TestWordsThatServersGiveTwice(t *testing.T) {
+func TestTokensIssuedTwice(t *testing.T) {
 	t.Parallel()
 	b := open(t, backend.Options{Name: "new", Dial: scripted(func(m *protocol.Message) []string {
 		switch {
@@ -210,7 +210,7 @@ func TestListensAreBounded(t *testing.T) {
 }
 
 // A server of the old era that asks without end, and reads no answer, harms its own call only.
-func TestAnOldServerThatAsksWithoutEnd(t *testing.T) {
+func TestEndlessInputRequests(t *testing.T) {
 	t.Parallel()
 	answer := func(m *protocol.Message) []string {
 		switch m.Method() {
@@ -286,7 +286,7 @@ func TestErrorsOverTheTunnelKeepSecrets(t *testing.T) {
 
 // A server that asks and does not wait for the answer: its result is passed on, what it asked for is nobody's any more, and its session
 // is not another caller's.
-func TestAServerThatDoesNotWait(t *testing.T) {
+func TestInputRequestsAfterTheResponse(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	sessions, heard := 0, []string{}

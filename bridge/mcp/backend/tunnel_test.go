@@ -80,7 +80,7 @@ func want(t *testing.T, got string, words ...string) {
 }
 
 // The host's end answers what it can, whatever the other end says.
-func TestTheHostsEnd(t *testing.T) {
+func TestServe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t, backend.Options{Name: "server", Dial: scripted(func(m *protocol.Message) []string {
@@ -129,7 +129,7 @@ func TestTheHostsEnd(t *testing.T) {
 }
 
 // A session is passed on as it is, to the end of either side; the end of the server says why.
-func TestSessionsOfOldServers(t *testing.T) {
+func TestSessionsOfLegacyServers(t *testing.T) {
 	t.Parallel()
 	broken := interact.Errorf(interact.AgentFailed, "", "it exited with 3")
 	answer := func(m *protocol.Message) []string {
@@ -194,7 +194,7 @@ func (b broke) Read(ctx context.Context) (*protocol.Message, error) {
 }
 
 // An old client has of a new server what it knows, and nothing else.
-func TestOldSessionsWithNewServers(t *testing.T) {
+func TestSessionsOfStatelessServers(t *testing.T) {
 	t.Parallel()
 	listens := make(chan string, 64)
 	b := open(t, backend.Options{Name: "server", Dial: scripted(func(m *protocol.Message) []string {
@@ -270,7 +270,7 @@ func TestOldSessionsWithNewServers(t *testing.T) {
 }
 
 // Requests before initialize are of no session.
-func TestAYoungSessionBeginsWithInitialize(t *testing.T) {
+func TestSessionStartsWithInitialize(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, protocol.Modern)
 	b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})

@@ -96,7 +96,7 @@ func TestUsersOfARelay(t *testing.T) {
 }
 
 // A server that does not read what one caller answers keeps nobody else waiting.
-func TestAServerThatDoesNotReadAnswers(t *testing.T) {
+func TestServerThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stuck, over := make(chan struct{}), make(chan struct{})
@@ -158,7 +158,7 @@ func TestAServerThatDoesNotReadAnswers(t *testing.T) {
 
 // A server that does not say whether it tells of a resource keeps nobody for long, and nobody who leaves; and what changes before
 // it has said so of all is told.
-func TestAServerThatTakesNoSubscription(t *testing.T) {
+func TestServerWithoutSubscriptions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t, backend.Options{Name: "slow", Dial: scripted(func(m *protocol.Message) []string {

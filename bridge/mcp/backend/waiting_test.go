@@ -71,7 +71,7 @@ func answers(requests map[string]struct{ Method string }) map[string]any {
 }
 
 // A state is good once, for the same request of the same caller, and for nothing that was made up.
-func TestStatesOfParkedRequests(t *testing.T) {
+func TestStatesOfSuspendedRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // the time in which the server sends its three requests is that of the bubble
 		f := newFixture(t, protocol.Legacy)
@@ -115,7 +115,7 @@ func TestStatesOfParkedRequests(t *testing.T) {
 }
 
 // Who is not asked in time finds nothing to go on with, and the server's process is let go.
-func TestParkedRequestsExpire(t *testing.T) {
+func TestSuspendedRequestsExpire(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, protocol.Legacy)
@@ -136,7 +136,7 @@ func TestParkedRequestsExpire(t *testing.T) {
 }
 
 // A caller that can be asked for nothing is asked for nothing; what is made for old servers is whole.
-func TestAnswersOfOldServers(t *testing.T) {
+func TestResponsesOfLegacyServers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, protocol.Legacy)
 	b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
@@ -308,7 +308,7 @@ func TestServersThatMisbehave(t *testing.T) {
 }
 
 // Endless rubbish is the end of a server.
-func TestAServerThatPrintsOnlyRubbish(t *testing.T) {
+func TestServerThatPrintsText(t *testing.T) {
 	t.Parallel()
 	b := open(t, backend.Options{Name: "bad", Dial: scripted(func(*protocol.Message) []string {
 		return []string{strings.Repeat("Hello\n", 2000)}
@@ -319,7 +319,7 @@ func TestAServerThatPrintsOnlyRubbish(t *testing.T) {
 }
 
 // A silent server is waited for, and its callers leave when they like.
-func TestServersThatSayNothing(t *testing.T) {
+func TestSilentServers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := backend.New(backend.Options{Name: "silent", Start: 10 * time.Second, Dial: scripted(func(*protocol.Message) []string { return nil })})
@@ -340,7 +340,7 @@ func TestServersThatSayNothing(t *testing.T) {
 }
 
 // Requests that ask for log messages take turns on a connection, and none waits for long.
-func TestLogsGoToWhoAskedForThem(t *testing.T) {
+func TestLogsReachTheirRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -507,7 +507,7 @@ func TestTunnels(t *testing.T) {
 
 // A server does not say for which request it asks: each caller has a process of its own, and so has each user of a relay, so that
 // nobody is asked what another's call needs.
-func TestWhoIsAsked(t *testing.T) {
+func TestInputRequestsReachTheirCaller(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		caller, user, other, another string // who asks, and who uses the server at the same time
@@ -546,7 +546,7 @@ func TestWhoIsAsked(t *testing.T) {
 
 // There are only so many processes of an old server: one for callers that can be asked for something else takes the place of one that
 // nobody uses.
-func TestCallersThatCanBeAskedForOtherThings(t *testing.T) {
+func TestCallersWithOtherCapabilities(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, protocol.Legacy)
 	b := open(t, backend.Options{Dial: f.dial, Name: "fixture"})

@@ -105,7 +105,7 @@ func TestServers(t *testing.T) {
 }
 
 // A server of 2024-11-05 is found out, and says by itself what it has to say; when its stream ends it is connected to again.
-func TestTheOldestServers(t *testing.T) {
+func TestHTTPSSEServers(t *testing.T) {
 	t.Parallel()
 	s := sdk.NewServer(&sdk.Implementation{Name: "oldest", Version: "1"}, nil)
 	s.AddTool(&sdk.Tool{Name: "say", InputSchema: object}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
@@ -239,7 +239,7 @@ func TestABrokenStream(t *testing.T) {
 }
 
 // What an old server says by itself is heard.
-func TestHears(t *testing.T) {
+func TestServerStream(t *testing.T) {
 	t.Parallel()
 	at, s := served(t, false, nil)
 	b := dialled(t, Options{URL: at})
@@ -333,7 +333,7 @@ func (zeros) Read(p []byte) (int, error) {
 }
 
 // A caller that leaves closes its request.
-func TestLeaves(t *testing.T) {
+func TestClose(t *testing.T) {
 	t.Parallel()
 	left, asked := make(chan struct{}), make(chan struct{})
 	at, _ := served(t, true, func(h http.Handler) http.Handler {

@@ -267,7 +267,7 @@ func storeIn(t *testing.T) credentials.Store {
 }
 
 // A person logs in once: what is granted is renewed, kept, and used by those that run already and those that come later.
-func TestAPersonLogsIn(t *testing.T) {
+func TestInteractiveLogin(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	at := i.guarded(t)
@@ -345,7 +345,7 @@ func TestOneLoginForAll(t *testing.T) {
 }
 
 // What a browser says is taken only from the authorization server that was asked.
-func TestAnswersOfBrowsers(t *testing.T) {
+func TestRedirectParameters(t *testing.T) {
 	t.Parallel()
 	as := &oauthex.AuthServerMeta{Issuer: "https://as.example"}
 	strict := &oauthex.AuthServerMeta{Issuer: "https://as.example", AuthorizationResponseIssParameterSupported: true}
@@ -375,7 +375,7 @@ func TestAnswersOfBrowsers(t *testing.T) {
 }
 
 // Who comes to the door without the state of the login changes nothing.
-func TestTheDoor(t *testing.T) {
+func TestRedirectListener(t *testing.T) {
 	t.Parallel()
 	d, err := newRedirectListener(0)
 	if err != nil {
@@ -403,7 +403,7 @@ func TestTheDoor(t *testing.T) {
 }
 
 // A server elsewhere sends nobody to this machine or its network.
-func TestTheFence(t *testing.T) {
+func TestSSRFFilter(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	inside := httptest.NewUnstartedServer(nil)
@@ -445,7 +445,7 @@ func TestTheFence(t *testing.T) {
 }
 
 // Where to log in is found in the places that there are, the first that says something.
-func TestWays(t *testing.T) {
+func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	const as, oidc = "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"
 	for name, test := range map[string]struct {

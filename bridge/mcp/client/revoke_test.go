@@ -59,7 +59,7 @@ func TestLogout(t *testing.T) {
 }
 
 // What a node renews or takes over while somebody logs out is not used and not kept.
-func TestLogoutWhileItIsRenewed(t *testing.T) {
+func TestLogoutDuringRenewal(t *testing.T) {
 	t.Parallel()
 	store := storeIn(t)
 	const at = "https://mcp.example/mcp"
@@ -86,7 +86,7 @@ func TestLogoutWhileItIsRenewed(t *testing.T) {
 }
 
 // Nor does it come back when a node that has not used it yet finds it, and renews it while somebody logs out.
-func TestLogoutWhileItIsFound(t *testing.T) {
+func TestLogoutDuringReauthorization(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	at, store := i.guarded(t), storeIn(t)
@@ -114,7 +114,7 @@ func TestLogoutWhileItIsFound(t *testing.T) {
 }
 
 // Two processes of a host have one login: what the one renews the other does not renew with what is good no more.
-func TestTwoRenew(t *testing.T) {
+func TestConcurrentRenewal(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	at, store := i.guarded(t), storeIn(t)

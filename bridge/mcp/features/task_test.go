@@ -10,7 +10,7 @@ import (
 )
 
 // What things want to know becomes what clients can be asked, and the answers what things wait for.
-func TestWhatClientsAreAsked(t *testing.T) {
+func TestInputRequests(t *testing.T) {
 	t.Parallel()
 	const all = `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}`
 	nested := json.RawMessage(`{"type":"object","properties":{"a":{"type":"object"}}}`)

@@ -27,7 +27,7 @@ func TestDecodeHeader(t *testing.T) {
 	}
 }
 
-func TestHeadersOfTools(t *testing.T) {
+func TestParamsOfTools(t *testing.T) {
 	t.Parallel()
 	for schema, want := range map[string]string{
 		``:                  "",
@@ -64,7 +64,7 @@ func TestHeadersOfTools(t *testing.T) {
 	}
 }
 
-func TestRepeats(t *testing.T) {
+func TestHeaderMatches(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		header, argument string

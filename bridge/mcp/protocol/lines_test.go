@@ -139,7 +139,7 @@ func TestSomeLinesOfMany(t *testing.T) {
 }
 
 // A reader that does not read keeps nobody from giving up, and Close ends it all.
-func TestAWriteThatNobodyReads(t *testing.T) {
+func TestWriteWithoutReader(t *testing.T) {
 	t.Parallel()
 	here, there := net.Pipe()
 	defer there.Close()

@@ -42,7 +42,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoMessage(t *testing.T) {
+func TestInvalidMessages(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]struct {
 		code int
@@ -186,7 +186,7 @@ func TestMeta(t *testing.T) {
 	}
 }
 
-func TestSubject(t *testing.T) {
+func TestTargetName(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		`"method":"tools/call","params":{"name":"a"}`: "a", `"method":"prompts/get","params":{"name":"b"}`: "b",

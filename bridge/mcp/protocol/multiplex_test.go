@@ -146,7 +146,7 @@ func TestCallsThatEndEarly(t *testing.T) {
 }
 
 // A caller that is far behind loses progress, and then the call, if it is one that must know; its response it gets.
-func TestACallerFarBehind(t *testing.T) {
+func TestSlowCaller(t *testing.T) {
 	t.Parallel()
 	p := newPending("1", nil)
 	progress := Request("", Progress, map[string]string{"x": strings.Repeat("x", 1<<20)})
@@ -178,7 +178,7 @@ func TestACallerFarBehind(t *testing.T) {
 }
 
 // The turn to get log messages comes when the other's is over, or not at all.
-func TestTurnsOfLogs(t *testing.T) {
+func TestLogMessagesOfOneRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, server, _ := share(t, nil)
@@ -202,7 +202,7 @@ func TestTurnsOfLogs(t *testing.T) {
 }
 
 // Rubbish ends a connection only if there is nothing else.
-func TestRubbish(t *testing.T) {
+func TestInvalidLines(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		between string
@@ -245,7 +245,7 @@ func (b broken) Write(context.Context, *Message) error {
 func (broken) Close() error { return nil }
 
 // Why a connection has ended is told to a call that could not be written for it.
-func TestWhyNothingIsWritten(t *testing.T) {
+func TestFailedWrite(t *testing.T) {
 	t.Parallel()
 	b := broken{make(chan struct{}), make(chan struct{})}
 	s := Multiplex(b, nil)

@@ -23,7 +23,7 @@ func TestFloods(t *testing.T) {
 }
 
 // What readers that do not look at case take for a member is no message: one that judges would see another than one that acts.
-func TestMembersThatLookLikeOthers(t *testing.T) {
+func TestCaseVariantsAreRejected(t *testing.T) {
 	t.Parallel()
 	for text, good := range map[string]bool{
 		`{"jsonrpc":"2.0","id":1,"method":"tools/list","Method":"tools/call"}`:                              false,

@@ -35,7 +35,7 @@ func (s *script) Write(_ context.Context, m *Message) error {
 func (s *script) Close() error { return nil }
 
 // Each request that was written has one response: what the server says, or, in their order, why there is none.
-func TestEachRequestIsAnsweredOnce(t *testing.T) {
+func TestEnsureResponses(t *testing.T) {
 	t.Parallel()
 	s := &script{says: make(chan *Message, 16)}
 	conn := EnsureResponses(s, func(err error) error {

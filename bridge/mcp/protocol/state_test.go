@@ -8,7 +8,7 @@ import (
 )
 
 // A client learns where its call waits.
-func TestRefusedStates(t *testing.T) {
+func TestStateErrors(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		e    *Error

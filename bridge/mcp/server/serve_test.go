@@ -96,7 +96,7 @@ func TestRefusals(t *testing.T) {
 }
 
 // The name in the header of tasks is that of the task.
-func TestTheHeaderOfTasks(t *testing.T) {
+func TestTaskNameHeader(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newFake(), Options{})
 	for name, want := range map[string]int{"T": 200, "U": 400, "": 400} {
@@ -108,7 +108,7 @@ func TestTheHeaderOfTasks(t *testing.T) {
 }
 
 // What comes before the response makes a stream; errors have their status only where there is none.
-func TestOneRequest(t *testing.T) {
+func TestStatelessRequest(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	gone := make(chan error, 1)
@@ -161,7 +161,7 @@ func TestOneRequest(t *testing.T) {
 	}
 }
 
-func TestTheServerLearnsWhoCalls(t *testing.T) {
+func TestCallerReachesTheServer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newFake(), Options{Caller: func(r *http.Request) string { return r.Header.Get("X-Caller") }})
 	body, headers := modernRequest("x", map[string]any{}, map[string]string{"X-Caller": "ada"})

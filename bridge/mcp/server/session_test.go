@@ -22,7 +22,7 @@ func req(id, method string) string {
 }
 
 // A session is its caller's, from initialize to DELETE.
-func TestTheLifeOfASession(t *testing.T) {
+func TestSessionLifecycle(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newFake(), Options{Caller: func(r *http.Request) string { return r.Header.Get("X-Caller") }})
 	ada := map[string]string{"X-Caller": "ada"}
@@ -211,7 +211,7 @@ func TestIdleSessions(t *testing.T) {
 }
 
 // A client that does not read is not waited for, and one that never asked for the common stream loses nothing else.
-func TestAnOutletIsBounded(t *testing.T) {
+func TestEventQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	s := &session{open: map[protocol.ID]*eventQueue{}, queues: []*eventQueue{newEventQueue(0)}}
 	big := protocol.Request("", protocol.ToolsChanged, map[string]string{"x": strings.Repeat("x", 1<<20)})
@@ -237,7 +237,7 @@ func TestAnOutletIsBounded(t *testing.T) {
 }
 
 // Streams of requests that have ended are forgotten, the oldest first.
-func TestOutletsAreBounded(t *testing.T) {
+func TestEventQueuesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := &session{open: map[protocol.ID]*eventQueue{}, queues: []*eventQueue{newEventQueue(0)}}
 	for i := range 1000 {
@@ -277,7 +277,7 @@ func TestClose(t *testing.T) {
 }
 
 // Progress and log messages without end are dropped, and the response is not.
-func TestChatterOfASession(t *testing.T) {
+func TestProgressRateOfASession(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newFake(), Options{})
 	id, conn := r.begin(nil)

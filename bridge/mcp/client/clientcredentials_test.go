@@ -55,7 +55,7 @@ func says(t *testing.T, b *backend.Backend) string {
 
 // Hosts without a person get in by what the operator has given them, in a way that the authorization server takes; else they say what is
 // missing, and nothing that is secret.
-func TestHostsWithoutAPerson(t *testing.T) {
+func TestClientCredentials(t *testing.T) {
 	t.Parallel()
 	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -120,7 +120,7 @@ func TestHostsWithoutAPerson(t *testing.T) {
 
 // What a host got by itself is got once for all calls, again before it ends, with more scopes if there must be more, and works as long as it
 // lasts.
-func TestAHostStaysIn(t *testing.T) {
+func TestClientCredentialsAreRenewed(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	i.machines, i.methods = true, []string{"private_key_jwt"}
@@ -182,7 +182,7 @@ func TestAHostStaysIn(t *testing.T) {
 }
 
 // A client with a key may be let in by a person, too. What is kept of that is of no use without the key.
-func TestAPersonLogsAClientIn(t *testing.T) {
+func TestConfidentialClientLogin(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -211,7 +211,7 @@ func TestAPersonLogsAClientIn(t *testing.T) {
 }
 
 // Of several authorization servers that one is asked for which there are credentials; where it sends those, nobody follows.
-func TestWhoIsAsked(t *testing.T) {
+func TestAuthorizationServerChoice(t *testing.T) {
 	t.Parallel()
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a secret was sent on") }))
 	defer elsewhere.Close()
