@@ -118,10 +118,10 @@ func (f finder) Locate(ctx context.Context, ref string) (interact.Thing, error) 
 	h, err := n.named(ctx, ref)
 	switch {
 	case err != nil:
-		return nil, n.blameClock(err)
+		return nil, n.WithClock(err)
 	case h != nil:
 		return h.Agent, nil
 	}
 	t, err := n.dir.Locate(ctx, ref)
-	return t, n.blameClock(err)
+	return t, n.WithClock(err)
 }

@@ -23,7 +23,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	ds "github.com/ipfs/go-datastore"
@@ -51,6 +50,7 @@ import (
 	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/interact/ws"
 	"github.com/lmosd/lmosd/internal/storage"
+	"github.com/lmosd/lmosd/node/status"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/publication"
@@ -63,10 +63,10 @@ import (
 
 // A Node is one running lmosd. Its methods are safe for concurrent use between New and Close.
 type Node struct {
+	*status.Reporter
 	opts        Options
 	log         *slog.Logger
 	key         *keystore.Key
-	started     time.Time
 	host        host.Host
 	peers       *p2p.Peers // of host
 	stores      *stores
@@ -105,7 +105,6 @@ type Node struct {
 	work      sync.WaitGroup // what runs in the background
 	// beginning is held while work is begun, and while life ends: nothing is begun after that.
 	beginning sync.Mutex
-	draining  atomic.Bool
 	aside     string         // where the damaged store is that was there at the start
 	gate      interact.Gate  // of what consumers of this node call
 	drainFor  time.Duration  // with calls of peers that run when the node stops
@@ -133,7 +132,7 @@ func New(o Options) (*Node, error) {
 
 // open opens a node; aside is where its damaged store was moved, or empty.
 func open(o Options, aside string) (*Node, error) {
-	n := &Node{opts: o, started: time.Now(), aside: aside, drainFor: drainFor}
+	n := &Node{opts: o, aside: aside, drainFor: drainFor}
 	n.life, n.end = context.WithCancel(context.Background())
 	if o.Host != nil {
 		n.onClose(o.Host.Close)
@@ -325,6 +324,10 @@ func (n *Node) openMesh() (err error) {
 	n.publisher = publication.New(publication.Options{Signer: n.key, Verifier: n.verifier, Index: n.offered, Store: n.offerStore, Disk: n.stores,
 		Lifetime: n.opts.Lifetime, Hosts: n.hosts, Bind: n.servient.Expose, Directory: n.dir, Gossip: n.gossip, DHT: n.dht, Go: n.later,
 		Pings: servient.Pings, ProbePause: n.opts.probePause, Log: n.log})
+	n.Reporter = &status.Reporter{DID: n.DID(), Name: n.opts.Name, Version: n.opts.Version, Profile: n.opts.Profile, Network: n.opts.Network,
+		Dir: n.opts.Dir, DHTMode: n.opts.DHTMode, Started: time.Now(), API: n.API, InTheClear: func() bool { return n.opts.HTTP.inTheClear() },
+		IsDraining: n.gate.Closed, Host: n.host, Peers: n.peers, Store: n.stores, Policy: n.policy, Directory: n.dir, DHT: n.dht, Gossip: n.gossip,
+		Sync: n.sync, Suspicion: n.suspicion, Streams: n.streams, Publisher: n.publisher, Index: n.offered, Metrics: n.metrics}
 
 	n.sync, err = reconcile.New(n.host, reconcile.Options{Network: n.opts.Network, Set: items, Get: n.dir.Signed,
 		Offer: func(s *td.Signed) { n.dir.Ingest(n.life, s) }, Verifier: n.verifier, Admits: n.policy.Admits, Room: n.dir.Room,
@@ -343,6 +346,10 @@ func (n *Node) openMesh() (err error) {
 	n.onClose(n.suspicion.Close)
 	n.presence = presence.New(presence.Options{Self: n.DID(), Host: n.host, Peers: n.peers, Directory: n.dir, DHT: n.dht, Suspicion: n.suspicion,
 		Index: n.offered, Publisher: n.publisher, Go: n.later, Pause: n.opts.probePause, Log: n.log})
+	n.Reporter = &status.Reporter{DID: n.DID(), Name: n.opts.Name, Version: n.opts.Version, Profile: n.opts.Profile, Network: n.opts.Network,
+		Dir: n.opts.Dir, DHTMode: n.opts.DHTMode, Started: time.Now(), API: n.API, InTheClear: func() bool { return n.opts.HTTP.inTheClear() },
+		IsDraining: n.gate.Closed, Host: n.host, Peers: n.peers, Store: n.stores, Policy: n.policy, Directory: n.dir, DHT: n.dht, Gossip: n.gossip,
+		Sync: n.sync, Suspicion: n.suspicion, Streams: n.streams, Publisher: n.publisher, Index: n.offered, Metrics: n.metrics}
 
 	// Spans come before Trace: a trace that begins here begins with its span, which says whether it is recorded.
 	n.mesh = interact.Chain(interact.Router(finder{n}), interact.Spans(n.tracer, "mesh"), interact.Trace(n.opts.Timeout), interact.Timed(total),
@@ -387,7 +394,7 @@ func (n *Node) openHTTP() error {
 	}
 	n.onClose(n.gateway.Close)
 	if n.opts.HTTP.inTheClear() {
-		n.log.Warn(clearText, "code", "LMOS-W071", "listen", n.opts.HTTP.Listen, "hint", clearHint)
+		n.log.Warn(status.ClearText, "code", "LMOS-W071", "listen", n.opts.HTTP.Listen, "hint", status.ClearHint)
 	}
 	if url := n.API(); url != "" { // agents of this node reach it there
 		n.callbacks.Listen(url + gateway.CallbacksPath)

@@ -45,7 +45,6 @@ func (n *Node) serve(ctx, work context.Context) error {
 		return ignoreEnd(n.gateway.Run(until))
 	})
 	<-until.Done()
-	n.draining.Store(true)
 	idle := n.gate.Close()
 	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.drainFor)
 	defer cancel()

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/storage"
 )
@@ -103,7 +104,7 @@ func TestCountersNameNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]float64{}
-	for _, c := range n.counters() {
+	for _, c := range n.Counters() {
 		if c.Value != "" && c.Label == "" || c.Label != "" && c.Value == "" {
 			t.Errorf("%+v has half a label", c)
 		}
@@ -158,7 +159,7 @@ func TestTheAPIIsServedAsAsked(t *testing.T) {
 	if info, err := os.Stat(o.HTTP.Socket); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket has mode %v, %v; want 0600", info.Mode(), err)
 	}
-	if info, err := os.Stat(tokenPath(o.Dir)); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(gateway.TokenPath(o.Dir)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the token has mode %v, %v; want 0600", info.Mode(), err)
 	}
 	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(n.API() + "/metrics")

@@ -13,6 +13,7 @@ import (
 
 	ds "github.com/ipfs/go-datastore"
 
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/storage"
 )
@@ -220,7 +221,7 @@ func TestTheTokenIsMadeOnce(t *testing.T) {
 	if err != nil || len(token) < 43 {
 		t.Fatalf("got %q, %v; want 32 random bytes", token, err)
 	}
-	info, err := os.Stat(tokenPath(dir))
+	info, err := os.Stat(gateway.TokenPath(dir))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file has mode %v, %v; want 0600", info.Mode(), err)
 	}
@@ -241,7 +242,7 @@ func TestATokenThatIsNoneIsReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"empty": "", "short": "abc\n", "a crash before it was written": strings.Repeat(" ", 64)} {
-		if err := os.WriteFile(tokenPath(dir), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(gateway.TokenPath(dir), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		token, err := apiToken(dir)
@@ -250,13 +251,13 @@ func TestATokenThatIsNoneIsReplaced(t *testing.T) {
 		}
 	}
 	own := strings.Repeat("s3cret", 10)
-	if err := os.WriteFile(tokenPath(dir), []byte("  "+own+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(gateway.TokenPath(dir), []byte("  "+own+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if token, err := apiToken(dir); err != nil || token != own {
 		t.Errorf("the user's own: %q, %v", token, err)
 	}
-	if err := errors.Join(os.Remove(tokenPath(dir)), os.Mkdir(tokenPath(dir), 0o700)); err != nil {
+	if err := errors.Join(os.Remove(gateway.TokenPath(dir)), os.Mkdir(gateway.TokenPath(dir), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	_, err := apiToken(dir)

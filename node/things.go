@@ -5,11 +5,15 @@ import (
 	"iter"
 	"math"
 	"strconv"
+	"time"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/discovery/explore"
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/servient"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -28,12 +32,12 @@ func (n *Node) Get(ctx context.Context, ref string) (*td.Description, error) {
 	h, err := n.named(ctx, ref)
 	switch {
 	case err != nil:
-		return nil, n.blameClock(err)
+		return nil, n.WithClock(err)
 	case h != nil:
 		return h.Description, nil
 	}
 	d, err := n.dir.Get(ctx, ref)
-	return d, n.blameClock(err)
+	return d, n.WithClock(err)
 }
 
 // named returns the discovered thing that ref names, or nil if that is for the directory to say.
@@ -121,4 +125,53 @@ func (n *Node) Connect(ctx context.Context, addr string) error {
 		n.bootstrap.HandlePeerFound(p)
 	}
 	return err
+}
+
+// Tasks are the tasks that consumers of this node started (gateway.TaskKeeper).
+func (n *Node) Tasks() gateway.Tasks {
+	return gateway.LedgerTasks{Ledger: n.ledger, Mesh: n.mesh, Directory: n.dir, Hosted: n.Hosted}
+}
+
+// Paths returns the paths to a Thing, best first (gateway.PathFinder).
+func (n *Node) Paths(ctx context.Context, ref string) ([]api.Path, error) {
+	t, err := n.dir.Locate(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	far, ok := t.(*servient.Consumed)
+	if !ok {
+		return []api.Path{{Name: "local"}}, nil
+	}
+	var all []api.Path
+	for _, s := range far.Paths.States(time.Now()) {
+		all = append(all, api.Path{Name: s.Name, Down: s.Down, Took: ms(s.Took)})
+	}
+	return all, nil
+}
+
+// Ping measures the round trips to the host of a Thing (gateway.Pinger).
+func (n *Node) Ping(ctx context.Context, ref string, times int) (*api.Ping, error) {
+	d, err := n.dir.Get(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	p := &api.Ping{Ref: d.Ref(), Node: n.DID(), Path: "local", RTT: make([]float64, 0, times)}
+	if n.offered.Has(d) {
+		for range times {
+			p.RTT = append(p.RTT, 0)
+		}
+		return p, nil
+	}
+	for _, h := range d.Record.Hosts {
+		transport, all, failed := n.peers.Ping(ctx, h.Node, times)
+		if err = failed; err == nil {
+			p.Node, p.Path = h.Node, "mesh "+transport
+			for _, rtt := range all {
+				p.RTT = append(p.RTT, float64(rtt)/float64(time.Millisecond))
+			}
+			return p, nil
+		}
+	}
+	return nil, &interact.Error{Code: interact.Unreachable, Title: "no host of " + d.Name() + " answers a ping", Err: err,
+		Hint: "see where it is", Next: interact.Next(interact.StepShow, ref)}
 }

@@ -20,7 +20,7 @@ type claim struct {
 
 // claims has an entry for each line of the pages that [claimed] matches.
 var claims = []claim{
-	{"docs/api.md", "for 3 s at most: `status`", "node/tasks.go", "= 3 * time.Second // in all"},
+	{"docs/api.md", "for 3 s at most: `status`", "gateway/ledger.go", "= 3 * time.Second // in all"},
 	{"docs/api.md", "They wait 400 ms for it", "directory/presence/presence.go", "= 400 * time.Millisecond"},
 	{"docs/api.md", "every ten seconds at most. They wait 400 ms", "directory/presence/presence.go", "requestPause    = 10 * time.Second"},
 	{"docs/api.md", "may have 4 KiB, run for 5 s and for 20 million steps", "gateway/tdd/budget.go", "maxQuery   = 4 << 10"},
@@ -80,7 +80,7 @@ var claims = []claim{
 	{"docs/operations.md", "1 MiB/s; three forged ones ban it for 10 minutes", "pubsub/ratelimit.go", "byteRate     = 1 << 20"},
 	{"docs/operations.md", "asks again for 2 s at most", "interact/stream/pace.go", "maxCrowded = 2 * time.Second"},
 	{"docs/operations.md", "under 16 MiB of disk are free", "internal/storage/storage.go", "MinFree   = 16 << 20"},
-	{"docs/operations.md", "more than 5 minutes off the median of three or more peers", "node/clock.go", "skewRefuse = 5 * time.Minute"},
+	{"docs/operations.md", "more than 5 minutes off the median of three or more peers", "node/status/clock.go", "skewRefuse = 5 * time.Minute"},
 	{"docs/operations.md", "else within 5 minutes", "directory/probe.go", "probeLast    = 5 * time.Minute"},
 	{"docs/operations.md", "is retried for 20 seconds", "telemetry/telemetry.go", "patience      = 20 * time.Second"},
 	{"docs/interop.md", "every `a2a.card_refresh` (1 min)", "", "a2a.card_refresh: 1m"},

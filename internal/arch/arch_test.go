@@ -43,7 +43,7 @@ var rows = [][]string{
 	{"bridge/mcp/aggregator", "bridge/mcp/client"},
 	// What a node is made of: the HTTP server, the libp2p host, agents made from programs and documents, bridges.
 	{"agent", "gateway", "p2p", "expose", "discovery/explore", "interact/servient", "bridge/mcp", "bridge/a2a"},
-	{"directory/presence"}, // uses the libp2p host and the publications
+	{"directory/presence", "node/status"}, // use the libp2p host and the publications
 	{"node"},
 	{"testnet", "configs"},
 	{"cmd/lmosd/internal/cli", "cmd/lmosd/internal/printer"},
@@ -72,7 +72,7 @@ var free = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var freeFor = []string{"internal/storage", "internal/streamserver", "node", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet"}
+var freeFor = []string{"internal/storage", "internal/streamserver", "node", "node/status", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet"}
 
 // homes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var homes = []struct {

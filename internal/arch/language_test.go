@@ -56,7 +56,7 @@ var notRead = map[string]int{
 	"interact/hub":                1,
 	"interact/stream":             4,
 	"interact/task":               2,
-	"node":                        11,
+	"node": 5,
 	"policy":                      3,
 	"pubsub":                      2,
 	"pubsub/reconcile":            2,

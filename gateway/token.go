@@ -1,4 +1,4 @@
-package node
+package gateway
 
 import (
 	"crypto/rand"
@@ -13,28 +13,30 @@ import (
 	"github.com/lmosd/lmosd/internal/atomicfile"
 )
 
-func tokenPath(dir string) string {
+// TokenPath returns the file of the API token in a data directory, or "" without one.
+func TokenPath(dir string) string {
 	if dir == "" {
 		return ""
 	}
 	return filepath.Join(dir, "api.token")
 }
 
-// apiToken returns the bearer token that changes the node over TCP: 32 random bytes in base64url, made once and kept in a
-// file that only its owner reads. A node without a directory gets a new one at each start.
-func apiToken(dir string) (string, error) {
-	path := tokenPath(dir)
+// OpenToken returns the API token, which permits changes of the node over TCP: 32 random bytes in base64url. It is created once, in a file that
+// only its owner can read. Without a data directory each start has a new one. The error is of code KeyPermissions, or that of a failed read or
+// write.
+func OpenToken(dir string) (string, error) {
+	path := TokenPath(dir)
 	if path != "" {
 		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
 			return "", interact.Errorf(interact.KeyPermissions, "chmod 600 "+interact.Quote(path),
-				"%s has mode %04o: others on this machine could change the node with it", path, info.Mode().Perm())
+				"%s has mode %04o: other users of this machine could change the node with it", path, info.Mode().Perm())
 		}
 		b, err := os.ReadFile(path)
 		if err == nil && len(strings.TrimSpace(string(b))) >= 32 {
 			return strings.TrimSpace(string(b)), nil
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", dirError(dir, err)
+			return "", err
 		}
 	}
 	var raw [32]byte
@@ -44,7 +46,7 @@ func apiToken(dir string) (string, error) {
 		return token, nil
 	}
 	if err := atomicfile.Write(path, []byte(token+"\n"), 0o600); err != nil {
-		return "", dirError(dir, err)
+		return "", err
 	}
 	return token, nil
 }

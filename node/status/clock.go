@@ -1,10 +1,9 @@
-package node
+package status
 
 import (
 	"fmt"
 	"time"
 
-	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -16,9 +15,9 @@ const (
 
 const clockHint = "set the clock: timedatectl set-ntp true"
 
-// warnOfClock adds a warning if the clock is wrong, or one of few peers has another time.
-func (n *Node) warnOfClock(add func(code, title, severity, hint, format string, args ...any) *api.Warning) {
-	s := n.sync.Skew()
+// warnOfClock adds a warning if the clock is wrong, or differs from those of a few peers.
+func (r *Reporter) warnOfClock(add warner) {
+	s := r.Sync.Skew()
 	switch {
 	case s.IsOurs(skewRefuse):
 		add("W031", "clock-skew", "high", clockHint, "this node's clock is off by %s against %d peers; it refuses their descriptions as expired or "+
@@ -31,10 +30,10 @@ func (n *Node) warnOfClock(add func(code, title, severity, hint, format string, 
 	}
 }
 
-// blameClock names a wrong clock of this node in an error that it may have caused: an expired or future description is an error of code
-// ClockSkew, and the description of a thing that is not found may have been refused.
-func (n *Node) blameClock(err error) error {
-	s := n.sync.Skew()
+// WithClock adds a wrong clock of this node to an error that it may have caused: an expired or future description becomes an error of code
+// ClockSkew. The description of a Thing that is not found may have been refused.
+func (r *Reporter) WithClock(err error) error {
+	s := r.Sync.Skew()
 	if err == nil || !s.IsOurs(skewRefuse) {
 		return err
 	}
@@ -43,10 +42,10 @@ func (n *Node) blameClock(err error) error {
 		return &interact.Error{Code: interact.ClockSkew, Title: fmt.Sprintf("this node's clock is off by %s against %d peers: %s", s, s.Peers, e.Title),
 			Hint: clockHint, Err: err}
 	case interact.NotFound:
-		named := *e
-		named.Next = nil
-		named.Hint = fmt.Sprintf("this node's clock is off by %s and it refuses what others say for that; %s", s, clockHint)
-		return &named
+		explained := *e
+		explained.Next = nil
+		explained.Hint = fmt.Sprintf("this node's clock is off by %s so it refuses the descriptions of others; %s", s, clockHint)
+		return &explained
 	}
 	return err
 }

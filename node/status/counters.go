@@ -1,10 +1,10 @@
-package node
+package status
 
 import "github.com/lmosd/lmosd/gateway"
 
-// counters are what the parts of the node counted, for /metrics. Labels have few values: never a peer, a DID or a thing.
-func (n *Node) counters() []gateway.Counter {
-	g, d, k, s, r, h := n.gossip.Stats(), n.dir.Stats(), n.dht.Stats(), n.streams.Stats(), n.sync.Stats(), n.suspicion.Stats()
+// Counters returns the counters of the parts of the node, for /metrics. Labels have few values: never a peer, a DID or a Thing.
+func (r *Reporter) Counters() []gateway.Counter {
+	g, d, k, s, y, h := r.Gossip.Stats(), r.Directory.Stats(), r.DHT.Stats(), r.Streams.Stats(), r.Sync.Stats(), r.Suspicion.Stats()
 	cs := []gateway.Counter{
 		{Name: "gossip_messages_total", Label: "result", Value: "published", Count: float64(g.Published)},
 		{Name: "gossip_messages_total", Label: "result", Value: "delivered", Count: float64(g.Delivered)},
@@ -25,15 +25,15 @@ func (n *Node) counters() []gateway.Counter {
 		{Name: "td_fetch_total", Label: "result", Value: "failed", Count: float64(d.Unfetched)},
 		{Name: "dht_served_total", Label: "result", Value: "ok", Count: float64(k.Served)},
 		{Name: "dht_served_total", Label: "result", Value: "refused", Count: float64(k.Refused + k.RefusedStreams + k.RefusedFrames + k.LimitedRequests)},
-		{Name: "sync_sessions_total", Label: "result", Value: "started", Count: float64(r.Sessions)},
-		{Name: "sync_sessions_total", Label: "result", Value: "failed", Count: float64(r.Failed)},
-		{Name: "sync_sessions_total", Label: "result", Value: "served", Count: float64(r.Served)},
-		{Name: "sync_sessions_total", Label: "result", Value: "refused", Count: float64(r.Refused)},
-		{Name: "sync_sessions_total", Label: "result", Value: "violation", Count: float64(r.Violations)},
-		{Name: "sync_records_total", Label: "direction", Value: "in", Count: float64(r.Received)},
-		{Name: "sync_records_total", Label: "direction", Value: "out", Count: float64(r.Sent)},
-		{Name: "sync_bytes_total", Label: "direction", Value: "in", Count: float64(r.BytesIn)},
-		{Name: "sync_bytes_total", Label: "direction", Value: "out", Count: float64(r.BytesOut)},
+		{Name: "sync_sessions_total", Label: "result", Value: "started", Count: float64(y.Sessions)},
+		{Name: "sync_sessions_total", Label: "result", Value: "failed", Count: float64(y.Failed)},
+		{Name: "sync_sessions_total", Label: "result", Value: "served", Count: float64(y.Served)},
+		{Name: "sync_sessions_total", Label: "result", Value: "refused", Count: float64(y.Refused)},
+		{Name: "sync_sessions_total", Label: "result", Value: "violation", Count: float64(y.Violations)},
+		{Name: "sync_records_total", Label: "direction", Value: "in", Count: float64(y.Received)},
+		{Name: "sync_records_total", Label: "direction", Value: "out", Count: float64(y.Sent)},
+		{Name: "sync_bytes_total", Label: "direction", Value: "in", Count: float64(y.BytesIn)},
+		{Name: "sync_bytes_total", Label: "direction", Value: "out", Count: float64(y.BytesOut)},
 		{Name: "suspicion_messages_total", Label: "result", Value: "sent", Count: float64(h.Sent)},
 		{Name: "suspicion_messages_total", Label: "result", Value: "send_failed", Count: float64(h.SendFailed)},
 		{Name: "suspicion_messages_total", Label: "result", Value: "rejected", Count: float64(h.Rejected)},
@@ -43,7 +43,7 @@ func (n *Node) counters() []gateway.Counter {
 		{Name: "suspicion_hosts_total", Label: "result", Value: "refuted", Count: float64(h.Refuted)},
 		{Name: "suspicion_bytes_total", Label: "direction", Value: "in", Count: float64(h.BytesIn)},
 		{Name: "suspicion_bytes_total", Label: "direction", Value: "out", Count: float64(h.BytesOut)},
-		{Name: "panics_total", Count: float64(k.Panics + r.Panics + h.Panics)},
+		{Name: "panics_total", Count: float64(k.Panics + y.Panics + h.Panics)},
 		{Name: "stream_calls_total", Label: "direction", Value: "in", Count: float64(s.CallsIn)},
 		{Name: "stream_calls_total", Label: "direction", Value: "out", Count: float64(s.CallsOut)},
 		{Name: "stream_errors_total", Label: "direction", Value: "in", Count: float64(s.ErrorsIn)},

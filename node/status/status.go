@@ -1,0 +1,146 @@
+// Package status assembles the status of a node, its warnings and its counters.
+package status
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/host"
+
+	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/dht"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/stream"
+	"github.com/lmosd/lmosd/internal/storage"
+	"github.com/lmosd/lmosd/p2p"
+	"github.com/lmosd/lmosd/policy"
+	"github.com/lmosd/lmosd/publication"
+	"github.com/lmosd/lmosd/pubsub"
+	"github.com/lmosd/lmosd/pubsub/reconcile"
+	"github.com/lmosd/lmosd/pubsub/suspicion"
+)
+
+// A Store is the store of a node.
+type Store interface {
+	// Room returns an error of code DiskFull if nothing can be stored now.
+	Room() error
+	// Hurt reports whether damage was found since the start.
+	Hurt() bool
+	Path() string
+}
+
+// A Reporter reports the state of the parts of a node. All fields are required. It is safe for concurrent use.
+type Reporter struct {
+	DID                             did.DID
+	Name, Version, Profile, Network string
+	Dir                             string // the data directory
+	DHTMode                         string
+	Started                         time.Time
+	API                             func() string // the URL of the HTTP API, or ""
+	InTheClear                      func() bool   // the API token is sent over plain HTTP
+	IsDraining                      func() bool
+
+	Host      host.Host
+	Peers     *p2p.Peers
+	Store     Store
+	Policy    *policy.Policy
+	Directory *directory.Directory
+	DHT       *dht.DHT
+	Gossip    *pubsub.PubSub
+	Sync      *reconcile.Reconciler
+	Suspicion *suspicion.Detector
+	Streams   *stream.Binding
+	Publisher *publication.Publisher
+	Index     *publication.Index
+	Metrics   *gateway.Metrics
+}
+
+// Status returns the state of the node.
+func (r *Reporter) Status() *api.Status {
+	s := &api.Status{APIVersion: api.APIVersion, Kind: "Status", State: "ready", DID: r.DID, PeerID: r.Host.ID().String(),
+		Name: r.Name, Version: r.Version, Uptime: time.Since(r.Started).Seconds(), Profile: r.Profile,
+		Network: r.Network, DataDir: r.Dir, Addrs: p2p.FullAddrs(r.Host), API: r.API(), Callers: r.Policy.Callers(), Warnings: r.warnings()}
+	r.addEquivocations(s)
+	if r.IsDraining() {
+		s.State = "draining"
+	} else if slices.ContainsFunc(s.Warnings, func(w api.Warning) bool { return w.Severity == "high" }) {
+		s.State = "degraded"
+	}
+	s.Peers.Total, s.Peers.Direct, s.Peers.Relayed = r.Peers.Count()
+	s.DHT.Mode, s.DHT.Table = r.DHTMode, r.DHT.Size()
+	s.Gossip.Topics, s.Gossip.Peers = pubsub.Shards, r.Gossip.Peers()
+	_, known := r.Directory.Len()
+	s.Agents.Local, s.Agents.Known = r.Index.Len(), known
+	s.Agents.Fill = math.Round(1000*r.Directory.Fill()) / 1000
+	r.Metrics.FillCalls(s)
+	return s
+}
+
+// A warner adds a warning, which the caller may change.
+type warner func(code, title, severity, hint, format string, args ...any) *api.Warning
+
+func (r *Reporter) warner(ws *[]api.Warning) warner {
+	return func(code, title, severity, hint, format string, args ...any) *api.Warning {
+		*ws = append(*ws, api.Warning{Code: "LMOS-" + code, Title: title, Severity: severity, Hint: hint, Text: fmt.Sprintf(format, args...), Since: r.Started})
+		return &(*ws)[len(*ws)-1]
+	}
+}
+
+// Doubts returns the warnings that explain wrong or incomplete answers of the directory: a wrong clock. It sends no request.
+func (r *Reporter) Doubts() (ws []api.Warning) {
+	r.warnOfClock(r.warner(&ws))
+	return ws
+}
+
+// warnings returns the warnings, with the time since which each holds, where that is known.
+func (r *Reporter) warnings() []api.Warning {
+	ws := []api.Warning{}
+	add := r.warner(&ws)
+	if up := time.Since(r.Started); r.Peers.IsAlone() && up > 30*time.Second {
+		add("W001", "no-peers", "low", "connect to a peer, or name one in mesh.bootstrap", "this node is alone").Next = interact.Next(interact.StepConnect)
+	}
+	if k := r.Publisher.Pending(); k > 0 && time.Since(r.Started) > 5*time.Second {
+		add("W042", "announce-pending", "low", "they are announced when a peer connects", "%d agents are not announced to other nodes yet", k)
+	}
+	if p2p.OnlyLoopback(r.Host.Addrs(), r.Host.Network().ListenAddresses()) {
+		add("W005", "loopback-only", "medium", "see the interfaces of this machine and listen.no_announce, or name an address in listen.announce",
+			"peers learn no address of this node but loopback: no other machine reaches it")
+	}
+	r.warnOfClock(add)
+	if r.InTheClear() {
+		add("W071", "token-in-the-clear", "low", ClearHint, "%s", ClearText)
+	}
+	if err := r.Store.Room(); err != nil {
+		add("W020", "disk-low", "high", interact.AsError(err).Hint, "%s", err)
+	}
+	if r.Store.Hurt() {
+		add("W021", "store-damaged", "high", storage.HurtHint, "the store is damaged: %s", r.Store.Path())
+	}
+	for folder, text := range storage.Notes(r.Dir) {
+		add("W021", "store-damaged", "low", "publish the named Things again; then delete the folder: rm -r "+interact.Quote(folder), "%s", text)
+	}
+	if fill, lacks := r.Directory.Fill(), r.Directory.Lacks(); lacks {
+		s := r.Directory.Stats()
+		add("W050", "directory-full", "medium", "raise directory.max_things, or deny owners with many descriptions (trust.deny)",
+			"the directory is full: %d descriptions of others were not kept since the start; they are requested from the mesh when they are needed",
+			s.Refused+s.Evicted)
+	} else if fill >= nearlyFull {
+		add("W051", "directory-nearly-full", "low", "raise directory.max_things",
+			"the directory is %.0f%% full; beyond that, what is trusted, used and connected stays", 100*fill)
+	}
+	return ws
+}
+
+// nearlyFull is the part of the directory from which on there is a warning.
+const nearlyFull = 0.9
+
+// ClearText and ClearHint warn of an API token that is sent over plain HTTP.
+const (
+	ClearText = "the API listens beyond loopback over plain HTTP: other hosts on the path can read and use its token"
+	ClearHint = "put a proxy with TLS in front of it and name that in http.public_url: https://…; or listen on 127.0.0.1 only"
+)
