@@ -15,8 +15,8 @@ import (
 	"github.com/lmosd/lmosd/interact/ws"
 )
 
-// openDoors opens the ways by which consumers of other protocols than HTTP come in.
-func (n *Node) openDoors() (err error) {
+// openListeners opens the ways by which consumers of other protocols than HTTP come in.
+func (n *Node) openListeners() (err error) {
 	n.sockets = ws.NewServer(ws.ServerOptions{Mesh: n.mesh, Find: n.Get, Register: n.publisher.Attach, Log: n.log,
 		Keep: n.opts.Tasks.Keep})
 	n.onClose(func() error { n.sockets.Close(); return nil })
@@ -78,7 +78,7 @@ func (n *Node) mqttAuth() (func(user, password string) bool, error) {
 	}, nil
 }
 
-func (n *Node) runDoors(ctx context.Context) error {
+func (n *Node) runListeners(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	if n.broker != nil {
 		g.Go(func() error { return n.broker.Run(ctx) })

@@ -29,7 +29,7 @@ type introducer interface {
 // openLocal opens DNS-SD, and what makes things of introductions. A host without multicast is no reason not to start.
 func (n *Node) openLocal() (err error) {
 	o := explore.Options{Self: n.DID(), Verifier: n.verifier, Network: n.opts.Network, Known: n.knows, Publishes: n.offered.Offers, Log: n.log,
-		OnChange: n.tellDiscovered, Pause: n.opts.introducerPause}
+		OnChange: n.notifyDiscovered, Pause: n.opts.introducerPause}
 	o.Configured, o.Resolver, o.Public = n.opts.Introductions, web.New(web.Options{}), netguard.Public().Check
 	for _, where := range o.Configured {
 		if err := explore.CheckConfigured(where); err != nil {
@@ -83,9 +83,9 @@ func (n *Node) hostNames(h *HTTP) []string {
 	return append(slices.Clone(h.Hosts), n.local.Host())
 }
 
-// nearby is the address of the API for its own description: where the local network is told of it, an address that only this host
-// understands is of no use there.
-func (n *Node) nearby(api string) string {
+// localURL returns the address of the API for the TD of the node. If the API is announced on the local network, an address that only this host
+// can use is replaced.
+func (n *Node) localURL(api string) string {
 	port := n.gateway.Introducible()
 	if u, err := url.Parse(api); n.local == nil || port == 0 || err != nil || !onLoopback(u.Host) {
 		return api
@@ -100,8 +100,8 @@ func (n *Node) knows(id string) bool {
 	return n.offered.Offers(id) || owner == n.DID() || owner != "" && (n.dir.Hosts(owner) || len(n.Lookup(id)) > 0)
 }
 
-// tellDiscovered has those who watch hear of a discovered thing.
-func (n *Node) tellDiscovered(kind directory.ChangeKind, thing, was *td.Description) {
+// notifyDiscovered notifies watchers of a change of a discovered Thing.
+func (n *Node) notifyDiscovered(kind directory.ChangeKind, thing, was *td.Description) {
 	why := directory.Discovered
 	if kind == directory.Removed {
 		why = directory.Vanished

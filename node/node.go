@@ -145,7 +145,7 @@ func open(o Options, aside string) (*Node, error) {
 		n.openMesh,         // directory, DHT, gossip, streams, and the chains between them
 		n.openPorts,        // now peers may come
 		n.openPublications, // needs the addresses that listening gave
-		n.openDoors,        // other protocols
+		n.openListeners,    // other protocols
 		n.openLocal,        // local announcements; the name there is also a host name of the API
 		n.openHTTP,         // last: who can ask finds everything there
 	} {
@@ -259,7 +259,7 @@ const flushFor = 2 * time.Second
 func flush(t *telemetry.Tracer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), flushFor)
 	defer cancel()
-	// A collector that is away keeps nobody from stopping; the tracer has said so in the log.
+	// A collector that is away keeps nobody from stopping; the tracer has messages so in the log.
 	_ = t.Close(ctx)
 	return nil
 }

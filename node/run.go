@@ -18,7 +18,7 @@ func (n *Node) Run(ctx context.Context) error {
 	defer stop()
 	g, work := errgroup.WithContext(base)
 	for _, run := range []func(context.Context) error{
-		n.dht.Run, n.gossip.Run, n.sync.Run, n.suspicion.Run, n.dir.Run, n.streams.Run, n.servient.Run, n.runDoors,
+		n.dht.Run, n.gossip.Run, n.sync.Run, n.suspicion.Run, n.dir.Run, n.streams.Run, n.servient.Run, n.runListeners,
 		n.publisher.Run, n.presence.Run, n.bootstrap.Run, n.runMDNS, n.runLocal,
 		n.awaitRoom,
 	} {

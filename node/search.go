@@ -93,15 +93,15 @@ func (n *Node) Route(ctx context.Context, q route.Request) (*route.Decision, err
 type decider struct{ *openai.Client }
 
 func (d decider) Decide(ctx context.Context, prompt string, turns []route.Turn) (string, error) {
-	said := []openai.Turn{{Role: openai.System, Content: prompt}}
+	messages := []openai.Turn{{Role: openai.System, Content: prompt}}
 	for _, t := range turns {
 		role := openai.User
 		if t.Assistant() {
 			role = openai.Assistant
 		}
-		said = append(said, openai.Turn{Role: role, Content: t.Content})
+		messages = append(messages, openai.Turn{Role: role, Content: t.Content})
 	}
-	return d.Complete(ctx, said, true)
+	return d.Complete(ctx, messages, true)
 }
 
 // hosts returns how this node is reached, for the records that it signs.

@@ -39,8 +39,8 @@ func models(t *testing.T) string {
 		if len(q.Messages) > 0 {
 			_, id, _ := strings.Cut(q.Messages[0].Content, `"agentId":"`)
 			id, _, _ = strings.Cut(id, `"`)
-			said, _ := json.Marshal(fmt.Sprintf(`{"reason":"it is the first","agentId":%q}`, id))
-			fmt.Fprintf(w, `{"choices":[{"message":{"role":"assistant","content":%s}}]}`, said)
+			messages, _ := json.Marshal(fmt.Sprintf(`{"reason":"it is the first","agentId":%q}`, id))
+			fmt.Fprintf(w, `{"choices":[{"message":{"role":"assistant","content":%s}}]}`, messages)
 			return
 		}
 		var data []string

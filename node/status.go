@@ -91,7 +91,7 @@ func (n *Node) affordances(api string) map[string]any {
 	if h.NoAuth {
 		change = ""
 	}
-	members := tdd.Affordances(strings.TrimSuffix(or(h.PublicURL, n.nearby(api)), "/"), change, true)
+	members := tdd.Affordances(strings.TrimSuffix(or(h.PublicURL, n.localURL(api)), "/"), change, true)
 	members["securityDefinitions"] = map[string]any{"nosec_sc": map[string]any{"scheme": "nosec"}, "bearer_sc": map[string]any{"scheme": "bearer", "in": "header"}}
 	if !onLoopback(h.Listen) && !h.OpenDirectory {
 		members["security"] = []any{"bearer_sc"}

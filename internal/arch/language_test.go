@@ -56,7 +56,6 @@ var notRead = map[string]int{
 	"interact/hub":                1,
 	"interact/stream":             4,
 	"interact/task":               2,
-	"node": 5,
 	"policy":                      3,
 	"pubsub":                      2,
 	"pubsub/reconcile":            2,
