@@ -192,7 +192,7 @@ func (r *request) settle(p *messaging.Packet) (data []byte, is string, err error
 	}
 	if td.IsJSON(is) && !(json.Valid(data) && utf8.Valid(data)) {
 		begin := clip(interact.Readable(string(data[:min(len(data), 200)])), 100)
-		return nil, "", r.broken("it says that it is %s, and begins with %q", interact.MediaType(is), begin)
+		return nil, "", r.broken("its type is %s, and it begins with %q", interact.MediaType(is), begin)
 	}
 	return data, is, nil
 }

@@ -53,7 +53,7 @@ func expand(href string, vars map[string][]string) (address, error) {
 	for _, list := range [][]string{a.path, a.query} {
 		for i, text := range list {
 			if list[i], err = url.PathUnescape(text); err != nil || len(list[i]) > 255 {
-				return address{}, form.Bad(href, "has a part that is no option of CoAP: too long, or badly escaped")
+				return address{}, form.Bad(href, "has a part that cannot be a CoAP option: too long, or badly escaped")
 			}
 		}
 	}

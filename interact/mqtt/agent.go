@@ -319,7 +319,7 @@ func (q *call) silent(err error) error {
 	}
 	silent := *e
 	silent.Title = q.What() + " gave no answer in time"
-	silent.Hint = "see whether the agent runs: over MQTT it says nothing if it does not know what it is asked, or fails"
+	silent.Hint = "see whether the agent runs: over MQTT there is no response to an unknown or failed request"
 	return &silent
 }
 

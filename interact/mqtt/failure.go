@@ -23,7 +23,7 @@ func (s *session) unreached(err error) error {
 	case errors.As(err, &r):
 		return interact.Errorf(interact.Unreachable, "see the broker's log", "the broker at %s refused the connection: %s", where, r)
 	case errors.Is(err, packet.ErrProtocol), errors.Is(err, packet.ErrTooLarge):
-		return interact.Errorf(interact.Unreachable, "see what serves that address", "what answers at %s is no MQTT broker: %v",
+		return interact.Errorf(interact.Unreachable, "see what serves that address", "%s is not an MQTT broker: %v",
 			where, err)
 	}
 	return interact.Errorf(interact.Unreachable, "start the broker, or publish its new address",
@@ -68,7 +68,7 @@ func (s *session) unsent(ctx context.Context, w wire, topic string, err error) e
 		return &interact.Error{Code: interact.Unreachable, Title: "the connection to the broker at " + where + " is lost",
 			Hint: "ask again", Err: errUnsent}
 	case errors.Is(err, errNoSubscriber):
-		return interact.Errorf(interact.Unreachable, "start the agent", "nobody listens to %s at the broker %s", quoted(topic), where)
+		return interact.Errorf(interact.Unreachable, "start the agent", "no subscriber for topic %s at the broker %s", quoted(topic), where)
 	case errors.As(err, &r):
 		code := refusals[r.code].code
 		if code == 0 || code == interact.Unauthenticated || code == interact.Unreachable {

@@ -182,7 +182,7 @@ func TestWhyABrokerIsNotReached(t *testing.T) {
 		"is unknown": &net.DNSError{Name: "h\x1b[31m"}, "10.0.0.1 is a private address": own,
 		"nothing answered in time": context.DeadlineExceeded,
 		"odd":                      errors.New("odd\nthing"),
-		"no MQTT broker":           packet.ErrProtocol, "banned (moon)": &refusal{code: 0x8a, reason: "moon"},
+		"not an MQTT broker":       packet.ErrProtocol, "banned (moon)": &refusal{code: 0x8a, reason: "moon"},
 	} {
 		e := interact.AsError(s.unreached(err))
 		if e.Code != interact.Unreachable || e.Started || !strings.Contains(e.Title, says) || strings.ContainsAny(e.Title, "\x1b\n") {

@@ -120,7 +120,7 @@ func (p *plan) readHref() (path string, err error) {
 func (p *plan) readTopics(t terms, path string) error {
 	topic, err := oneText(t.topic)
 	if err != nil {
-		return form.Bad(p.form.Href, "has an mqv:topic that is no text")
+		return form.Bad(p.form.Href, "has an mqv:topic that is not a string")
 	}
 	filters, err := manyTexts(t.filter)
 	if err != nil {
@@ -187,4 +187,4 @@ type formError string
 
 func (e formError) Error() string { return string(e) }
 
-const errQoS = formError("has an mqv:qos that is none of 0, 1 and 2")
+const errQoS = formError("has an mqv:qos other than 0, 1 and 2")

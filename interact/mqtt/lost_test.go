@@ -92,7 +92,7 @@ func TestNoBroker(t *testing.T) {
 func TestSomethingElseThanABroker(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]string{
-		"HTTP/1.1 400 Bad Request\r\n\r\n": "no MQTT broker", "": "before it said a word", "\x20\x03\x00\x97\x00": "quota exceeded",
+		"HTTP/1.1 400 Bad Request\r\n\r\n": "not an MQTT broker", "": "before it said a word", "\x20\x03\x00\x97\x00": "quota exceeded",
 		"\x20\x03\x00": "cannot be reached", "\x20\x02\x00\x03": "server unavailable", "\x20\xff\xff\x7f": "too large",
 	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

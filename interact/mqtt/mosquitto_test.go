@@ -106,10 +106,10 @@ func TestMosquittoRequestAndReply(t *testing.T) {
 	t.Parallel()
 	m := startMosquitto(t)
 	c, thing := newClient(t, Options{}), describe(t, "mqtt://"+m.addr, kotlin)
-	// Before the agent is there, the broker says that nobody listens, and nobody waits.
+	// Before the agent is there, the broker reports that there is no subscriber.
 	for _, q := range []*interact.Message{invoke("fade", "{}"), read("level"), write("level", "1")} {
 		_, err := ask(t, c, thing, q)
-		if e := wantError(t, err, interact.Unreachable); e.Started || !strings.Contains(e.Title, "nobody listens") {
+		if e := wantError(t, err, interact.Unreachable); e.Started || !strings.Contains(e.Title, "no subscriber") {
 			t.Errorf("%s: %+v", q.Name, e)
 		}
 	}
@@ -143,7 +143,7 @@ func TestMosquittoPublishAndObserve(t *testing.T) {
 			}
 			p.next(t)
 		}
-		_, err := ask(t, c, thing, invoke("fade", "{}")) // nobody listens there, and only MQTT 5 can say so
+		_, err := ask(t, c, thing, invoke("fade", "{}")) // without a subscriber; only MQTT 5 reports that
 		if (err == nil) != (version == 4) {
 			t.Errorf("version %d: %v", version, err)
 		}

@@ -78,7 +78,7 @@ func (d *delivery) prop(name string) string {
 var (
 	errUnsent       = errors.New("the connection was gone before it was sent")
 	errLost         = errors.New("the connection broke")
-	errNoSubscriber = errors.New("nobody listens there")
+	errNoSubscriber = errors.New("the topic has no subscriber")
 	errVersion      = errors.New("the broker refuses this version of MQTT")
 	errSlowAck      = errors.New("the broker did not acknowledge it in time")
 )

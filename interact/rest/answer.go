@@ -305,7 +305,7 @@ func (r *request) failure(ctx context.Context, err error) *interact.Error {
 		return &e
 	case strings.Contains(text, "malformed"), strings.Contains(text, "headers exceeded"):
 		return interact.Errorf(interact.AgentFailed, "see what serves that address",
-			"what answers at %s does not speak HTTP as it should", form.Plain(r.Form.Href))
+			"the server at %s violates HTTP", form.Plain(r.Form.Href))
 	}
 	return form.Unreachable(r.What(), r.Form.Href, form.Reason(err, true))
 }

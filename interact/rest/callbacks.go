@@ -114,7 +114,7 @@ func (c *Callbacks) serve(w http.ResponseWriter, r *http.Request) error {
 	case one == nil:
 		return closed()
 	case r.Method != http.MethodPost:
-		return interact.Errorf(interact.NotAllowed, "use POST", "a callback is not asked, it is told")
+		return interact.Errorf(interact.NotAllowed, "use POST", "a callback accepts POST only")
 	case r.Header.Get("Content-Encoding") != "":
 		return interact.Errorf(interact.UnsupportedType, "send the body as it is", "a delivery with Content-Encoding is not read")
 	}

@@ -26,7 +26,7 @@ type streamError struct{ error }
 // client's: it ends with the request, at the chunk that comes then.
 func (c *Client) feed(r *request) error {
 	if !c.enter() {
-		return interact.Errorf(interact.ShuttingDown, "ask again when the node is up", "this node stops, and calls nobody any more")
+		return interact.Errorf(interact.ShuttingDown, "ask again when the node is up", "the node is shutting down and starts no new calls")
 	}
 	body, in := io.Pipe()
 	r.feed = body

@@ -64,7 +64,7 @@ func (t *task) follow(ctx context.Context, yield func(*interact.Message) bool) e
 func (t *task) aim() error {
 	if t.state.Href == "" {
 		if !t.aimed {
-			return form.Broken(t.r.What(), "it runs in the background, and nothing says where its status is")
+			return form.Broken(t.r.What(), "it runs in the background, and the address of its status is missing")
 		}
 		return nil
 	}

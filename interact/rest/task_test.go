@@ -190,7 +190,7 @@ func TestWhatAnnouncesABackgroundAction(t *testing.T) {
 		{"201 with something else is the output", "unsaid", answer(201, "/orders/7", `{"id":7}`), `{"id":7}`, 0},
 		{"a synchronous action has no background", "sync", answer(201, "/fade/2", `{"status":"pending"}`),
 			`{"status":"pending"}`, 0},
-		{"no address", "fade", answer(201, "", `{"status":"pending"}`), `!nothing says where`, 0},
+		{"no address", "fade", answer(201, "", `{"status":"pending"}`), `!the address of its status is missing`, 0},
 		{"another origin", "fade", answer(201, "", `{"status":"pending","href":"//evil.example/x"}`),
 			`!another origin`, 0},
 		{"bad address", "fade", answer(201, "", `{"status":"pending","href":"http://%zz"}`), `!another origin`, 0},

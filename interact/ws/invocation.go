@@ -348,7 +348,7 @@ func (c *conn) attached(f *frame.Frame, one *run) error {
 	case !one.here():
 		return interact.Errorf(interact.NoTask, "ask again after its first status", "%s has not begun", clip(one.name, 100))
 	case one.last != nil && cancels:
-		return interact.Errorf(interact.NoTask, "there is nothing to cancel; queryAction tells the result", "%s has ended: %s",
+		return interact.Errorf(interact.NoTask, "there is nothing to cancel; queryAction returns the result", "%s has ended: %s",
 			clip(one.name, 100), one.last.Status)
 	case one.lost:
 		return interact.Errorf(interact.TooLarge, "invoke it again", "%s is completed, and its output was too large to be kept",

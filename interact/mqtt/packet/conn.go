@@ -43,7 +43,7 @@ const MaxControl = 64 << 10
 
 // Causes of the end of a connection.
 var (
-	ErrProtocol = errors.New("what it sent is no MQTT")
+	ErrProtocol = errors.New("protocol violation")
 	ErrTooLarge = errors.New("it sent a packet that is too large")
 	ErrSilent   = errors.New("it closed the connection before it said a word")
 )

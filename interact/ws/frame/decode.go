@@ -201,7 +201,7 @@ func (f *Frame) announced(m *members, w *word, raw []byte) (err error) {
 	case err != nil || n == 0:
 		return badMember(sStream, "is no number from 1 to 4294967295")
 	case m.has(w.data...):
-		return badMember(sStream, "says that the input follows, and it is there")
+		return badMember(sStream, "announces that the input follows, and the input is present")
 	}
 	f.Stream = uint32(n)
 	f.ContentType, err = m.text(sMedia, MaxID)

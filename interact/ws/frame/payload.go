@@ -31,7 +31,7 @@ func (f *Frame) embedded(m *members, raw []byte) error {
 	}
 	text, ok := jsonedit.String(raw)
 	if !ok {
-		return badMember(sMedia, "says that the data is no JSON, and it is no text either")
+		return badMember(sMedia, "is not JSON, and the data is not a string")
 	}
 	if text == "" {
 		return nil
