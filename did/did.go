@@ -17,39 +17,39 @@ import (
 // converted from any other string has not been checked: [DID.Key] and [DID.Peer] check again, the other methods do not.
 //
 // The did:keys that those four accept are Ed25519 keys that can sign (see [CheckKey]) in their one spelling. Only
-// [ParseForeign] lets did:keys of other algorithms in; they occur in foreign documents and never name a node or an
-// owner. The zero value names nobody.
+// [ParseForeign] accepts did:keys of other algorithms, which occur in foreign documents and are never the DID of a node or
+// an owner. The zero value identifies no subject.
 type DID string
 
 // Errors of resolution. They are wrapped with the DID and the cause.
 var (
-	// ErrNotFound says that the DID is well formed and nobody has its document.
+	// ErrNotFound means that the DID is well formed and no document was found.
 	ErrNotFound = errors.New("DID not found")
-	// ErrInvalid says that the text is not a canonical DID, or its key is unusable.
+	// ErrInvalid means that the text is not a canonical DID, or that its key is unusable.
 	ErrInvalid = errors.New("invalid DID")
-	// ErrMethod says that no resolver here knows the DID's method.
+	// ErrMethod means that no resolver of this node supports the DID's method.
 	ErrMethod = errors.New("DID method not supported")
-	// ErrLegacyUnsupported says that the program was built without the reader of legacy formats (build tag noaries).
+	// ErrLegacyUnsupported means that the program was built without the reader of legacy formats (build tag noaries).
 	ErrLegacyUnsupported = errors.New("legacy DID formats are not built into this program")
 )
 
-// A Purpose says what a signature is for. It is signed too, as the domain string or as a member of what is signed, so
-// that a signature made for one purpose never verifies for another.
+// A Purpose is the purpose of a signature. The signature covers it, as the domain string or as a member of the message, so that a
+// signature for one purpose never verifies for another.
 type Purpose = string
 
-// Purposes a [Signer] signs for. Any other is refused.
+// The purposes that a [Signer] accepts.
 const (
 	// PurposeAssertion signs a Data Integrity proof with proofPurpose assertionMethod. The message is exactly the 64
 	// bytes of hashData (Data Integrity EdDSA §3.3.4), which cover the purpose.
 	PurposeAssertion Purpose = "assertionMethod"
 	// PurposeRecord signs the record of a description: the signed bytes are "lmos-td-v1:" and the message.
 	PurposeRecord Purpose = "lmos-td-v1:"
-	// PurposeCard signs an A2A agent card as a JWS. The message is its signing input (RFC 7515 §5.1), whose header says
+	// PurposeCard signs an A2A agent card as a JWS. The message is its signing input (RFC 7515 §5.1) with the header
 	// {"alg":"EdDSA","typ":"JOSE","kid":…}.
 	PurposeCard Purpose = "a2a-agent-card"
 )
 
-// A Signer signs with a key that it never shows.
+// A Signer signs with a key that it does not disclose.
 type Signer interface {
 	// DID names the key. Its document lists it under assertionMethod.
 	DID() DID

@@ -37,7 +37,7 @@ func (d DID) Key() (ed25519.PublicKey, error) {
 	return keyOf(string(d))
 }
 
-// isEd25519 tells whether s looks like the did:key of an Ed25519 key: ed 01 and 32 bytes always begin with z6Mk.
+// isEd25519 reports whether s looks like the did:key of an Ed25519 key: ed 01 and 32 bytes always begin with z6Mk.
 func isEd25519(s string) bool { return strings.HasPrefix(s, keyPrefix+"z6Mk") }
 
 // keyOf reads a text that begins with did:key: by the rules of the one spelling.
@@ -57,14 +57,14 @@ func keyOf(s string) (ed25519.PublicKey, error) {
 	if err := CheckKey(pub); err != nil {
 		return nil, invalid(s, err.Error())
 	}
-	// Base58 has one spelling for each value; this holds whatever the decoder lets through.
+	// Base58 has one spelling for each value. The decoder may accept others.
 	if base58.Encode(b) != body[1:] {
 		return nil, invalid(s, "not the canonical spelling")
 	}
 	return pub, nil
 }
 
-// checkKeyBody tells the common wrong forms apart, so that the message says what to do.
+// checkKeyBody returns a specific error for each common wrong form.
 func checkKeyBody(body string) error {
 	switch {
 	case strings.ContainsAny(body, "#/?"):
@@ -81,10 +81,9 @@ func checkKeyBody(body string) error {
 	return nil
 }
 
-// CheckKey refuses public keys under which a signature means nothing: those that are no point of the curve, those in a
-// second spelling, and those of small order, for which everybody can make signatures. crypto/ed25519 and libp2p accept
-// them. Verdicts of good keys are remembered, about the last 8,192. It is safe for concurrent use. The error wraps
-// [ErrInvalid].
+// CheckKey rejects public keys whose signatures prove nothing: those that are not points of the curve, those in a second encoding, and
+// those of small order, for which signatures can be forged. crypto/ed25519 and libp2p accept them. About 8,192 valid keys are cached. It is
+// safe for concurrent use. The error wraps [ErrInvalid].
 func CheckKey(pub ed25519.PublicKey) error {
 	if len(pub) != ed25519.PublicKeySize {
 		return fmt.Errorf("%w: an Ed25519 key has 32 bytes, this one has %d", ErrInvalid, len(pub))
@@ -103,7 +102,7 @@ func CheckKey(pub ed25519.PublicKey) error {
 func checkPoint(pub []byte) error {
 	p, err := new(edwards25519.Point).SetBytes(pub)
 	if err != nil {
-		return fmt.Errorf("%w: the Ed25519 key is no point of the curve", ErrInvalid)
+		return fmt.Errorf("%w: the Ed25519 key is not a point of the curve", ErrInvalid)
 	}
 	if [32]byte(p.Bytes()) != [32]byte(pub) {
 		return fmt.Errorf("%w: the Ed25519 key is not in its canonical encoding", ErrInvalid)

@@ -6,46 +6,45 @@ import (
 	"strings"
 )
 
-// A Via says how a caller was proven, and so how much its name is worth.
+// A Via is the way in which a caller was authenticated.
 type Via string
 
-// The ways of a caller. The words are shown to agents.
+// The ways of authentication. Agents receive these values.
 const (
 	// Process is code of the node's own process: an embedder, or the node itself.
 	Process Via = "process"
-	// Socket is the node's unix socket, which its file mode guards.
+	// Socket is the node's unix socket, which its file mode protects.
 	Socket Via = "socket"
-	// Loopback is a TCP or UDP port that only this machine reaches; which user asks is not proven.
+	// Loopback is a TCP or UDP port that only this machine reaches. The user is not authenticated.
 	Loopback Via = "loopback"
-	// Token is an access token of the node, whatever listener it came by.
+	// Token is an access token of the node, on any listener.
 	Token Via = "token"
 	// Peer is another node, whose key the connection proved.
 	Peer Via = "peer"
-	// Unproven is a request without a token that may come from another machine: beyond loopback, or through a proxy in front of
-	// the node, which makes everything look local.
+	// Unproven is a request without a token that may come from another machine: not over loopback, or through a proxy on this
+	// machine.
 	Unproven Via = "unproven"
 )
 
-// What [Principal.ID] says of consumers of this node. None of them can be a DID.
+// The results of [Principal.ID] for consumers of this node. None of them can be a DID.
 const (
 	localID    = "local"
 	unprovenID = "unproven"
 )
 
-// A Principal is who asks, as the binding that received the request proved it: the only thing that policy, limits, tasks and agents
-// know of a caller. Principals are shared and never changed after they are made, so that they cost nothing per call; two that are
-// equal as values are the same caller.
+// A Principal is an authenticated caller, as proven by the binding that received the request. Policy, limits, tasks and agents know nothing
+// else about the caller. Principals are shared and read-only, so that they cost nothing per call. Equal values are the same caller.
 //
-// What a node says of the consumer behind it ([Principal.Name]) is that node's word: it tells that node's consumers apart, and never
-// makes a principal more than its node is.
+// The name of a consumer behind another node ([Principal.Name]) is a claim of that node. It distinguishes the consumers of that node, and
+// never gives a principal more rights than its node has.
 type Principal struct {
-	// DID is whose act it is. Today it is that of the node; empty on this machine.
+	// DID is the DID of the caller: today that of the node; empty for consumers of this node.
 	DID DID
 	// Node is the node whose key the connection proved; empty: a consumer of this node.
 	Node DID
-	// Name is a consumer behind the node, as the node calls it; empty is the node itself, or a consumer that has no name.
+	// Name is the node's name of a consumer behind it; empty for the node itself, or a consumer without a name.
 	Name string
-	// Via is how it was proven.
+	// Via is the way of authentication.
 	Via Via
 }
 
@@ -53,7 +52,7 @@ type Principal struct {
 var consumers = map[Via]*Principal{Process: {Via: Process}, Socket: {Via: Socket}, Loopback: {Via: Loopback}, Token: {Via: Token},
 	Unproven: {Via: Unproven}}
 
-// Consumer returns the principal of a consumer of this node, by the way that proved it and its name, if it has one. Principals
+// Consumer returns the principal of a consumer of this node, by the way of authentication and its name, if it has one. Principals
 // without a name are shared.
 func Consumer(via Via, name string) *Principal {
 	if p := consumers[via]; p != nil && name == "" {
@@ -67,9 +66,9 @@ func NodePrincipal(node DID, name string) *Principal {
 	return &Principal{DID: node, Node: node, Name: name, Via: Peer}
 }
 
-// ID is the key of what is kept for a caller: limits, tasks, claims, subscriptions, sealed words. It is "did:key:z6Mk…" for a node,
-// "did:key:z6Mk…#name" for a consumer behind one, "local" and "local#name" for consumers of this node, and "unproven" for those
-// that nothing is known of. It is empty for nil, which is nobody: nothing may be kept under it.
+// ID is the key of the state of a caller: limits, tasks, registrations, subscriptions, opaque tokens. It is "did:key:z6Mk…" for a node,
+// "did:key:z6Mk…#name" for a consumer behind one, "local" and "local#name" for consumers of this node, and "unproven" for
+// unauthenticated callers. It is empty for nil, for which no state may be stored.
 func (p *Principal) ID() string {
 	if p == nil {
 		return ""

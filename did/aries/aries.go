@@ -19,7 +19,7 @@ import (
 // timeout ends the wait for a call. Reading the largest document takes a few milliseconds.
 const timeout = 2 * time.Second
 
-// slots bounds the calls that run at once, those that nobody waits for any more included.
+// slots limits the concurrent calls, abandoned ones included.
 var slots = make(chan struct{}, 4)
 
 // Resolver returns the resolver of did:keys of P-256, P-384, P-521, BLS12-381 and Ed25519 keys. The methods have the
@@ -82,8 +82,8 @@ func ReadDocument(raw []byte) (*did.Document, error) {
 }
 
 // fenced runs call and returns what it returns, an error if it panics, or an error if it takes longer than timeout or
-// ctx. The module takes no context: a call that is given up goes on by itself and keeps its slot until it ends.
-// It is not generic: a type argument would have the linker keep each method of a document, and by them 7 MB that nobody calls.
+// ctx. The module takes no context: an abandoned call continues and keeps its slot until it ends.
+// It is not generic: a type argument would have the linker keep each method of a document, and with them 7 MB of unused code.
 func fenced(ctx context.Context, call func() (*legacy.Doc, error)) (*legacy.Doc, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

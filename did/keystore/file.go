@@ -15,10 +15,10 @@ import (
 	"strings"
 )
 
-// ErrPermissions says that others could read or replace the key file. The error is a [*PermissionError].
+// ErrPermissions means that other users could read or replace the key file. The error is a [*PermissionError].
 var ErrPermissions = errors.New("key file permissions")
 
-// A PermissionError says which file or directory is too open, and how to close it.
+// A PermissionError has the file or directory with too wide permissions, and the remedy.
 type PermissionError struct {
 	Path string
 	Why  string // "mode 0644 lets others read it"
@@ -31,18 +31,18 @@ func (e *PermissionError) Error() string { return fmt.Sprintf("%s: %s", e.Path, 
 // Unwrap returns [ErrPermissions].
 func (e *PermissionError) Unwrap() error { return ErrPermissions }
 
-// maxFile is far more than a key file has: 119 bytes.
+// maxFile limits the size of a key file, which has 119 bytes.
 const maxFile = 16 << 10
 
 // blockType is the PEM type of an unencrypted PKCS#8 key.
 const blockType = "PRIVATE KEY"
 
-// Open returns the key in the file at path, PKCS#8 in PEM. If there is no file, Open makes a key and the file, mode
-// 0600, and the directory, mode 0700, and returns after both are on the disk. A file that is there is never changed: of
-// several processes that start at once, one makes the key and all get it.
+// Open returns the key in the file at path, PKCS#8 in PEM. If there is no file, Open creates a key, the file with mode 0600, and the
+// directory with mode 0700, and returns after both are durable. An existing file is never changed: of several processes that start at the
+// same time, one creates the key and all use it.
 //
-// The file must be regular, belong to this user or to root, and be closed to everybody else; nobody else may be able to
-// write to its directory, as they could put a key of their own there. Otherwise the error wraps [ErrPermissions].
+// The file must be regular, belong to this user or to root, and be inaccessible for other users. Other users must not be able to write to its
+// directory, because they could replace the key. Otherwise the error wraps [ErrPermissions].
 func Open(path string) (*Key, error) {
 	k, err := load(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -55,12 +55,12 @@ func Open(path string) (*Key, error) {
 	if err := fresh.Save(path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	// Also after Save: what is used is what the next start will find.
+	// Also after Save, so that the key is the one that the next start loads.
 	return load(path)
 }
 
-// Save writes the key to a new file at path, as [Open] does, and returns when it is on the disk. If there is a file already
-// it is left as it is and the error wraps fs.ErrExist.
+// Save writes the key to a new file at path, like [Open], and returns when it is durable. An existing file is not changed; the error then
+// wraps fs.ErrExist.
 func (k Key) Save(path string) error {
 	if err := create(path, k.private()); err != nil {
 		return fmt.Errorf("make key file %s: %w", path, err)
@@ -113,8 +113,8 @@ func checkFile(path string, stat func() (fs.FileInfo, error)) error {
 	return checkOwner(path, info)
 }
 
-// checkDir looks for others who can write. Others who can only list the directory learn that there is a key, and that
-// is no secret; data directories that a user made with mkdir are like that.
+// checkDir checks that other users cannot write to the directory. They may list it, as in directories that mkdir creates: the existence of
+// the key is not secret.
 func checkDir(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -122,7 +122,7 @@ func checkDir(dir string) error {
 	}
 	if mode := info.Mode().Perm(); mode&0o022 != 0 {
 		hint := "chmod 700 " + quote(dir)
-		if info.Mode()&fs.ModeSticky != 0 { // a directory for everybody, such as /tmp, must stay open
+		if info.Mode()&fs.ModeSticky != 0 { // a shared directory, such as /tmp
 			hint = "mkdir -m 700 " + quote(filepath.Join(dir, "lmosd"))
 		}
 		return &PermissionError{dir, fmt.Sprintf("mode %04o lets others replace the key file in it", mode), hint}
@@ -191,7 +191,7 @@ func create(path string, private ed25519.PrivateKey) error {
 	return syncDir(dir)
 }
 
-// makeDir makes dir and what is missing above it, each durably.
+// makeDir creates dir and its missing parents durably.
 func makeDir(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -27,11 +27,11 @@ type Key struct {
 
 var _ did.Signer = (*Key)(nil)
 
-// FromSeed returns the key of a seed (RFC 8032 §5.1.5). It is for testnets, whose keys are reproducible; a seed that
-// somebody chose or printed protects nothing.
+// FromSeed returns the key of a seed (RFC 8032 §5.1.5). It is for testnets, whose keys are reproducible; a key
+// from a known seed protects nothing.
 func FromSeed(seed [32]byte) (*Key, error) { return fromPrivate(ed25519.NewKeyFromSeed(seed[:])) }
 
-// New returns a fresh key that is in no file: it ends with the process, unless it is saved.
+// New returns a new key, which is not stored.
 func New() (*Key, error) {
 	_, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -64,19 +64,19 @@ func (k Key) Peer() []byte {
 	return id
 }
 
-// Libp2p returns the private key in libp2p's protobuf form, 68 bytes: 08 01 12 40, seed, public key. This is the one
-// place where the key leaves: the host needs it for the handshakes of Noise and TLS, whose signed bytes begin with a
-// name of their own and so are no input of [Key.Sign]. Give the result to the host and to nothing else.
+// Libp2p returns the private key in libp2p's protobuf form, 68 bytes: 08 01 12 40, seed, public key. Only this
+// method returns the private key: the libp2p host needs it for the handshakes of Noise and TLS, whose signed bytes begin with a name of their
+// own and so are never an input of [Key.Sign]. The result must not be used elsewhere.
 func (k Key) Libp2p() []byte { return append([]byte{0x08, 0x01, 0x12, 0x40}, k.private()...) }
 
-// Sign signs msg for purpose and returns 64 bytes. There are three purposes; any other is refused:
+// Sign signs msg for purpose and returns 64 bytes. There are three purposes; others are rejected:
 //
 //	assertionMethod   msg is the hash data of a Data Integrity proof, exactly 64 bytes, and is signed as it is
 //	lmos-td-v1:       msg is a record in CBOR; "lmos-td-v1:" and msg are signed
 //	a2a-agent-card    msg is the signing input of a JWS of a card: the base64url of a header of type JOSE, a dot, and text
 //
-// No input of one purpose is an input of another, or of the uses that libp2p makes of the key: hash data that begins
-// with one of their names, or is all text, is refused, and so is a record that would be as long as hash data.
+// No input of one purpose is valid for another, or for the uses of the key by libp2p: hash data that begins with one of their names, or is
+// all text, is rejected, and so is a record of the size of hash data.
 func (k Key) Sign(purpose did.Purpose, msg []byte) ([]byte, error) {
 	form, ok := inputs[purpose]
 	if !ok {

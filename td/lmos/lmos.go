@@ -1,6 +1,6 @@
-// Package lmos reads what agents of the LMOS platform say beside their Thing Descriptions: DID documents whose services are
-// Thing Descriptions (LMOS, digital identity), and capabilities.json, to which a link of relation service-meta leads (LMOS, control
-// plane). A document leads to its own host and port only: a server must not make this node ask others.
+// Package lmos reads the documents of LMOS agents other than Thing Descriptions: DID documents whose services are Thing Descriptions (LMOS,
+// digital identity), and capabilities.json, the target of a link with the relation service-meta (LMOS, control plane). It follows references
+// to the same host and port only, so that a server cannot make this node send requests to others.
 package lmos
 
 import (
@@ -17,10 +17,10 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// capabilitiesPlace is where operators look for capabilities.json.
+// capabilitiesPlace is the path at which LMOS operators expect capabilities.json.
 const capabilitiesPlace = "/.well-known/capabilities.json"
 
-// maxEndpoints bounds the endpoints of a DID document that are tried.
+// maxEndpoints limits the endpoints of a DID document that are tried.
 const maxEndpoints = 4
 
 // A Fetch returns the document at a URL.
@@ -75,7 +75,7 @@ func WithCapabilities(ctx context.Context, raw []byte, from *url.URL, fetch Fetc
 
 func isServiceMeta(l td.Link) bool { return l.Rel == "service-meta" }
 
-// isLMOS reports whether a thing is an agent or tool of LMOS, or links to what they say: other servers get no requests for it.
+// isLMOS reports whether a Thing is an LMOS agent or tool, or links to capabilities. Other servers receive no request for them.
 func isLMOS(t *td.Thing) bool {
 	return slices.ContainsFunc(t.Links, isServiceMeta) || slices.ContainsFunc(t.Types, func(typ string) bool {
 		typ = typ[strings.LastIndexAny(typ, ":#/")+1:]
@@ -102,7 +102,7 @@ func readCapabilities(ctx context.Context, at *url.URL, fetch Fetch) json.RawMes
 	return list
 }
 
-// sameHost resolves a reference against the address from. The error says that it leads to another host.
+// sameHost resolves a reference against the address from. It returns an error if the host differs.
 func sameHost(from *url.URL, ref string) (*url.URL, error) {
 	at, err := from.Parse(ref)
 	if err != nil || at.Scheme != from.Scheme || at.Host != from.Host {

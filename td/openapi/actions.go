@@ -16,10 +16,10 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// methods are those that become actions, in the order in which they are taken.
+// methods are the HTTP methods that become actions, in this order.
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
-// An operation is one of the document, and what is made of it.
+// An operation is an operation of the document, with the state of its conversion.
 type operation struct {
 	*converter
 	*openapi3.Operation
@@ -30,10 +30,10 @@ type operation struct {
 	headers   []any          // htv:headers
 }
 
-// where names the operation in warnings.
+// where returns the name of the operation in warnings.
 func (op *operation) where() string { return op.method + " " + clip(op.path, 100) }
 
-// count returns how many operations the document has.
+// count returns the number of operations in the document.
 func count(api *openapi3.T) int {
 	n := 0
 	for _, item := range api.Paths.Map() {
@@ -73,7 +73,7 @@ func (c *converter) actions() map[string]any {
 	return all
 }
 
-// name returns a name that is not taken.
+// name returns an unused name.
 func (op *operation) name(taken map[string]any) string {
 	name := strings.TrimSpace(op.OperationID)
 	if name == "" {
@@ -95,7 +95,7 @@ func (op *operation) name(taken map[string]any) string {
 	return free
 }
 
-// camel makes one name of words: "GET /pets/{petId}" is "getPetsPetId".
+// camel joins words to a name: "GET /pets/{petId}" becomes "getPetsPetId".
 func camel(words string) string {
 	var b strings.Builder
 	for i, word := range strings.FieldsFunc(words, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
@@ -110,7 +110,7 @@ func camel(words string) string {
 	return b.String()
 }
 
-// action returns the action, or nil if it cannot be one.
+// action returns the action, or nil if the operation cannot be converted.
 func (op *operation) action() map[string]any {
 	base := op.server()
 	params := op.parameters()
@@ -148,7 +148,7 @@ func (op *operation) action() map[string]any {
 	return action
 }
 
-// server is the address that counts for the operation: the nearest.
+// server returns the address of the innermost server of the operation.
 func (op *operation) server() string {
 	near := op.item.Servers
 	if op.Servers != nil && len(*op.Servers) > 0 {
@@ -187,7 +187,7 @@ func serverOf(servers openapi3.Servers, given string) (string, error) {
 	return strings.TrimRight(u.String(), "/"), nil
 }
 
-// filled returns the address of a server with the defaults of its variables, or what is too long to be one.
+// filled returns the address of a server with the defaults of its variables, or a text that exceeds the limit of addresses.
 func filled(s *openapi3.Server) string {
 	text := s.URL
 	for _, name := range slices.Sorted(maps.Keys(s.Variables)) {
@@ -200,7 +200,7 @@ func filled(s *openapi3.Server) string {
 	return text
 }
 
-// parameters returns those of the operation and of its path; the operation's win.
+// parameters returns the parameters of the operation and of its path; those of the operation override the others.
 func (op *operation) parameters() []*openapi3.Parameter {
 	var all []*openapi3.Parameter
 	for _, refs := range []openapi3.Parameters{op.Operation.Parameters, op.item.Parameters} {
@@ -220,7 +220,7 @@ func (op *operation) parameters() []*openapi3.Parameter {
 	return all
 }
 
-// address returns the path as a URI template. ok is false if it is none.
+// address returns the path as a URI template. ok is false if it cannot be converted.
 func (op *operation) address(params []*openapi3.Parameter) (href string, ok bool) {
 	var b strings.Builder
 	rest := op.path
@@ -258,7 +258,7 @@ func (op *operation) address(params []*openapi3.Parameter) (href string, ok bool
 	return "", false
 }
 
-// pathVariable declares a variable of the path, and returns its expression; empty if there can be none.
+// pathVariable declares a variable of the path, and returns its expression; empty if it cannot be converted.
 func (op *operation) pathVariable(p *openapi3.Parameter) string {
 	name := variableName(p.Name, func(byte) string { return "_" })
 	if name == "" || len(op.variables) >= maxVariables {
@@ -287,7 +287,7 @@ func (op *operation) styled(p *openapi3.Parameter, name string) string {
 	return "{" + name + "}"
 }
 
-// maxVariables is how many variables the schema of a TD allows.
+// maxVariables is the limit of variables in the schema of a TD.
 const maxVariables = 64
 
 // query declares the variables of the query, and returns their expression.
@@ -297,18 +297,18 @@ func (op *operation) query(params []*openapi3.Parameter, started bool) string {
 		if p.In != openapi3.ParameterInQuery {
 			continue
 		}
-		// The name is sent as it stands in the template, so what a template has no letters for is escaped (RFC 6570 §2.3).
+		// The name is sent as written in the template, so characters that a template does not allow are escaped (RFC 6570 §2.3).
 		name := variableName(p.Name, func(c byte) string { return fmt.Sprintf("%%%02X", c) })
 		schema, as := op.variable(p)
 		switch {
 		case schema == nil && p.Required:
-			op.warn(op.where(), "the query's parameter %s is left out, though it is required: it is no single value, and no list of such", p.Name)
+			op.warn(op.where(), "the required query parameter %s is omitted: it is neither a single value nor a list of single values", p.Name)
 			continue
 		case schema == nil:
-			op.warn(op.where(), "the query's parameter %s is left out: it is no single value, and no list of such", p.Name)
+			op.warn(op.where(), "the query parameter %s is omitted: it is neither a single value nor a list of single values", p.Name)
 			continue
 		case op.variables[name] != nil, len(op.variables) >= maxVariables:
-			op.warn(op.where(), "the query's parameter %s is left out: a variable has its name, or there are too many", p.Name)
+			op.warn(op.where(), "the query parameter %s is omitted: a variable has the same name, or there are too many", p.Name)
 			continue
 		case as == oneOf:
 			op.warn(op.where(), "of the query's parameter %s one value can be given", p.Name)
@@ -330,13 +330,13 @@ func (op *operation) query(params []*openapi3.Parameter, started bool) string {
 	return "{?" + strings.Join(names, ",") + "}"
 }
 
-// addHeaders sends headers that can have one value only, and reports the others.
+// addHeaders adds the headers with a single possible value to the form, and warns of the others.
 func (op *operation) addHeaders(params []*openapi3.Parameter) {
 	for _, p := range params {
 		switch {
 		case p.In == openapi3.ParameterInHeader && slices.Contains([]string{"accept", "content-type", "authorization"},
 			strings.ToLower(p.Name)):
-			// OpenAPI 3.0.4 §4.7.12.2: the rest of the document says these.
+			// OpenAPI 3.0.4 §4.7.12.2: other parts of the document define these.
 		case p.In == openapi3.ParameterInHeader && p.Required && onlyValue(p) != "":
 			op.headers = append(op.headers, map[string]any{"htv:fieldName": p.Name, "htv:fieldValue": onlyValue(p)})
 		case p.In == openapi3.ParameterInHeader || p.In == openapi3.ParameterInCookie:
@@ -349,7 +349,7 @@ func (op *operation) addHeaders(params []*openapi3.Parameter) {
 	}
 }
 
-// onlyValue returns the one value that a header may have, or has unless it is said; empty if there is none.
+// onlyValue returns the only possible value of a header, or its default; empty if there is none.
 func onlyValue(p *openapi3.Parameter) string {
 	if p.Schema == nil || p.Schema.Value == nil {
 		return ""
@@ -377,7 +377,7 @@ func (op *operation) describe(action map[string]any) {
 	}
 }
 
-// variableName writes name as one of RFC 6570 §2.3; escape writes what is no letter there.
+// variableName returns name as a variable name of RFC 6570 §2.3; escape encodes the characters that are not allowed.
 func variableName(name string, escape func(byte) string) string {
 	var b strings.Builder
 	for i := range len(name) {
@@ -391,7 +391,7 @@ func variableName(name string, escape func(byte) string) string {
 	return b.String()
 }
 
-// literal writes a part of a path as it stands in a URI: what is there escaped stays so (RFC 3986 §2.1).
+// literal encodes a part of a path for a URI; escape sequences are kept (RFC 3986 §2.1).
 func literal(text string) string {
 	var b strings.Builder
 	for i := range len(text) {
@@ -408,13 +408,13 @@ func literal(text string) string {
 
 func isHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
 
-// A body is what a request or a response carries: its media type, and the schema.
+// A body is the media type and schema of a request or a response.
 type body struct {
 	media  string
 	schema *openapi3.SchemaRef
 }
 
-// chooseBody picks the form that fits best: JSON, then text, then what else can be carried as it is. ok is false if there is none.
+// chooseBody returns the best media type: JSON, then text, then others without conversion. ok is false if there is none.
 func chooseBody(content openapi3.Content) (b body, ok bool) {
 	rank := func(media string) int {
 		switch name, _, _ := strings.Cut(strings.ToLower(media), ";"); {
@@ -446,7 +446,7 @@ func chooseBody(content openapi3.Content) (b body, ok bool) {
 	return b, best < 9
 }
 
-// input adds the input and its type. It returns false if the operation cannot be asked.
+// input adds the input and its type. It returns false if the operation cannot be invoked.
 func (op *operation) input(action, form map[string]any) bool {
 	form["contentType"] = "application/json"
 	if op.RequestBody == nil || op.RequestBody.Value == nil || len(op.RequestBody.Value.Content) == 0 {
@@ -480,7 +480,7 @@ func (op *operation) input(action, form map[string]any) bool {
 	return true
 }
 
-// output adds the output and its type: those of the first response of success that carries anything.
+// output adds the output and its type: those of the first successful response with a body.
 func (op *operation) output(action, form map[string]any) {
 	if op.Responses == nil {
 		return

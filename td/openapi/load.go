@@ -15,11 +15,11 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Limits of what is given to the library. It decodes each part of a document once for every level it lies deep, so the sum of the
-// depths of all bytes is its work; documents that people write are about 12 levels deep.
+// Limits of documents. The library decodes each part of a document once per level of its depth, so its work is the sum of the depths of all
+// bytes. Usual documents are about 12 levels deep.
 const (
 	maxDepth  = 100
-	maxValues = 1 << 20  // objects, arrays and single values, aliases of YAML written out
+	maxValues = 1 << 20  // objects, arrays and single values, with YAML aliases expanded
 	maxWork   = 64 << 20 // bytes times their depths
 )
 
@@ -40,7 +40,7 @@ func load(doc []byte) (*openapi3.T, error) {
 	case !strings.HasPrefix(version, "3."):
 		return nil, invalid("/openapi", `is missing, or no version 3: a document begins with "openapi": "3.0.3"`)
 	}
-	if info, ok := root["info"].(map[string]any); ok { // YAML takes 1.0 for a number
+	if info, ok := root["info"].(map[string]any); ok { // 1.0 is a number in YAML
 		switch v := info["version"].(type) {
 		case json.Number, float64, int:
 			info["version"] = fmt.Sprint(v)
@@ -72,7 +72,7 @@ func decode(doc []byte) (any, error) {
 	if err := yaml.Unmarshal(doc, &node); err != nil {
 		return nil, err
 	}
-	// An alias may name what has aliases: what they come to is counted before it is made.
+	// Aliases may be nested: the size of the expansion is computed first.
 	if n := (&expansion{known: map[*yaml.Node]int{}}).of(&node, 0); n > maxValues {
 		return nil, fmt.Errorf("more than %d values, or a value inside of itself", maxValues)
 	}
@@ -82,10 +82,10 @@ func decode(doc []byte) (any, error) {
 	return plain(tree), nil
 }
 
-// An expansion counts the values of YAML with its aliases written out, and the work that its mappings are.
+// An expansion counts the values of YAML with expanded aliases, and the work for its mappings.
 type expansion struct{ known map[*yaml.Node]int }
 
-// of returns how many values n comes to, or more than maxValues if they are too many, too deep or without end.
+// of returns the number of values in n, or more than maxValues if there are too many, or they are too deep or cyclic.
 func (e *expansion) of(n *yaml.Node, depth int) int {
 	if size, ok := e.known[n]; ok {
 		return size
@@ -93,9 +93,9 @@ func (e *expansion) of(n *yaml.Node, depth int) int {
 	if depth > maxDepth {
 		return maxValues + 1
 	}
-	e.known[n] = maxValues + 1 // met again inside of itself
+	e.known[n] = maxValues + 1 // in a cycle
 	size := 1
-	if n.Kind == yaml.MappingNode { // the library compares each name with each: more than 10,000 are too many
+	if n.Kind == yaml.MappingNode { // the library compares each pair of names: more than 10,000 names are too many
 		pairs := len(n.Content) / 2
 		size += pairs * pairs / 100
 	}
@@ -109,7 +109,7 @@ func (e *expansion) of(n *yaml.Node, depth int) int {
 	return size
 }
 
-// plain makes of YAML what JSON can say: names are texts, dates are as they were written.
+// plain converts YAML to JSON values: names are strings, and dates stay as written.
 func plain(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -135,23 +135,23 @@ func plain(v any) any {
 	return v
 }
 
-// A tidier goes through a document once: it counts, and writes what OpenAPI 3.1 says otherwise than 3.0 as the library knows it.
+// A tidier counts the values of a document and converts features of OpenAPI 3.1 to those of 3.0, which the library supports.
 type normalizer struct {
-	values int // that may still come
+	values int // remaining
 	deep   bool
 }
 
-// data are the members whose values are not schemas, and are left as they are.
+// data are the members whose values are not schemas; they are unchanged.
 var data = map[string]bool{"default": true, "enum": true, "const": true, "example": true, "examples": true}
 
-// named are the members that hold schemas, or what has schemas, by name: a response may be called "default".
+// named are the members with schemas, or objects with schemas, by name: a response may have the name "default".
 var named = map[string]bool{
 	"properties": true, "patternProperties": true, "$defs": true, "schemas": true, "dependentSchemas": true,
 	"responses": true, "parameters": true, "requestBodies": true, "headers": true, "callbacks": true, "content": true,
 	"paths": true, "pathItems": true, "variables": true, "encoding": true, "webhooks": true,
 }
 
-// schema tidies a value that may be a schema, or hold some.
+// schema converts a value that may be a schema or contain some.
 func (t *normalizer) schema(v any, depth int) {
 	if t.values--; t.values < 0 || depth > maxDepth {
 		t.deep = t.deep || depth > maxDepth
@@ -164,7 +164,7 @@ func (t *normalizer) schema(v any, depth int) {
 		}
 	case map[string]any:
 		exclusive(v, "exclusiveMinimum", "minimum", func(limit, other float64) bool { return limit >= other })
-		if c, ok := v["const"]; ok && c == nil { // the library tells null from none only in a list
+		if c, ok := v["const"]; ok && c == nil { // the library distinguishes null from absence only in a list
 			delete(v, "const")
 			v["enum"] = []any{nil}
 		}
@@ -188,7 +188,7 @@ func (t *normalizer) schema(v any, depth int) {
 	}
 }
 
-// names tidies schemas by name: "default" is a name like any other here.
+// names converts schemas by name; "default" has no special meaning here.
 func (t *normalizer) names(m map[string]any, depth int) {
 	t.values--
 	for name, e := range m {
@@ -197,7 +197,7 @@ func (t *normalizer) names(m map[string]any, depth int) {
 	}
 }
 
-// count counts what is left alone.
+// count counts the values of an unchanged part.
 func (t *normalizer) count(v any, depth int) {
 	if t.values--; t.values < 0 || depth > maxDepth {
 		t.deep = t.deep || depth > maxDepth
@@ -215,8 +215,8 @@ func (t *normalizer) count(v any, depth int) {
 	}
 }
 
-// exclusive writes a limit that is a number (JSON Schema 2020-12 §6.2.5) as a limit and a flag (OpenAPI 3.0), the stricter of
-// both where there are two.
+// exclusive converts a numeric exclusive limit (JSON Schema 2020-12 §6.2.5) to a limit and a flag (OpenAPI 3.0); of two limits it keeps the
+// stricter one.
 func exclusive(m map[string]any, keyword, limit string, stricter func(limit, other float64) bool) {
 	value, ok := number(m[keyword])
 	if !ok {
@@ -242,7 +242,7 @@ func number(v any) (float64, bool) {
 	return 0, false
 }
 
-// boolean writes a schema that is true or false as an object.
+// boolean converts a schema that is true or false to an object.
 func boolean(v any) any {
 	switch v {
 	case true:
@@ -261,7 +261,7 @@ func booleans(v any) {
 	}
 }
 
-// work is the sum of the depths of all bytes of b, which is valid JSON.
+// work returns the sum of the depths of all bytes of b, which is valid JSON.
 func work(b []byte) int {
 	sum, depth, quoted := 0, 1, false
 	for i := 0; i < len(b); i++ {
@@ -283,7 +283,7 @@ func work(b []byte) int {
 
 var errOutside = errors.New("a reference leads out of the document")
 
-// parse has the library read the document. It is not made for documents of strangers: what it does to a strange one stays here.
+// parse parses the document with the library, and recovers from its panics: it is not made for untrusted documents.
 func parse(b []byte) (api *openapi3.T, err error) {
 	defer func() {
 		if r := recover(); r != nil {

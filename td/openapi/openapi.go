@@ -1,18 +1,18 @@
 // Package openapi converts an OpenAPI document to a Thing Description with one action per operation.
 //
-// The result follows the WoT HTTP binding, and the rules by which interact/rest fills it:
+// The result follows the WoT HTTP binding, and the rules by which interact/form fills it:
 //
 //   - name: the operationId; without one the method and the path, "getPetsPetId".
 //   - form: the server and the path with its parameters as a URI template, and the method (htv:methodName).
-//   - uriVariables: the parameters of path and query, with their schemas. One that is a list is one value or several (TD 1.1 has
-//     single values only). One of the query that is required says so (lmosd:required). A consumer gives them as members of the input,
-//     beside those of the body; where the body is no object, it is the member "value".
-//   - input: the schema of the request's body. output: that of the first response of success that has one.
+//   - uriVariables: the parameters of path and query, with their schemas. A list becomes one or several values (TD 1.1 has single values
+//     only). Required parameters of the query have lmosd:required. A consumer provides the variables as members of the input, next to those
+//     of the body; a body that is not an object is the member "value".
+//   - input: the schema of the request's body. output: that of the first successful response with a schema.
 //   - safe for GET and HEAD, idempotent also for PUT and DELETE, synchronous always.
-//   - security: basic, bearer, API keys. Tokens of OAuth 2 are bearer tokens here: to get one is left to the user.
+//   - security: basic, bearer, API keys. OAuth 2 becomes bearer: the user obtains the token.
 //
-// References are written out where they are used, cycles cut at their second turn. What a description cannot say is left out, and
-// told in a warning. Nothing is fetched: a document that refers to other files has to be bundled first.
+// References are expanded, and cycles are cut at the second repetition. Features that a description does not support are omitted with a
+// warning. Nothing is fetched: a document that refers to other files must be bundled first.
 //
 // Sources: OpenAPI 3.0.4 and 3.1.1; WoT Thing Description 1.1; WoT Binding Templates, HTTP.
 package openapi
@@ -34,27 +34,26 @@ const (
 	// MaxDocument is the limit of a document in bytes.
 	MaxDocument = 4 << 20
 
-	maxOperations = 1000 // more never fit
+	maxOperations = 1000 // more do not fit into a TD
 	maxParameters = 200  // of an operation
 	maxName       = 256  // bytes of a parameter's name
 	maxAddress    = 2048 // bytes of a server's address
-	maxWarnings   = 100  // that are told
+	maxWarnings   = 100  // reported ones
 	maxText       = 500  // characters of a description
 )
 
 // Options are the settings of [Convert]. The zero value works.
 type Options struct {
-	// Server is the address of the API, "https://api.example/v1"; empty means that which the document names first.
+	// Server is the address of the API, "https://api.example/v1"; empty means the first one in the document.
 	Server string
 	// Name is the title of the thing; empty means the document's.
 	Name string
 }
 
 // Convert returns the Thing Description of the API that doc describes, JSON or YAML of OpenAPI 3.0 or 3.1, at most 4 MiB. It has
-// no id and no proof: td.Complete and td.Sign add them. The description always passes [td.Parse], so it has at most [td.MaxTD]
-// bytes: where that is too little, descriptions and then the inner parts of schemas are left out, with a warning. The warnings
-// tell what else is not as in the document, one line each, at most 100. The error is a [*td.ValidationError]: no JSON or YAML,
-// no OpenAPI, an address that is none, more than fits.
+// no id and no proof: td.Complete and td.Sign add them. The description is valid for [td.Parse], so it has at most [td.MaxTD] bytes: if that
+// is not enough, descriptions and then the inner parts of schemas are omitted, with a warning. There are at most 100 warnings of one line
+// about differences to the document. The error is a [*td.ValidationError]: not JSON or YAML, not OpenAPI, an invalid address, or too large.
 func Convert(doc []byte, o Options) (thing []byte, warnings []string, err error) {
 	api, err := load(doc)
 	if err != nil {
@@ -67,7 +66,7 @@ func Convert(doc []byte, o Options) (thing []byte, warnings []string, err error)
 	if count(api) > maxOperations {
 		return nil, nil, tooMany(api)
 	}
-	// What is left out, the least useful first.
+	// The levels of detail, by decreasing size.
 	for _, d := range []detail{{depth: 12, texts: true}, {depth: 12}, {depth: 6}, {depth: 3}, {depth: 1}, {depth: 0, bare: true}} {
 		c := newConverter(api, o, base, d)
 		thing := c.thing()
@@ -95,31 +94,31 @@ func tooMany(api *openapi3.T) error {
 	return &td.ValidationError{TooLarge: true, Issues: []td.Issue{{Reason: fmt.Sprintf(reason, count(api), td.MaxTD)}}}
 }
 
-// errOurs marks a result that is no description: a bug of this package, looked for by its fuzz test.
+// errOurs marks an invalid result: a bug of this package. The fuzz test checks for it.
 var errOurs = errors.New("the description that was made is invalid")
 
 func invalid(pointer, reason string) error {
 	return &td.ValidationError{Issues: []td.Issue{{Pointer: pointer, Reason: reason}}}
 }
 
-// A detail says how much of the document is kept.
+// A detail is the part of the document that is kept.
 type detail struct {
 	depth int  // of schemas
 	texts bool // titles and descriptions inside of schemas
 	bare  bool // no descriptions at all
 }
 
-// A converter makes one description.
+// A converter converts one document.
 type converter struct {
 	api  *openapi3.T
 	o    Options
 	base string
 	detail
 	prefixes map[string]any // of @context
-	nodes    int            // schemas that may still be written; below 0 it was too many
+	nodes    int            // remaining schemas; negative: there were too many
 	security *security
 	warnings []string
-	more     int // warnings that were not kept
+	more     int // number of dropped warnings
 }
 
 func newConverter(api *openapi3.T, o Options, base string, d detail) *converter {
@@ -129,7 +128,7 @@ func newConverter(api *openapi3.T, o Options, base string, d detail) *converter 
 	return c
 }
 
-// warn tells something of a place, once.
+// warn adds a warning about a position, unless it exists.
 func (c *converter) warn(where, format string, args ...any) {
 	text := clip(where+": "+fmt.Sprintf(format, args...), 300)
 	switch {
@@ -141,7 +140,7 @@ func (c *converter) warn(where, format string, args ...any) {
 	}
 }
 
-// allWarnings returns the warnings, and how many are not among them.
+// allWarnings returns the warnings, with the number of dropped ones.
 func (c *converter) allWarnings() []string {
 	if !c.texts {
 		c.warnings = slices.Insert(c.warnings, 0, fmt.Sprintf("the API is too large for the %d bytes of a description: %s",
@@ -179,7 +178,7 @@ func (c *converter) thing() map[string]any {
 		"@context": []any{td.Context10, td.Context11, c.prefixes},
 		"@type":    "lmos:Tool",
 		"title":    clip(title, maxText),
-		"actions":  c.actions(), // before the security: they say what is used
+		"actions":  c.actions(), // before the security, because they determine its use
 	}
 	if description = strings.TrimSpace(description); description != "" && !c.bare {
 		thing["description"] = clip(description, maxText)
@@ -191,7 +190,7 @@ func (c *converter) thing() map[string]any {
 	return thing
 }
 
-// clip cuts s to at most n characters. It looks at no more: s may have megabytes.
+// clip truncates s to n characters. It does not read the rest, because s may have megabytes.
 func clip(s string, n int) string {
 	for i := range s {
 		if n--; n < 0 {

@@ -11,16 +11,16 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A walk is where in a schema the converter is.
+// A walk is the position of the converter in a schema.
 type walk struct {
 	op    *operation
 	input bool // of an action; else its output
-	exact bool // inside of oneOf, where a branch that takes more could be a second that fits
+	exact bool // inside of oneOf, in which a branch that accepts more could be a second match
 	above []*openapi3.Schema
 }
 
-// schema returns a schema as TD 1.1 §5.3.2 has it, with the keywords of JSON Schema that td.Schema knows beside. What cannot be
-// written is open: {}.
+// schema returns a schema of TD 1.1 §5.3.2, with the additional keywords of JSON Schema that td.Schema supports. A part that cannot be
+// converted becomes {}, which accepts everything.
 func (c *converter) schema(ref *openapi3.SchemaRef, w walk) map[string]any {
 	c.nodes--
 	if ref == nil || ref.Value == nil || c.nodes < 0 {
@@ -39,7 +39,7 @@ func (c *converter) schema(ref *openapi3.SchemaRef, w walk) map[string]any {
 	return out
 }
 
-// orNull allows null too (OpenAPI 3.0.4 §4.7.24.2, nullable), unless it is allowed already: one of oneOf may fit, and no more.
+// orNull also allows null (OpenAPI 3.0.4 §4.7.24.2, nullable), unless it is allowed already, because exactly one of oneOf must match.
 func orNull(s map[string]any) map[string]any {
 	if admitsNull(s) {
 		return s
@@ -50,7 +50,7 @@ func orNull(s map[string]any) map[string]any {
 		return s
 	}
 	outer := map[string]any{"oneOf": []any{s, map[string]any{"type": "null"}}}
-	for _, name := range []string{"title", "description", "default"} { // they speak of both
+	for _, name := range []string{"title", "description", "default"} { // they apply to both
 		if v, ok := s[name]; ok {
 			outer[name] = v
 			delete(s, name)
@@ -59,7 +59,7 @@ func orNull(s map[string]any) map[string]any {
 	return outer
 }
 
-// admitsNull reports whether null fits a schema of this package.
+// admitsNull reports whether a schema of this package accepts null.
 func admitsNull(s map[string]any) bool {
 	if t, ok := s["type"]; ok && t != "null" {
 		return false
@@ -121,7 +121,7 @@ func (c *converter) types(s *openapi3.Schema, out map[string]any) {
 			c.warn("schemas", "the type %q is none of JSON's", clip(t, 40))
 		}
 	}
-	if slices.Contains(types, "number") { // or an integer would fit twice
+	if slices.Contains(types, "number") { // otherwise an integer would match twice
 		types = slices.DeleteFunc(types, func(t string) bool { return t == "integer" })
 	}
 	switch {
@@ -140,9 +140,9 @@ func (c *converter) types(s *openapi3.Schema, out map[string]any) {
 
 // values adds enum, const and default.
 func (c *converter) values(s *openapi3.Schema, out map[string]any) {
-	const deepest = 8 // a value lies below a schema, and both have a limit together
+	const deepest = 8 // a value is inside a schema, and one limit applies to both
 	if list := s.Enum; len(list) > 0 && depthOf(list) <= deepest {
-		if _, typed := out["type"]; typed { // null is said by nullable
+		if _, typed := out["type"]; typed { // nullable covers null
 			list = slices.DeleteFunc(slices.Clone(list), func(v any) bool { return v == nil })
 		}
 		switch c.nodes -= len(list); {
@@ -215,13 +215,13 @@ func bounds(s *openapi3.Schema, out map[string]any) {
 
 // parts adds elements and members.
 func (c *converter) parts(s *openapi3.Schema, w walk, out map[string]any) {
-	if s.Items != nil && s.PrefixItems == nil { // else it speaks of what comes behind those
+	if s.Items != nil && s.PrefixItems == nil { // otherwise it applies to the elements after those
 		out["items"] = c.schema(s.Items, w)
 	}
 	members, hidden := map[string]any{}, map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		p := s.Properties[name]
-		// OpenAPI 3.0.4 §4.7.24.2: what is readOnly is not sent, what is writeOnly does not come back, required or not.
+		// OpenAPI 3.0.4 §4.7.24.2: readOnly members are not sent and writeOnly members are not returned, even if they are required.
 		if p != nil && p.Value != nil && (w.input && p.Value.ReadOnly || !w.input && p.Value.WriteOnly) {
 			hidden[name] = true
 			continue
@@ -252,7 +252,7 @@ func names(all []string, without map[string]bool) []any {
 	return list
 }
 
-// others says what members there may be beside. A consumer takes more than is described (TD 1.1 §5.3.1), so an output never ends.
+// others sets the additional members. A consumer accepts undescribed members (TD 1.1 §5.3.1), so an output is never closed.
 func (c *converter) others(a openapi3.AdditionalProperties, w walk, out map[string]any) {
 	switch {
 	case a.Schema != nil:
@@ -277,7 +277,7 @@ func (c *converter) branches(s *openapi3.Schema, w walk, out map[string]any) {
 	}
 	if list := all(s.AnyOf, w); len(list) > 0 {
 		out["anyOf"] = list
-		// One value or null, as OpenAPI 3.1 writes it, is what TD 1.1 can say: oneOf.
+		// A value or null in the syntax of OpenAPI 3.1 becomes oneOf, which TD 1.1 supports.
 		if i := slices.IndexFunc(list, isNull); len(list) == 2 && i >= 0 && out["oneOf"] == nil && !isNull(list[1-i]) &&
 			!admitsNull(list[1-i].(map[string]any)) {
 			out["oneOf"] = list
@@ -297,12 +297,12 @@ func isNull(s any) bool {
 	return ok && len(m) == 1 && m["type"] == "null"
 }
 
-// plainMembers are those of objects that can be put together to one.
+// plainMembers are the members of objects that can be merged.
 var plainMembers = []string{"type", "title", "description", "properties", "required"}
 
-// combine adds allOf. Objects that only add members to each other become one object, which TD 1.1 can say.
+// combine adds allOf. Objects that only add members to each other become one object, which TD 1.1 supports.
 func combine(out map[string]any, all []any) {
-	const most = 32 // objects that people put together; each goes through all before it
+	const most = 32 // merged objects; each merge reads all earlier members
 	merged := maps.Clone(out)
 	for _, branch := range all {
 		if len(all) > most || !merge(merged, branch.(map[string]any)) {
@@ -313,7 +313,7 @@ func combine(out map[string]any, all []any) {
 	maps.Copy(out, merged)
 }
 
-// merge adds the members of one object to another. It returns false if they are more than that, and leaves a half-merged object.
+// merge adds the members of one object to another. It returns false if one of them has other keywords, and leaves a half-merged object.
 func merge(into, from map[string]any) bool {
 	for _, m := range []map[string]any{into, from} {
 		for name := range m {
@@ -330,7 +330,7 @@ func merge(into, from map[string]any) bool {
 		p, _ := m["properties"].(map[string]any)
 		for name, schema := range p {
 			if members[name] != nil {
-				return false // both count
+				return false // both schemas apply
 			}
 			members[name] = schema
 		}
@@ -361,7 +361,7 @@ func merge(into, from map[string]any) bool {
 	return true
 }
 
-// unsupported tells of keywords that are not kept. Those that the library has no field for are ignored if they are extensions.
+// unsupported warns of dropped keywords. Extensions without a field in the library are ignored.
 func (c *converter) unsupported(s *openapi3.Schema, w walk) {
 	left := unsupportedKeywords(s)
 	for name := range s.Extensions {
