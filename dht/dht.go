@@ -186,7 +186,7 @@ func New(h host.Host, o Options) (*DHT, error) {
 	_, d.records = Protocols(o.Network)
 	d.offers = newOffers()
 	d.faults = &faults{host: h, log: o.Log}
-	d.validator = record.NamespacedValidator{namespaceTD: &validator{verifier: o.Verifier, forks: &equivocations{tell: o.Evidence}}}
+	d.validator = record.NamespacedValidator{namespaceTD: &validator{verifier: o.Verifier, equivocations: &equivocations{report: o.Evidence}}}
 	if err := d.open(); err != nil {
 		return nil, fmt.Errorf("open the DHT: %w", err)
 	}

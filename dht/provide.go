@@ -137,14 +137,14 @@ func (d *DHT) reprovide(ctx context.Context) {
 
 // provide tells the closest peers of each key that this node provides it, and notes how many have taken it.
 func (d *DHT) provide(ctx context.Context, keys []provideKey) {
-	told := d.closestOfAll(ctx, keys)
+	byPeer := d.closestOfAll(ctx, keys)
 	wanted := map[provideKey]int{}
-	for _, ks := range told {
+	for _, ks := range byPeer {
 		for _, k := range ks {
 			wanted[k]++
 		}
 	}
-	taken := d.provideAll(ctx, told)
+	taken := d.provideAll(ctx, byPeer)
 	// One jitter for all: keys that were told together are renewed together, and share look-ups again.
 	now, factor := time.Now(), 0.9+rand.Float64()/5
 	for _, k := range keys {

@@ -73,13 +73,13 @@ func (d *DHT) closestOfAll(ctx context.Context, keys []provideKey) map[peer.ID][
 	if err := g.Wait(); err != nil {
 		d.log.Debug("look-up of a provider key failed", "err", err)
 	}
-	told := map[peer.ID][]provideKey{}
+	byPeer := map[peer.ID][]provideKey{}
 	for i, peers := range found {
 		for _, p := range peers {
-			told[p] = append(told[p], keys[i])
+			byPeer[p] = append(byPeer[p], keys[i])
 		}
 	}
-	return told
+	return byPeer
 }
 
 // lookUp fills found with the peers for each of keys, which are neighbours in this order. near is a region to begin with.

@@ -26,8 +26,8 @@ func valueKeyOf(owner did.DID, thing string) string { return RecordKey(td.Key(ow
 
 // A validator is the only admission point of values: anybody may put anything, and keep alive what somebody else has put.
 type validator struct {
-	verifier *td.Verifier
-	forks    *equivocations // nil looks for none
+	verifier      *td.Verifier
+	equivocations *equivocations // nil looks for none
 }
 
 // Validate says what is wrong with value under key, now. It never panics and allocates no more than a record needs.
@@ -50,7 +50,7 @@ func (v *validator) Validate(key string, value []byte) error {
 // not count as received again, and die of age. It is an error only if nothing can be read. The library asks it of each pair of
 // valid records that it meets, so that this is where forks show.
 func (v *validator) Select(_ string, values [][]byte) (int, error) {
-	if v.forks != nil && len(values) == 2 && !bytes.Equal(values[0], values[1]) {
+	if v.equivocations != nil && len(values) == 2 && !bytes.Equal(values[0], values[1]) {
 		v.compare(values[0], values[1])
 	}
 	return td.Select(values)
@@ -69,9 +69,9 @@ func (v *validator) compare(a, b []byte) {
 	}
 	bareOne, bareOther := *one, *other
 	bareOne.Inline, bareOther.Inline = nil, nil // with and without its TD it is the same record
-	if bareOne.Compare(&bareOther) != 0 && v.forks.isNew(a, b) {
-		v.forks.tell(&td.Signed{Record: a})
-		v.forks.tell(&td.Signed{Record: b})
+	if bareOne.Compare(&bareOther) != 0 && v.equivocations.isNew(a, b) {
+		v.equivocations.report(&td.Signed{Record: a})
+		v.equivocations.report(&td.Signed{Record: b})
 	}
 }
 
@@ -80,7 +80,7 @@ const maxEquivocations = 1024
 
 // equivocations passes evidence on, each pair once as far as memory goes. It is safe for concurrent use.
 type equivocations struct {
-	tell func(*td.Signed)
+	report func(*td.Signed)
 
 	mu   sync.Mutex
 	seen map[[32]byte]bool // owned by mu

@@ -136,7 +136,7 @@ func TestForksAreTold(t *testing.T) {
 		{"another pair", other.Record, bare.Record, 4},
 	}
 	told := 0
-	v := &validator{verifier: td.NewVerifier(did.Keys()), forks: &equivocations{tell: func(*td.Signed) { told++ }}}
+	v := &validator{verifier: td.NewVerifier(did.Keys()), equivocations: &equivocations{report: func(*td.Signed) { told++ }}}
 	for _, tt := range tests {
 		if _, err := v.Select(key, [][]byte{tt.a, tt.b}); err != nil || told != tt.want {
 			t.Errorf("%s: %d records told, %v; want %d", tt.name, told, err, tt.want)
@@ -144,11 +144,11 @@ func TestForksAreTold(t *testing.T) {
 	}
 	for i := range byte(250) {
 		for j := range byte(10) {
-			v.forks.isNew([]byte{i}, []byte{j})
+			v.equivocations.isNew([]byte{i}, []byte{j})
 		}
 	}
-	if len(v.forks.seen) > maxEquivocations {
-		t.Errorf("%d forks are remembered", len(v.forks.seen))
+	if len(v.equivocations.seen) > maxEquivocations {
+		t.Errorf("%d forks are remembered", len(v.equivocations.seen))
 	}
 }
 

@@ -154,7 +154,7 @@ func outputOf(r *interact.Message) json.RawMessage {
 func (l LedgerTasks) task(e task.Entry) api.Task {
 	t := api.Task{ID: e.ActionID, Thing: e.Thing, Name: e.Thing, Action: e.Action, Status: e.State.String(), Requested: e.Began, Ended: e.Ended}
 	if !e.State.Final() {
-		t.LastHeard = e.Heard
+		t.LastHeard = e.LastSeen
 	}
 	ref := td.ParseRef(e.Thing)
 	for d := range l.Directory.FindLocal(td.Query{ID: ref.Name, Limit: 8}) {

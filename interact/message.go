@@ -311,9 +311,9 @@ func (a *answer) take(r *Message, err error) bool {
 	return true
 }
 
-// Call sends m to t and returns the last reply, or [InputNeeded] if an action asks for something: the answer of a unary interaction, the final state of an action, with the whole
-// output if that came in parts (see [Join]; more than 16 MiB is the error [TooLarge]). No reply at all is an [*Error] of code
-// [Internal].
+// Call sends m to t and returns the last reply: the answer of a unary interaction, or the final state of an action, with the whole
+// output if that came in parts (see [Join]; more than 16 MiB is the error [TooLarge]). If an action requires input, the error has the code
+// [InputNeeded]. No reply at all is an [*Error] of code [Internal].
 func Call(ctx context.Context, t Thing, m *Message) (*Message, error) {
 	a := answer{request: m}
 	t.Do(ctx, m)(a.take) // no loop: each variable that its body keeps would be an object of its own

@@ -4,10 +4,11 @@
 //
 //  1. A consumer asks its own node: HTTP (gateway, interact/rest/server) or `lmosd call`, which is HTTP too.
 //  2. The binding decodes to an interact.Message and sets From, the principal that it proved.
-//  3. The mesh is interact.Chain(Router(directory), trace, spans, metrics, policy, limit, ledger): a few lines in [New].
+//  3. The mesh is interact.Chain(Router(directory), spans, trace, timing, metrics, shutdown gate, admission, rate limits, ledger).
+//     The first middleware is the outermost.
 //  4. Router asks directory.Locate: a thing that this node offers is a local Thing, else the ways to it are tried, best first:
 //     the verified description's hosts, then its own addresses, as far as they may be asked.
-//  5. interact/stream puts the interaction on a lane to the host, writes the frame and yields the replies: calls share one lane,
+//  5. interact/stream puts the interaction on a session to the host, writes the frame and yields the replies: calls share one session,
 //     observations and subscriptions a second one, and what is large, or may be answered by a stream, has one of its own.
 //  6. On the host: service, memory, deadline, one frame, the identity of the authenticated peer as From, then the host's
 //     own chain, which ends at what the host offers: a node relays for nobody.

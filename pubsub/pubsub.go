@@ -251,7 +251,7 @@ func (p *PubSub) Announce(ctx context.Context, s *td.Signed) (peers int, err err
 		return 0, fmt.Errorf("announce: %w", err)
 	}
 	key := r.Key()
-	heard := map[peer.ID]bool{}
+	announced := map[peer.ID]bool{}
 	where := p.speaks(r, key) // asked once: what is published here is heard here, too
 	for i := range Shards {
 		if !where.has(byte(i)) {
@@ -259,7 +259,7 @@ func (p *PubSub) Announce(ctx context.Context, s *td.Signed) (peers int, err err
 		}
 		listeners := p.topics[i].ListPeers()
 		for _, l := range listeners {
-			heard[l] = true
+			announced[l] = true
 		}
 		if len(listeners) == 0 {
 			p.counts.dropped.Add(p.waiting.keep(byte(i), key, s.Record))
@@ -267,10 +267,10 @@ func (p *PubSub) Announce(ctx context.Context, s *td.Signed) (peers int, err err
 		}
 		p.waiting.drop(byte(i), key)
 		if err := p.publish(ctx, byte(i), s.Record); err != nil {
-			return len(heard), fmt.Errorf("announce %s: %w", r.Thing, err)
+			return len(announced), fmt.Errorf("announce %s: %w", r.Thing, err)
 		}
 	}
-	return len(heard), nil
+	return len(announced), nil
 }
 
 // publish sends an encoded record, which the caller has verified, to a shard.

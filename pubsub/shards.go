@@ -39,8 +39,8 @@ func (p *PubSub) speaks(r *td.Record, key [32]byte) shards {
 	if where != everywhere {
 		return where
 	}
-	if heard := p.replay.seenOn(key); heard != 0 {
-		return heard
+	if seen := p.replay.seenOn(key); seen != 0 {
+		return seen
 	}
 	return everywhere
 }

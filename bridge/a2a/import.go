@@ -144,9 +144,9 @@ func (i *imported) watchErrors(a protocol.Agent) protocol.Agent {
 }
 
 func isStale(err error) bool {
-	var said *protocol.Error
+	var remote *protocol.Error
 	var here *interact.Error
-	return errors.As(err, &said) && slices.Contains(staleCodes, said.Code) || errors.As(err, &here) && here.Code == interact.Unreachable
+	return errors.As(err, &remote) && slices.Contains(staleCodes, remote.Code) || errors.As(err, &here) && here.Code == interact.Unreachable
 }
 
 // closeFor is how long close waits for open calls: for cancellation at the agent, and for slow consumers.

@@ -46,15 +46,15 @@ func (c owners) guard(a protocol.Agent, principal string) protocol.Agent {
 		}
 		return func(yield func(json.RawMessage, error) bool) {
 			for result, err := range a.Do(ctx, op) {
-				var said *protocol.Error
+				var remote *protocol.Error
 				switch {
 				case err == nil:
 					result, fresh = c.record(op, task, in, result, principal), false
-				case errors.As(err, &said) && said.Code == protocol.TaskNotFound:
+				case errors.As(err, &remote) && remote.Code == protocol.TaskNotFound:
 					err = notFound(task)
 				}
-				unread := errors.As(err, &said) && said.Code == protocol.InvalidAgentResponse // the agent has accepted the message
-				if fresh && !unread && bridge.Refused(err) {                                  // the context was not used
+				unread := errors.As(err, &remote) && remote.Code == protocol.InvalidAgentResponse // the agent has accepted the message
+				if fresh && !unread && bridge.Refused(err) {                                      // the context was not used
 					c.contexts.Release(in, principal)
 				}
 				if !yield(result, err) {

@@ -575,9 +575,9 @@ func (v *invocation) ask(ctx context.Context) (*protocol.Operation, error) {
 		v.status = protocol.Status{}
 		return &protocol.Operation{Method: protocol.SubscribeToTask, Params: protocol.Encode(protocol.Get{ID: v.task})}, nil
 	default:
-		said := *v.m
-		said.Data, said.ContentType, said.ID, said.Key = a.Content, interact.JSON, next.ID, ""
-		if next, err = (&invocation{imported: v.imported, cachedCard: v.cachedCard, m: &said, skill: v.skill}).message(); err != nil {
+		answer := *v.m
+		answer.Data, answer.ContentType, answer.ID, answer.Key = a.Content, interact.JSON, next.ID, ""
+		if next, err = (&invocation{imported: v.imported, cachedCard: v.cachedCard, m: &answer, skill: v.skill}).message(); err != nil {
 			return nil, err
 		}
 	}

@@ -34,8 +34,8 @@ func (h *Hub) reclaim(spared *topic) {
 	defer h.mu.Unlock()
 	type ring struct {
 		*topic
-		idle bool
-		said uint64
+		idle     bool
+		sequence uint64
 	}
 	most := h.o.Memory - h.o.Memory/8
 	share := most / int64(max(h.all, 1))
@@ -51,7 +51,7 @@ func (h *Hub) reclaim(spared *topic) {
 		if a.idle != b.idle {
 			return map[bool]int{true: -1, false: 1}[a.idle]
 		}
-		return cmp.Compare(a.said, b.said)
+		return cmp.Compare(a.sequence, b.sequence)
 	})
 	for _, r := range fat {
 		r.shrink(share, most, r.topic == spared)

@@ -45,10 +45,10 @@ type remote struct {
 
 // An opening is an attempt to open the shared session that several calls wait for.
 type opening struct {
-	done chan struct{} // closed when what follows is set
-	lane *session
-	err  error
-	left bool // the call that made the attempt gave up, so that the error is its own
+	done    chan struct{} // closed when what follows is set
+	session *session
+	err     error
+	left    bool // the call that made the attempt gave up, so that the error is its own
 }
 
 var errSelf = errors.New("that is this node")
@@ -181,16 +181,16 @@ func (r *remote) outdated(l *session) bool {
 }
 
 func (r *remote) openShared(ctx context.Context, h td.Host, o *opening, cl class) (*session, error) {
-	o.lane, o.err = r.open(ctx, h, cl)
+	o.session, o.err = r.open(ctx, h, cl)
 	o.left = ctx.Err() != nil
 	r.mu.Lock()
 	r.opening[cl] = nil
-	if o.err == nil && o.lane.reason() == nil {
-		r.shared[cl].Store(o.lane)
+	if o.err == nil && o.session.reason() == nil {
+		r.shared[cl].Store(o.session)
 	}
 	r.mu.Unlock()
 	close(o.done)
-	return o.lane, o.err
+	return o.session, o.err
 }
 
 // open opens a stream to the node, connecting with the addresses of h if need be, and starts to read it.
@@ -236,8 +236,8 @@ func (r *remote) stream(ctx context.Context, h td.Host, cl class) (network.Strea
 	if n := r.b.host.Network(); n.Connectedness(r.id) != network.Connected {
 		r.b.host.Peerstore().AddAddrs(r.id, multiaddrs(h.Addrs), peerstore.TempAddrTTL)
 	}
-	patience := r.b.o.DialTimeout
-	ctx, cancel := context.WithTimeout(network.WithDialPeerTimeout(ctx, patience), patience)
+	timeout := r.b.o.DialTimeout
+	ctx, cancel := context.WithTimeout(network.WithDialPeerTimeout(ctx, timeout), timeout)
 	defer cancel()
 	if cl == short {
 		ctx = network.WithAllowLimitedConn(ctx, Service)

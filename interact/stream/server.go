@@ -16,8 +16,8 @@ import (
 
 // An inbound is a node that calls this one.
 type inbound struct {
-	lanes   int // owned by Binding.mu
-	serving load
+	sessions int // owned by Binding.mu
+	serving  load
 }
 
 // accept serves a stream that a peer opened. The order is that of every handler: service, memory, deadline, one message,
@@ -59,7 +59,7 @@ func (b *Binding) arrive(id peer.ID) *inbound {
 		in = &inbound{}
 		b.inbounds[id] = in
 	}
-	in.lanes++
+	in.sessions++
 	return in
 }
 
@@ -67,7 +67,7 @@ func (b *Binding) depart(id peer.ID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	in := b.inbounds[id]
-	if in.lanes--; in.lanes == 0 {
+	if in.sessions--; in.sessions == 0 {
 		delete(b.inbounds, id)
 	}
 }

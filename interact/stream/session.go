@@ -86,7 +86,7 @@ func (b *Binding) newSession(s network.Stream, node did.DID, to *remote, own boo
 	l := &session{b: b, s: s, node: node, remote: to, own: own, limited: s.Conn().Stat().Limited,
 		open: map[uint64]*exchange{}, idled: time.Now()}
 	l.memory.scope = s.Scope()
-	l.out.lane = l
+	l.out.session = l
 	l.frameTimer = time.AfterFunc(24*time.Hour, func() { l.fail(errSlow) }) // set before it can run
 	l.frameTimer.Reset(frameTime)
 	if err := l.memory.take(readSize); err != nil {

@@ -17,7 +17,7 @@ const (
 
 // A writer collects the frames of a session and writes as many as there are with one Write.
 type writer struct {
-	lane *session
+	session *session
 
 	// mu owns what follows.
 	mu      sync.Mutex
@@ -78,13 +78,13 @@ func (w *writer) add(ctx context.Context, direct bool, put func() error) (uint64
 	}
 	w.busy = true
 	if direct && len(w.buf) <= directSize {
-		w.lane.eager.Add(1)
+		w.session.eager.Add(1)
 		w.write()
 		if w.rest() {
 			return at, nil
 		}
 	}
-	w.lane.b.work.Add(1) // safe: err is nil, so the session's reader is still counted
+	w.session.b.work.Add(1) // safe: err is nil, so the session's reader is still counted
 	w.mu.Unlock()
 	go w.flush()
 	return at, nil
@@ -108,7 +108,7 @@ func (w *writer) wait(ctx context.Context) error {
 
 // flush writes until nothing waits.
 func (w *writer) flush() {
-	defer w.lane.b.work.Done()
+	defer w.session.b.work.Done()
 	for {
 		// Let those who are about to add frames go first: many frames in one write are what makes a busy session fast.
 		runtime.Gosched()
@@ -133,7 +133,7 @@ func (w *writer) rest() bool {
 	shut := w.last && w.err == nil
 	w.mu.Unlock()
 	if shut {
-		_ = w.lane.s.CloseWrite() // may wait for the transport
+		_ = w.session.s.CloseWrite() // may wait for the transport
 	}
 	return true
 }
@@ -163,8 +163,8 @@ func (w *writer) write() {
 		rest = rest[len(part):]
 		w.since = time.Now()
 		w.mu.Unlock()
-		if _, err = w.lane.s.Write(part); err != nil {
-			w.lane.fail(err)
+		if _, err = w.session.s.Write(part); err != nil {
+			w.session.fail(err)
 		}
 		w.mu.Lock()
 	}

@@ -62,8 +62,8 @@ type Entry struct {
 	Began time.Time
 	// State is the last that this node heard of it; it may be pending for long after the action has ended, as nobody asked.
 	State interact.Status
-	// Heard is when it heard that, by this node's clock.
-	Heard time.Time
+	// LastSeen is when it heard that, by this node's clock.
+	LastSeen time.Time
 	// Ended is when it has ended, as its host says, or else when this node heard it; zero: it has not, as far as this node knows.
 	Ended time.Time
 	// By is as whom this node asks for the run: the consumer who began it.
@@ -200,7 +200,7 @@ func (f *following) reply(r *interact.Message, err error) bool {
 			break // another host's run
 		}
 		f.id = r.ActionID
-		f.note(f.ctx, Entry{ActionID: f.id, Thing: f.request.Thing, Action: f.request.Name, Began: f.began, State: r.Status, Heard: time.Now(),
+		f.note(f.ctx, Entry{ActionID: f.id, Thing: f.request.Thing, Action: f.request.Name, Began: f.began, State: r.Status, LastSeen: time.Now(),
 			By: askedBy(wordOf(f.request.From))})
 	case f.id != "":
 		f.mark(f.ctx, f.id, r.Status, r.Time)
@@ -315,7 +315,7 @@ func (l *Ledger) mark(ctx context.Context, id string, state interact.Status, at 
 	e := l.entries[id]
 	changed := e != nil && state != e.Value.(*record).State && !e.Value.(*record).State.Final()
 	if e != nil {
-		e.Value.(*record).Heard = now
+		e.Value.(*record).LastSeen = now
 	}
 	if changed {
 		r := e.Value.(*record)
@@ -397,7 +397,7 @@ type line struct {
 	Action   string     `json:"action"`
 	Began    time.Time  `json:"began"`
 	State    string     `json:"state"`
-	Heard    *time.Time `json:"heard,omitempty"`
+	LastSeen *time.Time `json:"heard,omitempty"`
 	By       string     `json:"by,omitempty"`
 	Ended    *time.Time `json:"ended,omitempty"`
 }
@@ -408,7 +408,7 @@ func (e *Entry) append(dst []byte) []byte {
 	for _, t := range []struct {
 		at time.Time
 		to **time.Time
-	}{{e.Heard, &l.Heard}, {e.Ended, &l.Ended}} {
+	}{{e.LastSeen, &l.LastSeen}, {e.Ended, &l.Ended}} {
 		if !t.at.IsZero() {
 			at := t.at.UTC()
 			*t.to = &at
@@ -436,8 +436,8 @@ func parseEntry(data []byte) (Entry, error) {
 	if l.Ended != nil {
 		e.Ended = *l.Ended
 	}
-	if e.Heard = e.Began; l.Heard != nil {
-		e.Heard = *l.Heard
+	if e.LastSeen = e.Began; l.LastSeen != nil {
+		e.LastSeen = *l.LastSeen
 	}
 	return e, e.check()
 }
@@ -455,7 +455,7 @@ func (e *Entry) check() error {
 	if e.ActionID == "" {
 		return fmt.Errorf("there is no actionID")
 	}
-	for _, t := range []time.Time{e.Began, e.Heard, e.Ended} {
+	for _, t := range []time.Time{e.Began, e.LastSeen, e.Ended} {
 		if y := t.UTC().Year(); y < 1 || y > 9999 {
 			return fmt.Errorf("the year %d", y)
 		}

@@ -142,8 +142,8 @@ func TestLedgerSurvivesARestart(t *testing.T) {
 		l = open(t, d, LedgerOptions{})
 		operator := did.Consumer(did.Process, "operator") // who began it; how it was proven then does not matter now
 		want := []Entry{
-			{ActionID: "id 1", Thing: "urn:oven@z6Mkx", Action: "bake1", Began: began.Add(time.Minute), State: interact.StatusPending, Heard: began.Add(time.Minute), By: operator},
-			{ActionID: "id 0", Thing: "urn:oven@z6Mkx", Action: "bake0", Began: began, State: interact.StatusPending, Heard: began, By: operator},
+			{ActionID: "id 1", Thing: "urn:oven@z6Mkx", Action: "bake1", Began: began.Add(time.Minute), State: interact.StatusPending, LastSeen: began.Add(time.Minute), By: operator},
+			{ActionID: "id 0", Thing: "urn:oven@z6Mkx", Action: "bake0", Began: began, State: interact.StatusPending, LastSeen: began, By: operator},
 		}
 		if diff := cmp.Diff(want, l.List()); diff != "" {
 			t.Error(diff)
@@ -170,8 +170,8 @@ func TestLedgerSurvivesARestart(t *testing.T) {
 			if id == "id 1" {
 				want = ended
 			}
-			if e, _ := l.Get(id); !e.Ended.Equal(want) || !e.Heard.Equal(time.Now()) {
-				t.Errorf("%s has ended at %v, heard at %v, want %v", id, e.Ended, e.Heard, want)
+			if e, _ := l.Get(id); !e.Ended.Equal(want) || !e.LastSeen.Equal(time.Now()) {
+				t.Errorf("%s has ended at %v, heard at %v, want %v", id, e.Ended, e.LastSeen, want)
 			}
 			if id != "id 1" {
 				l.Forget(id)
@@ -397,7 +397,7 @@ func FuzzEntry(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%+v is written as %s: %v", e, e.append(nil), err)
 		}
-		if !again.Began.Equal(e.Began) || !again.Heard.Equal(e.Heard) || !again.Ended.Equal(e.Ended) || again.ActionID != e.ActionID || again.Thing != e.Thing ||
+		if !again.Began.Equal(e.Began) || !again.LastSeen.Equal(e.LastSeen) || !again.Ended.Equal(e.Ended) || again.ActionID != e.ActionID || again.Thing != e.Thing ||
 			again.Action != e.Action || again.State != e.State {
 			t.Errorf("%+v becomes %+v", e, again)
 		}

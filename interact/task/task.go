@@ -38,7 +38,7 @@ type task struct {
 	state     interact.Status
 	touched   bool              // the agent has said something
 	asks      *interact.Message // what it wants to know, while it waits
-	said      bool              // and it was a part of the output
+	hasOutput bool              // and it was a part of the output
 	lost      bool              // there was no room for the output
 	held      int64             // bytes of input and output
 	final     *interact.Message // of what was completed, with the whole output
@@ -81,7 +81,7 @@ func (h *host) join(m *interact.Message, detached bool) (*follower, error) {
 		return f, nil
 	}
 	f.task.detached = f.task.detached || detached
-	f.late = f.task.said
+	f.late = f.task.hasOutput
 	f.task.followers = append(slices.Clip(f.task.followers), f)
 	return f, nil
 }
@@ -193,7 +193,7 @@ func (h *host) report(ctx context.Context, t *task, r *interact.Message) {
 	if r.Status == interact.StatusInputRequired {
 		t.state, t.asks, n = r.Status, r, 0
 	} else {
-		t.state, t.asks, t.said = interact.StatusRunning, nil, t.said || n > 0
+		t.state, t.asks, t.hasOutput = interact.StatusRunning, nil, t.hasOutput || n > 0
 	}
 	if !t.lost && n > 0 && h.holdLocked(t, n) {
 		t.parts = append(t.parts, interact.Part{Data: r.Data, ContentType: r.Media()})

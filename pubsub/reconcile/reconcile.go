@@ -107,7 +107,7 @@ type Stats struct {
 }
 
 type counts struct {
-	sessions, failed, served, refused, lied, received, sent, in, out, panics atomic.Uint64
+	sessions, failed, served, refused, violation, received, sent, in, out, panics atomic.Uint64
 }
 
 // New answers sessions of others from now on. [Reconciler.Run] holds own ones. Call it before h dials, so that the first
@@ -277,7 +277,7 @@ func (r *Reconciler) penalize(p peer.ID, err error) {
 		r.log.Debug("session failed", "peer", p, "err", err)
 		return
 	}
-	r.counts.lied.Add(1)
+	r.counts.violation.Add(1)
 	r.log.Warn("peer lies in reconciliation", "peer", p, "err", err)
 }
 
@@ -342,7 +342,7 @@ func (r *Reconciler) now() time.Time {
 func (r *Reconciler) Stats() Stats {
 	c := &r.counts
 	return Stats{
-		Sessions: c.sessions.Load(), Failed: c.failed.Load(), Served: c.served.Load(), Refused: c.refused.Load(), Violations: c.lied.Load(),
+		Sessions: c.sessions.Load(), Failed: c.failed.Load(), Served: c.served.Load(), Refused: c.refused.Load(), Violations: c.violation.Load(),
 		Received: c.received.Load(), Sent: c.sent.Load(), BytesIn: c.in.Load(), BytesOut: c.out.Load(), Panics: c.panics.Load(),
 	}
 }

@@ -469,7 +469,7 @@ func (s *session) want(out *turn, it item) {
 func (s *session) answerWants(out *turn, wants []byte) error {
 	for i := range len(wants) / keySize {
 		key := [32]byte(wants[i*keySize:])
-		if _, told := s.announced[key]; !told {
+		if _, ok := s.announced[key]; !ok {
 			return fmt.Errorf("%w: it wants %x, which it was not told of", errViolation, key[:4])
 		}
 		delete(s.announced, key)

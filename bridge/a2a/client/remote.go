@@ -115,8 +115,8 @@ func (r *Remote) call(op *protocol.Operation) (*call, *protocol.Error) {
 	c.body = request.Bytes()
 	c.answer = func(status int, body []byte) (json.RawMessage, error) {
 		raw, err := protocol.ParseResponse(body, id)
-		var said *protocol.Error
-		if errors.As(err, &said) && status != http.StatusOK && !json.Valid(body) {
+		var remote *protocol.Error
+		if errors.As(err, &remote) && status != http.StatusOK && !json.Valid(body) {
 			return nil, protocol.FromREST(status, body)
 		}
 		if err != nil {
@@ -174,9 +174,9 @@ func (c *call) overREST() *protocol.Error {
 
 // refusal decodes an error of REST, or one in the form of JSON-RPC, which servers of 0.3 send.
 func refusal(status int, body []byte) *protocol.Error {
-	said := &protocol.Error{}
-	if json.Unmarshal(body, said) == nil && said.Code < 0 {
-		return said
+	remote := &protocol.Error{}
+	if json.Unmarshal(body, remote) == nil && remote.Code < 0 {
+		return remote
 	}
 	return protocol.FromREST(status, body)
 }
@@ -253,7 +253,7 @@ func (c *call) stream(ctx context.Context, body io.Reader, yield func(json.RawMe
 		var raw json.RawMessage
 		if err == nil {
 			raw, err = c.event(e)
-		} else if said := (*protocol.Error)(nil); !errors.As(err, &said) {
+		} else if remote := (*protocol.Error)(nil); !errors.As(err, &remote) {
 			err = c.unreachable(ctx, err, true)
 		}
 		if !yield(raw, err) || err != nil {
@@ -262,11 +262,11 @@ func (c *call) stream(ctx context.Context, body io.Reader, yield func(json.RawMe
 	}
 }
 
-func (c *call) unreachable(ctx context.Context, err error, begun bool) error {
+func (c *call) unreachable(ctx context.Context, err error, started bool) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return &interact.Error{Code: interact.Unreachable, Title: fmt.Sprintf("the A2A agent at %s does not respond", c.at.URL),
-		Started: begun,
+		Started: started,
 		Hint:    "is it running? it may have started a task: subscribe to that again", Err: err}
 }

@@ -24,19 +24,19 @@ func (op *Operation) WithCaller(caller json.RawMessage) (*Operation, *Error) {
 		return nil, e
 	}
 	if i := jsonedit.SkipSpace(message, 0); i < len(message) && message[i] == '{' {
-		said, e := setMetadata(message, nil)
+		metadata, e := setMetadata(message, nil)
 		if e != nil {
 			return nil, e
 		}
 		name := spelling(params, "message")
 		var err error
-		if params, err = jsonedit.Set(params, said, name); err != nil {
+		if params, err = jsonedit.Set(params, metadata, name); err != nil {
 			return nil, Errorf(InvalidParams, "%v", err)
 		}
 	}
-	told := *op
-	told.Params = params
-	return &told, nil
+	withCaller := *op
+	withCaller.Params = params
+	return &withCaller, nil
 }
 
 // setMetadata sets the caller in the metadata of an object; nil removes it.

@@ -216,12 +216,12 @@ func AsError(err error) *Error {
 	if errors.As(err, &e) {
 		return e
 	}
-	said := interact.AsError(err)
-	code, ok := codes[said.Code]
+	failure := interact.AsError(err)
+	code, ok := codes[failure.Code]
 	if !ok {
 		code = InternalError
 	}
-	return FromInteract(code, said)
+	return FromInteract(code, failure)
 }
 
 // steps are hints for A2A clients, in place of hints that are commands.
@@ -244,13 +244,13 @@ var steps = map[interact.Code]string{
 func Hint(e *interact.Error) string { return e.HintFor(steps) }
 
 // FromInteract returns an lmosd error as an A2A error with a code.
-func FromInteract(code int, said *interact.Error) *Error {
-	title := said.Title
+func FromInteract(code int, e *interact.Error) *Error {
+	title := e.Title
 	if title == "" {
-		title = said.Code.Title()
+		title = e.Code.Title()
 	}
-	meta := map[string]string{"lmosCode": said.Code.String(), "retryable": fmt.Sprint(said.Code.Retryable())}
-	if hint := Hint(said); hint != "" {
+	meta := map[string]string{"lmosCode": e.Code.String(), "retryable": fmt.Sprint(e.Code.Retryable())}
+	if hint := Hint(e); hint != "" {
 		meta["hint"] = hint
 	}
 	return (&Error{Code: code, Message: title}).With(meta)

@@ -248,25 +248,25 @@ const (
 
 // versionOf decodes A2A-Version (A2A 1.0 §3.6); the patch number is ignored.
 func versionOf(r *http.Request) (clientVersion, *protocol.Error) {
-	said := r.Header.Get(protocol.VersionParam)
-	if said == "" && r.URL.RawQuery != "" {
+	version := r.Header.Get(protocol.VersionParam)
+	if version == "" && r.URL.RawQuery != "" {
 		for name, values := range r.URL.Query() {
 			if strings.EqualFold(name, protocol.VersionParam) && len(values) > 0 {
-				said = values[0]
+				version = values[0]
 			}
 		}
 	}
-	said = strings.TrimSpace(said)
-	parts := strings.SplitN(said, ".", 3)
+	version = strings.TrimSpace(version)
+	parts := strings.SplitN(version, ".", 3)
 	switch {
-	case said == "":
+	case version == "":
 		return unspecified, nil
 	case len(parts) >= 2 && parts[0] == "1" && parts[1] == "0":
 		return version10, nil
 	case len(parts) >= 2 && parts[0] == "0" && parts[1] == "3":
 		return version03, nil
 	}
-	return unspecified, protocol.Errorf(protocol.VersionUnsupported, "unsupported A2A version %s", interact.Clip(said, 16)).
+	return unspecified, protocol.Errorf(protocol.VersionUnsupported, "unsupported A2A version %s", interact.Clip(version, 16)).
 		With(map[string]string{"supportedVersions": "1.0, 0.3"})
 }
 

@@ -171,8 +171,8 @@ func (d Dialect) newParams(method string, p object) object {
 		}
 		c := asObject(p["configuration"])
 		to := keep(c, "acceptedOutputModes", "historyLength")
-		_, said := c["blocking"]
-		if c["blocking"] == false || d.rest && c != nil && !said { // proto JSON omits false
+		_, given := c["blocking"]
+		if c["blocking"] == false || d.rest && c != nil && !given { // proto JSON omits false
 			to["returnImmediately"] = true
 		}
 		for _, name := range []string{"pushNotificationConfig", "pushNotification"} { // of JSON-RPC, of the proto
