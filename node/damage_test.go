@@ -130,13 +130,13 @@ func TestADamagedStoreLosesNothingSilently(t *testing.T) {
 		if err != nil || len(files) < 3 {
 			t.Fatal(files, err)
 		}
-		for range 10 {
+		for range 5 {
 			at := r.Float64()
 			try(fmt.Sprintf("cut at %.2f", at), func(dir string) {
 				change(t, logs(dir), func(b []byte) []byte { return b[:int(at*float64(len(b)))] })
 			}, all)
 		}
-		for range 14 {
+		for range 7 {
 			file, at, bit := filepath.Base(files[r.IntN(len(files))]), r.Float64(), byte(1)<<r.IntN(8)
 			if file == "LOCK" {
 				continue

@@ -15,7 +15,7 @@ import (
 // shown and called afterwards, at every node, and the nodes say that they are full.
 func TestFreshKeysDoNotHideAgents(t *testing.T) {
 	t.Parallel()
-	const most, keys, each = 48, 4, 60
+	const most, keys, each = 24, 4, 30
 	honest := make([]*running, 3)
 	for i := range honest {
 		o := quiet()
