@@ -165,7 +165,7 @@ func TestExposedAgentIsDrained(t *testing.T) {
 				leaving = n.program
 			}
 			leaving.signal(syscall.SIGTERM)
-			eventually(t, "it takes no new calls", func() bool { return other.lmosd("call", "slow", "run", "y").code == cli.ExitUnavailable })
+			eventually(t, "it takes no new calls", func() bool { return other.start("call", "slow", "run", "y").wait() == cli.ExitUnavailable })
 			if err := os.WriteFile(free, []byte("at last\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}

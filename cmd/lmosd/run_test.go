@@ -169,7 +169,7 @@ func TestSignals(t *testing.T) {
 			<-asked
 			n.signal(test.first)
 			eventually(t, "the node drains", func() bool {
-				return x.at(n).lmosd("call", "slow", "wait").code == cli.ExitUnavailable
+				return x.at(n).start("call", "slow", "wait").wait() == cli.ExitUnavailable
 			})
 			if test.second != 0 {
 				n.signal(test.second)

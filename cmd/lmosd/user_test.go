@@ -71,14 +71,10 @@ func (x *user) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// asks are commands that send requests to a node and do nothing else. They run in the process of the test: to start a program costs more
-// CPU time than they do. Those that are typed, or run in a script, are processes.
-var asks = []string{"call", "find", "peers", "ping", "read", "show", "task", "trace", "unpublish", "write"}
-
 // lmosd runs a command to its end.
 func (x *user) lmosd(args ...string) result {
 	x.t.Helper()
-	if slices.Contains(asks, args[0]) && !slices.ContainsFunc(args, func(s string) bool { return strings.HasPrefix(s, "@") }) {
+	if asks(args) {
 		return lmosd(patient(x.t), x.env, "", args...)
 	}
 	p := x.start(args...)
