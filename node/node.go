@@ -2,19 +2,18 @@
 //
 // One interaction, in the order of the code:
 //
-//  1. A consumer asks its own node: HTTP (gateway, interact/rest/server) or `lmosd call`, which is HTTP too.
-//  2. The binding decodes to an interact.Message and sets From, the principal that it proved.
-//  3. The mesh is interact.Chain(Router(directory), spans, trace, timing, metrics, shutdown gate, admission, rate limits, ledger).
-//     The first middleware is the outermost.
-//  4. Router asks directory.Locate: a thing that this node offers is a local Thing, else the ways to it are tried, best first:
-//     the verified description's hosts, then its own addresses, as far as they may be asked.
-//  5. interact/stream puts the interaction on a session to the host, writes the frame and yields the replies: calls share one session,
-//     observations and subscriptions a second one, and what is large, or may be answered by a stream, has one of its own.
-//  6. On the host: service, memory, deadline, one frame, the identity of the authenticated peer as From, then the host's
-//     own chain, which ends at what the host offers: a node relays for nobody.
-//  7. Around the agent stand its limits, tasks, and the one subscription that all consumers share. Then its binding is asked
-//     (interact/rest, ws, mqtt, coap, command, or the connection that it opened); its replies come back through the same loops.
-//  8. Cancel travels the same way: consumer gone, context, loop left, stream reset, context on the host, request aborted.
+//  1. A consumer sends a request to its own node: by HTTP (gateway, interact/rest/server), WebSocket, MQTT, CoAP, MCP or A2A, or by `lmosd call`.
+//  2. The binding decodes it to an interact.Message and sets From, the principal that it authenticated.
+//  3. The message passes the chain of the mesh: trace, spans, metrics, policy, limits and ledger, a few lines in openMesh, to the router.
+//  4. The router calls directory.Locate. A Thing that this node offers is a local Thing. For any other, the paths are tried, best first: the
+//     hosts of the verified description, then its forms, as far as Options.Direct permits (interact/servient).
+//  5. interact/stream takes a session to the host, writes the frame and yields the replies.
+//  6. The host checks service, memory, deadline and frame, and sets From to the authenticated peer. Its own chain ends at the Things that it
+//     offers: nodes do not relay.
+//  7. The agent is inside its limits, tasks and shared subscriptions (interact/servient). Its binding is called last, and the replies return
+//     through the same loops.
+//  8. A cancellation takes the same path: the consumer disconnects, the context ends, the loop ends, the stream is reset, the context at the
+//     host ends, and the request to the agent is aborted.
 package node
 
 import (

@@ -14,7 +14,7 @@ import (
 // Limits of package node, which only connects the parts of a node: its lines without tests, and the fields of its type Node. They only become
 // smaller. The aims are 1,500 lines and 20 fields.
 const (
-	maxNodeLines  = 1660
+	maxNodeLines  = 1655
 	maxNodeFields = 44
 )
 
