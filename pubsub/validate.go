@@ -56,7 +56,7 @@ func (p *PubSub) validator(shard byte) gossip.ValidatorEx {
 var (
 	errNotHere     = errors.New("wrong shard")
 	errNotAdmitted = errors.New("owner not admitted")
-	errUnseen      = errors.New("peer is not heard")
+	errUnseen      = errors.New("peer is banned or graylisted")
 )
 
 // verify decodes a message of a shard and verifies its record: size, form, signature, the TD inside, times, shard,

@@ -94,7 +94,7 @@ func (l *session) request(f frame) error {
 		}
 		return nil
 	case !l.own:
-		return broken("a request stream on a shared lane")
+		return broken("a request stream on a shared session")
 	}
 	return e.put(f)
 }
@@ -305,7 +305,7 @@ func (l *session) caller(name string) *did.Principal {
 // follow takes what comes after the request: its data, and a stream of chunks.
 func (v *served) follow(f follow) (err error) {
 	if (f.size > 0 || f.stream) && !v.l.own {
-		return broken("data in chunks on a shared lane")
+		return broken("data in chunks on a shared session")
 	}
 	if f.size > 0 {
 		v.req.Data, err = v.assemble(&v.ctx, f.size)

@@ -307,7 +307,7 @@ func (r *Reconciler) take(want item, s *td.Signed) (taken bool, err error) {
 	case err != nil:
 		return false, fmt.Errorf("%w: %w", errViolation, err)
 	case rec.Key() != want.key || rec.Seq < want.seq:
-		return false, fmt.Errorf("%w: another record than it told of", errViolation)
+		return false, fmt.Errorf("%w: the record differs from the announced one", errViolation)
 	case s.TD != nil && !matches(rec, s.TD):
 		return false, fmt.Errorf("%w: another TD than the record's", errViolation)
 	}

@@ -470,7 +470,7 @@ func (s *session) answerWants(out *turn, wants []byte) error {
 	for i := range len(wants) / keySize {
 		key := [32]byte(wants[i*keySize:])
 		if _, ok := s.announced[key]; !ok {
-			return fmt.Errorf("%w: it wants %x, which it was not told of", errViolation, key[:4])
+			return fmt.Errorf("%w: peer requested %x, which was not announced to it", errViolation, key[:4])
 		}
 		delete(s.announced, key)
 		if s.given > maxGive {
@@ -565,7 +565,7 @@ const few = 8
 func (s *session) take(want item, g *given) error {
 	if len(g.Record) == 0 {
 		if s.report.Missing++; s.report.Missing > few && 4*s.report.Missing > len(s.wanted) {
-			return fmt.Errorf("%w: %d records that it told of are not there", errViolation, s.report.Missing)
+			return fmt.Errorf("%w: %d announced records are missing", errViolation, s.report.Missing)
 		}
 		return nil
 	}
