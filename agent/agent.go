@@ -58,7 +58,7 @@ func Safe() Option {
 	return func(about map[string]any) { about["safe"], about["idempotent"] = true, true }
 }
 
-// Idempotent says that asking twice does what asking once does (TD 1.1, idempotent).
+// Idempotent declares that repeated calls with the same input have the effect of one call (TD 1.1 "idempotent").
 func Idempotent() Option { return func(about map[string]any) { about["idempotent"] = true } }
 
 // Async says that an action takes long: the node runs it as a task that outlives its caller (TD 1.1, synchronous: false).

@@ -56,7 +56,7 @@ func parrot() (*State[string], *Event[int], []Part) {
 				}
 			}
 		}),
-		Action("fall", func(context.Context, None) (None, error) { panic("off the perch") }),
+		Action("fall", func(context.Context, None) (None, error) { panic("off the perch") }, Idempotent()),
 		Action("wait", func(ctx context.Context, _ None) (None, error) { <-ctx.Done(); return None{}, ctx.Err() }, Async()),
 		Property("age", func(context.Context) (int, error) { return 7, nil }, nil),
 		Property("name", func(context.Context) (string, error) { return "Polly", nil },
@@ -104,6 +104,9 @@ func TestDescriptionIsMadeOfTypes(t *testing.T) {
 		!slices.Equal(say.Input.Required(), []string{"text"}) ||
 		!slices.Equal(say.Input.Properties(), []string{"tags", "text", "times"}) {
 		t.Errorf("say is %s", raw)
+	}
+	if a := d.Actions["fall"]; !a.Idempotent || a.Safe {
+		t.Errorf("fall is %+v", a)
 	}
 	if a := d.Actions["wait"]; a.Synchronous == nil || *a.Synchronous || a.Input != nil || a.Output != nil {
 		t.Errorf("wait is %+v", a)

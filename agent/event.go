@@ -21,7 +21,7 @@ func NewEvent[T any](name string, options ...Option) *Event[T] {
 }
 
 // Emit tells all subscribers. It does not wait for them: one that does not keep up is dropped, with a reason.
-func (e *Event[T]) Emit(v T) { e.topic.tell(e.topic.happens(v)) }
+func (e *Event[T]) Emit(v T) { e.topic.deliver(e.topic.happens(v)) }
 
 func (e *Event[T]) add(s *server) error {
 	about := map[string]any{}
@@ -82,7 +82,7 @@ func (t *topic) happens(v any) happening {
 	return happening{name: t.name, data: data, err: err, at: time.Now()}
 }
 
-func (t *topic) tell(h happening) {
+func (t *topic) deliver(h happening) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for l := range t.listeners {

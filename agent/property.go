@@ -85,7 +85,7 @@ func (s *State[T]) Set(v T) {
 	defer s.mu.Unlock()
 	s.value = v
 	s.version++
-	s.changes.tell(s.nowLocked())
+	s.changes.deliver(s.nowLocked())
 }
 
 // nowLocked is the value as it is told.

@@ -17,10 +17,10 @@ type Task struct {
 	Name       string `json:"name"`           // of the thing
 	Action     string `json:"action"`
 	Status     string `json:"status"` // pending, running, input-required, completed, failed, cancelled, or unknown: its host does not say
-	// LastStatus is the state that was heard of last, of one whose state is unknown; Reason is why it is. LastHeard is when a state was
+	// LastStatus is the state that was heard of last, of one whose state is unknown; Reason is why it is. LastSeen is when a state was
 	// heard of that is not final and was not asked for now.
 	LastStatus string          `json:"last_status,omitempty"`
-	LastHeard  time.Time       `json:"last_heard,omitzero"`
+	LastSeen   time.Time       `json:"last_seen,omitzero"`
 	Reason     string          `json:"reason,omitempty"`
 	Output     json.RawMessage `json:"output,omitempty"`
 	Error      json.RawMessage `json:"error,omitempty"`  // RFC 9457
@@ -35,8 +35,8 @@ const UnknownTask = "unknown"
 // maxReason bounds why the state of a task is not known, in bytes.
 const maxReason = 300
 
-// Doubt makes the state of t unknown: what was heard of last is its last status.
-func (t *Task) Doubt(why error) {
+// MarkUnknown makes the state of t unknown: what was heard of last is its last status.
+func (t *Task) MarkUnknown(why error) {
 	t.LastStatus, t.Status = t.Status, UnknownTask
 	t.Reason = interact.Clip(interact.Readable(why.Error()), maxReason)
 	if interact.AsError(why).Code == interact.NoTask {

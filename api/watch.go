@@ -81,10 +81,10 @@ func (c *Client) watch(ctx context.Context, path, after string) iter.Seq2[Event,
 		w := &watcher{Client: c, path: path, after: after, yield: yield}
 		pauses, since := backoff.Backoff{First: firstPause, Max: mostPause}, time.Now()
 		for {
-			before, begun := w.seen, time.Now()
+			before, start := w.seen, time.Now()
 			err := w.connect(ctx)
 			// One that ends at once with the node's word is as good as none, though it began with a good status.
-			if w.seen > before || !w.opened.Before(begun) && time.Since(w.opened) > mostPause {
+			if w.seen > before || !w.opened.Before(start) && time.Since(w.opened) > mostPause {
 				pauses.Reset()
 				since = time.Now()
 			}
@@ -137,10 +137,10 @@ func (w *watcher) connect(ctx context.Context) error {
 	}
 	w.opened = time.Now()
 	for e, err := range problem.Events(resp.Body, maxAnswer) {
-		var said *interact.Error
+		var reported *interact.Error
 		switch {
-		case errors.As(err, &said):
-			return said
+		case errors.As(err, &reported):
+			return reported
 		case err != nil:
 			return w.lost(ctx, err)
 		}

@@ -111,8 +111,8 @@ func a2aClient(ctx context.Context, url string) (*a2aclient.Client, func(), erro
 	return c, web.CloseIdleConnections, err
 }
 
-// said is a message of payloadSize bytes.
-func said() *a2a.Message {
+// textMessage returns a message of payloadSize bytes.
+func textMessage() *a2a.Message {
 	return a2a.NewMessage(a2a.MessageRoleUser, a2a.NewTextPart(string(payload)))
 }
 
@@ -121,7 +121,7 @@ func a2aCaller(ctx context.Context, url string) func() (caller, error) {
 	return func() (caller, error) {
 		c, stop, err := a2aClient(ctx, url)
 		return caller{close: stop, call: func(ctx context.Context) error {
-			r, err := c.SendMessage(ctx, &a2a.SendMessageRequest{Message: said()})
+			r, err := c.SendMessage(ctx, &a2a.SendMessageRequest{Message: textMessage()})
 			if m, ok := r.(*a2a.Message); err == nil && (!ok || m.Parts[0].Text() != string(payload)) {
 				err = errors.New("it answers something else")
 			}
@@ -137,7 +137,7 @@ func a2aListener(ctx context.Context, url string) func() (caller, error) {
 		var next func() (a2a.Event, error, bool)
 		var end func()
 		return caller{close: stop, call: func(ctx context.Context) error {
-			m := said()
+			m := textMessage()
 			m.Metadata = map[string]any{"task": true}
 			next, end = iter.Pull2(c.SendStreamingMessage(ctx, &a2a.SendMessageRequest{Message: m}))
 			_, err, more := next()

@@ -95,9 +95,9 @@ func deliver(ctx context.Context, n int, same bool, length time.Duration) (d del
 		return d, err
 	}
 	end, err := l.stats(ctx)
-	heard := float64(rounds * batch * n)
-	d.rate = heard / took.Seconds()
-	d.cpu = time.Duration(float64(measured().CPU-here.CPU+end.CPU-now.CPU) / heard)
+	received := float64(rounds * batch * n)
+	d.rate = received / took.Seconds()
+	d.cpu = time.Duration(float64(measured().CPU-here.CPU+end.CPU-now.CPU) / received)
 	return d, err
 }
 
@@ -111,12 +111,12 @@ const (
 // An audience is the subscribers of one measurement.
 type audience struct {
 	*link
-	size    int
-	all     sync.WaitGroup
-	waiting atomic.Int64        // subscribers that have heard nothing yet
-	heard   [ahead]atomic.Int64 // events of a batch that came to somebody, by the batch's number modulo ahead
-	batches chan struct{}       // an element for each batch that all have heard
-	failed  atomic.Pointer[error]
+	size     int
+	all      sync.WaitGroup
+	waiting  atomic.Int64        // subscribers that have received nothing yet
+	received [ahead]atomic.Int64 // events of a batch that came to somebody, by the batch's number modulo ahead
+	batches  chan struct{}       // an element for each batch that all have heard
+	failed   atomic.Pointer[error]
 }
 
 // listen counts the events of one subscription.
@@ -150,7 +150,7 @@ func (a *audience) listen(ctx context.Context, giveUp context.CancelFunc, i int,
 
 // count notes that somebody has heard an event of a batch.
 func (a *audience) count(b int) {
-	n := &a.heard[b%ahead]
+	n := &a.received[b%ahead]
 	if n.Add(1) == int64(batch*a.size) {
 		n.Store(0)
 		a.batches <- struct{}{}

@@ -99,18 +99,18 @@ func (f *forgery) announce(ctx context.Context, speaker *neighbour, news <-chan 
 	if err != nil {
 		return err
 	}
-	begun := time.Now()
+	start := time.Now()
 	if _, err := speaker.gossip.Announce(ctx, signed); err != nil {
 		return err
 	}
 	limit := time.After(unheardFor)
 	for {
 		select {
-		case heard := <-news:
-			if heard != id {
+		case received := <-news:
+			if received != id {
 				continue
 			}
-			f.took = append(f.took, time.Since(begun))
+			f.took = append(f.took, time.Since(start))
 			return nil
 		case <-limit:
 			f.took = append(f.took, unheardFor)

@@ -82,10 +82,10 @@ func mcpProxy(ctx context.Context) (program string, remove func(), err error) {
 	}
 	remove = func() { _ = os.RemoveAll(dir) }
 	npm := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--prefix", dir, mcpProxyPackage)
-	said, err := npm.CombinedOutput()
+	output, err := npm.CombinedOutput()
 	if err != nil {
 		remove()
-		return "", nil, skip(fmt.Sprintf("%s cannot be installed: %v %.200s", mcpProxyPackage, err, said))
+		return "", nil, skip(fmt.Sprintf("%s cannot be installed: %v %.200s", mcpProxyPackage, err, output))
 	}
 	return filepath.Join(dir, "node_modules", ".bin", "mcp-proxy"), remove, nil
 }
@@ -121,7 +121,7 @@ func startMCPProxy(ctx context.Context) (func() (caller, error), func(), error) 
 	}
 	url := "http://127.0.0.1:" + port + "/mcp"
 	dial := mcpCaller(ctx, url, "echo", "text")
-	for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(100 * time.Millisecond) {
+	for start := time.Now(); time.Since(start) < 20*time.Second; time.Sleep(100 * time.Millisecond) {
 		if c, err := dial(); err == nil {
 			c.close()
 			return dial, stop, nil

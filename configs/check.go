@@ -22,7 +22,7 @@ func (c *Config) check(ps *problems) {
 	c.checkMesh(ps)
 	c.checkTrust(ps)
 	c.checkHTTP(ps)
-	c.checkDoors(ps)
+	c.checkListeners(ps)
 	c.checkSearch(ps)
 	c.checkURLs(ps)
 }
@@ -135,8 +135,8 @@ func (c *Config) checkHTTP(ps *problems) {
 	}
 }
 
-// checkDoors looks at where other protocols come in. CoAP callers prove nothing, and MQTT's do so only with a token.
-func (c *Config) checkDoors(ps *problems) {
+// checkListeners looks at where other protocols come in. CoAP callers prove nothing, and MQTT's do so only with a token.
+func (c *Config) checkListeners(ps *problems) {
 	for _, door := range []struct {
 		key, listen, example string
 		open                 bool

@@ -224,9 +224,9 @@ func TestStages(t *testing.T) {
 // A request stream lasts longer than a body may: its parts have their time, not the whole.
 func TestSlowRequestStream(t *testing.T) {
 	t.Parallel()
-	quick := defaultPatience
+	quick := defaultTimeouts
 	quick.body = time.Millisecond
-	r := start(t, Options{Node: stationNode(t, parrot), patience: quick})
+	r := start(t, Options{Node: stationNode(t, parrot), timeouts: quick})
 	body, voice := io.Pipe()
 	heard, out := io.Pipe()
 	done := make(chan error, 1)

@@ -105,9 +105,9 @@ func TestDrainLetsCallsFinish(t *testing.T) {
 
 func TestDrainEndsCallsThatDoNot(t *testing.T) {
 	t.Parallel()
-	quick := defaultPatience
+	quick := defaultTimeouts
 	quick.drain = 30 * time.Millisecond
-	r, mesh := startHeld(t, Options{patience: quick})
+	r, mesh := startHeld(t, Options{timeouts: quick})
 	x := heldCall
 	x.status, x.contain, x.code = 499, "", "LMOS-1499"
 	call := r.asynchronously(t, x)
@@ -151,7 +151,7 @@ func TestRunReturnsAtOnceWhenIdle(t *testing.T) {
 	r.check(t, exchange{path: "/healthz", status: 200})
 	begin := time.Now()
 	r.end()
-	if took := time.Since(begin); took > defaultPatience.drain {
+	if took := time.Since(begin); took > defaultTimeouts.drain {
 		t.Errorf("the end took %v", took)
 	}
 }

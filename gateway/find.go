@@ -292,10 +292,10 @@ func parseFind(r *http.Request) (f finding, err error) {
 	if err := checkTerms(common); err != nil {
 		return f, err
 	}
-	if common.Owner, err = whose(v, "owner"); err != nil {
+	if common.Owner, err = parseDID(v, "owner"); err != nil {
 		return f, err
 	}
-	if common.Host, err = whose(v, "host"); err != nil {
+	if common.Host, err = parseDID(v, "host"); err != nil {
 		return f, err
 	}
 	if common.Limit, err = whole(v, "limit", 1, maxFind, 0); err != nil {
@@ -351,8 +351,8 @@ func checkTerms(q td.Query) error {
 	return nil
 }
 
-// whose reads a DID, or the key part of a did:key.
-func whose(v url.Values, name string) (did.DID, error) {
+// parseDID reads a DID, or the key part of a did:key.
+func parseDID(v url.Values, name string) (did.DID, error) {
 	s := v.Get(name)
 	if s == "" {
 		return "", nil

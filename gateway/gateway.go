@@ -35,7 +35,7 @@ const (
 )
 
 // A patience says how long the server waits for what.
-type patience struct {
+type timeouts struct {
 	header time.Duration // from a connection to all headers of a request
 	body   time.Duration // from the first read of a body to its end; a request stream has its own (see serve.Server)
 	write  time.Duration // for a part of an answer, 64 KiB at most, to be taken
@@ -44,7 +44,7 @@ type patience struct {
 	close  time.Duration // for answers that are being written after that
 }
 
-var defaultPatience = patience{header: 5 * time.Second, body: time.Minute, write: 30 * time.Second, idle: 2 * time.Minute,
+var defaultTimeouts = timeouts{header: 5 * time.Second, body: time.Minute, write: 30 * time.Second, idle: 2 * time.Minute,
 	drain: 8 * time.Second, close: time.Second}
 
 // Options say what a gateway serves, where, and to whom.
@@ -97,7 +97,7 @@ type Options struct {
 	// Log tells of requests that failed here; nil discards.
 	Log *slog.Logger
 
-	patience patience // zero means defaultPatience
+	timeouts timeouts // zero means defaultTimeouts
 }
 
 // A WebSocket is what serves the WebSocket endpoint (interact/ws).
@@ -187,8 +187,8 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.patience == (patience{}) {
-		o.patience = defaultPatience
+	if o.timeouts == (timeouts{}) {
+		o.timeouts = defaultTimeouts
 	}
 	return o
 }
@@ -218,12 +218,12 @@ func who(loopback bool) *did.Principal {
 // serveOn prepares a server for l, which proves p of all who come by it. Callers of the unix socket have all rights.
 func (g *Gateway) serveOn(l net.Listener, p *did.Principal) {
 	base := did.WithPrincipal(g.alive, p)
-	g.servers = append(g.servers, httpServer{listener: limit(l, g.o.MaxConns, g.o.patience.write), Server: &http.Server{
+	g.servers = append(g.servers, httpServer{listener: limit(l, g.o.MaxConns, g.o.timeouts.write), Server: &http.Server{
 		Handler:           http.HandlerFunc(g.serve),
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext:       named,
-		ReadHeaderTimeout: g.o.patience.header,
-		IdleTimeout:       g.o.patience.idle,
+		ReadHeaderTimeout: g.o.timeouts.header,
+		IdleTimeout:       g.o.timeouts.idle,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 		// No WriteTimeout: an answer may take as long as its agent. The connection bounds each write.
@@ -296,11 +296,11 @@ func (g *Gateway) drain() {
 	g.end()
 	select {
 	case <-idle:
-	case <-time.After(g.o.patience.drain):
-		g.log.Warn("cancelled calls that did not finish", "after", g.o.patience.drain)
+	case <-time.After(g.o.timeouts.drain):
+		g.log.Warn("cancelled calls that did not finish", "after", g.o.timeouts.drain)
 	}
 	g.kill()
-	ctx, cancel := context.WithTimeout(context.Background(), g.o.patience.close)
+	ctx, cancel := context.WithTimeout(context.Background(), g.o.timeouts.close)
 	defer cancel()
 	for _, s := range g.servers {
 		if s.Shutdown(ctx) != nil {

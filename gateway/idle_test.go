@@ -24,7 +24,7 @@ func TestIdleConnections(t *testing.T) {
 				answers := bufio.NewReader(c)
 				for i := range requests {
 					if i > 0 {
-						time.Sleep(defaultPatience.idle - time.Second) // not yet
+						time.Sleep(defaultTimeouts.idle - time.Second) // not yet
 					}
 					if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 						t.Fatalf("request %d: %v", i, err)
@@ -38,8 +38,8 @@ func TestIdleConnections(t *testing.T) {
 				}
 				began := time.Now()
 				_, _ = io.Copy(io.Discard, answers) // until it is closed
-				if took := time.Since(began); took < defaultPatience.idle-time.Second || took > defaultPatience.idle+time.Second {
-					t.Errorf("closed after %v, want %v", took, defaultPatience.idle)
+				if took := time.Since(began); took < defaultTimeouts.idle-time.Second || took > defaultTimeouts.idle+time.Second {
+					t.Errorf("closed after %v, want %v", took, defaultTimeouts.idle)
 				}
 			})
 		})

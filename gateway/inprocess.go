@@ -37,7 +37,7 @@ func (t inside) RoundTrip(req *http.Request) (*http.Response, error) {
 		r.ContentLength = -1 // "unknown" is zero to who sends, and -1 to who receives
 	}
 	body, out := io.Pipe()
-	w := &written{header: http.Header{}, out: out, head: req.Method == http.MethodHead, begun: make(chan struct{})}
+	w := &written{header: http.Header{}, out: out, head: req.Method == http.MethodHead, started: make(chan struct{})}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -47,7 +47,7 @@ func (t inside) RoundTrip(req *http.Request) (*http.Response, error) {
 		defer w.close()
 		t.g.serve(w, r)
 	}()
-	<-w.begun
+	<-w.started
 	resp := &http.Response{Status: http.StatusText(w.status), StatusCode: w.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: w.sent, ContentLength: -1, Body: &insideBody{PipeReader: body, cancel: cancel, done: done}, Request: req}
 	if n, err := strconv.ParseInt(w.sent.Get("Content-Length"), 10, 64); err == nil {
@@ -74,13 +74,13 @@ func (b *insideBody) Close() error {
 // written is an http.ResponseWriter into a pipe. Its methods are called by the handler's goroutine only; status and sent may be
 // read once begun is closed.
 type written struct {
-	header http.Header
-	out    *io.PipeWriter
-	head   bool // the answer has no body
-	status int
-	sent   http.Header // as it was when the answer began
-	begun  chan struct{}
-	once   sync.Once
+	header  http.Header
+	out     *io.PipeWriter
+	head    bool // the answer has no body
+	status  int
+	sent    http.Header // as it was when the answer began
+	started chan struct{}
+	once    sync.Once
 }
 
 func (w *written) Header() http.Header { return w.header }
@@ -91,7 +91,7 @@ func (w *written) WriteHeader(status int) {
 	}
 	w.once.Do(func() {
 		w.status, w.sent = status, w.header.Clone()
-		close(w.begun)
+		close(w.started)
 	})
 }
 

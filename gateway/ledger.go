@@ -58,13 +58,13 @@ func (l LedgerTasks) List(ctx context.Context) []api.Task {
 			continue
 		}
 		if open++; open > maxListed {
-			all[i].Doubt(errors.New("too many tasks: its host was not asked"))
+			all[i].MarkUnknown(errors.New("too many tasks: its host was not asked"))
 			continue
 		}
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
-			all[i].Doubt(interact.AsError(ctx.Err()))
+			all[i].MarkUnknown(interact.AsError(ctx.Err()))
 			continue
 		}
 		g.Go(func() {
@@ -80,13 +80,13 @@ func (l LedgerTasks) update(ctx context.Context, t *api.Task) {
 	ref := td.ParseRef(t.Thing)
 	for d := range l.Directory.FindLocal(td.Query{ID: ref.Name, Limit: 8}) {
 		if ref.Match(d) && !l.Hosted(d) && !slices.ContainsFunc(d.Record.Hosts, func(h td.Host) bool { return !l.Directory.IsDown(h.Node) }) {
-			t.Doubt(errors.New("no host of " + t.Name + " can be reached"))
+			t.MarkUnknown(errors.New("no host of " + t.Name + " can be reached"))
 			return
 		}
 	}
 	fresh, err := l.Get(ctx, t.ID)
 	if err != nil {
-		t.Doubt(err)
+		t.MarkUnknown(err)
 		return
 	}
 	fresh.Output = nil // lists have no output
@@ -113,7 +113,7 @@ func (l LedgerTasks) ask(ctx context.Context, typ interact.Type, id string) (*ap
 		return nil, err
 	}
 	t := l.task(e)
-	t.LastHeard = time.Time{}
+	t.LastSeen = time.Time{}
 	if t.Status = r.Status.String(); !r.Began.IsZero() {
 		t.Requested = r.Began
 	}
@@ -154,7 +154,7 @@ func outputOf(r *interact.Message) json.RawMessage {
 func (l LedgerTasks) task(e task.Entry) api.Task {
 	t := api.Task{ID: e.ActionID, Thing: e.Thing, Name: e.Thing, Action: e.Action, Status: e.State.String(), Requested: e.Began, Ended: e.Ended}
 	if !e.State.Final() {
-		t.LastHeard = e.LastSeen
+		t.LastSeen = e.LastSeen
 	}
 	ref := td.ParseRef(e.Thing)
 	for d := range l.Directory.FindLocal(td.Query{ID: ref.Name, Limit: 8}) {

@@ -214,7 +214,7 @@ func (l *limited) Accept() (net.Conn, error) {
 		<-l.places
 		return nil, err
 	}
-	return &limitedConn{Conn: c, patience: l.write, leave: sync.OnceFunc(func() { <-l.places })}, nil
+	return &limitedConn{Conn: c, writeTimeout: l.write, leave: sync.OnceFunc(func() { <-l.places })}, nil
 }
 
 func (l *limited) Close() error {
@@ -224,9 +224,9 @@ func (l *limited) Close() error {
 
 type limitedConn struct {
 	net.Conn
-	patience time.Duration
-	own      atomic.Bool // somebody set a deadline for writing
-	leave    func()
+	writeTimeout time.Duration
+	own          atomic.Bool // somebody set a deadline for writing
+	leave        func()
 }
 
 // writeBlock is how much a peer has to take within the patience, in bytes.
@@ -237,7 +237,7 @@ const writeBlock = 64 << 10
 func (c *limitedConn) Write(b []byte) (n int, err error) {
 	for {
 		if !c.own.Load() {
-			_ = c.Conn.SetWriteDeadline(time.Now().Add(c.patience)) // a broken connection is told of by Write
+			_ = c.Conn.SetWriteDeadline(time.Now().Add(c.writeTimeout)) // a broken connection is told of by Write
 		}
 		m, err := c.Conn.Write(b[:min(len(b), writeBlock)])
 		n, b = n+m, b[m:]

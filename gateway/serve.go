@@ -191,10 +191,10 @@ func tail(escaped, prefix string) string {
 func muxError(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) error {
 	if p := r.URL.EscapedPath(); isClean(p) {
 		h, _ := mux.Handler(r)
-		said := &recorder{ResponseWriter: discard{http.Header{}}}
-		h.ServeHTTP(said, r)
-		if said.status == http.StatusMethodNotAllowed {
-			return notAllowed(w, r, said.Header().Get("Allow"))
+		rec := &recorder{ResponseWriter: discard{http.Header{}}}
+		h.ServeHTTP(rec, r)
+		if rec.status == http.StatusMethodNotAllowed {
+			return notAllowed(w, r, rec.Header().Get("Allow"))
 		}
 	}
 	return interact.Errorf(interact.NoAffordance,
@@ -260,7 +260,7 @@ func (d discard) WriteHeader(int)             {}
 func (g *Gateway) timed(w http.ResponseWriter, r *http.Request) *timedBody {
 	body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
 	if body.arrived.Store(r.ContentLength == 0); !body.arrived.Load() {
-		body.deadline(time.Now().Add(g.o.patience.body))
+		body.deadline(time.Now().Add(g.o.timeouts.body))
 	}
 	return body
 }

@@ -88,13 +88,13 @@ func TestSlowClients(t *testing.T) {
 		sent string
 		most time.Duration
 	}{
-		"nothing": {"", defaultPatience.header},
-		"headers": {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", defaultPatience.header},
+		"nothing": {"", defaultTimeouts.header},
+		"headers": {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", defaultTimeouts.header},
 		"body": {"POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/td+json\r\nAuthorization: Bearer " + token +
-			"\r\nContent-Length: 1000\r\n\r\n{", defaultPatience.body},
-		"body of a call":         {post + "Content-Length: 1000\r\n\r\n{", defaultPatience.body},
-		"body that nobody reads": {"POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{", defaultPatience.body},
-		"chunked body":           {post + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", defaultPatience.body},
+			"\r\nContent-Length: 1000\r\n\r\n{", defaultTimeouts.body},
+		"body of a call":         {post + "Content-Length: 1000\r\n\r\n{", defaultTimeouts.body},
+		"body that nobody reads": {"POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{", defaultTimeouts.body},
+		"chunked body":           {post + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", defaultTimeouts.body},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -122,7 +122,7 @@ func TestSlowClients(t *testing.T) {
 func TestSlowAnswerAfterABody(t *testing.T) {
 	t.Parallel()
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
-	node.mesh = afterTime(2 * defaultPatience.body)
+	node.mesh = afterTime(2 * defaultTimeouts.body)
 	inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipes) {
 		r.check(t, exchange{method: "POST", path: "/things/urn:x:weather/actions/ask",
 			header: merge(asAdmin, "Content-Type", "application/json", "Prefer", "wait=300"), body: `{"n":1}`, status: 200, contain: `{"n":1}`})
@@ -139,10 +139,10 @@ func TestPeerThatTakesNothing(t *testing.T) {
 		whole bool
 	}{
 		"nothing":             {0, time.Hour, false},
-		"a little":            {writeBlock / 4, defaultPatience.write/4 - time.Second, true},
-		"less than a little":  {writeBlock / 8, defaultPatience.write / 4, false},
-		"all, after a while":  {size + 1024, defaultPatience.write - time.Second, true},
-		"all, after too long": {size + 1024, defaultPatience.write + time.Second, false},
+		"a little":            {writeBlock / 4, defaultTimeouts.write/4 - time.Second, true},
+		"less than a little":  {writeBlock / 8, defaultTimeouts.write / 4, false},
+		"all, after a while":  {size + 1024, defaultTimeouts.write - time.Second, true},
+		"all, after too long": {size + 1024, defaultTimeouts.write + time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -44,7 +44,7 @@ type fakeTasks map[string]api.Task
 func (f fakeTasks) List(context.Context) []api.Task {
 	all := f.Known()
 	if len(all) > 0 && all[0].Status == "running" { // its host does not say
-		all[0].Status, all[0].LastStatus, all[0].LastHeard, all[0].Reason = api.UnknownTask, all[0].Status, requested, "away"
+		all[0].Status, all[0].LastStatus, all[0].LastSeen, all[0].Reason = api.UnknownTask, all[0].Status, requested, "away"
 	}
 	return all
 }
@@ -89,7 +89,7 @@ func TestTaskRoutes(t *testing.T) {
 	r := start(t, Options{Node: newBusy()})
 	for _, x := range []exchange{
 		{name: "list", path: "/v1/tasks", status: 200, contain: `{"id":"2","thing":"urn:x:weather","name":"weather","action":"ask","status":"unknown",` +
-			`"last_status":"running","last_heard":"2026-11-20T10:00:00Z","reason":"away","requested":"2026-11-20T10:00:00Z"}`},
+			`"last_status":"running","last_seen":"2026-11-20T10:00:00Z","reason":"away","requested":"2026-11-20T10:00:00Z"}`},
 		{name: "list with more", path: "/v1/tasks?x=1", status: 400, code: "LMOS-2000"},
 		{name: "list of what is known", path: "/v1/tasks?known=true", status: 200, contain: `{"apiVersion":"lmosd/v1","kind":"TaskList","items":[` +
 			`{"id":"2","thing":"urn:x:weather","name":"weather","action":"ask","status":"running","requested":"2026-11-20T10:00:00Z"},` +

@@ -22,7 +22,7 @@ var tdTypes = []string{tdJSON, "application/json", "application/ld+json"}
 func (g *Gateway) newDirectory() *tdd.Server {
 	needs := map[tdd.Access]access{tdd.Open: open, tdd.Read: g.directoryAccess(), tdd.Change: admin}
 	return tdd.New(tdd.Options{
-		Things: meshOnly{g.o.Node}, Publisher: registrar{g}, Describe: g.o.Node.Description, Resembles: g.o.Node.Resembles, Rehost: g.things.Describe, MaxTD: g.o.MaxTD, Log: g.log,
+		Things: meshOnly{g.o.Node}, Publisher: registrar{g}, Describe: g.o.Node.Description, Resembles: g.o.Node.Resembles, RewriteForms: g.things.Describe, MaxTD: g.o.MaxTD, Log: g.log,
 		Guard: func(a tdd.Access, h tdd.Handler) http.Handler { return g.guarded(needs[a], handler(h)) },
 	})
 }

@@ -277,7 +277,7 @@ func TestDrainEndsWatchers(t *testing.T) {
 		t.Errorf("ended with %v", last)
 	}
 	r.end()
-	if took := time.Since(begin); took > defaultPatience.drain/2 {
+	if took := time.Since(begin); took > defaultTimeouts.drain/2 {
 		t.Errorf("the drain took %v", took)
 	}
 }

@@ -45,12 +45,12 @@ func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f finding) e
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(g.ending, cancel)()
-	e := sse.NewWriter(w, g.o.patience.write)
+	e := sse.NewWriter(w, g.o.timeouts.write)
 	defer e.End()
 	latest := g.o.Node.Latest()
 	after, err := strconv.ParseUint(r.Header.Get("Last-Event-Id"), 10, 64)
 	if err != nil || after == 0 || after > latest { // it is new, or was at another node
-		if after = latest; g.tellKnown(r, e, f, after) != nil {
+		if after = latest; g.sendKnown(r, e, f, after) != nil {
 			return nil // the consumer is gone
 		}
 	}
@@ -66,7 +66,7 @@ func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f finding) e
 				}
 				return nil
 			}
-			err = g.tellChange(e, c)
+			err = g.sendChange(e, c)
 		case <-alive.C:
 			err = e.Comment("")
 		}
@@ -79,40 +79,40 @@ func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f finding) e
 
 // changes yields what the directory tells, until ctx ends.
 func (g *Gateway) changes(ctx context.Context, q td.Query, after uint64) <-chan directory.Change {
-	told := make(chan directory.Change)
+	changes := make(chan directory.Change)
 	go func() {
-		defer close(told)
+		defer close(changes)
 		for c, err := range g.o.Node.Watch(ctx, q, after) {
 			if err != nil {
 				return
 			}
 			select {
-			case told <- c:
+			case changes <- c:
 			case <-ctx.Done():
 				return
 			}
 		}
 	}()
-	return told
+	return changes
 }
 
-// tellKnown tells what is found now, and how complete that is.
-func (g *Gateway) tellKnown(r *http.Request, e *sse.Writer, f finding, at uint64) error {
+// sendKnown sends the agents that match now, and the coverage.
+func (g *Gateway) sendKnown(r *http.Request, e *sse.Writer, f finding, at uint64) error {
 	list, err := g.search(r, f, nil)
 	if err != nil {
 		problem.Send(e, err)
 		return err
 	}
 	for i := range list.Items { // without an id: who comes back from here begins anew
-		if err := tell(e, "", api.AgentChange{Change: "known", Agent: &list.Items[i]}); err != nil {
+		if err := send(e, "", api.AgentChange{Change: "known", Agent: &list.Items[i]}); err != nil {
 			return err
 		}
 	}
-	return tell(e, strconv.FormatUint(at, 10), api.AgentChange{Change: "ready", Coverage: &list.Coverage})
+	return send(e, strconv.FormatUint(at, 10), api.AgentChange{Change: "ready", Coverage: &list.Coverage})
 }
 
-// tellChange tells one change.
-func (g *Gateway) tellChange(e *sse.Writer, c directory.Change) error {
+// sendChange sends one change.
+func (g *Gateway) sendChange(e *sse.Writer, c directory.Change) error {
 	change := api.AgentChange{Change: kindNames[c.Kind], Reason: reasonNames[c.Reason], Time: c.Time.UTC()}
 	if c.Thing != nil {
 		a := g.agent(c.Thing)
@@ -121,10 +121,10 @@ func (g *Gateway) tellChange(e *sse.Writer, c directory.Change) error {
 		}
 		change.Agent = &a
 	}
-	return tell(e, strconv.FormatUint(c.Seq, 10), change)
+	return send(e, strconv.FormatUint(c.Seq, 10), change)
 }
 
-func tell(e *sse.Writer, id string, c api.AgentChange) error {
+func send(e *sse.Writer, id string, c api.AgentChange) error {
 	data, err := json.Marshal(c)
 	if err != nil {
 		return err

@@ -49,7 +49,7 @@ func TestTheListOfTasksSaysWhatIsSo(t *testing.T) {
 	began := time.Now()
 	close(enough)
 	until(t, "it is said to be done", func() bool { return tasks()[first].Status == "completed" })
-	if done := tasks()[first]; done.Ended.IsZero() || done.Ended.Before(began) || done.Reason != "" || !done.LastHeard.IsZero() || done.Output != nil {
+	if done := tasks()[first]; done.Ended.IsZero() || done.Ended.Before(began) || done.Reason != "" || !done.LastSeen.IsZero() || done.Output != nil {
 		t.Errorf("of what is done the list says %+v", done)
 	}
 
@@ -64,7 +64,7 @@ func TestTheListOfTasksSaysWhatIsSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	lost := tasks()[second]
-	if lost.Status == "running" || lost.Status == api.UnknownTask && (lost.LastStatus != "running" || lost.LastHeard.IsZero() || lost.Reason == "") {
+	if lost.Status == "running" || lost.Status == api.UnknownTask && (lost.LastStatus != "running" || lost.LastSeen.IsZero() || lost.Reason == "") {
 		t.Errorf("of what ran at a host that is gone the list says %+v", lost)
 	}
 	if lost.Status != api.UnknownTask {
@@ -74,11 +74,11 @@ func TestTheListOfTasksSaysWhatIsSo(t *testing.T) {
 		t.Errorf("what is done is now %+v", again)
 	}
 	known, err := consumer.Client().KnownTasks(t.Context())
-	if err != nil || len(known.Items) != 2 || known.Items[0].Status != "running" || known.Items[0].LastHeard.IsZero() {
+	if err != nil || len(known.Items) != 2 || known.Items[0].Status != "running" || known.Items[0].LastSeen.IsZero() {
 		t.Errorf("known are %+v, %v", known, err)
 	}
 	b, err := json.Marshal(lost)
-	if err != nil || !strings.Contains(string(b), `"status":"unknown","last_status":"running","last_heard":"2`) {
+	if err != nil || !strings.Contains(string(b), `"status":"unknown","last_status":"running","last_seen":"2`) {
 		t.Errorf("%s, %v", b, err)
 	}
 }

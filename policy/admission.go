@@ -354,12 +354,12 @@ func (a *admission) makeRoomLocked(p *peer) bool {
 	}
 	last := most.names.Back().Value.(*line).calls.Back().Value.(*waiter)
 	a.removeLocked(last)
-	last.tell(errFull)
+	last.finish(errFull)
 	a.dropLocked(most, last.line)
 	return true
 }
 
-func (w *waiter) tell(err error) {
+func (w *waiter) finish(err error) {
 	w.over = true
 	w.ready <- err
 }
@@ -408,7 +408,7 @@ func (a *admission) grantLocked() {
 			p.ring.MoveToBack(p.at)
 			a.takeLocked(p, l)
 			a.removeLocked(w)
-			w.tell(nil)
+			w.finish(nil)
 		}
 	}
 }

@@ -101,15 +101,15 @@ func (p *Policy) leaveSome(c class) (leave func(), ok bool) {
 	switch {
 	case c >= allowed:
 		return func() {}, true
-	case !p.strangers.enter(maxStrangers):
+	case !p.unverified.enter(maxUnverified):
 		return nil, false
 	case c == known:
-		return p.strangers.leave, true
+		return p.unverified.leave, true
 	case !p.untrusted.enter(maxUntrusted):
-		p.strangers.leave()
+		p.unverified.leave()
 		return nil, false
 	}
-	return func() { p.untrusted.leave(); p.strangers.leave() }, true
+	return func() { p.untrusted.leave(); p.unverified.leave() }, true
 }
 
 // admitted asks t once there is a place for m.

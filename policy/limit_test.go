@@ -456,8 +456,8 @@ func TestSubscriptionsOfStrangers(t *testing.T) {
 			for _, end := range ends {
 				end()
 			}
-			if p.untrusted.Load() != 0 || p.strangers.Load() != 0 {
-				t.Errorf("%d and %d are counted when all have ended", p.untrusted.Load(), p.strangers.Load())
+			if p.untrusted.Load() != 0 || p.unverified.Load() != 0 {
+				t.Errorf("%d and %d are counted when all have ended", p.untrusted.Load(), p.unverified.Load())
 			}
 		}
 	})

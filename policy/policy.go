@@ -72,7 +72,7 @@ type Policy struct {
 	free        bool       // nothing is counted of what runs, and no time is cut
 	met         acquaintances
 	untrusted   count // subscriptions of untrusted callers
-	strangers   count // subscriptions of untrusted and known callers
+	unverified  count // subscriptions of untrusted and known callers
 	callers     accounts[did.DID]
 	things      accounts[thingKey]
 }
@@ -89,8 +89,8 @@ const queueFor = 10 * time.Second
 
 // Subscriptions last for days: those of untrusted callers leave slots for others. A node serves 4,096.
 const (
-	maxUntrusted = 1024 // of untrusted callers together
-	maxStrangers = 2048 // of those and known ones
+	maxUntrusted  = 1024 // of untrusted callers together
+	maxUnverified = 2048 // of those and known ones
 )
 
 // At most so many callers, and agents of this node, are remembered. Beyond that new ones share an account.

@@ -76,7 +76,7 @@ type failure struct {
 
 func (f *failure) Error() string { return f.why }
 
-// send posts a batch, again and again while the collector is busy or away: for at most [patience], and until ctx ends. The pauses
+// send posts a batch, again and again while the collector is busy or away: for at most [retryTimeout], and until ctx ends. The pauses
 // grow, and no two senders have the same.
 func (c *client) send(ctx context.Context, body []byte) (partial, error) {
 	if c.gzip {
@@ -94,7 +94,7 @@ func (c *client) send(ctx context.Context, body []byte) (partial, error) {
 			return partial{}, fail
 		}
 		wait := max(fail.after, pauses.Next())
-		if wait > patience-time.Since(began) || !c.sleep(ctx, wait, fail.away) {
+		if wait > retryTimeout-time.Since(began) || !c.sleep(ctx, wait, fail.away) {
 			return partial{}, fail
 		}
 	}

@@ -102,7 +102,7 @@ func TestAskingAgain(t *testing.T) {
 		"the connection breaks":     {[]int{broken, 200}, "", 2, 500 * time.Millisecond, 1500 * time.Millisecond, ""},
 		"no answer, then one":       {[]int{hang, 200}, "", 2, postTimeout, postTimeout + 1500*time.Millisecond, ""},
 		"no answer":                 {[]int{hang}, "", 2, 2 * postTimeout, 2*postTimeout + 1500*time.Millisecond, "within 10s"},
-		"busy for long":             {[]int{503}, "", -1, patience - 7500*time.Millisecond, patience, "503"},
+		"busy for long":             {[]int{503}, "", -1, retryTimeout - 7500*time.Millisecond, retryTimeout, "503"},
 		"it says when":              {[]int{429, 200}, "7", 2, 7 * time.Second, 7 * time.Second, ""},
 		"it says a date":            {[]int{503, 200}, "Sat, 01 Jan 2000 00:00:09 GMT", 2, 9 * time.Second, 9 * time.Second, ""},
 		"it says what nobody knows": {[]int{503, 200}, "soon", 2, 500 * time.Millisecond, 1500 * time.Millisecond, ""},

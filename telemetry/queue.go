@@ -110,9 +110,9 @@ func (e *exporter) Shutdown(context.Context) error {
 type losses struct {
 	log *slog.Logger
 
-	mu    sync.Mutex
-	said  time.Time // owned by mu, as is spans: how many were lost and not told of
-	spans int
+	mu     sync.Mutex
+	logged time.Time // owned by mu, as is spans: how many were lost and not told of
+	spans  int
 }
 
 // note counts n spans that were lost, and why. A warning of the collector loses none.
@@ -120,12 +120,12 @@ func (l *losses) note(why string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.spans += n
-	if now := time.Now(); l.said.IsZero() || now.Sub(l.said) >= time.Minute {
+	if now := time.Now(); l.logged.IsZero() || now.Sub(l.logged) >= time.Minute {
 		what := "spans lost"
 		if l.spans == 0 {
 			what = "the collector warns"
 		}
 		l.log.Warn(what, "spans", l.spans, "why", interact.Clip(interact.Readable(why), maxWhy))
-		l.said, l.spans = now, 0
+		l.logged, l.spans = now, 0
 	}
 }

@@ -48,7 +48,7 @@ const (
 	batchEvery    = 5 * time.Second // how long a span may wait for others
 	exportTimeout = 30 * time.Second
 	postTimeout   = 10 * time.Second // of one attempt
-	patience      = 20 * time.Second // after the first attempt, no other begins later
+	retryTimeout  = 20 * time.Second // after the first attempt, no other begins later
 	firstPause    = time.Second      // between attempts, give or take the half; each is twice the last
 	maxPause      = 5 * time.Second
 	maxAnswer     = 64 << 10 // bytes of a collector's answer; what is longer is not read

@@ -62,8 +62,8 @@ func (a *app) answers(ctx context.Context, who string, t *api.Task, f askFlags) 
 	case f.noInput || !a.Interactive():
 		return nil, nil
 	}
-	said, err := prompt.New(a.Console, who).Ask(ctx, open)
-	maps.Copy(answers, said)
+	entered, err := prompt.New(a.Console, who).Ask(ctx, open)
+	maps.Copy(answers, entered)
 	return answers, err
 }
 

@@ -126,7 +126,7 @@ type exposing struct {
 	spec   expose.Spec
 	agent  *expose.Agent
 	began  time.Time
-	told   bool // what is offered
+	shown  bool // what is offered
 }
 
 // attach offers the agent as long as ctx lasts, over connections that are made again when they break. At the end the agent is
@@ -188,11 +188,11 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 		return err
 	}
 	g := d.Agent
-	if e.told {
+	if e.shown {
 		e.Note("%s is attached again", copyable(g))
 		return nil
 	}
-	e.told = true
+	e.shown = true
 	doc := exposure{api.APIVersion, "Exposure", g.ID, g.Ref, g.Name, g.Owner, e.spec.Target, e.agent.Thing != nil,
 		g.Capabilities, g.Actions, cli.Milliseconds(time.Since(e.began)), e.agent.Warnings}
 	err = e.Show(cli.View{Doc: doc, Names: []string{g.Ref}, People: func(to *terminal.Screen, _ bool) {

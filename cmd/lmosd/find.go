@@ -293,7 +293,7 @@ func (a *app) nextAfterFind(list *api.AgentList) {
 	if i := slices.IndexFunc(list.Items, func(g api.Agent) bool { return g.State == api.StateReachable && len(g.Actions) > 0 }); i >= 0 {
 		best = list.Items[i]
 	}
-	short, _ := tellApart(list.Items)(best)
+	short, _ := shortNames(list.Items)(best)
 	name := terminal.Shell(short)
 	if len(best.Actions) == 0 {
 		a.Next(append(more, "lmosd show "+name)...)
@@ -307,7 +307,7 @@ func agentTable(items []api.Agent, wide bool, now time.Time) *terminal.Table {
 	if wide {
 		t.Header = append(t.Header, "TITLE", "ID", "OWNER", "HOSTS", "EXPIRES")
 	}
-	name := tellApart(items)
+	name := shortNames(items)
 	for _, g := range items {
 		row := []terminal.Cell{terminal.Short(name(g)), terminal.Text(strings.Join(g.Capabilities, ",")),
 			terminal.Text(strings.Join(g.Actions, ",")), terminal.Text(state(g)),
@@ -323,7 +323,7 @@ func agentTable(items []api.Agent, wide bool, now time.Time) *terminal.Table {
 // reasonTable says where each rank is from.
 func reasonTable(items []api.Agent, wide bool) *terminal.Table {
 	t := &terminal.Table{Header: []string{"AGENT", "SCORE", "WHY"}, Keep: []int{0, 1}, Wide: wide}
-	name := tellApart(items)
+	name := shortNames(items)
 	for _, g := range items {
 		var why []string
 		for _, w := range g.ScoreFactors {

@@ -56,7 +56,7 @@ func (a *app) relayMCP(ctx context.Context, thing string) error {
 		}
 		return body, nil
 	}
-	return stdio.Run(ctx, stdio.Options{In: a.Stdin, Out: a.Out, Dial: dial, Told: a.tellNode, Version: version()})
+	return stdio.Run(ctx, stdio.Options{In: a.Stdin, Out: a.Out, Dial: dial, OnConnection: a.logConnection, Version: version()})
 }
 
 // knows reports whether the node knows an agent. One that does not run is asked later.
@@ -73,8 +73,8 @@ func (a *app) knows(ctx context.Context, thing string) error {
 	return err
 }
 
-// tellNode says for the log of the client that the node is away, and what starts it, or that it is there.
-func (a *app) tellNode(err error) {
+// logConnection says for the log of the client that the node is away, and what starts it, or that it is there.
+func (a *app) logConnection(err error) {
 	e := interact.AsError(err)
 	if e == nil {
 		a.Talk.Line("the node is there")

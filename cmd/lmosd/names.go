@@ -22,9 +22,9 @@ func copyable(g api.Agent) string {
 	return g.Name + "@" + key[:min(len(key), shortKey)]
 }
 
-// tellApart returns the short and the full name of an agent of a list: its reference where another one there has both its name
+// shortNames returns the short and the full name of an agent of a list: its reference where another one there has both its name
 // and its owner.
-func tellApart(items []api.Agent) func(api.Agent) (short, full string) {
+func shortNames(items []api.Agent) func(api.Agent) (short, full string) {
 	has := map[string]int{}
 	for _, g := range items {
 		has[copyable(g)]++

@@ -83,7 +83,7 @@ func TestAgentsOfAListAreToldApart(t *testing.T) {
 	const owner = did.DID("did:key:" + key)
 	items := []api.Agent{{Name: "bill", Owner: owner, Ref: "urn:x:bill@" + key}, {Name: "pay", Owner: owner, Ref: "urn:x:pay@" + key},
 		{Name: "bill", Owner: owner, Ref: "urn:lmos:" + string(owner) + ":bill"}}
-	name := tellApart(items)
+	name := shortNames(items)
 	for i, want := range [][2]string{{"urn:x:bill@z6MkpTHR8VNs", items[0].Ref}, {"pay@z6MkpTHR8VNs", "pay@" + key}, {items[2].Ref, items[2].Ref}} {
 		if short, full := name(items[i]); short != want[0] || full != want[1] {
 			t.Errorf("got %s and %s, want %s", short, full, want)

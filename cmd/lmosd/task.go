@@ -194,7 +194,7 @@ func taskTable(items []api.Task, now time.Time) *terminal.Table {
 		}
 		took, status := terminal.Short(terminal.Span(end.Sub(i.Requested)), end.Sub(i.Requested).Round(time.Millisecond).String()), i.Status
 		if status == api.UnknownTask { // nor is known how long it took
-			took, status = terminal.Text("–"), fmt.Sprintf("%s (%s %s ago)", status, i.LastStatus, terminal.Ago(i.LastHeard, now))
+			took, status = terminal.Text("–"), fmt.Sprintf("%s (%s %s ago)", status, i.LastStatus, terminal.Ago(i.LastSeen, now))
 		}
 		t.Add(terminal.Short(i.ID[:min(len(i.ID), shortTask)], i.ID), terminal.Short(i.Name, i.Thing), terminal.Text(i.Action),
 			terminal.Text(status), terminal.Short(terminal.Ago(i.Requested, now), i.Requested.Format(time.RFC3339)), took)

@@ -150,7 +150,7 @@ func (c *conversation) watch(ctx context.Context, topics []topic, f watchFlags) 
 		if len(topics) == 1 {
 			last = o.ID
 		}
-		if err := c.tell(o); err != nil {
+		if err := c.print(o); err != nil {
 			return err
 		}
 		if n == f.limit {
@@ -226,8 +226,8 @@ func (c *conversation) merge(ctx context.Context, topics []topic, since string, 
 	return ctx.Err()
 }
 
-// tell prints an occurrence.
-func (c *conversation) tell(o occurrence) error {
+// print prints an occurrence.
+func (c *conversation) print(o occurrence) error {
 	name := o.Event + o.Property
 	if c.Flags.Output == "yaml" {
 		c.Out.Line("---")

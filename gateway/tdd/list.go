@@ -102,7 +102,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if l.forms != "" && s.o.Rehost == nil {
+	if l.forms != "" && s.o.RewriteForms == nil {
 		return interact.Errorf(interact.Usage, "leave forms out", "the forms %q are not known here", l.forms)
 	}
 	p := s.o.Things.Page(l.scope, l.offset, l.limit)
@@ -167,7 +167,7 @@ func (s *Server) writeAll(w io.Writer, r *http.Request, l *listing, page []Item,
 func (s *Server) one(dst []byte, r *http.Request, l *listing, d Item, now time.Time) []byte {
 	raw := d.TD
 	if l.forms != "" {
-		described, err := s.o.Rehost(r, d.Describe())
+		described, err := s.o.RewriteForms(r, d.Describe())
 		if err != nil { // no TD that was verified is one that cannot be read
 			s.o.Log.Error("TD cannot be written anew", "thing", d.Record.Thing, "err", err)
 		} else {

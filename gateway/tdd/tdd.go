@@ -153,8 +153,8 @@ type Options struct {
 	Guard func(a Access, h Handler) http.Handler
 	// Describe returns the directory's own TD; nil, or an empty TD, is 503.
 	Describe func() []byte
-	// Rehost writes a TD with the forms of this node, for ?forms=node; nil refuses that.
-	Rehost func(r *http.Request, d *td.Description) ([]byte, error)
+	// RewriteForms writes a TD with the forms of this node, for ?forms=node; nil refuses that.
+	RewriteForms func(r *http.Request, d *td.Description) ([]byte, error)
 	// MaxTD bounds a TD, in bytes; zero or more than td.MaxTD means td.MaxTD.
 	MaxTD int
 	// QueryTime bounds a query; zero means 5 s. Raising it lets one caller keep a core busy for longer.
@@ -278,14 +278,14 @@ func rooted(err error) error {
 	if !slices.ContainsFunc(e.Issues, func(i td.Issue) bool { return i.Pointer == "" }) {
 		return err
 	}
-	said := *e
-	said.Issues = slices.Clone(e.Issues)
-	for i := range said.Issues {
-		if said.Issues[i].Pointer == "" {
-			said.Issues[i].Pointer = "(root)"
+	rooted := *e
+	rooted.Issues = slices.Clone(e.Issues)
+	for i := range rooted.Issues {
+		if rooted.Issues[i].Pointer == "" {
+			rooted.Issues[i].Pointer = "(root)"
 		}
 	}
-	return &said
+	return &rooted
 }
 
 // hold has changes of a thing wait for each other until it is released.

@@ -113,7 +113,7 @@ func (a *agent) giveFeedback(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	data, _ := json.Marshal(f)
-	a.tell(data)
+	a.publish(data)
 	w.WriteHeader(http.StatusNoContent)
 }
 

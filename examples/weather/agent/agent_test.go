@@ -124,13 +124,13 @@ func TestSlowListenerMissesAndDoesNotBlock(t *testing.T) {
 	a := &agent{listeners: map[chan []byte]bool{}}
 	events, stop := a.listen()
 	for range queue + 5 {
-		a.tell([]byte("x"))
+		a.publish([]byte("x"))
 	}
 	if len(events) != queue {
 		t.Errorf("got %d events, want %d", len(events), queue)
 	}
 	stop()
-	a.tell([]byte("x"))
+	a.publish([]byte("x"))
 	if len(a.listeners) != 0 {
 		t.Error("it still listens")
 	}

@@ -9,8 +9,8 @@ import (
 // queue is how many events a slow listener may be behind before it misses some.
 const queue = 16
 
-// tell gives an event to everyone who listens now.
-func (a *agent) tell(data []byte) {
+// publish gives an event to everyone who listens now.
+func (a *agent) publish(data []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for l := range a.listeners {

@@ -223,13 +223,13 @@ type netNode struct {
 	RSS    int    `json:"rss_bytes,omitempty"` // if the system tells
 }
 
-// patience is how long a node of a testnet has to answer.
-const patience = time.Second
+// probeTimeout is how long a node of a testnet has to answer.
+const probeTimeout = time.Second
 
 // look asks every node how it is.
 func look(ctx context.Context, s *testnet.State) *NetDocument {
 	doc := &NetDocument{State: s, Nodes: make([]netNode, len(s.Nodes))}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	var g sync.WaitGroup
 	for i, n := range s.Nodes {

@@ -169,9 +169,9 @@ func (p *Person) address(ctx context.Context, in interact.Input) error {
 // model shows what the agent asks of a model. The person answers in its place.
 func (p *Person) model(ctx context.Context, in interact.Input) (json.RawMessage, error) {
 	p.heading("asks a model; you answer in its place", in.Message)
-	for _, said := range conversation(in.Params) {
-		p.to.Line(p.to.Paint(terminal.Bold, "  "+terminal.OneLine(said.role)))
-		p.text(said.text)
+	for _, m := range conversation(in.Params) {
+		p.to.Line(p.to.Paint(terminal.Bold, "  "+terminal.OneLine(m.role)))
+		p.text(m.text)
 	}
 	p.to.Line(p.to.Paint(terminal.Dim, "  your words; an empty line ends them"))
 	var words []string
@@ -181,7 +181,7 @@ func (p *Person) model(ctx context.Context, in interact.Input) (json.RawMessage,
 		case err != nil && (!errors.Is(err, io.EOF) || len(words) == 0):
 			return nil, err
 		case text == "" && len(words) > 0:
-			return Spoken(strings.Join(words, "\n")), nil
+			return FreeText(strings.Join(words, "\n")), nil
 		case text != "":
 			words = append(words, text)
 		}
@@ -189,10 +189,10 @@ func (p *Person) model(ctx context.Context, in interact.Input) (json.RawMessage,
 }
 
 // A line of a conversation with a model.
-type said struct{ role, text string }
+type message struct{ role, text string }
 
 // conversation reads what a model is asked (MCP 2026-07-28, "CreateMessageRequest"). What is no text is named.
-func conversation(params json.RawMessage) (all []said) {
+func conversation(params json.RawMessage) (all []message) {
 	var p struct {
 		System   string `json:"systemPrompt"`
 		Messages []struct {
@@ -202,10 +202,10 @@ func conversation(params json.RawMessage) (all []said) {
 	}
 	_ = json.Unmarshal(params, &p) // what cannot be read is not shown
 	if p.System != "" {
-		all = append(all, said{"instructions", p.System})
+		all = append(all, message{"instructions", p.System})
 	}
 	for _, m := range p.Messages {
-		all = append(all, said{m.Role, textOf(m.Content)})
+		all = append(all, message{m.Role, textOf(m.Content)})
 	}
 	return all
 }
@@ -248,8 +248,8 @@ func (p *Person) wrong(why string) {
 	p.to.Item("  "+p.to.Paint(terminal.Red, "✗")+" ", 4, why)
 }
 
-// Spoken is the answer of a model (MCP 2026-07-28, "CreateMessageResult"), of a person in its place.
-func Spoken(text string) json.RawMessage {
+// FreeText is the answer of a model (MCP 2026-07-28, "CreateMessageResult"), of a person in its place.
+func FreeText(text string) json.RawMessage {
 	return encoded(map[string]any{"role": "assistant", "model": "person", "stopReason": "endTurn",
 		"content": map[string]string{"type": "text", "text": text}})
 }

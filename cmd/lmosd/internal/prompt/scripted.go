@@ -144,7 +144,7 @@ func (w *Words) model(c *cli.Console) (json.RawMessage, error) {
 	if err != nil || json.Unmarshal(raw, &words) != nil {
 		return raw, err
 	}
-	return Spoken(words), nil
+	return FreeText(words), nil
 }
 
 // text is the schema of words.

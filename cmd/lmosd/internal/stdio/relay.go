@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// patience is how long a client that has closed its end may still want its answers, and how long a node may take to begin to
+	// drainTimeout is how long a client that has closed its end may still want its answers, and how long a node may take to begin to
 	// answer.
-	patience = 10 * time.Second
+	drainTimeout = 10 * time.Second
 	// A node that is away is looked for again, less often each time.
 	firstPause = 100 * time.Millisecond
 	maxPause   = 5 * time.Second
@@ -37,8 +37,8 @@ type Options struct {
 	// Dial begins an exchange of messages with the node, one on a line: in is what is said to it. It is called again when the
 	// node went away. The hint of its error says what starts one.
 	Dial func(ctx context.Context, in io.Reader) (io.ReadCloser, error)
-	// Told gets a line for people about the node: that it is away, with why, or there again (nil).
-	Told func(err error)
+	// OnConnection gets a line for people about the node: that it is away, with why, or there again (nil).
+	OnConnection func(err error)
 	// Version is that of this program, for clients that ask while there is no node; empty means "dev".
 	Version string
 }
@@ -56,15 +56,15 @@ type relay struct {
 	turn     chan struct{} // holds a token while somebody connects, or says something to the node
 	away     bool          // Told has said so; owned by who has the turn
 
-	mu      sync.Mutex
-	node    protocol.Conn // nil: there is none
-	met     bool          // one has answered
-	open    map[protocol.ID]bool
-	listens map[protocol.ID]*protocol.Message // those of the new era that are open
-	heard   map[protocol.ID]bool              // of which the client was told that they are
-	begun   []*protocol.Message               // how the client began a session: initialize, and that it is initialized
-	level   *protocol.Message                 // what it said last of log messages in the session
-	watched map[string]*protocol.Message      // resources that it subscribed to in the session
+	mu           sync.Mutex
+	node         protocol.Conn // nil: there is none
+	met          bool          // one has answered
+	open         map[protocol.ID]bool
+	listens      map[protocol.ID]*protocol.Message // those of the new era that are open
+	acknowledged map[protocol.ID]bool              // of which the client was told that they are
+	handshake    []*protocol.Message               // how the client began a session: initialize, and that it is initialized
+	level        *protocol.Message                 // what it said last of log messages in the session
+	watched      map[string]*protocol.Message      // resources that it subscribed to in the session
 }
 
 // Run passes on what the client says, until it closes its end or ctx does. The error is that of its end.
@@ -73,19 +73,19 @@ func Run(ctx context.Context, o Options) error {
 	defer cancel()
 	r := &relay{Options: o, ctx: ctx, client: protocol.Lines(standard{o.In, o.Out}),
 		answered: make(chan struct{}, 1), lost: make(chan struct{}, 1), turn: make(chan struct{}, 1),
-		open: map[protocol.ID]bool{}, listens: map[protocol.ID]*protocol.Message{}, heard: map[protocol.ID]bool{}, watched: map[string]*protocol.Message{}}
+		open: map[protocol.ID]bool{}, listens: map[protocol.ID]*protocol.Message{}, acknowledged: map[protocol.ID]bool{}, watched: map[string]*protocol.Message{}}
 	defer func() { go r.client.Close() }() // it waits for what is being written, which the client may never read
 	defer r.work.Wait()
 	defer r.leave()
 	defer cancel()
 	r.work.Go(r.seek)
 	r.miss()
-	said := make(chan *protocol.Message)
+	in := make(chan *protocol.Message)
 	ended := make(chan error, 1)
-	go func() { ended <- r.read(said) }() // it ends with the process, if the client never closes its end
+	go func() { ended <- r.read(in) }() // it ends with the process, if the client never closes its end
 	for {
 		select {
-		case m := <-said:
+		case m := <-in:
 			r.take(m)
 		case err := <-ended:
 			r.settle()
@@ -105,7 +105,7 @@ type standard struct {
 func (standard) Close() error { return nil }
 
 // read reads what the client says to its end. What is no message is answered here.
-func (r *relay) read(said chan<- *protocol.Message) error {
+func (r *relay) read(in chan<- *protocol.Message) error {
 	for {
 		m, err := r.client.Read(r.ctx)
 		bad := new(protocol.Error)
@@ -125,7 +125,7 @@ func (r *relay) read(said chan<- *protocol.Message) error {
 			return err
 		}
 		select {
-		case said <- m:
+		case in <- m:
 		case <-r.ctx.Done():
 			return nil
 		}
@@ -177,10 +177,10 @@ func (r *relay) note(m *protocol.Message) {
 		r.closeLocked(protocol.ID(raw))
 	case m.IsModern():
 	case method == protocol.Initialize:
-		r.begun, r.level = []*protocol.Message{m}, nil
+		r.handshake, r.level = []*protocol.Message{m}, nil
 		clear(r.watched)
-	case method == protocol.Initialized && len(r.begun) == 1:
-		r.begun = append(r.begun, m)
+	case method == protocol.Initialized && len(r.handshake) == 1:
+		r.handshake = append(r.handshake, m)
 	case method == "logging/setLevel":
 		r.level = m
 	case method == "resources/subscribe" && len(r.watched) < maxKept:
@@ -193,7 +193,7 @@ func (r *relay) note(m *protocol.Message) {
 func (r *relay) closeLocked(id protocol.ID) {
 	delete(r.open, id)
 	delete(r.listens, id)
-	delete(r.heard, id)
+	delete(r.acknowledged, id)
 }
 
 // connect returns the connection to the node, made if there is none. The caller has the turn.
@@ -207,7 +207,7 @@ func (r *relay) connect() (protocol.Conn, error) {
 	node, err := r.dial()
 	if r.ctx.Err() == nil && (err != nil) != r.away {
 		r.away = err != nil
-		r.Told(err)
+		r.OnConnection(err)
 	}
 	if err != nil {
 		return nil, err
@@ -222,7 +222,7 @@ func (r *relay) connect() (protocol.Conn, error) {
 func (r *relay) dial() (protocol.Conn, error) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	in, feed := io.Pipe()
-	late := time.AfterFunc(patience, cancel)
+	late := time.AfterFunc(drainTimeout, cancel)
 	body, err := r.Dial(ctx, in)
 	if err == nil {
 		node := protocol.Lines(&stream{body, feed, cancel})
@@ -272,8 +272,8 @@ func (r *relay) resume(ctx context.Context, node protocol.Conn) error {
 func (r *relay) state() (session, listens []*protocol.Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	session = slices.Clone(r.begun)
-	if len(r.begun) == 2 {
+	session = slices.Clone(r.handshake)
+	if len(r.handshake) == 2 {
 		if r.level != nil {
 			session = append(session, r.level)
 		}
@@ -352,8 +352,8 @@ func (r *relay) pump(node protocol.Conn) {
 		} else if m.Method() == protocol.Acknowledged {
 			raw, _ := m.Param("_meta", protocol.MetaSubscription)
 			if id := protocol.ID(raw); r.listens[id] != nil {
-				again = r.heard[id]
-				r.heard[id] = true
+				again = r.acknowledged[id]
+				r.acknowledged[id] = true
 			}
 		}
 		r.mu.Unlock()
@@ -363,7 +363,7 @@ func (r *relay) pump(node protocol.Conn) {
 		if m != nil && r.client.Write(r.ctx, m) != nil {
 			break
 		}
-		r.tell()
+		r.notify()
 	}
 	node.Close()
 	r.gone(node, why)
@@ -378,8 +378,8 @@ func (r *relay) refused(m *protocol.Message) error {
 	}
 	r.mu.Lock()
 	var first *protocol.Message
-	if len(r.begun) > 0 && r.begun[0].ID() == m.ID() && r.open[m.ID()] {
-		first = r.begun[0]
+	if len(r.handshake) > 0 && r.handshake[0].ID() == m.ID() && r.open[m.ID()] {
+		first = r.handshake[0]
 	}
 	r.mu.Unlock()
 	why := refusal(m)
@@ -470,7 +470,7 @@ func (r *relay) found() bool {
 	return err == nil
 }
 
-func (r *relay) tell() {
+func (r *relay) notify() {
 	select {
 	case r.answered <- struct{}{}:
 	default:
@@ -490,13 +490,13 @@ func (r *relay) answer(id protocol.ID, m *protocol.Message) {
 	r.mu.Unlock()
 	if waits && r.ctx.Err() == nil {
 		_ = r.client.Write(r.ctx, m) // who does not read has left
-		r.tell()
+		r.notify()
 	}
 }
 
 // settle waits for the answers to a client that has said all, for a while. What it listens to has no end.
 func (r *relay) settle() {
-	late := time.NewTimer(patience)
+	late := time.NewTimer(drainTimeout)
 	defer late.Stop()
 	for {
 		r.mu.Lock()

@@ -49,7 +49,7 @@ func open(t *testing.T, runs bool) *desk {
 	d.runs <- runs
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(t.Context(), Options{In: said, Out: program, Version: "7.8.9", Dial: d.dial, Told: func(err error) {
+		done <- Run(t.Context(), Options{In: said, Out: program, Version: "7.8.9", Dial: d.dial, OnConnection: func(err error) {
 			word := "there"
 			if err != nil {
 				word = err.Error()
@@ -250,7 +250,7 @@ func TestBadPeers(t *testing.T) {
 		defer program.Close()
 		done := make(chan error, 1)
 		go func() {
-			done <- Run(t.Context(), Options{In: said, Out: program, Told: func(error) {},
+			done <- Run(t.Context(), Options{In: said, Out: program, OnConnection: func(error) {},
 				Dial: func(ctx context.Context, _ io.Reader) (io.ReadCloser, error) {
 					<-ctx.Done()
 					return nil, ctx.Err()
@@ -262,7 +262,7 @@ func TestBadPeers(t *testing.T) {
 		go func() { _, _ = user.Write([]byte("Hello\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\"}\n")) }()
 		d.hear(client, "-32700")
 		d.hear(client, `"id":1`, "the node does not answer")
-		if took := time.Since(began); took > 4*patience {
+		if took := time.Since(began); took > 4*drainTimeout {
 			t.Errorf("it took %v", took)
 		}
 		user.Close()

@@ -43,17 +43,17 @@ func Obstacles(t *td.Thing) []td.Issue {
 
 // deaf reports an affordance that no node can ask, and notes the security schemes of its forms in used.
 func deaf(pointer string, forms []td.Form, used map[string]bool) []td.Issue {
-	heard := false
+	answered := false
 	for _, f := range forms {
 		u, err := url.Parse(strings.NewReplacer("{", "", "}", "").Replace(f.Href)) // the href may be a template
 		if err == nil && u.Host != "" && servient.Supports(&f) {
-			heard = true
+			answered = true
 		}
 		for _, name := range f.Security {
 			used[name] = true
 		}
 	}
-	if heard {
+	if answered {
 		return nil
 	}
 	return []td.Issue{{Pointer: pointer + "/forms", Reason: "none has an address that a node can ask: " + scheme.Protocols() + ", or the secure ones"}}
