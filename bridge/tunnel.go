@@ -48,11 +48,11 @@ func Dial(ctx context.Context, t interact.Thing, m *interact.Message) io.ReadWri
 	d.run = func() {
 		go func() {
 			defer close(d.done)
-			defer cancel()
 			err := copyReplies(t.Do(ctx, &c), in)
 			if err != nil {
 				d.cause.Store(&err)
 			}
+			cancel() // before the reader sees the end: what it writes then is refused
 			in.finish(err)
 		}()
 	}
@@ -142,6 +142,9 @@ func copyReplies(replies iter.Seq2[*interact.Message, error], w io.Writer) error
 // send sends copies of the bytes of p as chunks to a channel.
 func send(ctx context.Context, closed <-chan struct{}, to chan<- []byte, p []byte) (n int, err error) {
 	for len(p) > 0 {
+		if ctx.Err() != nil { // the select below would pick at random
+			return n, io.ErrClosedPipe
+		}
 		piece := append([]byte(nil), p[:min(len(p), maxChunk)]...)
 		select {
 		case to <- piece:

@@ -114,7 +114,7 @@ var failures = map[string]failure{
 			_, _ = io.WriteString(c, "220 ready for mail\r\n")
 			_ = c.Close()
 		}
-	}, interact.AgentFailed, false, "does not speak HTTP"},
+	}, interact.AgentFailed, false, "violates HTTP"},
 	"hangs up": {func(w http.ResponseWriter, _ *http.Request) {
 		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
 			_ = c.Close()
