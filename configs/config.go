@@ -40,270 +40,272 @@ type Config struct {
 	places map[string]place
 }
 
-// Node says who the node is and where it keeps what it must not lose.
+// Node sets the identity and the data directory of the node.
 type Node struct {
-	// A short name for people, shown in status. It has no meaning in the mesh, and nobody vouches for it. At most 64
-	// characters.
+	// A short name for display in status. It has no meaning in the mesh and is not verified. At most 64 characters.
 	Name string `yaml:"name"`
-	// The folder of the key, the store, the socket and the API token; made with mode 0700. Empty means
-	// $XDG_DATA_HOME/lmosd, else ~/.local/share/lmosd. One process at a time may use it.
+	// The directory of the key, the store, the socket and the API token; created with mode 0700. Empty:
+	// $XDG_DATA_HOME/lmosd, or ~/.local/share/lmosd. One process at a time may use it.
 	DataDir string `yaml:"data_dir"`
-	// Where the Ed25519 key of the node is: auto (identity.pem in the data folder, made at the first start) or
-	// file:PATH (PKCS#8 in PEM, mode 0600). The key itself never stands here.
+	// The location of the Ed25519 key of the node: auto (identity.pem in the data directory, created at the first start) or
+	// file:PATH (PKCS#8 in PEM, mode 0600). The value never contains the key itself.
 	Key string `yaml:"key"`
 }
 
-// Listen says where other nodes reach this one.
+// Listen sets the addresses at which other nodes reach this one.
 type Listen struct {
-	// The multiaddrs that other nodes connect to. QUIC is the faster one, TCP passes where UDP is blocked. Port 0 takes a
-	// free port at each start, so that others cannot remember the address.
+	// The multiaddrs that other nodes connect to. QUIC is faster, TCP works where UDP is blocked. Port 0 selects a free
+	// port at each start, so that other nodes cannot store the address.
 	P2P []string `yaml:"p2p"`
-	// The multiaddrs that are told to others in place of those listened on, for a node behind a port mapping. Empty
-	// tells what is listened on.
+	// Multiaddrs to announce instead of the listen addresses, for a node behind a port mapping. Empty: the listen addresses.
 	Announce []string `yaml:"announce"`
-	// Multiaddrs, or prefixes of them, that are never told to others: an address that only this host can use.
+	// Multiaddrs, or prefixes of them, that are never announced: addresses that only this host can use.
 	NoAnnounce []string `yaml:"no_announce"`
-	// Whether private and loopback addresses are told to others. On is needed where the mesh lives in one network; off
-	// keeps the inner addresses of a site from strangers, who could not use them anyway.
+	// Whether private and loopback addresses are announced. Keep it on if the mesh is inside one network. Off hides the internal
+	// addresses of a site from other networks, which cannot use them.
 	Private bool `yaml:"private"`
 }
 
-// Mesh says which network the node joins, and how.
+// Mesh sets the network that the node joins.
 type Mesh struct {
-	// The name of the network. It is part of every protocol id, so that nodes of two networks never meet. Lower case
-	// letters, digits and hyphens, at most 32.
+	// The name of the network. It is part of every protocol id, so that nodes of two networks never connect. Lower case letters,
+	// digits and hyphens, at most 32.
 	Network string `yaml:"network"`
-	// The multiaddrs, with /p2p/ and a peer id, of nodes to join through. One that answers is enough; more help when
-	// some are down. Empty joins what mDNS finds and who connects to us.
+	// Multiaddrs, with /p2p/ and a peer id, of nodes to join through. One reachable node is enough; more help when some are down.
+	// Empty: only nodes found by mDNS, and nodes that connect to this one.
 	Bootstrap []string `yaml:"bootstrap"`
-	// Whether nodes on the same local network are found by multicast DNS, and the things that others introduce there. On costs a
-	// few packets a minute and tells the local network that the node is there.
+	// Whether nodes and introductions of Things on the local network are found by multicast DNS. On costs a few packets a minute
+	// and announces the node on the local network.
 	MDNS bool `yaml:"mdns"`
-	// Where things outside of the mesh are found that this node shall know: a did:web, whose document names things and directories,
-	// or the https URL of a Thing Description or of a directory's. They are looked at every ten minutes, and told to nobody else.
+	// Sources of Things outside of the mesh: a did:web, whose document lists Things and directories, or the https URL of a Thing
+	// Description or a directory. They are read every ten minutes, and are not announced to other nodes.
 	Introductions []string `yaml:"introductions"`
 	DHT           DHT      `yaml:"dht"`
 	Limits        Limits   `yaml:"limits"`
 }
 
-// DHT sets the distributed hash table that keeps the records.
+// DHT sets the distributed hash table that stores the records.
 type DHT struct {
-	// Whether the node keeps records for others: server does, client only asks, auto serves unless it is certain that
-	// others cannot reach it.
+	// Whether the node stores records for others: server does, client only queries, auto stores them unless other nodes cannot
+	// reach this one.
 	Mode string `yaml:"mode" values:"auto server client"`
-	// How long a record that we publish stays without a refresh. Longer survives a longer absence of this node and
-	// costs fewer writes; shorter forgets a dead node sooner. From 10m to 24h.
+	// How long a published record is valid without a refresh. A longer value tolerates longer downtime and needs fewer writes; a
+	// shorter value removes dead nodes sooner. From 10m to 24h.
 	TTL Duration `yaml:"ttl" min:"10m" max:"24h"`
 }
 
 // Limits keeps one peer, and all of them together, from exhausting the node.
 type Limits struct {
 	Peers Peers `yaml:"peers"`
-	// The streams that one peer may have open here at once, each way. More lets a busy peer run more calls at a time;
-	// fewer keeps a hostile one smaller. From 8 to 65536; above 256 only TCP can use them.
+	// The number of streams that one peer may have open here at once, in each direction. A higher value allows a busy peer more
+	// concurrent calls; a lower one limits a hostile peer. From 8 to 65536; above 256 only TCP can use them.
 	StreamsPerPeer int `yaml:"streams_per_peer" min:"8" max:"65536"`
-	// The memory that connections and streams may reserve. More serves more peers; less refuses them earlier. From
+	// The memory that connections and streams may reserve. A higher value serves more peers; a lower one refuses them earlier. From
 	// 32MiB.
 	Memory Size `yaml:"memory" min:"32MiB"`
 }
 
 // Peers bounds the number of connections.
 type Peers struct {
-	// Connections are closed down to this number when there are more than high. Keep it above the size of the routing
-	// table (about 90 in a network of 200), or the node dials the same peers again and again.
+	// When there are more connections than high, they are closed down to this number. Keep it above the size of the routing table
+	// (about 90 in a network of 200), otherwise the node dials the same peers repeatedly.
 	Low int `yaml:"low" min:"1" max:"100000"`
-	// Above this number of connections the least useful are closed. A higher one costs about 130 kB for each.
+	// Above this number of connections, the least useful are closed. Each connection costs about 130 kB.
 	High int `yaml:"high" min:"1" max:"100000"`
 }
 
-// DirectoryAuth sets the index of the things that the node knows.
+// Directory sets the index of descriptions.
 type Directory struct {
-	// The descriptions kept in memory and on disk. More finds more without asking the mesh and costs about 10 kB each. When there are
-	// more, trusted, used and connected ones stay, the others have shares by owner and by the peer that brought them, and the rest is
-	// found through the DHT. From 16.
+	// The number of descriptions in memory and on disk. A higher value finds more without queries to the mesh and costs about 10 kB
+	// per description. Above it, trusted, used and connected Things stay, the others have shares by owner and by forwarding peer,
+	// and the rest is found through the DHT. From 16.
 	MaxThings int `yaml:"max_things" min:"16" max:"1000000"`
-	// In a full directory, what untrusted peers bring from public IPv4 addresses with this many leading bits in common has one share;
-	// 0 gives each peer its own. Private, shared (100.64.0.0/10), loopback and relayed addresses never count. To 32.
+	// In a full directory, descriptions from untrusted peers whose public IPv4 addresses have this many leading bits in common
+	// share one part; 0 gives each peer its own. Private, shared (100.64.0.0/10), loopback and relayed addresses are never grouped.
+	// At most 32.
 	IPv4Range int `yaml:"ipv4_range" min:"0" max:"32"`
-	// The same of IPv6. To 128.
+	// The same for IPv6. At most 128.
 	IPv6Range int `yaml:"ipv6_range" min:"0" max:"128"`
-	// Whether other nodes may search in all that this one knows, beside what it hosts: it announces the role of an index. Worth it
-	// on a node that is always there, in a mesh of more than 10,000 things; it costs their questions.
+	// Whether other nodes may search all descriptions of this node, not only its own: the node announces the role of an index.
+	// Useful on a node that is always online, in a mesh of more than 10,000 Things; it costs the work of their queries.
 	Index bool `yaml:"index"`
 }
 
-// Search sets how questions in words are understood. Without endpoints, words are compared, and nothing leaves the node.
+// Search sets how queries in natural language are matched. Without endpoints, words are compared, and the node sends no requests.
 type Search struct {
-	// Which agent gets a task (lmosd route): lexical compares words, vector compares meanings, llm asks a language model, hybrid
-	// asks it where meanings do not decide.
+	// How lmosd route selects an agent: lexical compares words, vector compares embeddings, llm uses a language model, hybrid uses
+	// the model if embeddings do not decide.
 	Method     string   `yaml:"method" values:"lexical vector llm hybrid"`
 	Embeddings Endpoint `yaml:"embeddings"`
 	Model      Endpoint `yaml:"model"`
 }
 
-// Endpoint is a service that speaks the API of OpenAI: a hosted one, or a program on this machine.
+// Endpoint is a service with the API of OpenAI: a hosted one, or a program on this machine.
 type Endpoint struct {
-	// The base of the API, for example http://127.0.0.1:11434/v1. It gets the texts of descriptions and questions. Empty asks
-	// nobody.
+	// The base URL of the API, for example http://127.0.0.1:11434/v1. It receives the texts of descriptions and queries. Empty: not
+	// used.
 	URL string `yaml:"url"`
-	// The model, as the service calls it.
+	// The model, by its name at the service.
 	Model string `yaml:"model"`
-	// The file with the key for the service, mode 0600. Empty sends none.
+	// The file with the API key of the service, mode 0600. Empty: no key is sent.
 	KeyFile string `yaml:"key_file"`
 }
 
-// Trust says who may ask this node and its agents.
+// Trust sets which callers may use this node and its agents.
 type Trust struct {
-	// Who is let in: open (everyone not in deny), verified (whoever proved a DID), allowlist (only those in allow).
+	// Which callers are accepted: open (all except deny), verified (callers that proved a DID), allowlist (only allow).
 	Policy string `yaml:"policy" values:"open verified allowlist"`
-	// The DIDs let in by the policy allowlist.
+	// The DIDs that the policy allowlist accepts.
 	Allow []string `yaml:"allow"`
-	// The DIDs that are refused whatever the policy is.
+	// The DIDs that are refused under every policy.
 	Deny []string  `yaml:"deny"`
 	Rate TrustRate `yaml:"rate"`
 }
 
-// TrustRate bounds how often one caller may ask.
+// TrustRate limits the requests of one caller.
 type TrustRate struct {
-	// The requests of one caller in the long run, without those that only read. A higher rate serves busy callers; a lower one protects
-	// slow agents. Nodes that call faster get a wait time, and wait. The consumers behind a node share its rate, each with a part of
-	// its own. 0/s sets no limit.
+	// The sustained rate of requests of one caller, without reads. A higher rate serves busy callers; a lower one protects slow
+	// agents. Nodes above the rate receive a wait time and wait. The consumers of a node share its rate, each with a part of its
+	// own. 0/s: no limit.
 	PerPeer Rate `yaml:"per_peer"`
-	// The same for requests that only read: of properties, and of the states of actions. 0/s sets no limit.
+	// The same for requests that only read: properties, and the states of actions. 0/s: no limit.
 	Reads Rate `yaml:"reads"`
-	// How many requests a caller may make at once before the rate holds. Higher forgives bursts. From 1.
+	// The number of requests that a caller may send at once before the rate applies. From 1.
 	Burst int `yaml:"burst" min:"1" max:"1000000"`
-	// The requests that one agent of this node gets in the long run, of all callers; each of trust.allow has a part of its own, and
-	// all that are untrusted have one. A lower rate protects agents that cost money. 0/s sets no limit.
+	// The sustained rate of requests to one agent of this node, of all callers. Each caller in trust.allow has a part of its own;
+	// all untrusted callers share one. A lower rate protects agents that cost money. 0/s: no limit.
 	PerThing Rate `yaml:"per_thing"`
 }
 
 // HTTP sets the local API.
 type HTTP struct {
-	// The address and port of the API: a literal address, not a name. The port 0 takes a free one. Empty serves the
-	// socket only. An address that other hosts reach needs auth.
+	// The address and port of the API: a literal address, not a name. Port 0 selects a free one. Empty: only the socket. An address
+	// that other hosts reach needs auth.
 	Listen string `yaml:"listen"`
-	// The unix socket that has all rights: auto (lmosd.sock in the data folder), none, or a path.
+	// The Unix socket, which has all rights: auto (lmosd.sock in the data directory), none, or a path.
 	Socket string `yaml:"socket"`
-	// What a program must show to change the node over TCP: token (the content of api.token in the data folder, as a
-	// Bearer token) or none.
+	// What a program must present to change the node over TCP: token (the content of api.token in the data directory, as a Bearer
+	// token) or none.
 	Auth string `yaml:"auth" values:"token none"`
-	// The names, beside literal addresses, under which browsers and programs may address the API. A request with
-	// another Host is refused, against DNS rebinding.
+	// The names, in addition to literal addresses, that requests to the API may use as Host. Requests with any other Host are
+	// refused, against DNS rebinding.
 	Hosts []string `yaml:"hosts"`
-	// Who on other hosts may read the directory, its lists, searches, events and TDs, where listen lets them reach it: token
-	// (who has it) or open (everybody). An open directory is announced on the local network if mesh.mdns is on.
+	// Which clients on other hosts may read the directory, its lists, searches, events and TDs, if listen is reachable for them:
+	// token (holders of the token) or open (all). An open directory is announced on the local network if mesh.mdns is on.
 	DirectoryAuth string `yaml:"directory_auth" values:"token open"`
-	// The URL under which consumers on other hosts reach the API, if a proxy stands before it: it goes into the forms of the
-	// TDs that this node hands out. Empty takes what the consumer asked.
+	// The URL under which consumers on other hosts reach the API, if there is a proxy: it is used in the forms of the TDs of this
+	// node. Empty: the address of the request.
 	PublicURL string `yaml:"public_url"`
 }
 
 // Interact sets how calls are made.
 type Interact struct {
-	// How long a call may take if the caller sets no time. Longer waits for slow agents; shorter frees places sooner.
-	// From 100ms to 24h.
+	// The timeout of a call if the caller sets none. A longer one waits for slow agents; a shorter one frees slots sooner. From
+	// 100ms to 24h.
 	Timeout Duration `yaml:"timeout" min:"100ms" max:"24h"`
-	// The longest time of a call by a node that is untrusted: trust.allow does not list it, and no call of its succeeded before. Longer
-	// lets it use slow agents, and hold their places. 0s sets no limit of its own.
+	// The longest timeout of a call of an untrusted node: one that is not in trust.allow and has made no successful call. A longer
+	// one allows slow agents, and longer use of their slots. 0s: no limit of its own.
 	UntrustedDeadline Duration `yaml:"untrusted_deadline" min:"0s" max:"24h"`
-	// The calls of other nodes that may run here at once, and again as many of this machine. More wait for their turn, 10 s at most, and
-	// are refused with LMOS-1529. Untrusted callers have half of them. A higher number needs more memory. From 1.
+	// The number of calls of other nodes that may run at once, and the same number for this machine. Further calls wait for at most
+	// 10 s and are then refused with LMOS-1529. Untrusted callers have half of them. A higher number needs more memory. From 1.
 	Concurrency int `yaml:"concurrency" min:"1" max:"1000000"`
-	// The calls that one caller may have running here at once; more are refused with LMOS-1529. One consumer behind a node leaves a
-	// quarter of them to the others. 0 sets no limit of its own.
+	// The number of calls that one caller may run at once; more are refused with LMOS-1529. One consumer of a node leaves a quarter
+	// of them to the others. 0: no limit of its own.
 	PerCaller int `yaml:"per_caller" min:"0" max:"1000000"`
-	// The calls that one agent of this node may have running at once, of all callers. More wait for their turn until their deadline.
-	// Untrusted callers have half of the places, one of them a sixteenth while others wait. A low number protects agents that do one
-	// thing at a time. 0 sets no limit, and keeps no place for anybody.
+	// The number of calls that one agent of this node may run at once, of all callers. Further calls wait until their deadline.
+	// Untrusted callers have half of the slots, one of them a sixteenth while others wait. A low number protects agents that do one
+	// thing at a time. 0: no limit, and no reserved slots.
 	PerThing int `yaml:"per_thing" min:"0" max:"1000000"`
-	// The subscriptions and observations that one caller may have here at once. Untrusted callers have at most 1,024 together, with the
-	// known ones 2,048. 0 sets no limit.
+	// The number of subscriptions and observations of one caller. Untrusted callers have at most 1,024 together, with the known
+	// ones 2,048. 0: no limit.
 	Subscriptions int `yaml:"subscriptions" min:"0" max:"1000000"`
-	// Whether requests to the agents of this node, and what they answer, are checked against their descriptions. Off saves a
-	// few microseconds a call, for nets whose agents trust each other.
+	// Whether requests to the agents of this node, and their responses, are validated against the descriptions. Off saves a few
+	// microseconds per call, for networks whose agents trust each other.
 	Validate bool `yaml:"validate"`
-	// Whether agents of other nodes are also asked directly, over the addresses in their descriptions, where the mesh cannot
-	// reach them: secure (only with TLS and only public addresses), any (also plain, and in private networks), off. With any,
-	// webhooks may be in private networks, too.
+	// Whether agents of other nodes are also called directly, at the addresses in their descriptions, if the mesh cannot reach
+	// them: secure (only with TLS and only public addresses), any (also without TLS, and in private networks), off. With any,
+	// webhooks may be in private networks as well.
 	Direct string `yaml:"direct" values:"off secure any"`
 	Tasks  Tasks  `yaml:"tasks"`
-	// The file of the passwords and tokens for the agents that this node calls itself: auto (credentials.json in the
-	// data folder) or a path. Mode 0600; its content never leaves the node.
+	// The file of the passwords and tokens for the agents that this node calls itself: auto (credentials.json in the data
+	// directory) or a path. Mode 0600; its content never leaves the node.
 	Credentials string `yaml:"credentials"`
 }
 
-// Tasks sets the long actions of the agents of this node, which go on when their caller leaves.
+// Tasks sets the long actions of the agents of this node, which continue when their caller disconnects.
 type Tasks struct {
-	// How long such an action may run; then it is cancelled. From 1s to 720h.
+	// The longest duration of such an action; then it is cancelled. From 1s to 720h.
 	MaxDuration Duration `yaml:"max_duration" min:"1s" max:"720h"`
-	// How long such an action of an untrusted caller may run, and a call of its with a request stream. 0s sets no limit of its own.
+	// The longest duration of such an action of an untrusted caller, and of its calls with a request stream. 0s: no limit of its
+	// own.
 	UntrustedMaxDuration Duration `yaml:"untrusted_max_duration" min:"0s" max:"720h"`
-	// How long its result is kept for whoever asks. Longer needs more memory. From 1s to 720h.
+	// How long the result is stored. A longer time needs more memory. From 1s to 720h.
 	Retention Duration `yaml:"retention" min:"1s" max:"720h"`
 }
 
 // MQTT sets the broker through which MQTT clients reach the things of the mesh.
 type MQTT struct {
-	// The address and port, for example 127.0.0.1:1883; empty runs no broker. Other hosts need the API's token as password.
+	// The address and port, for example 127.0.0.1:1883. Empty: no broker. Clients on other hosts use the token of the API as
+	// password.
 	Listen string `yaml:"listen"`
 }
 
 // CoAP sets the endpoint through which CoAP clients reach the things of the mesh.
 type CoAP struct {
-	// The address and UDP port, for example 127.0.0.1:5683; empty runs none. It has no authentication, so it is on loopback.
+	// The address and UDP port, for example 127.0.0.1:5683. Empty: no endpoint. CoAP has no authentication here, so it must be on
+	// loopback.
 	Listen string `yaml:"listen"`
 }
 
 // MCP sets what clients of the Model Context Protocol see.
 type MCP struct {
-	// The tools, resources and prompts that /mcp lists beside its four tools for the whole mesh: "weather" for all of an agent,
-	// "weather/getWeather" for one. Models see these at once; all else they find by mesh_search. At most 256.
+	// The tools, resources and prompts that /mcp lists in addition to its four tools for the mesh: "weather" for all of an agent,
+	// "weather/getWeather" for one. Models see these at once, all others through mesh_search. At most 256.
 	Pin []string `yaml:"pin"`
 }
 
 // A2A sets how agents of the Agent2Agent protocol are imported.
 type A2A struct {
-	// How often the card of an imported agent is read again. Less finds changes sooner; a card that an agent does not live up to is
-	// read again anyway.
+	// How often the card of an imported agent is read again. A shorter interval finds changes sooner; a card that does not match
+	// the behavior of its agent is always read again.
 	CardRefresh Duration `yaml:"card_refresh" min:"1s"`
-	// The https origins, "https://keys.example", whose keys are believed to be those of whoever signed a card that names them. Those
-	// at a card's own site are, too.
+	// The https origins, "https://keys.example", whose keys are accepted for the signature of a card that names them. Keys at the
+	// site of the card are always accepted.
 	KeyOrigins []string `yaml:"key_origins"`
 }
 
-// Telemetry says what the node tells about itself.
+// Telemetry sets logs, metrics and traces.
 type Telemetry struct {
 	Log Log `yaml:"log"`
-	// Whether /metrics is served, in the Prometheus format. Nothing is sent anywhere.
+	// Whether /metrics is served, in the Prometheus format. The node sends metrics nowhere.
 	Metrics bool   `yaml:"metrics"`
 	Traces  Traces `yaml:"traces"`
 }
 
 // Traces sets the spans of interactions (OpenTelemetry).
 type Traces struct {
-	// The URL of a collector that takes OTLP over HTTP, for example http://127.0.0.1:4318. Empty sends none.
+	// The URL of a collector for OTLP over HTTP, for example http://127.0.0.1:4318. Empty: no export.
 	Endpoint string `yaml:"endpoint"`
-	// How many of a hundred interactions that begin here are recorded. Those that come with a trace go by its own flag.
+	// The percentage of interactions that start here and are recorded. An interaction with a trace uses the flag of that trace.
 	Percent int `yaml:"percent" min:"0" max:"100"`
 }
 
 // Log sets what is written to standard error.
 type Log struct {
-	// The least severe level that is written. debug shows each step and slows the node down.
+	// The least severe level that is logged. debug logs each step and slows the node down.
 	Level string `yaml:"level" values:"debug info warn error"`
-	// The form of a line: text for people, json for programs, auto takes text on a terminal.
+	// The form of a line: text, json, or auto, which is text on a terminal.
 	Format string `yaml:"format" values:"auto text json"`
 }
 
 // Storage sets the store.
 type Storage struct {
-	// The database under the data folder: pebble, leveldb (smaller in memory, slower), memory (nothing survives a
-	// restart), auto takes pebble. Changing it starts with an empty store.
+	// The database in the data directory: pebble, leveldb (less memory, slower), memory (no persistence), auto selects pebble.
+	// After a change the store is empty.
 	Engine string `yaml:"engine" values:"auto pebble leveldb memory"`
 }
 
-// Default returns the configuration of a node that nobody configured: the profile default.
+// Default returns the configuration without any source: the profile default.
 func Default() *Config {
 	return &Config{
 		APIVersion: APIVersion,

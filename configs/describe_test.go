@@ -32,7 +32,7 @@ func TestDescribeHasLinesForPeople(t *testing.T) {
 			t.Errorf("%d bytes: %s", len(line), line)
 		}
 	}
-	for _, want := range []string{"\n  # How long a call may take", "\n  timeout: 30s\n", "\n    memory: 256MiB\n",
+	for _, want := range []string{"\n  # The timeout of a call if", "\n  timeout: 30s\n", "\n    memory: 256MiB\n",
 		"Values: auto, server, client.", "\n  listen: \"127.0.0.1:4668\"\n", "\n  hosts: []\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
