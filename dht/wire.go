@@ -61,7 +61,7 @@ type wireQuery struct {
 	ID           string      `cbor:"id,omitempty"`
 	Name         string      `cbor:"name,omitempty"`
 	Owner        string      `cbor:"owner,omitempty"`
-	Organisation string      `cbor:"organisation,omitempty"`
+	Organization string      `cbor:"organization,omitempty"`
 	Host         string      `cbor:"host,omitempty"`
 	Protocol     string      `cbor:"protocol,omitempty"`
 	Action       string      `cbor:"action,omitempty"`
@@ -94,7 +94,7 @@ func findQuestion(q td.Query) *question {
 // toWire returns what q itself asks.
 func toWire(q *td.Query) wireQuery {
 	return wireQuery{
-		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: string(q.Owner), Organisation: q.Organization,
+		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: string(q.Owner), Organization: q.Organization,
 		Host: string(q.Host), Protocol: q.Protocol, Action: q.Action, Property: q.Property, Event: q.Event, Type: q.Type, Text: q.Text,
 	}
 }
@@ -155,7 +155,7 @@ func (q *wireQuery) checkFields() error {
 	if len(q.Capability) > maxTerms {
 		return fmt.Errorf("%w: the query has %d capabilities", errWire, len(q.Capability))
 	}
-	for _, s := range append([]string{q.Version, q.ID, q.Name, q.Owner, q.Organisation, q.Host, q.Protocol, q.Action, q.Property, q.Event,
+	for _, s := range append([]string{q.Version, q.ID, q.Name, q.Owner, q.Organization, q.Host, q.Protocol, q.Action, q.Property, q.Event,
 		q.Type, q.Text}, q.Capability...) {
 		if len(s) > maxTerm {
 			return fmt.Errorf("%w: the query has a text of %d bytes", errWire, len(s))
@@ -189,7 +189,7 @@ func (q *wireQuery) fields() (td.Query, error) {
 	}
 	host, err := parseDID(q.Host)
 	return td.Query{
-		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: owner, Organization: q.Organisation,
+		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: owner, Organization: q.Organization,
 		Host: host, Protocol: q.Protocol, Action: q.Action, Property: q.Property, Event: q.Event, Type: q.Type, Text: q.Text,
 	}, err
 }

@@ -282,13 +282,13 @@ type finding struct {
 
 // parseFind reads the query of GET /v1/find: q is a question ([querytext.Parse]), the others hold for all of it.
 func parseFind(r *http.Request) (f finding, err error) {
-	v, err := params(r, "capability", "version", "type", "action", "property", "event", "owner", "organisation", "host", "protocol",
+	v, err := params(r, "capability", "version", "type", "action", "property", "event", "owner", "organization", "host", "protocol",
 		"id", "name", "q", "limit", "timeout", "explain", "strategy")
 	if err != nil {
 		return f, err
 	}
 	common := td.Query{Capability: v["capability"], Version: v.Get("version"), ID: v.Get("id"), Name: v.Get("name"), Action: v.Get("action"),
-		Property: v.Get("property"), Event: v.Get("event"), Type: v.Get("type"), Organization: v.Get("organisation"), Protocol: v.Get("protocol")}
+		Property: v.Get("property"), Event: v.Get("event"), Type: v.Get("type"), Organization: v.Get("organization"), Protocol: v.Get("protocol")}
 	if err := checkTerms(common); err != nil {
 		return f, err
 	}
@@ -342,7 +342,7 @@ func checkTerms(q td.Query) error {
 		return interact.Errorf(interact.Usage, "version=^1.2", "version: %v", err)
 	}
 	for name, value := range map[string]string{"id": q.ID, "name": q.Name, "action": q.Action, "property": q.Property, "event": q.Event, "type": q.Type,
-		"organisation": q.Organization, "protocol": q.Protocol} {
+		"organization": q.Organization, "protocol": q.Protocol} {
 		if len(value) > td.MaxID {
 			return interact.Errorf(interact.Usage, "ask for less", "%s has %d bytes, %d are possible", name,
 				len(value), td.MaxID)

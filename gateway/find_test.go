@@ -43,7 +43,7 @@ func TestParseFind(t *testing.T) {
 			2 * time.Second},
 		{"a question", "q=rain+OR+snow+NOT+type:tool&host=" + string(owner2) + "&version=%5E1&explain=1", td.Query{Text: "rain", Host: owner2,
 			Version: "^1", Or: []td.Query{{Text: "snow", Host: owner2, Version: "^1"}}, Not: []td.Query{{Type: "tool"}}}, 2 * time.Second},
-		{"other facets", "property=p&event=e&organisation=O+K&protocol=mqtt", td.Query{Property: "p", Event: "e", Organization: "O K",
+		{"other facets", "property=p&event=e&organization=O+K&protocol=mqtt", td.Query{Property: "p", Event: "e", Organization: "O K",
 			Protocol: "mqtt"}, 2 * time.Second},
 		{"bounds", "limit=1000&timeout=1m", td.Query{Limit: 1000}, time.Minute},
 	} {

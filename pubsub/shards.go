@@ -65,7 +65,7 @@ func protocolID(network string) protocol.ID {
 }
 
 // topicsOf matches every topic that a node of the network may subscribe to, now or in a later version: adverts,
-// organisations, revocations and groups.
+// organizations, revocations and groups.
 func topicsOf(network string) *regexp.Regexp {
 	return regexp.MustCompile(`^/lmos/` + regexp.QuoteMeta(network) +
 		`/(adv/0[0-9a-f]|org/[0-9a-z-]{2,32}|revocations/1|group/[0-9A-Za-z]{1,64})$`)

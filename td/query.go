@@ -344,7 +344,7 @@ func (q *Query) write(b *strings.Builder) {
 func (q *Query) parts() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, f := range [...]struct{ name, value string }{
-			{"version", q.Version}, {"id", q.ID}, {"name", q.Name}, {"owner", string(q.Owner)}, {"organisation", q.Organization}, {"host", string(q.Host)},
+			{"version", q.Version}, {"id", q.ID}, {"name", q.Name}, {"owner", string(q.Owner)}, {"organization", q.Organization}, {"host", string(q.Host)},
 			{"protocol", q.Protocol}, {"action", q.Action}, {"property", q.Property}, {"event", q.Event}, {"type", q.Type},
 		} {
 			if f.value != "" && !yield(f.name+":"+quoteValue(f.value)) {

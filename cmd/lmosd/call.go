@@ -37,13 +37,13 @@ func newCallCommand(a *app) *cobra.Command {
 	var f callFlags
 	cmd := &cobra.Command{
 		Use:   "call <agent> <action> [k=v… | k:=JSON | @file | -]",
-		Short: "call an action of an agent and print its answer",
-		Long: "Calls an action. k=v is typed by the schemas of the input and of the variables of the address; a list takes its name\n" +
-			"several times. k:=JSON is taken as it is; @file and - (standard input) give the whole input; an action that takes\n" +
-			"one string takes the words as they are.\n" +
-			"The answer alone is printed; -o json adds the agent, the status, the way and the times. What is needed and was not given,\n" +
-			"and what the agent wants to know first, is asked on a terminal; elsewhere the first is an error, and the second is\n" +
-			"printed: the run waits for lmosd task answer.",
+		Short: "call an action of an agent and print its output",
+		Long: "Calls an action. k=v gets its type from the schemas of the input and of the URI variables; a list repeats its\n" +
+			"name. k:=JSON is passed unchanged; @file and - (standard input) are the whole input. If the input is one string,\n" +
+			"the words are that string.\n" +
+			"Only the output is printed; -o json adds the agent, the status, the path and the timings. On a terminal, the\n" +
+			"command prompts for missing required input and for input that the action requires. Otherwise missing input is an\n" +
+			"error, and a request for input is printed while the task waits for lmosd task answer.",
 		Example: `  lmosd call weather getWeather question="Rain in Bonn?"
   lmosd call weather getForecast days=3 units:='["mm","°C"]'
   echo '{"question":"Rain?"}' | lmosd call weather getWeather -

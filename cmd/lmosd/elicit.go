@@ -23,7 +23,7 @@ type askFlags struct {
 
 func (f *askFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.roots, "root", nil, "`DIR` that the agent may work in, if it asks; again for more")
-	cmd.Flags().BoolVar(&f.noInput, "no-input", false, "ask nobody: if the agent wants to know more, print it and end with 10")
+	cmd.Flags().BoolVar(&f.noInput, "no-input", false, "do not prompt: if the action requires input, print the request and exit with 10")
 }
 
 // mayAsk reports whether an action may want to know more before it goes on: it says so itself, or what stands behind it may, an
@@ -80,10 +80,11 @@ func newTaskAnswer(a *app) *cobra.Command {
 	var noInput bool
 	cmd := &cobra.Command{
 		Use:   "answer <id> [k=v… | k:=JSON | @file | -]",
-		Short: "tell a task what it wants to know",
-		Long: "Answers what a task that is input-required asks for, so that it goes on. On a terminal each thing is asked. Words are\n" +
-			"as those of lmosd call: the values of a form, a message, or what a model would say. An address that was opened needs\n" +
-			"no words. Of several things all are answered at once, as JSON: {\"KEY\":{\"action\":\"accept\",\"content\":{…}},…}.",
+		Short: "send the input that a task requires",
+		Long: "Sends the input that a task in the state input-required requires, so that the task continues. On a terminal,\n" +
+			"prompts for each request. Words have the form of lmosd call: the values of a form, a message, or the answer of a\n" +
+			"model. A URL that was opened needs no words. Several requests are answered together, as JSON:\n" +
+			"{\"KEY\":{\"action\":\"accept\",\"content\":{…}},…}.",
 		Example: `  lmosd task answer 3f2a name=Ada
   lmosd task answer 3f2a --decline
   lmosd task answer 3f2a --root ./docs`,
@@ -97,10 +98,10 @@ func newTaskAnswer(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&w.Decline, "decline", false, "say no: the task goes on without")
-	cmd.Flags().BoolVar(&w.Cancel, "cancel", false, "leave the question: nobody chose")
+	cmd.Flags().BoolVar(&w.Decline, "decline", false, "decline the request: the task continues without the input")
+	cmd.Flags().BoolVar(&w.Cancel, "cancel", false, "cancel the request")
 	cmd.Flags().StringArrayVar(&w.Roots, "root", nil, "`DIR` that the agent may work in; again for more")
-	cmd.Flags().BoolVar(&noInput, "no-input", false, "ask nobody, on a terminal too")
+	cmd.Flags().BoolVar(&noInput, "no-input", false, "do not prompt, even on a terminal")
 	return cmd
 }
 

@@ -37,12 +37,13 @@ func newExposeCommand(a *app) *cobra.Command {
 	var s expose.Spec
 	cmd := &cobra.Command{
 		Use:   "expose <exec:COMMAND | mcp:COMMAND | mcp:https://… | a2a:URL | openapi:FILE | http(s)://… | file.td.json>",
-		Short: "make an agent of a command, an MCP server or a web server, and offer it",
-		Long: "A command is run for each call: the input is on standard input (one string as its text, else JSON), the output on\n" +
-			"standard output. It is an agent until Ctrl-C. A web server that OpenAPI or a Thing Description describes is\n" +
-			"published at once and stays (lmosd unpublish). A URL is asked what it is. Agents of a node for good are lines\n" +
-			"like these under agents: in its configuration. An MCP server, mcp:'npx -y PACKAGE' or mcp:https://…, keeps its tools as\n" +
-			"they are first; those that it changes later are held back until --approve. An A2A agent joins the mesh as it is.",
+		Short: "expose a command, an MCP server or a web server as an agent",
+		Long: "A command runs once per call: it reads the input from standard input (one string as text, other input as JSON)\n" +
+			"and writes the output to standard output. It is an agent until Ctrl-C. A web server with an OpenAPI document or\n" +
+			"a Thing Description is published and stays published (lmosd unpublish). For a URL, lmosd detects the type of the\n" +
+			"server. To keep agents over restarts, add the same arguments under agents: in the configuration. The first tool\n" +
+			"definitions of an MCP server (mcp:'npx -y PACKAGE' or mcp:https://…) are approved; later changes are withheld\n" +
+			"until --approve. An A2A agent joins the mesh unchanged.",
 		Example: `  lmosd expose exec:./weather.sh --name weather --capability urn:example:weather
   lmosd expose 'exec:tr a-z A-Z' --name upper --action shout
   lmosd expose 'exec:tail -n 3 -f log.txt' --name log --delimiter '\n'

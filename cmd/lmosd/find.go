@@ -37,11 +37,12 @@ func newFindCommand(a *app) *cobra.Command {
 	var f findFlags
 	cmd := &cobra.Command{
 		Use:   "find [words…]",
-		Short: "find agents by what they can do",
-		Long: "Finds agents, the best first: in the index of the node, then in the mesh. Words are a question: they are compared with\n" +
-			"titles, descriptions, capabilities and actions, typos forgiven. A capability also finds those below it. All flags must\n" +
-			"hold; words may be fields too (type:agent, capability:urn:x), with OR between questions and NOT before what is not\n" +
-			"wanted. The line behind the table says how many there are, and how complete the answer is; --page has the next ones. With --watch it goes on with what changes.",
+		Short: "find agents by capability, name or words",
+		Long: "Finds agents, best first, in the index of the node and then in the mesh. Words are compared with titles,\n" +
+			"descriptions, capabilities and actions, with tolerance for typos. A capability also matches all ids below it.\n" +
+			"All flags must match. Words may be fields (type:agent, capability:urn:x), with OR between queries and NOT before\n" +
+			"excluded terms. The line after the table has the number of matches and the completeness of the answer; --page\n" +
+			"continues. --watch prints changes.",
 		Example: `  lmosd find
   lmosd find "who can check stock levels" --explain
   lmosd find --capability urn:example:weather --type agent --version-range ^1.2
@@ -63,13 +64,13 @@ func newFindCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.query.Event, "event", "", "`NAME` of an event")
 	flags.StringVar(&f.owner, "owner", "", "`DID` of the owner, or its key z6Mk…")
 	flags.StringVar(&f.host, "host", "", "`DID` of a node through which it is reached, or its key")
-	flags.StringVar(&f.query.Organization, "organisation", "", "`NAME` of the vendor")
+	flags.StringVar(&f.query.Organization, "organization", "", "`NAME` of the vendor")
 	flags.StringVar(&f.query.Protocol, "protocol", "", "`SCHEME` of a form: "+scheme.Protocols()+", …")
-	flags.BoolVar(&f.explain, "explain", false, "say where the rank is from")
-	flags.BoolVar(&f.watch, "watch", false, "go on with what comes, changes and goes, until Ctrl-C")
+	flags.BoolVar(&f.explain, "explain", false, "show the factors of each score")
+	flags.BoolVar(&f.watch, "watch", false, "print changes until Ctrl-C")
 	flags.IntVar(&f.query.Limit, "limit", 0, "most agents to show (default 32)")
-	flags.StringVar(&f.page, "page", "", "`CURSOR` of the next page, as an answer names it: alone, for it knows the question")
-	flags.DurationVar(&f.timeout, "timeout", 0, "how long the mesh is asked (default 2s)")
+	flags.StringVar(&f.page, "page", "", "`CURSOR` of the next page, from the previous answer; without other flags")
+	flags.DurationVar(&f.timeout, "timeout", 0, "time limit of the search in the mesh (default 2s)")
 	flags.BoolVar(&f.exitStatus, "exit-status", false, "exit 4 if nothing is found")
 	return cmd
 }

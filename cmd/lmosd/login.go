@@ -32,11 +32,11 @@ func newLoginCommand(a *app) *cobra.Command {
 	var f loginFlags
 	cmd := &cobra.Command{
 		Use:   "login [mcp:https://…]",
-		Short: "log this host in at an MCP server that asks for it, in a browser",
-		Long: "The server says who lets clients in, and what it wants; there somebody agrees, in a browser on this machine. What is\n" +
-			"granted is kept beside the credentials of the node, and renewed when it ends: the node that runs here, and lmosd expose,\n" +
-			"use it from then on. Without a terminal the address is only printed. A host without a person needs no login: it has the\n" +
-			"secret or the key of a client in its credentials file. Without a server it lists the logins of this host.",
+		Short: "log in to an MCP server with OAuth 2.1, in a browser",
+		Long: "Logs this host in to an MCP server: the user approves the request in a browser of this machine. The tokens are\n" +
+			"stored next to the credentials of the node and renewed when they expire; the node of this machine and lmosd\n" +
+			"expose use them. Without a terminal, the URL is only printed. A host with a client secret or key in its\n" +
+			"credentials file needs no login. Without a server, the command lists the logins of this host.",
 		Example: `  lmosd login
   lmosd login mcp:https://mcp.example/mcp
   lmosd login mcp:https://mcp.example/mcp --scope files:write
@@ -56,7 +56,7 @@ func newLoginCommand(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&f.clientID, "client-id", "", "the `ID` of this host, where hosts do not register by themselves")
 	cmd.Flags().StringArrayVar(&f.scopes, "scope", nil, "a `SCOPE` beside those that the server asks for")
 	cmd.Flags().IntVar(&f.port, "port", 0, "where the browser comes back to on 127.0.0.1; 0: any free `PORT`")
-	cmd.Flags().DurationVar(&f.wait, "timeout", 5*time.Minute, "how long to wait for somebody to agree")
+	cmd.Flags().DurationVar(&f.wait, "timeout", 5*time.Minute, "time limit of the approval in the browser")
 	cmd.Flags().BoolVar(&f.noBrowser, "no-browser", false, "only print the address")
 	return cmd
 }

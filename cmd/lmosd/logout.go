@@ -23,9 +23,10 @@ import (
 func newLogoutCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "logout <mcp:https://…>",
-		Short: "forget a login at an MCP server, and have its tokens revoked",
-		Long: "What was granted is forgotten, by a node that runs, too, within seconds. The tokens are revoked where they came from, if\n" +
-			"that can be done: what cannot is said, and is no failure. What stands in the credentials file stays there.",
+		Short: "delete a login at an MCP server and revoke its tokens",
+		Long: "Deletes the tokens of a login. A running node stops using them within seconds. If the authorization server\n" +
+			"supports revocation, the tokens are revoked; tokens that could not be revoked are listed, and the command still\n" +
+			"succeeds. The credentials file is not changed.",
 		Example: `  lmosd logout mcp:https://mcp.example/mcp
   lmosd login -o name | xargs -n1 lmosd logout`,
 		Annotations:       cli.About(cli.ScopeLocal, cli.ReadWrite, "lmosd login"),

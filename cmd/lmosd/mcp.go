@@ -18,11 +18,11 @@ func newMCPCommand(a *app) *cobra.Command {
 	var thing string
 	cmd := &cobra.Command{
 		Use:   "mcp",
-		Short: "be an MCP server on standard input and output: the whole mesh, or one agent",
-		Long: "For clients of the Model Context Protocol that start a program: what they say goes to the node that runs here, which\n" +
-			"answers as at /mcp of its API, for clients of 2026-07-28 and of older revisions. Nothing else is on standard output.\n" +
-			"It waits for a node that does not run yet, and finds one that is started anew; the client need not be started again.\n" +
-			"lmosd install writes this command into a client's configuration.",
+		Short: "run an MCP server on standard input and output",
+		Long: "For MCP clients that start a program: forwards MCP messages to the node of this machine, which answers as at\n" +
+			"/mcp of its API, for clients of 2026-07-28 and of earlier revisions. Standard output has nothing else.\n" +
+			"The command waits for a node that does not run yet, and reconnects to a node that restarts; the client keeps\n" +
+			"running. lmosd install adds this command to the configuration of a client.",
 		Example: `  lmosd mcp
   lmosd mcp --thing weather`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd install, lmosd expose, lmosd run"),

@@ -23,9 +23,9 @@ import (
 func newIDCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "id",
-		Short: "show who the node is: DID, PeerID, addresses",
-		Long: "Shows the node's DID and PeerID, two spellings of its key, and where others reach it. If no node runs, the key\n" +
-			"file is read; it is never made here.",
+		Short: "show the identity of the node: DID, PeerID, addresses",
+		Long: "Shows the DID and the PeerID of the node, which are two forms of its key, and its addresses. If no node runs,\n" +
+			"the key file is read; it is never created.",
 		Example: `  lmosd id
   lmosd id -o json --jq .did
   lmosd run --mesh.bootstrap "$(lmosd id --jq '.p2p[0]')"   # on another host`,
@@ -113,8 +113,8 @@ func (a *app) status(ctx context.Context) (*api.Status, error) {
 func newStatusCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "show how the node is: peers, agents, calls, warnings",
-		Long:  "Shows the state of the node and what someone should know about it.",
+		Short: "show the state of the node: peers, agents, calls, warnings",
+		Long:  "Shows the state of the node and its warnings.",
 		Example: `  lmosd status
   lmosd status -o json --jq .state
   lmosd status --node http://127.0.0.1:4670`,
@@ -217,7 +217,7 @@ func newPeersCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "peers",
 		Short: "list the connected nodes, or connect one",
-		Long:  "Lists the nodes that this one is connected to. The nearest come first.",
+		Long:  "Lists the connected nodes, nearest first.",
 		Example: `  lmosd peers
   lmosd peers -o name
   lmosd peers connect /ip4/192.0.2.7/tcp/4667/p2p/12D3KooW…`,
@@ -236,7 +236,7 @@ func newConnectCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "connect <multiaddr>",
 		Short: "connect the node to another one",
-		Long:  "Connects the node to the one at the address, which ends in /p2p/ and its id; `lmosd id` prints it there.",
+		Long:  "Connects the node to the node at an address that ends in /p2p/ and a peer id, as `lmosd id` prints it there.",
 		Example: `  lmosd peers connect /ip4/192.0.2.7/tcp/4667/p2p/12D3KooW…
   lmosd peers connect "$(ssh other lmosd id --jq '.p2p[0]')"`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd peers"),

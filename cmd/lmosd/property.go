@@ -22,8 +22,8 @@ func newReadCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "read <agent> [property]",
 		Short: "read a property of an agent",
-		Long: "Reads a property and prints its value: a string as it is, other values as JSON. Without a property, all that\n" +
-			"can be read, as one JSON object. With --watch it prints each new value from now on, as lmosd watch does.",
+		Long: "Reads a property and prints its value: a string unchanged, other values as JSON. Without a property, prints all\n" +
+			"readable values as one JSON object. With --watch, prints each new value, as lmosd watch does.",
 		Example: `  lmosd read weather modelConfiguration
   lmosd read weather
   lmosd read weather units --watch
@@ -52,8 +52,8 @@ func newWriteCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "write <agent> <property> <value | k=v… | k:=JSON | @file | ->",
 		Short: "set a property of an agent",
-		Long: "Sets a property. The value is typed by the property's schema: a word for a string or number, k=v for the\n" +
-			"members of an object, :=JSON for any value as it is, @file or - for the content of a file.",
+		Long: "Sets a property. The value gets its type from the schema: a word for a string or number, k=v for the members of\n" +
+			"an object, :=JSON for any value, @file or - for the content of a file.",
 		Example: `  lmosd write weather units celsius
   lmosd write weather modelConfiguration temperature=0.2 model=small
   lmosd write weather modelConfiguration ':={"temperature":0.2}'`,

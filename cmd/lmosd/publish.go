@@ -20,10 +20,10 @@ import (
 func newPublishCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "publish <file…>",
-		Short: "offer an agent: sign, store and announce its description",
-		Long: "Signs Thing Descriptions with the node's key, stores them and announces them to the mesh; - reads standard\n" +
-			"input. The forms of a description name the server that answers. Doing it again with a changed file updates\n" +
-			"the agent; with the same file it changes nothing. Without peers it is stored, and announced when there are some.",
+		Short: "publish an agent: sign, store and announce its description",
+		Long: "Signs Thing Descriptions with the key of the node, stores them and announces them to the mesh; - reads standard\n" +
+			"input. The forms of a description name the server of the agent. Publishing a changed file updates the agent;\n" +
+			"publishing the same file changes nothing. Without peers, the description is announced later.",
 		Example: `  lmosd publish weather.td.json
   lmosd publish agents/*.td.json
   curl -s http://127.0.0.1:8080/td | lmosd publish -`,
@@ -37,8 +37,8 @@ func newUnpublishCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "unpublish <name…>",
 		Short: "withdraw an agent from the mesh",
-		Long: "Withdraws agents that this node offers. Connected nodes forget them within a second, others when they hear of\n" +
-			"it, at the latest when the record expires. The agent's own server is not touched.",
+		Long: "Withdraws agents that this node publishes. Connected nodes remove them within a second, other nodes when they\n" +
+			"receive the tombstone, at the latest when the record expires. The server of the agent keeps running.",
 		Example: `  lmosd unpublish weather
   lmosd find --owner z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH -o name | xargs lmosd unpublish`,
 		Annotations:       cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd publish"),
@@ -60,10 +60,10 @@ func newMoveCommand(a *app) *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use:   "move <name> --to <owner>",
-		Short: "tell the mesh that an agent has moved to another node",
-		Long: "Withdraws an agent that this node offers, and tells the mesh whose it is now: of the node with the DID that --to\n" +
-			"gives, or of the one that offers the agent that it names. Who asks for the agent as it was called here gets the\n" +
-			"one there: it has the same id, or one made of the new owner in place of the old. Others are told for 30 days.",
+		Short: "announce that an agent has moved to another node",
+		Long: "Withdraws an agent that this node publishes and names its new owner: the DID in --to, or the owner of the agent\n" +
+			"that --to names. References to the old agent then resolve to the agent of the new owner with the same id, or\n" +
+			"with an id in which the new owner replaces the old one. The move is announced for 30 days.",
 		Example: `  lmosd move weather --to did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH
   lmosd move weather --to weather@z6MkpTHR8VNs`,
 		Annotations:       cli.About(cli.ScopeMesh, cli.ReadWrite, "lmosd publish, lmosd unpublish, lmosd id"),

@@ -27,8 +27,8 @@ func newRootCommand(a *app) *cobra.Command {
 		Use:   "lmosd",
 		Short: "Agents that find and call each other, peer to peer, without a registry.",
 		Example: `  lmosd run                                               start a node
-  lmosd find --capability urn:example:weather:forecast    who can do this?
-  lmosd call weather getWeather question="Rain in Bonn?"  ask one of them`,
+  lmosd find --capability urn:example:weather:forecast    find agents
+  lmosd call weather getWeather question="Rain in Bonn?"  call an action`,
 		Args: cli.Subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		// Errors are printed once, by Console.Fail; the usage of a command does not help with an agent that is away.

@@ -31,12 +31,12 @@ func newRouteCommand(a *app) *cobra.Command {
 	var f routeFlags
 	cmd := &cobra.Command{
 		Use:   "route <task…>",
-		Short: "pick one agent for a task, or say that none fits",
-		Long: "Picks the one agent that can do what the words say, by the examples of the agents' capabilities, or says that none\n" +
-			"fits. Without endpoints words are compared; a node that has some (search.embeddings, search.model) can compare\n" +
-			"meanings, ask a language model, or both.",
+		Short: "select one agent for a task",
+		Long: "Selects the agent for a task in natural language, by the examples in the capabilities of the agents, or reports\n" +
+			"that none matches. Without endpoints, words are compared; a node with search.embeddings or search.model compares\n" +
+			"embeddings, uses a language model, or both.",
 		Example: `  lmosd route "show my bill"
-  lmosd route why is my invoice so high --filter 'organisation:"Example Corp"'
+  lmosd route why is my invoice so high --filter 'organization:"Example Corp"'
   lmosd route "cancel my contract" --method hybrid -o json
   lmosd call "$(lmosd route 'how is the weather' -o name --exit-status)" getWeather question=Rain?`,
 		Annotations: cli.About(cli.ScopeMesh, cli.ReadOnly, "lmosd find, lmosd call"),

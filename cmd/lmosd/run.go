@@ -36,10 +36,10 @@ func newRunCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "run the node of this host, in the foreground",
-		Long: `Runs a node until SIGINT, SIGTERM or SIGHUP (the end of its terminal). Without any configuration it makes a key and a data folder, finds the nodes
-of the local network, and says how to reach it. Every key of the configuration is a flag as well.
+		Long: `Runs a node until SIGINT, SIGTERM or SIGHUP (the end of its terminal). Without configuration, the node creates a key and
+a data directory, connects to the nodes of the local network, and prints its addresses. Every configuration key is a flag.
 
-The first signal lets running calls finish; the second ends the process.`,
+After the first signal, running calls finish; a second signal ends the process.`,
 		Example: `  lmosd run
   lmosd run --mesh.bootstrap /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooWA4Xop1JaT3MHxwYMkCepYsv4iPVopMXwCz5iHYdBfeSB
   lmosd run --profile test --data-dir ./a --ready-file ./a.json`,

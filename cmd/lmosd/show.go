@@ -32,9 +32,9 @@ func newShowCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show <agent>",
 		Short: "show an agent: description, owner, hosts, signature",
-		Long: "Shows what the node knows about an agent and has verified: who owns it, which hosts reach it, who signed\n" +
-			"its description and when, and what it can do. --verify checks record, description and proof here again,\n" +
-			"without trust in the node.",
+		Long: "Shows the verified description of an agent: its owner, its hosts, the signer and the time of the signature, and\n" +
+			"its capabilities. --verify checks record, description and proof again in this process, without trust in the\n" +
+			"node.",
 		Example: `  lmosd show weather
   lmosd show weather@z6MkpTHR8VNs --td
   lmosd show weather --verify`,

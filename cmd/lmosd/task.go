@@ -22,10 +22,10 @@ import (
 func newTaskCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "task",
-		Short: "list, show, await, answer or cancel long-running actions",
-		Long: "A task is one run of an action that goes on without its caller: of one that was called with --async, or that takes\n" +
-			"long by its description. The node remembers those that were begun through it. An id may be cut: the beginning is\n" +
-			"enough where only one task begins like that. A task that is input-required waits for lmosd task answer.",
+		Short: "list, show, wait for, answer or cancel long-running actions",
+		Long: "A task is an action that continues without its caller: one that was called with --async, or that its description\n" +
+			"declares as long. The node stores the tasks that were started through it. An id may be shortened to a unique\n" +
+			"prefix. A task in the state input-required waits for lmosd task answer.",
 		Example: `  lmosd task ls
   lmosd task wait 3f2a
   lmosd task answer 3f2a name=Ada
@@ -42,9 +42,9 @@ func newTaskLs(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
-		Short:   "list the tasks that were begun through the node",
-		Long: "Lists the tasks that were begun through the node, newest first. The hosts of those that have not ended are asked how\n" +
-			"they stand, for three seconds at most; of one whose host does not say the state is unknown, with the last one known.",
+		Short:   "list the tasks that were started through the node",
+		Long: "Lists the tasks that were started through the node, newest first. The node queries the hosts of running tasks\n" +
+			"for at most three seconds; if a host does not answer, the state is unknown, and the last known state is shown.",
 		Example: `  lmosd task ls
   lmosd task ls -o json --jq '.items[] | select(.status == "running") | .id'`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),

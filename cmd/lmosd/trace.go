@@ -19,9 +19,9 @@ func newPingCommand(a *app) *cobra.Command {
 	var n int
 	cmd := &cobra.Command{
 		Use:   "ping <agent>",
-		Short: "measure how far away the host of an agent is",
-		Long: "Measures the round trip to the node that offers an agent, and says by which way. The agent itself is not asked:\n" +
-			"lmosd trace with an action does that.",
+		Short: "measure the round-trip time to the host of an agent",
+		Long: "Measures the round-trip time to the node that publishes an agent, and prints the path. It does not call the\n" +
+			"agent; lmosd trace with an action does.",
 		Example: `  lmosd ping weather
   lmosd ping weather -n 20 -o json --jq '.rtt_ms | add / length'`,
 		Annotations:       cli.About(cli.ScopeMesh, cli.ReadOnly, "lmosd trace, lmosd peers"),
@@ -77,10 +77,10 @@ func newTraceCommand(a *app) *cobra.Command {
 	var f callFlags
 	cmd := &cobra.Command{
 		Use:   "trace <agent> [action] [k=v…]",
-		Short: "show the ways to an agent, and where the time of a call goes",
-		Long: "Lists the ways to an agent, best first, and how far away its host is. With an action it calls that, as lmosd call\n" +
-			"does, and shows by which way, and where the time went: until the agent was known, in the network, in its host, and\n" +
-			"in the agent itself. Its trace id leads to what the nodes sent to your collector of OpenTelemetry.",
+		Short: "show the paths to an agent and the stages of a call",
+		Long: "Lists the paths to an agent, best first, and the round-trip time to its host. With an action, calls it as lmosd\n" +
+			"call does, and prints the path and the time of each stage: lookup, network, host and agent. The trace id finds\n" +
+			"the spans of the call in your OpenTelemetry collector.",
 		Example: `  lmosd trace weather
   lmosd trace weather getWeather question=Bonn
   lmosd trace weather getWeather question=Bonn --via mesh --jq .timings`,

@@ -17,7 +17,8 @@ func newVersionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "print the version of this program",
-		Long:  "Prints the version, the commit and the Go version of this program. `lmosd status` has that of the node.",
+		Long: "Prints the version, the commit and the Go version of this program. `lmosd status` prints the version of the\n" +
+			"node.",
 		Example: `  lmosd version
   lmosd version -o json --jq .version`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),

@@ -31,10 +31,10 @@ func newWatchCommand(a *app) *cobra.Command {
 	var f watchFlags
 	cmd := &cobra.Command{
 		Use:   "watch <agent> [event|property…]",
-		Short: "print events and changes of properties as they come",
-		Long: "Prints events, and changes of observable properties, as they come; without a name, all events. It goes on until\n" +
-			"Ctrl-C, or what --limit and --timeout say. A connection that breaks is made again, and nothing is lost that the\n" +
-			"agent's host still has. With --limit, fewer events until --timeout are a failure (exit code 7).",
+		Short: "print events and property changes as they arrive",
+		Long: "Prints events and changes of observable properties as they arrive; without a name, all events. The command runs\n" +
+			"until Ctrl-C, --limit or --timeout. It reconnects, and receives the missed events that the host of the agent\n" +
+			"still stores. With --limit, fewer events until --timeout are a failure (exit code 7).",
 		Example: `  lmosd watch weather
   lmosd watch weather userFeedbackReceived units
   lmosd watch weather --all -o jsonl

@@ -100,7 +100,7 @@ func drawQuery(rt *rapid.T, word *rapid.Generator[string]) td.Query {
 	case 1:
 		q.Event = maybe("event")
 	case 2:
-		q.Organization = maybe("organisation")
+		q.Organization = maybe("organization")
 	case 3:
 		q.Protocol = schemes.Draw(rt, "protocol")
 	case 4:

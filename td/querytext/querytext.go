@@ -151,7 +151,6 @@ var fields = map[string]func(q *td.Query) *string{
 	"name":         func(q *td.Query) *string { return &q.Name },
 	"version":      func(q *td.Query) *string { return &q.Version },
 	"id":           func(q *td.Query) *string { return &q.ID },
-	"organisation": func(q *td.Query) *string { return &q.Organization },
 	"organization": func(q *td.Query) *string { return &q.Organization },
 	"org":          func(q *td.Query) *string { return &q.Organization },
 	"protocol":     func(q *td.Query) *string { return &q.Protocol },

@@ -51,7 +51,7 @@ func TestParse(t *testing.T) {
 		"rain OR OR snow":       "before OR",
 		"rain NOT":              "after NOT",
 		"NOT rain":              "exclusions only",
-		`organisation:"Example`: "quote",
+		`organization:"Example`: "quote",
 		"type:agent type:tool":  "twice",
 		"cap:::":                "not a capability",
 		"version:newest":        "range",
@@ -70,7 +70,7 @@ func TestParse(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(`weather OR cap:urn:x -type:tool organisation:"a b"`)
+	f.Add(`weather OR cap:urn:x -type:tool organization:"a b"`)
 	f.Fuzz(func(t *testing.T, text string) {
 		q, err := Parse(text, td.Query{Type: "agent"})
 		if err != nil {

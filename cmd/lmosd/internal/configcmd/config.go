@@ -20,7 +20,8 @@ func NewConfigCommand(c *cli.Console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "show, check and describe the configuration",
-		Long:  "Shows, checks and describes the configuration of `lmosd run`. No node is asked: it is what a start now would use.",
+		Long: "Shows, checks and describes the configuration of `lmosd run`: the values that a start would use now. It does not\n" +
+			"contact a node.",
 		Example: `  lmosd config show --origin
   lmosd config describe > lmosd.yaml
   lmosd config validate lmosd.yaml`,
@@ -36,8 +37,8 @@ func newConfigShowCommand(c *cli.Console) *cobra.Command {
 	var origin bool
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "print the configuration that holds",
-		Long:  "Prints every key with the value that a start would use. It takes the keys as flags, as `lmosd run` does.",
+		Short: "print the effective configuration",
+		Long:  "Prints every key with the value that a start would use. The keys are flags, as in `lmosd run`.",
 		Example: `  lmosd config show
   lmosd config show --origin --profile lean`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),

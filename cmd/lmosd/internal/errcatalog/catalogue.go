@@ -36,7 +36,7 @@ func newErrorsListCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
 		Short: "list every error code",
-		Long:  "Lists every error code with its exit code and HTTP status, and whether trying again may help.",
+		Long:  "Lists every error code with its exit code and HTTP status, and whether a retry may succeed.",
 		Example: `  lmosd errors ls
   lmosd errors ls --jq '.items[] | select(.retryable) | .code'`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),
@@ -49,7 +49,7 @@ func newErrorsExplainCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain <code>",
 		Short: "explain an error code",
-		Long:  "Says what an error code means, what usually causes it, and what helps. LMOS- may be left out.",
+		Long:  "Explains an error code: its meaning, its usual causes and the remedies. The prefix LMOS- is optional.",
 		Example: `  lmosd errors explain LMOS-1404
   lmosd errors explain 3001`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly),

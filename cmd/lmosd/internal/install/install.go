@@ -39,11 +39,11 @@ func NewCommand(c *cli.Console) *cobra.Command {
 	var f installFlags
 	cmd := &cobra.Command{
 		Use:   "install <" + strings.Join(mcpclients.Names(), "|") + ">",
-		Short: "write lmosd mcp into the configuration of an MCP client",
-		Long: "The client then starts lmosd mcp, and has the whole mesh as an MCP server, or one agent. Everything else in its file\n" +
-			"stays as it is, comments too, and the file as it was is kept beside it, with .bak at the end, or .bak.2 and so on beside\n" +
-			"an older one. --node, --data-dir and --config are written along, and what LMOSD_NODE, LMOSD_DATA_DIR and LMOSD_CONFIG\n" +
-			"say: the client has an environment of its own. A client that runs has to be started anew.",
+		Short: "add lmosd to the configuration of an MCP client",
+		Long: "Adds lmosd to an MCP client, which then starts lmosd mcp and sees the mesh, or one agent, as an MCP server. The\n" +
+			"rest of the file, with its comments, is not changed, and the old file is kept next to it, as .bak, or .bak.2 and\n" +
+			"so on. The entry includes --node, --data-dir and --config, and the values of LMOSD_NODE, LMOSD_DATA_DIR and\n" +
+			"LMOSD_CONFIG, because the client has its own environment. A running client must be restarted.",
 		Example: `  lmosd install claude
   lmosd install cursor --thing weather
   lmosd install zed --dry-run

@@ -22,10 +22,10 @@ func NewCommand(c *cli.Console) *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate <file…>",
 		Short: "check Thing Descriptions, offline",
-		Long: "Checks files against the schema of TD 1.1 and the rules of LMOS, and the proof of one that is signed; - reads\n" +
-			"standard input. No node is needed. Every place is printed as file: pointer: reason; a rule that is\n" +
-			"stricter than the official JSON Schema of TD 1.1 is named behind it. Warnings do not fail: they tell what a node or\n" +
-			"another program stumbles over. Exit code 2 if a file is invalid.",
+		Long: "Checks files against the schema of TD 1.1 and the rules of LMOS, and the proof of signed files; - reads standard\n" +
+			"input. It needs no node. Each error is printed as file: pointer: reason; a rule that is stricter than the\n" +
+			"official JSON Schema of TD 1.1 is named after the reason. Warnings name features that a node or another program\n" +
+			"does not support; they do not fail. Exit code 2 if a file is invalid.",
 		Example: `  lmosd validate weather.td.json
   lmosd validate agents/*.td.json -o json --jq '.items[] | select(.valid | not) | .file'`,
 		Annotations: cli.About(cli.ScopeLocal, cli.ReadOnly, "lmosd publish"),
