@@ -28,7 +28,7 @@ func (h *Handler) lines(s protocol.Server, w http.ResponseWriter, r *http.Reques
 	if control.Flush() != nil {
 		return
 	}
-	ctx := protocol.WithCaller(r.Context(), callerOf(r))
+	ctx := protocol.WithStream(protocol.WithCaller(r.Context(), callerOf(r)))
 	both := &duplex{Reader: r.Body, w: w, control: control}
 	defer both.Close()
 	if err := backend.Serve(ctx, s, protocol.Lines(both), knownRevision); err != nil && ctx.Err() == nil {

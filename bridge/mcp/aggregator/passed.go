@@ -179,9 +179,7 @@ func about(m *protocol.Message, method string, params map[string]any) *protocol.
 func (p *remoteServer) Session(ctx context.Context) (protocol.Conn, error) {
 	s := &startingSession{p: p, first: make(chan *protocol.Message, 1), ready: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(ctx)
-	return protocol.EnsureResponses(s, func(error) error {
-		return interact.Errorf(interact.Cancelled, "begin another session", "the session ended before the response")
-	}), nil
+	return protocol.EnsureResponses(s, func(error) error { return protocol.SessionEnd(ctx) }), nil
 }
 
 // A startingSession is a session at the server itself, or with its replacement if the host is unreachable at the start.

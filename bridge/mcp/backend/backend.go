@@ -343,7 +343,7 @@ func (b *Backend) Session(ctx context.Context) (protocol.Conn, error) {
 			return interact.Errorf(interact.ShuttingDown, "try again later", "%s is shutting down", b.o.Name)
 		}
 		if ctx.Err() != nil {
-			return interact.Errorf(interact.Cancelled, "begin another session", "the session ended before the response")
+			return protocol.SessionEnd(ctx)
 		}
 		return b.broken(ctx, err)
 	}), nil

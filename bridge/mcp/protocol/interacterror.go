@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -72,4 +73,20 @@ func InteractError(e *Error) *interact.Error {
 		}
 	}
 	return nil
+}
+
+type streamContext struct{}
+
+// WithStream returns a context for a session on one stream of messages. It ends early only if the node shuts down: a client that
+// disconnects reads no response.
+func WithStream(ctx context.Context) context.Context {
+	return context.WithValue(ctx, streamContext{}, true)
+}
+
+// SessionEnd returns the error of a request whose session ended before the response; ctx is that of the session.
+func SessionEnd(ctx context.Context) error {
+	if ctx.Value(streamContext{}) != nil {
+		return interact.Errorf(interact.ShuttingDown, "try again later", "the node shut down before the response")
+	}
+	return interact.Errorf(interact.Cancelled, "begin another session", "the session ended before the response")
 }
