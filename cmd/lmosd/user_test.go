@@ -167,7 +167,9 @@ func (p *program) wait() int {
 	case <-p.ended:
 		return p.cmd.ProcessState.ExitCode()
 	case <-time.After(time.Minute):
-		p.t.Fatalf("%v does not end", p.cmd.Args)
+		p.signal(syscall.SIGABRT) // its goroutines go to standard error
+		<-p.ended
+		p.t.Fatalf("%v does not end:\n%s", p.cmd.Args, p.talk.String())
 		return 0
 	}
 }

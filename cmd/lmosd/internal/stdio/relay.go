@@ -76,7 +76,6 @@ func Run(ctx context.Context, o Options) error {
 		open: map[protocol.ID]bool{}, listens: map[protocol.ID]*protocol.Message{}, acknowledged: map[protocol.ID]bool{}, watched: map[string]*protocol.Message{}}
 	defer func() { go r.client.Close() }() // it waits for what is being written, which the client may never read
 	defer r.work.Wait()
-	defer r.leave()
 	defer cancel()
 	r.work.Go(r.seek)
 	r.miss()
@@ -226,6 +225,7 @@ func (r *relay) dial() (protocol.Conn, error) {
 	body, err := r.Dial(ctx, in)
 	if err == nil {
 		node := protocol.Lines(&stream{body, feed, cancel})
+		context.AfterFunc(ctx, func() { node.Close() }) // unblocks Read and Write, which do not heed ctx
 		if err = r.resume(ctx, node); err == nil && late.Stop() {
 			return node, nil
 		}
@@ -512,14 +512,5 @@ func (r *relay) settle() {
 		case <-r.ctx.Done():
 			return
 		}
-	}
-}
-
-func (r *relay) leave() {
-	r.mu.Lock()
-	node := r.node
-	r.mu.Unlock()
-	if node != nil {
-		node.Close()
 	}
 }

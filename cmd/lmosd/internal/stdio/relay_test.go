@@ -299,3 +299,19 @@ func TestAnAgentThatIsNotKnownYet(t *testing.T) {
 		d.hear(d.client, protocol.ResourcesChanged)
 	})
 }
+
+// TestAConnectionThatComesTooLate: a connection to the node that is made while the relay ends does not keep the relay from ending.
+func TestAConnectionThatComesTooLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, true)
+		runs := <-d.runs // the relay dials, and waits for this
+		time.Sleep(firstPause)
+		synctest.Wait()
+		go func() {
+			synctest.Wait() // Run has no client now, and waits for its goroutines
+			d.runs <- runs
+		}()
+		d.end()
+	})
+}
