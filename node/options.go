@@ -35,7 +35,7 @@ type Options struct {
 	// Name is what people call the node; empty means the host's name.
 	Name             string
 	Version, Profile string
-	// Network is part of every protocol name: nodes of two networks never meet. Empty means "lmos". Lower-case letters,
+	// Network is part of every protocol name: nodes of two networks never meet. Empty means [DefaultNetwork]. Lower-case letters,
 	// digits and hyphens, 32 at most.
 	Network string
 	// Listen are multiaddrs. If ListenExplicit, a busy port is an error; else a free one is taken.
@@ -127,10 +127,13 @@ type HTTP struct {
 	PublicURL string
 }
 
+// DefaultNetwork is the network of a node without [Options.Network].
+const DefaultNetwork = "lmos"
+
 var networkName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 
 func (o Options) withDefaults() (Options, error) {
-	o.Network = or(o.Network, "lmos")
+	o.Network = or(o.Network, DefaultNetwork)
 	o.Profile = or(o.Profile, "default")
 	o.Version = or(o.Version, "dev")
 	o.Name = or(o.Name, hostname())
