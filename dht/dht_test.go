@@ -518,19 +518,18 @@ func TestOptions(t *testing.T) {
 	t.Parallel()
 	h := loopback(t, 0)
 	for name, o := range map[string]Options{
-		"no network":           {},
 		"slash in the network": {Network: "a/b"},
 		"upper case":           {Network: "Main"},
 		"endless network":      {Network: strings.Repeat("x", 64)},
-		"unknown mode":         {Network: "test", Mode: "relay"},
-		"tiny buckets":         {Network: "test", K: 4},
+		"unknown mode":         {Mode: "relay"},
+		"tiny buckets":         {K: 4},
 	} {
 		if d, err := New(h, o); err == nil {
 			t.Errorf("%s: no error", name)
 			_ = d.Close()
 		}
 	}
-	d, err := New(h, Options{Network: "test"})
+	d, err := New(h, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,15 +16,16 @@ import (
 	rcmgr "github.com/libp2p/go-libp2p/p2p/host/resource-manager"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/stream/frame"
 	"github.com/lmosd/lmosd/td"
 )
 
 // raw returns the bytes of a frame.
-func raw(k kind, id uint64, body string) []byte {
-	if k == kindChunk {
-		return appendChunk(nil, id, []byte(body))
+func raw(k frame.Kind, id uint64, body string) []byte {
+	if k == frame.Chunk {
+		return frame.AppendChunk(nil, id, []byte(body))
 	}
-	b, err := appendFrame(nil, k, id, func(b []byte) ([]byte, error) { return append(b, body...), nil })
+	b, err := frame.Append(nil, k, id, func(b []byte) ([]byte, error) { return append(b, body...), nil })
 	if err != nil {
 		panic(err)
 	}
@@ -32,8 +33,8 @@ func raw(k kind, id uint64, body string) []byte {
 }
 
 // request returns the bytes of a request frame.
-func rawRequest(id uint64, m *interact.Message, f follow) []byte {
-	b, err := appendFrame(nil, kindRequest, id, func(b []byte) ([]byte, error) { return appendRequest(b, m, f, 0) })
+func rawRequest(id uint64, m *interact.Message, f frame.Extra) []byte {
+	b, err := frame.Append(nil, frame.Request, id, func(b []byte) ([]byte, error) { return frame.AppendRequest(b, m, f, 0) })
 	if err != nil {
 		panic(err)
 	}
@@ -60,33 +61,33 @@ func TestBadCallers(t *testing.T) {
 			"zeros":                            {make([]byte, 100), violation},
 			"a frame of 4 GiB":                 {[]byte{0xff, 0xff, 0xff, 0xff, 0x0f, 1, 1}, violation},
 			"a frame of 100 MB":                {[]byte{0x80, 0xc2, 0xd7, 0x2f, 1, 1}, violation},
-			"a control frame of 65 kB":         {raw(kindChunk, 1, strings.Repeat("x", maxControl+1)), violation},
+			"a control frame of 65 kB":         {raw(frame.Chunk, 1, strings.Repeat("x", frame.MaxControl+1)), violation},
 			"a length not shortest":            {[]byte{0x82, 0x00, 7, 1}, violation},
 			"a number not shortest":            {[]byte{3, 7, 0x81, 0x00}, violation},
 			"a number without end":             {append([]byte{20, 7}, bytes.Repeat([]byte{0xff}, 19)...), violation},
 			"an unknown kind":                  {raw(9, 1, "x"), violation},
-			"no request first":                 {raw(kindCancel, 1, ""), violation},
-			"a map that is none":               {raw(kindRequest, 1, "nonsense"), violation},
-			"a reply":                          {append(rawRequest(1, wait, follow{}), raw(kindReply, 1, "x")...), violation},
-			"a number twice":                   {append(rawRequest(1, wait, follow{}), rawRequest(1, wait, follow{})...), violation},
-			"number 0 on a shared lane":        {append(rawRequest(1, wait, follow{}), rawRequest(0, wait, follow{})...), violation},
-			"a second request on an own lane":  {append(rawRequest(0, wait, follow{}), rawRequest(1, wait, follow{})...), violation},
-			"a chunk on a shared lane":         {append(rawRequest(1, wait, follow{}), raw(kindChunk, 1, "x")...), violation},
-			"data in chunks on a shared lane":  {rawRequest(1, echo, follow{size: 100}), violation},
-			"a stream on a shared lane":        {rawRequest(1, echo, follow{stream: true}), violation},
-			"more data than was announced":     {append(rawRequest(0, echo, follow{size: 2}), raw(kindChunk, 0, "xxx")...), violation},
-			"an empty chunk of data":           {append(rawRequest(0, echo, follow{size: 2}), raw(kindChunk, 0, "")...), violation},
-			"an end in the middle of the data": {append(rawRequest(0, echo, follow{size: 2}), raw(kindEnd, 0, "")...), violation},
-			"a chunk after the end": {append(append(rawRequest(0, wait, follow{stream: true}), raw(kindEnd, 0, "")...),
-				raw(kindChunk, 0, "x")...), violation},
-			"a cancel with a body":      {append(rawRequest(1, wait, follow{}), raw(kindCancel, 1, "x")...), violation},
-			"credit that was not used":  {append(rawRequest(1, wait, follow{}), raw(kindCredit, 1, "\x01")...), violation},
-			"credit that is no number":  {append(rawRequest(1, wait, follow{}), raw(kindCredit, 1, "\xff")...), violation},
-			"chunks without credit":     {append(rawRequest(0, wait, follow{stream: true}), flood(4<<20)...), violation},
-			"half a frame, then gone":   {raw(kindRequest, 1, "xxxxxxxx")[:5], violation},
-			"a request, then half more": {append(rawRequest(1, wait, follow{}), 50, 1, 2), violation},
+			"no request first":                 {raw(frame.Cancel, 1, ""), violation},
+			"a map that is none":               {raw(frame.Request, 1, "nonsense"), violation},
+			"a reply":                          {append(rawRequest(1, wait, frame.Extra{}), raw(frame.Reply, 1, "x")...), violation},
+			"a number twice":                   {append(rawRequest(1, wait, frame.Extra{}), rawRequest(1, wait, frame.Extra{})...), violation},
+			"number 0 on a shared lane":        {append(rawRequest(1, wait, frame.Extra{}), rawRequest(0, wait, frame.Extra{})...), violation},
+			"a second request on an own lane":  {append(rawRequest(0, wait, frame.Extra{}), rawRequest(1, wait, frame.Extra{})...), violation},
+			"a chunk on a shared lane":         {append(rawRequest(1, wait, frame.Extra{}), raw(frame.Chunk, 1, "x")...), violation},
+			"data in chunks on a shared lane":  {rawRequest(1, echo, frame.Extra{Size: 100}), violation},
+			"a stream on a shared lane":        {rawRequest(1, echo, frame.Extra{Stream: true}), violation},
+			"more data than was announced":     {append(rawRequest(0, echo, frame.Extra{Size: 2}), raw(frame.Chunk, 0, "xxx")...), violation},
+			"an empty chunk of data":           {append(rawRequest(0, echo, frame.Extra{Size: 2}), raw(frame.Chunk, 0, "")...), violation},
+			"an end in the middle of the data": {append(rawRequest(0, echo, frame.Extra{Size: 2}), raw(frame.End, 0, "")...), violation},
+			"a chunk after the end": {append(append(rawRequest(0, wait, frame.Extra{Stream: true}), raw(frame.End, 0, "")...),
+				raw(frame.Chunk, 0, "x")...), violation},
+			"a cancel with a body":      {append(rawRequest(1, wait, frame.Extra{}), raw(frame.Cancel, 1, "x")...), violation},
+			"credit that was not used":  {append(rawRequest(1, wait, frame.Extra{}), raw(frame.Credit, 1, "\x01")...), violation},
+			"credit that is no number":  {append(rawRequest(1, wait, frame.Extra{}), raw(frame.Credit, 1, "\xff")...), violation},
+			"chunks without credit":     {append(rawRequest(0, wait, frame.Extra{Stream: true}), flood(4<<20)...), violation},
+			"half a frame, then gone":   {raw(frame.Request, 1, "xxxxxxxx")[:5], violation},
+			"a request, then half more": {append(rawRequest(1, wait, frame.Extra{}), 50, 1, 2), violation},
 		} {
-			s, err := p.callerHost.NewStream(t.Context(), p.serverHost.ID(), Protocol("test"))
+			s, err := p.callerHost.NewStream(t.Context(), p.serverHost.ID(), Protocol("lmos"))
 			if err != nil {
 				t.Fatal(name, err)
 			}
@@ -113,8 +114,8 @@ func TestBadCallers(t *testing.T) {
 
 // flood returns chunks of n bytes in all.
 func flood(n int) (b []byte) {
-	for range n / maxChunk {
-		b = append(b, raw(kindChunk, 0, strings.Repeat("x", maxChunk))...)
+	for range n / frame.MaxChunk {
+		b = append(b, raw(frame.Chunk, 0, strings.Repeat("x", frame.MaxChunk))...)
 	}
 	return b
 }
@@ -123,21 +124,21 @@ func flood(n int) (b []byte) {
 func TestHarmlessFrames(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "tcp", answering, Options{}, Options{})
-	s, err := p.callerHost.NewStream(t.Context(), p.serverHost.ID(), Protocol("test"))
+	s, err := p.callerHost.NewStream(t.Context(), p.serverHost.ID(), Protocol("lmos"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Reset() }()
 	var sent []byte
 	for i := range uint64(3) {
-		sent = append(sent, rawRequest(i+1, ask("echo", "x"), follow{})...)
-		sent = append(sent, raw(kindCancel, 99, "")...)
-		sent = append(sent, raw(kindCredit, 77, "\x01")...)
+		sent = append(sent, rawRequest(i+1, ask("echo", "x"), frame.Extra{})...)
+		sent = append(sent, raw(frame.Cancel, 99, "")...)
+		sent = append(sent, raw(frame.Credit, 77, "\x01")...)
 	}
 	if _, err := s.Write(sent); err != nil {
 		t.Fatal(err)
 	}
-	last := raw(kindLast, 1, "")
+	last := raw(frame.Last, 1, "")
 	if _, err := io.ReadFull(s, make([]byte, 3*len(last))); err != nil {
 		t.Errorf("the answers: %v", err)
 	}
@@ -147,8 +148,8 @@ func TestHarmlessFrames(t *testing.T) {
 func TestBadHosts(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		m := ask("a", "x")
-		reply := func(f follow) string {
-			b, err := appendReply(nil, done(m, "x"), m, f)
+		reply := func(f frame.Extra) string {
+			b, err := frame.AppendReply(nil, done(m, "x"), m, f)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -159,19 +160,19 @@ func TestBadHosts(t *testing.T) {
 			want interact.Code
 		}{
 			"garbage":                   {[]byte(strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 10)), interact.Internal},
-			"a request":                 {raw(kindRequest, 1, "x"), interact.Internal},
+			"a request":                 {raw(frame.Request, 1, "x"), interact.Internal},
 			"a frame of 4 GiB":          {[]byte{0xff, 0xff, 0xff, 0xff, 0x0f}, interact.Internal},
-			"a map that is none":        {raw(kindLast, 1, "x"), interact.Internal},
-			"an error that is none":     {raw(kindError, 1, "x"), interact.Internal},
-			"a chunk without a reply":   {raw(kindChunk, 1, "x"), interact.Internal},
-			"data after the last":       {raw(kindLast, 1, reply(follow{size: 10})), interact.Internal},
-			"a huge answer":             {raw(kindReply, 1, reply(follow{size: 1 << 40})), interact.TooLarge},
-			"more data than announced":  {append(raw(kindReply, 1, reply(follow{size: 1})), raw(kindChunk, 1, "xx")...), interact.Internal},
-			"half an answer, then gone": {raw(kindLast, 1, reply(follow{}))[:5], interact.Unreachable},
-			"an answer after the last":  {append(raw(kindEnd, 1, ""), raw(kindEnd, 1, "")...), 0},
+			"a map that is none":        {raw(frame.Last, 1, "x"), interact.Internal},
+			"an error that is none":     {raw(frame.Error, 1, "x"), interact.Internal},
+			"a chunk without a reply":   {raw(frame.Chunk, 1, "x"), interact.Internal},
+			"data after the last":       {raw(frame.Last, 1, reply(frame.Extra{Size: 10})), interact.Internal},
+			"a huge answer":             {raw(frame.Reply, 1, reply(frame.Extra{Size: 1 << 40})), interact.TooLarge},
+			"more data than announced":  {append(raw(frame.Reply, 1, reply(frame.Extra{Size: 1})), raw(frame.Chunk, 1, "xx")...), interact.Internal},
+			"half an answer, then gone": {raw(frame.Last, 1, reply(frame.Extra{}))[:5], interact.Unreachable},
+			"an answer after the last":  {append(raw(frame.End, 1, ""), raw(frame.End, 1, "")...), 0},
 		} {
 			server := newHost(t, transport)
-			server.SetStreamHandler(Protocol("test"), func(s network.Stream) {
+			server.SetStreamHandler(Protocol("lmos"), func(s network.Stream) {
 				_, _ = s.Read(make([]byte, 1000))
 				_, _ = s.Write(c.sent)
 				_ = s.CloseWrite()
@@ -317,11 +318,11 @@ func TestAServiceWithoutRoom(t *testing.T) {
 
 // FuzzCaller gives a host whatever a caller may send.
 func FuzzCaller(f *testing.F) {
-	f.Add(rawRequest(1, ask("echo", "x"), follow{}))
-	f.Add(append(rawRequest(1, ask("echo", "x"), follow{}), raw(kindCancel, 1, "")...))
-	f.Add(append(rawRequest(0, ask("echo", ""), follow{size: 3}), raw(kindChunk, 0, "xxx")...))
-	f.Add(append(rawRequest(0, ask("echo", ""), follow{stream: true}), raw(kindEnd, 0, "")...))
-	f.Add(append(rawRequest(1, ask("echo", strings.Repeat("x", 20_000)), follow{}), raw(kindCredit, 1, "\x05")...))
+	f.Add(rawRequest(1, ask("echo", "x"), frame.Extra{}))
+	f.Add(append(rawRequest(1, ask("echo", "x"), frame.Extra{}), raw(frame.Cancel, 1, "")...))
+	f.Add(append(rawRequest(0, ask("echo", ""), frame.Extra{Size: 3}), raw(frame.Chunk, 0, "xxx")...))
+	f.Add(append(rawRequest(0, ask("echo", ""), frame.Extra{Stream: true}), raw(frame.End, 0, "")...))
+	f.Add(append(rawRequest(1, ask("echo", strings.Repeat("x", 20_000)), frame.Extra{}), raw(frame.Credit, 1, "\x05")...))
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		b := New(nil, Options{MaxMessage: 1 << 20})
 		b.local = interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -337,7 +338,7 @@ func FuzzCaller(f *testing.F) {
 		if n := b.serving.sum(); n != 0 || len(b.sessions) != 0 || len(b.inbounds) != 0 {
 			t.Errorf("%d calls, %d lanes, %d peers are left", n, len(b.sessions), len(b.inbounds))
 		}
-		if limit := 20*len(sent) + 3*maxChunk; s.scope.peak > limit {
+		if limit := 20*len(sent) + 3*frame.MaxChunk; s.scope.peak > limit {
 			t.Errorf("%d bytes reserved for %d bytes of input", s.scope.peak, len(sent))
 		}
 	})
@@ -346,15 +347,15 @@ func FuzzCaller(f *testing.F) {
 // FuzzHost gives a caller whatever a host may send.
 func FuzzHost(f *testing.F) {
 	m := ask("a", "x")
-	for _, follow := range []follow{{}, {size: 3}} {
-		b, err := appendReply(nil, done(m, "x"), m, follow)
+	for _, follow := range []frame.Extra{{}, {Size: 3}} {
+		b, err := frame.AppendReply(nil, done(m, "x"), m, follow)
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(raw(kindLast, 1, string(b)))
-		f.Add(append(raw(kindReply, 1, string(b)), append(raw(kindChunk, 1, "xxx"), raw(kindEnd, 1, "")...)...))
+		f.Add(raw(frame.Last, 1, string(b)))
+		f.Add(append(raw(frame.Reply, 1, string(b)), append(raw(frame.Chunk, 1, "xxx"), raw(frame.End, 1, "")...)...))
 	}
-	f.Add(raw(kindError, 1, string(appendError(nil, interact.Errorf(interact.NotFound, "h", "t")))))
+	f.Add(raw(frame.Error, 1, string(frame.AppendError(nil, interact.Errorf(interact.NotFound, "h", "t")))))
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		b := New(nil, Options{})
 		r := &remote{b: b, id: scriptID, sessions: map[*session]struct{}{}, closed: true}

@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/stream/frame"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -62,20 +63,20 @@ func TestAWholeAnswerOutlivesItsLane(t *testing.T) {
 		for name, m := range map[string]*interact.Message{"own lane": streamed(nothing), "shared lane": ask("a", "")} {
 			from, to := newHost(t, transport, libp2p.UserAgent("caller")), newHost(t, transport, libp2p.UserAgent("server"))
 			reset := make(chan struct{})
-			to.SetStreamHandler(Protocol("test"), func(s network.Stream) {
+			to.SetStreamHandler(Protocol("lmos"), func(s network.Stream) {
 				id := uint64(1)
 				if m.Chunks != nil {
 					id = 0
 				}
-				first, _ := appendReply(nil, part(m, []byte("1")), m, follow{})
-				head, _ := appendReply(nil, part(m, nil), m, follow{size: int64(len(data))})
-				last, _ := appendReply(nil, done(m, ""), m, follow{})
-				sent := append(raw(kindReply, id, string(first)), raw(kindReply, id, string(head))...)
-				for b := range slicesOf([]byte(data), maxControl) {
-					sent = append(sent, raw(kindChunk, id, string(b))...)
+				first, _ := frame.AppendReply(nil, part(m, []byte("1")), m, frame.Extra{})
+				head, _ := frame.AppendReply(nil, part(m, nil), m, frame.Extra{Size: int64(len(data))})
+				last, _ := frame.AppendReply(nil, done(m, ""), m, frame.Extra{})
+				sent := append(raw(frame.Reply, id, string(first)), raw(frame.Reply, id, string(head))...)
+				for b := range slicesOf([]byte(data), frame.MaxControl) {
+					sent = append(sent, raw(frame.Chunk, id, string(b))...)
 				}
 				_, _ = s.Read(make([]byte, 1000))
-				_, _ = s.Write(append(sent, raw(kindLast, id, string(last))...))
+				_, _ = s.Write(append(sent, raw(frame.Last, id, string(last))...))
 				<-reset
 				_ = s.ResetWithError(network.StreamRateLimited)
 			})

@@ -1,12 +1,16 @@
 package stream
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/lmosd/lmosd/interact/stream/frame"
+)
 
 // TestShelf: a buffer that was given away comes back for what fits it, and nothing else.
 func TestShelf(t *testing.T) {
 	t.Parallel()
 	var s bufferPool
-	for _, n := range []int{0, 1, 1 << 14, 1<<14 + 1, maxControl, maxControl + 1, maxChunk, maxChunk + 100, 1 << 21, 1 << 25} {
+	for _, n := range []int{0, 1, 1 << 14, 1<<14 + 1, frame.MaxControl, frame.MaxControl + 1, frame.MaxChunk, frame.MaxChunk + 100, 1 << 21, 1 << 25} {
 		for range 10 {
 			b := s.get(n)
 			if len(b) != n {

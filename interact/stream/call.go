@@ -13,6 +13,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/stream/frame"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -267,29 +268,29 @@ func (c *call) admit(ctx context.Context, node did.DID) error {
 
 // start sends the request. What does not fit its frame is sent by a goroutine, while replies may come.
 func (c *call) start(ctx context.Context) error {
-	f := follow{stream: c.m.Chunks != nil, as: c.as}
+	f := frame.Extra{Stream: c.m.Chunks != nil, As: c.as}
 	if c.large() {
-		f.size = int64(len(c.m.Data))
+		f.Size = int64(len(c.m.Data))
 	}
-	if f.size > c.l.b.o.MaxMessage {
+	if f.Size > c.l.b.o.MaxMessage {
 		return interact.Errorf(interact.TooLarge, "send less, or in parts", "the message has %d bytes, at most %d are allowed",
-			f.size, c.l.b.o.MaxMessage)
+			f.Size, c.l.b.o.MaxMessage)
 	}
-	left := timeLeft(c.by, c.started)
+	left := frame.TimeLeft(c.by, c.started)
 	var err error
-	c.at, err = c.l.out.append(ctx, kindRequest, c.id, c.l.direct(), func(b []byte) ([]byte, error) {
-		return appendRequest(b, c.m, f, left)
+	c.at, err = c.l.out.append(ctx, frame.Request, c.id, c.l.direct(), func(b []byte) ([]byte, error) {
+		return frame.AppendRequest(b, c.m, f, left)
 	})
 	if err != nil {
 		return err
 	}
-	if c.sent = true; f.size > 0 || f.stream {
+	if c.sent = true; f.Size > 0 || f.Stream {
 		return c.feed(ctx)
 	}
 	return nil
 }
 
-// as is the consumer for whom a message is asked; empty for the node itself, for what is observed for many, and for what another node
+// As is the consumer for whom a message is asked; empty for the node itself, for what is observed for many, and for what another node
 // asks: a node speaks for its own consumers.
 func (b *Binding) as(m *interact.Message) string {
 	if m.Type.Long() || !m.From.Local() {
@@ -337,11 +338,11 @@ func (c *call) pour(ctx context.Context) (err error) {
 		if err != nil {
 			return feedError{err}
 		}
-		if err := c.sendData(ctx, chunk, maxChunk); err != nil {
+		if err := c.sendData(ctx, chunk, frame.MaxChunk); err != nil {
 			return err
 		}
 	}
-	c.l.send(kindEnd, c.id, 0)
+	c.l.send(frame.End, c.id, 0)
 	return nil
 }
 
@@ -353,12 +354,12 @@ func (c *call) replies(ctx context.Context, yield func(*interact.Message, error)
 		if err != nil {
 			return c.failure(ctx, err)
 		}
-		c.done = f.kind.ends()
-		switch f.kind {
-		case kindEnd:
+		c.done = f.Kind.Ends()
+		switch f.Kind {
+		case frame.End:
 			return nil
-		case kindError:
-			e, err := readError(f.body)
+		case frame.Error:
+			e, err := frame.ReadError(f.Body)
 			if err != nil {
 				return c.failure(ctx, err)
 			}
@@ -379,18 +380,18 @@ func (c *call) replies(ctx context.Context, yield func(*interact.Message, error)
 }
 
 // reply reads the message of f and the data that follows it.
-func (c *call) reply(ctx context.Context, f frame) (*interact.Message, error) {
-	if f.kind != kindReply && f.kind != kindLast {
-		return nil, broken("a frame of kind %d where a reply should be", f.kind)
+func (c *call) reply(ctx context.Context, f frame.Frame) (*interact.Message, error) {
+	if f.Kind != frame.Reply && f.Kind != frame.Last {
+		return nil, frame.Errorf("a frame of kind %d where a reply should be", f.Kind)
 	}
-	r, follow, err := readReply(f.body, c.m)
-	if err != nil || follow.size == 0 {
+	r, follow, err := frame.ReadReply(f.Body, c.m)
+	if err != nil || follow.Size == 0 {
 		return r, err
 	}
 	if c.done {
-		return nil, broken("data was announced to follow the last frame")
+		return nil, frame.Errorf("data was announced to follow the last frame")
 	}
-	r.Data, err = c.assemble(ctx, follow.size)
+	r.Data, err = c.assemble(ctx, follow.Size)
 	return r, err
 }
 
@@ -410,7 +411,7 @@ func (c *call) failure(ctx context.Context, err error) error {
 	case errors.Is(err, errMemory):
 		return &interact.Error{Code: interact.Overloaded, Title: "no memory left for the answer of " + c.l.node.Short(),
 			Hint: "call less at once, or raise the memory limit of this node", Err: err}
-	case errors.Is(err, errProtocol):
+	case errors.Is(err, frame.ErrProtocol):
 		c.l.fail(err)
 		return &interact.Error{Code: interact.Internal, Title: "host " + c.l.node.Short() + " answered with nonsense",
 			Hint: "update the older of the two nodes", Next: interact.Next(interact.StepStatus), Err: err}
@@ -430,7 +431,7 @@ func (c *call) finish() {
 	case c.l.own:
 		c.l.fail(context.Canceled)
 	case removed && c.sent && !c.done:
-		c.l.send(kindCancel, c.id, 0)
+		c.l.send(frame.Cancel, c.id, 0)
 	}
 	c.release()
 	<-c.slots

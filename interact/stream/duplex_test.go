@@ -19,6 +19,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/stream/frame"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -65,7 +66,7 @@ func settled(t *testing.T, p *pair) {
 func TestBothWaysAtOnce(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		p := newPair(t, transport, echoing, Options{}, Options{})
-		for _, size := range []int{1, 1000, inline, inline + 1, 64 << 10, maxChunk, 3*maxChunk + 1} {
+		for _, size := range []int{1, 1000, inline, inline + 1, 64 << 10, frame.MaxChunk, 3*frame.MaxChunk + 1} {
 			back := make(chan []byte, 1)
 			const rounds = 5
 			m := streamed(func(yield func([]byte, error) bool) {
@@ -403,7 +404,7 @@ func TestASlowLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()
 		l, _ := laneOf(t, r, true)
-		sent := raw(kindChunk, 0, strings.Repeat("x", maxChunk))
+		sent := raw(frame.Chunk, 0, strings.Repeat("x", frame.MaxChunk))
 		go func() {
 			for b := range slicesOf(sent, 8<<10) { // 1 MiB in more than two minutes
 				time.Sleep(time.Second)
@@ -412,8 +413,8 @@ func TestASlowLink(t *testing.T) {
 				}
 			}
 		}()
-		if f, err := l.read(); err != nil || len(f.body) != maxChunk || l.reason() != nil {
-			t.Errorf("got %d bytes, %v; the lane ended with %v", len(f.body), err, l.reason())
+		if f, err := l.read(); err != nil || len(f.Body) != frame.MaxChunk || l.reason() != nil {
+			t.Errorf("got %d bytes, %v; the lane ended with %v", len(f.Body), err, l.reason())
 		}
 	})
 }

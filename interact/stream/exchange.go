@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
 // An exchange is one interaction as one end of it sees it: what has arrived, and what may be sent. The session's reader puts
@@ -22,17 +23,17 @@ type exchange struct {
 
 	// mu owns what follows. Sizes are in bytes.
 	mu       sync.Mutex
-	window   int           // what an end may send before the other end has taken it
-	queue    []frame       // arrived, not taken
-	slot     [1]frame      // the first place of queue: most interactions need no more
-	queued   int           // size of queue
-	taken    int           // of frames that were taken and may be in use
-	owed     int           // credit for what was taken, not yet worth a frame
-	credit   int           // what this end may send; one frame may overdraw it
-	more     chan struct{} // has an element when there may be credit; made when somebody waits
-	received bool          // something has arrived
-	over     bool          // the frame that ends the interaction has arrived
-	err      error         // why nothing more will arrive
+	window   int            // what an end may send before the other end has taken it
+	queue    []frame.Frame  // arrived, not taken
+	slot     [1]frame.Frame // the first place of queue: most interactions need no more
+	queued   int            // size of queue
+	taken    int            // of frames that were taken and may be in use
+	owed     int            // credit for what was taken, not yet worth a frame
+	credit   int            // what this end may send; one frame may overdraw it
+	more     chan struct{}  // has an element when there may be credit; made when somebody waits
+	received bool           // something has arrived
+	over     bool           // the frame that ends the interaction has arrived
+	err      error          // why nothing more will arrive
 }
 
 func (e *exchange) init(l *session, id uint64) {
@@ -41,27 +42,27 @@ func (e *exchange) init(l *session, id uint64) {
 }
 
 // put hands over a frame that has arrived. It is called by the session's reader.
-func (e *exchange) put(f frame) error {
-	n := f.cost()
-	if f.own {
-		n -= len(f.body) // its reader has accounted for it
+func (e *exchange) put(f frame.Frame) error {
+	n := f.Cost()
+	if f.Owned {
+		n -= len(f.Body) // its reader has accounted for it
 	}
 	if err := e.l.memory.take(n); err != nil {
 		return err
 	}
-	if !f.own {
-		f.body, f.own = append(make([]byte, 0, len(f.body)), f.body...), true
+	if !f.Owned {
+		f.Body, f.Owned = append(make([]byte, 0, len(f.Body)), f.Body...), true
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over {
-		return broken("a frame came after the last")
+		return frame.Errorf("a frame came after the last")
 	}
-	e.queued += f.cost()
+	e.queued += f.Cost()
 	e.received = true
-	e.over = f.kind.ends()
+	e.over = f.Kind.Ends()
 	if e.queued+e.taken+e.owed > e.window+e.l.maxBody() {
-		return broken("more was sent than there was credit for")
+		return frame.Errorf("more was sent than there was credit for")
 	}
 	e.queue = append(e.queue, f)
 	poke(e.ready)
@@ -113,7 +114,7 @@ func (e *exchange) complete() bool {
 
 // take returns the next frame, and waits for it at most patience if that is not 0. What was taken before counts as used:
 // the other end may send as much again.
-func (e *exchange) take(ctx context.Context, timeout time.Duration) (frame, error) {
+func (e *exchange) take(ctx context.Context, timeout time.Duration) (frame.Frame, error) {
 	if f, ok, err := e.next(); ok || err != nil {
 		return f, err
 	}
@@ -127,9 +128,9 @@ func (e *exchange) take(ctx context.Context, timeout time.Duration) (frame, erro
 		select {
 		case <-e.ready:
 		case <-ctx.Done():
-			return frame{}, ctx.Err()
+			return frame.Frame{}, ctx.Err()
 		case <-late:
-			return frame{}, errSlow
+			return frame.Frame{}, errSlow
 		}
 		if f, ok, err := e.next(); ok || err != nil {
 			return f, err
@@ -139,7 +140,7 @@ func (e *exchange) take(ctx context.Context, timeout time.Duration) (frame, erro
 
 // next returns the memory of what was taken, and credit for it when half the window is owed. Then it takes the first frame of
 // the queue, if there is one. What arrived before the session ended comes before the error.
-func (e *exchange) next() (f frame, ok bool, err error) {
+func (e *exchange) next() (f frame.Frame, ok bool, err error) {
 	e.mu.Lock()
 	free, credit := e.refundLocked()
 	f, ok, err = e.popLocked()
@@ -148,21 +149,21 @@ func (e *exchange) next() (f frame, ok bool, err error) {
 		e.l.memory.give(free)
 	}
 	if credit > 0 {
-		e.l.send(kindCredit, e.id, credit)
+		e.l.send(frame.Credit, e.id, credit)
 	}
 	return f, ok, err
 }
 
-func (e *exchange) popLocked() (f frame, ok bool, err error) {
+func (e *exchange) popLocked() (f frame.Frame, ok bool, err error) {
 	if len(e.queue) == 0 {
 		return f, false, e.err
 	}
-	f, e.queue[0] = e.queue[0], frame{}
+	f, e.queue[0] = e.queue[0], frame.Frame{}
 	if e.queue = e.queue[1:]; len(e.queue) == 0 {
 		e.queue = e.slot[:0]
 	}
-	e.queued -= f.cost()
-	e.taken += f.cost()
+	e.queued -= f.Cost()
+	e.taken += f.Cost()
 	return f, true, nil
 }
 
@@ -186,12 +187,12 @@ func (e *exchange) reserve(n int) error {
 }
 
 // keep lets the body of f, which was just taken, be used until forget or release.
-func (e *exchange) keep(f frame) {
+func (e *exchange) keep(f frame.Frame) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.taken -= f.cost()
-	e.owed += f.cost()
-	e.extra += f.cost()
+	e.taken -= f.Cost()
+	e.owed += f.Cost()
+	e.extra += f.Cost()
 }
 
 // forget returns what reserve and keep took.
@@ -226,13 +227,13 @@ func (e *exchange) assemble(ctx context.Context, size int64) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		n := len(data) + len(f.body)
-		if f.kind != kindChunk || len(f.body) == 0 || n > int(size) {
-			return nil, broken("data of %d bytes was announced and not sent", size)
+		n := len(data) + len(f.Body)
+		if f.Kind != frame.Chunk || len(f.Body) == 0 || n > int(size) {
+			return nil, frame.Errorf("data of %d bytes was announced and not sent", size)
 		}
-		if len(f.body) == int(size) {
+		if len(f.Body) == int(size) {
 			e.keep(f)
-			return f.body, nil
+			return f.Body, nil
 		}
 		if have := cap(data); n > have { // by and by, since to announce a size costs nothing
 			room := min(int(size), max(2*have, n))
@@ -241,8 +242,8 @@ func (e *exchange) assemble(ctx context.Context, size int64) ([]byte, error) {
 			}
 			data = append(make([]byte, 0, room), data...)
 		}
-		data = append(data, f.body...)
-		buffers.put(f.body)
+		data = append(data, f.Body...)
+		buffers.put(f.Body)
 	}
 	return data, nil
 }
@@ -277,11 +278,11 @@ func (e *exchange) spend(n int) {
 
 // grant adds what the credit frame with the given body brings.
 func (e *exchange) grant(body []byte) error {
-	n, err := uvarint(body)
+	n, err := frame.Uvarint(body)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err != nil || n == 0 || n > uint64(e.window-e.credit) {
-		return broken("a credit of more than was used")
+		return frame.Errorf("a credit of more than was used")
 	}
 	e.credit += int(n)
 	poke(e.more)
@@ -289,14 +290,14 @@ func (e *exchange) grant(body []byte) error {
 }
 
 // send sends a frame when there is credit for it.
-func (e *exchange) send(ctx context.Context, k kind, direct bool, body func([]byte) ([]byte, error)) error {
+func (e *exchange) send(ctx context.Context, k frame.Kind, direct bool, body func([]byte) ([]byte, error)) error {
 	if err := e.allow(ctx); err != nil {
 		return err
 	}
 	return e.l.out.push(ctx, k, e.id, direct, func(b []byte) ([]byte, error) {
 		before := len(b)
 		b, err := body(b)
-		e.spend(frame{kind: k, body: b[before:]}.cost())
+		e.spend(frame.Frame{Kind: k, Body: b[before:]}.Cost())
 		return b, err
 	})
 }
@@ -309,7 +310,7 @@ func (e *exchange) sendData(ctx context.Context, data []byte, limit int) error {
 		if err := e.allow(ctx); err != nil {
 			return err
 		}
-		cost := frame{kind: kindChunk, body: part}.cost()
+		cost := frame.Frame{Kind: frame.Chunk, Body: part}.Cost()
 		if err := e.l.out.chunk(ctx, e.id, part, func() { e.spend(cost) }); err != nil {
 			return err
 		}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
 // never is a reader that brings nothing until it is closed.
@@ -26,7 +28,7 @@ func exchangeOf(t testing.TB, own bool) (*exchange, *script) {
 	return e, s
 }
 
-func reply(n int) frame { return frame{kind: kindReply, body: make([]byte, n)} }
+func reply(n int) frame.Frame { return frame.Frame{Kind: frame.Reply, Body: make([]byte, n)} }
 
 func TestTakeIsInOrder(t *testing.T) {
 	t.Parallel()
@@ -38,8 +40,8 @@ func TestTakeIsInOrder(t *testing.T) {
 	}
 	e.end(errClosed) // what came before counts
 	for i := range 10 {
-		if f, err := e.take(t.Context(), 0); err != nil || len(f.body) != i+1 {
-			t.Errorf("frame %d has %d bytes, %v", i, len(f.body), err)
+		if f, err := e.take(t.Context(), 0); err != nil || len(f.Body) != i+1 {
+			t.Errorf("frame %d has %d bytes, %v", i, len(f.Body), err)
 		}
 	}
 	if _, err := e.take(t.Context(), 0); err != errClosed {
@@ -119,7 +121,7 @@ func TestMoreThanTheWindow(t *testing.T) {
 				sum += 50_064
 			}
 		}
-		if !errors.Is(err, errProtocol) || sum < e.window || sum > e.window+e.l.maxBody() {
+		if !errors.Is(err, frame.ErrProtocol) || sum < e.window || sum > e.window+e.l.maxBody() {
 			t.Errorf("own=%t: %d bytes were taken in: %v", own, sum, err)
 		}
 	}
@@ -186,7 +188,7 @@ func TestGrant(t *testing.T) {
 func TestAnnouncedSizesAreCheap(t *testing.T) {
 	t.Parallel()
 	e, s := exchangeOf(t, true)
-	if err := e.put(frame{kind: kindChunk, body: []byte(strings.Repeat("x", 1000))}); err != nil {
+	if err := e.put(frame.Frame{Kind: frame.Chunk, Body: []byte(strings.Repeat("x", 1000))}); err != nil {
 		t.Fatal(err)
 	}
 	go e.end(errClosed)

@@ -173,22 +173,6 @@ func TestALostLaneOfSubscriptions(t *testing.T) {
 	})
 }
 
-// TestAsksLong looks at the first member only, whatever follows.
-func TestAsksLong(t *testing.T) {
-	t.Parallel()
-	for typ := range interact.Type(40) {
-		b, err := appendRequest(nil, &interact.Message{Type: typ, Name: "x"}, follow{}, 0)
-		if got := asksLong(b); err == nil && got != typ.Long() {
-			t.Errorf("type %d: got %t", typ, got)
-		}
-	}
-	for _, b := range []string{"", "\xa1", "\xa1\x02\x07", "\x07", "\xa1\x01\x61\x07"} {
-		if asksLong([]byte(b)) {
-			t.Errorf("%x asks for something long", b)
-		}
-	}
-}
-
 func TestClasses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/td"
+
+	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
 // A remote is a node that this one calls: the sessions to it, and the doubt whether it is alive.
@@ -231,7 +233,7 @@ func isLocal(err error) bool {
 	return errors.Is(err, network.ErrResourceLimitExceeded) || unsupported(err)
 }
 
-// stream opens a libp2p stream. Calls may use a relayed connection, which is bounded in time and data.
+// Stream opens a libp2p stream. Calls may use a relayed connection, which is bounded in time and data.
 func (r *remote) stream(ctx context.Context, h td.Host, cl class) (network.Stream, error) {
 	if n := r.b.host.Network(); n.Connectedness(r.id) != network.Connected {
 		r.b.host.Peerstore().AddAddrs(r.id, multiaddrs(h.Addrs), peerstore.TempAddrTTL)
@@ -257,28 +259,28 @@ func multiaddrs(addrs []string) []multiaddr.Multiaddr {
 }
 
 // answer takes a frame that the host sent. It is called by the session's reader.
-func (l *session) answer(f frame) error {
+func (l *session) answer(f frame.Frame) error {
 	if !l.reported {
 		l.reported = true
 		l.remote.fell.Store(0)
 		l.remote.b.o.Reach(l.node, true)
 	}
-	if f.kind == kindRequest || f.kind == kindCancel {
-		return broken("a frame of kind %d from the serving end", f.kind)
+	if f.Kind == frame.Request || f.Kind == frame.Cancel {
+		return frame.Errorf("a frame of kind %d from the serving end", f.Kind)
 	}
-	e := l.find(f.id)
+	e := l.find(f.ID)
 	switch {
 	case e == nil: // its caller has left
 		l.discard(f)
 		return nil
-	case f.kind == kindCredit:
-		return e.grant(f.body)
+	case f.Kind == frame.Credit:
+		return e.grant(f.Body)
 	}
 	err := e.put(f)
 	if errors.Is(err, errMemory) && l.remove(e) { // costs this call only
 		l.discard(f)
 		e.end(err)
-		l.send(kindCancel, e.id, 0)
+		l.send(frame.Cancel, e.id, 0)
 		return nil
 	}
 	return err

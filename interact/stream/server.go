@@ -12,6 +12,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
 // An inbound is a node that calls this one.
@@ -73,51 +74,51 @@ func (b *Binding) depart(id peer.ID) {
 }
 
 // request takes a frame that the caller sent. It is called by the session's reader.
-func (l *session) request(f frame) error {
+func (l *session) request(f frame.Frame) error {
 	if l.first {
 		return l.begin(f)
 	}
-	e := l.find(f.id)
+	e := l.find(f.ID)
 	switch {
-	case f.kind == kindRequest && !l.own && f.id != 0 && e == nil:
+	case f.Kind == frame.Request && !l.own && f.ID != 0 && e == nil:
 		return l.admit(f)
-	case f.kind == kindRequest, f.kind.ends() && f.kind != kindEnd, f.kind == kindReply:
-		return broken("a frame of kind %d from the calling end", f.kind)
+	case f.Kind == frame.Request, f.Kind.Ends() && f.Kind != frame.End, f.Kind == frame.Reply:
+		return frame.Errorf("a frame of kind %d from the calling end", f.Kind)
 	case e == nil: // it has been answered meanwhile
 		l.discard(f)
 		return nil
-	case f.kind == kindCredit:
-		return e.grant(f.body)
-	case f.kind == kindCancel:
+	case f.Kind == frame.Credit:
+		return e.grant(f.Body)
+	case f.Kind == frame.Cancel:
 		if l.remove(e) {
 			e.end(context.Canceled)
 		}
 		return nil
 	case !l.own:
-		return broken("a request stream on a shared session")
+		return frame.Errorf("a request stream on a shared session")
 	}
 	return e.put(f)
 }
 
 // begin takes the first frame, which decides what the session is.
-func (l *session) begin(f frame) error {
+func (l *session) begin(f frame.Frame) error {
 	l.stopFrameTimer()
-	if f.kind != kindRequest {
-		return broken("the first frame is of kind %d", f.kind)
+	if f.Kind != frame.Request {
+		return frame.Errorf("the first frame is of kind %d", f.Kind)
 	}
-	l.first, l.own = false, f.id == 0
+	l.first, l.own = false, f.ID == 0
 	return l.admit(f)
 }
 
 // admit starts to serve a request, or answers that there is no room for it.
-func (l *session) admit(f frame) error {
+func (l *session) admit(f frame.Frame) error {
 	l.b.count.in.Add(1)
-	v := &served{body: f.body}
+	v := &served{body: f.Body}
 	limit := l.b.o.MaxPerPeer
-	if v.long = asksLong(f.body); v.long {
+	if v.long = frame.IsLong(f.Body); v.long {
 		v.class, limit = long, l.b.o.MaxLong
 	}
-	v.init(l, f.id)
+	v.init(l, f.ID)
 	v.work = &v.ctx
 	busy := l.b.serving[v.class].Add(1) > int64(l.b.o.MaxConcurrent)
 	busy = l.inbound.serving[v.class].Add(1) > int64(limit) || busy
@@ -150,7 +151,7 @@ type served struct {
 }
 
 // accept copies the request out of the session's buffer, memory first, and serves it in a goroutine.
-func (v *served) accept(f frame) error {
+func (v *served) accept(f frame.Frame) error {
 	err := v.keep(f)
 	if err == nil {
 		err = v.l.add(&v.exchange)
@@ -195,23 +196,23 @@ func (b *Binding) worker(v *served) {
 	}
 }
 
-func (v *served) keep(f frame) error {
+func (v *served) keep(f frame.Frame) error {
 	if v.l.own {
 		v.ready = make(chan struct{}, 1)
 	}
-	if f.own {
-		v.extra = len(f.body)
+	if f.Owned {
+		v.extra = len(f.Body)
 		return nil
 	}
-	if err := v.reserve(len(f.body)); err != nil {
+	if err := v.reserve(len(f.Body)); err != nil {
 		return err
 	}
-	v.body = append(make([]byte, 0, len(f.body)), f.body...)
+	v.body = append(make([]byte, 0, len(f.Body)), f.Body...)
 	return nil
 }
 
 // refuse answers a request that is not served.
-func (v *served) refuse(f frame, err error) {
+func (v *served) refuse(f frame.Frame, err error) {
 	v.l.discard(f)
 	v.fail(err, false)
 	v.depart()
@@ -240,7 +241,7 @@ func (v *served) run() {
 	if v.long && v.l.b.draining.Load() {
 		err = goingDown()
 	}
-	for _, fault := range [...]error{errProtocol, errMemory, errSlow} {
+	for _, fault := range [...]error{frame.ErrProtocol, errMemory, errSlow} {
 		if errors.Is(err, fault) {
 			v.l.fail(err)
 		}
@@ -263,11 +264,11 @@ func (v *served) serve() (err error) {
 			err = interact.Errorf(interact.Internal, "see the log of the host", "the host failed while it served the call")
 		}
 	}()
-	m, f, err := readRequest(v.body, time.Now())
+	m, f, err := frame.ReadRequest(v.body, time.Now())
 	if err != nil {
 		return err
 	}
-	m.From, v.req = v.l.caller(f.as), m
+	m.From, v.req = v.l.caller(f.As), m
 	if m.Hops > interact.MaxHops {
 		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message passed %d nodes", m.Hops)
 	}
@@ -302,15 +303,15 @@ func (l *session) caller(name string) *did.Principal {
 	return p
 }
 
-// follow takes what comes after the request: its data, and a stream of chunks.
-func (v *served) follow(f follow) (err error) {
-	if (f.size > 0 || f.stream) && !v.l.own {
-		return broken("data in chunks on a shared session")
+// Extra takes what comes after the request: its data, and a stream of chunks.
+func (v *served) follow(f frame.Extra) (err error) {
+	if (f.Size > 0 || f.Stream) && !v.l.own {
+		return frame.Errorf("data in chunks on a shared session")
 	}
-	if f.size > 0 {
-		v.req.Data, err = v.assemble(&v.ctx, f.size)
+	if f.Size > 0 {
+		v.req.Data, err = v.assemble(&v.ctx, f.Size)
 	}
-	if f.stream {
+	if f.Stream {
 		v.req.Chunks = v.chunks
 	}
 	return err
@@ -324,10 +325,10 @@ func (v *served) chunks(yield func([]byte, error) bool) {
 			yield(nil, err)
 			return
 		}
-		if f.kind == kindEnd || !yield(f.body, nil) {
+		if f.Kind == frame.End || !yield(f.Body, nil) {
 			return
 		}
-		buffers.put(f.body)
+		buffers.put(f.Body)
 	}
 }
 
@@ -378,9 +379,9 @@ func (v *served) send(r *interact.Message) error {
 			limit)
 	}
 	if len(r.Data) <= inline {
-		return v.frame(kindReply, r, follow{})
+		return v.frame(frame.Reply, r, frame.Extra{})
 	}
-	if err := v.frame(kindReply, r, follow{size: int64(len(r.Data))}); err != nil {
+	if err := v.frame(frame.Reply, r, frame.Extra{Size: int64(len(r.Data))}); err != nil {
 		return err
 	}
 	return v.sendData(&v.ctx, r.Data, v.l.chunk())
@@ -389,10 +390,10 @@ func (v *served) send(r *interact.Message) error {
 // direct reports whether the goroutine may write its answer itself. Requests that came together are answered together.
 func (v *served) direct() bool { return v.solo && v.l.direct() }
 
-func (v *served) last(r *interact.Message) error { return v.frame(kindLast, r, follow{}) }
+func (v *served) last(r *interact.Message) error { return v.frame(frame.Last, r, frame.Extra{}) }
 
-func (v *served) frame(k kind, r *interact.Message, f follow) error {
-	return v.exchange.send(&v.ctx, k, v.direct(), func(b []byte) ([]byte, error) { return appendReply(b, r, v.req, f) })
+func (v *served) frame(k frame.Kind, r *interact.Message, f frame.Extra) error {
+	return v.exchange.send(&v.ctx, k, v.direct(), func(b []byte) ([]byte, error) { return frame.AppendReply(b, r, v.req, f) })
 }
 
 // close ends the interaction: with err, the reply that was kept back, or nothing more.
@@ -410,13 +411,13 @@ func (v *served) close(err error) {
 		v.fail(err, v.direct())
 		return
 	}
-	v.l.send(kindEnd, v.id, 0)
+	v.l.send(frame.End, v.id, 0)
 }
 
 // fail answers with an error.
 func (v *served) fail(err error, direct bool) {
 	v.l.b.count.errorsIn.Add(1)
-	_ = v.l.out.push(context.Background(), kindError, v.id, direct, func(b []byte) ([]byte, error) {
-		return appendError(b, interact.AsError(err)), nil
+	_ = v.l.out.push(context.Background(), frame.Error, v.id, direct, func(b []byte) ([]byte, error) {
+		return frame.AppendError(b, interact.AsError(err)), nil
 	})
 }

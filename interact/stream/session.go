@@ -14,6 +14,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 
 	"github.com/lmosd/lmosd/did"
+
+	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
 // Why a session ended, if not for an error of the transport.
@@ -32,7 +34,7 @@ func resetCode(err error) network.StreamErrorCode {
 	switch {
 	case errors.Is(err, errMemory):
 		return network.StreamResourceLimitExceeded
-	case errors.Is(err, errProtocol), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, frame.ErrProtocol), errors.Is(err, io.ErrUnexpectedEOF):
 		return network.StreamProtocolViolation
 	case errors.Is(err, errIdle):
 		return network.StreamGarbageCollected
@@ -119,7 +121,7 @@ func (l *session) stopFrameTimer()  { l.frameTimer.Stop() }
 
 // serve reads frames and gives them to handle until the session ends, and then fails it with the reason. What has arrived can
 // still be taken.
-func (l *session) serve(handle func(frame) error) {
+func (l *session) serve(handle func(frame.Frame) error) {
 	err := l.loop(handle)
 	if err == io.EOF && l.own && (l.done.Load() || l.remote != nil && l.answered()) {
 		err = errOver
@@ -139,11 +141,11 @@ func (l *session) answered() bool {
 	return false
 }
 
-func (l *session) loop(handle func(frame) error) (err error) {
+func (l *session) loop(handle func(frame.Frame) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			l.b.o.Log.Error("reading a stream panicked", "peer", l.node.Short(), "panic", p, "stack", string(debug.Stack()))
-			err = errProtocol
+			err = frame.ErrProtocol
 		}
 	}()
 	for {
@@ -270,9 +272,9 @@ func (l *session) dismiss() {
 }
 
 // discard drops a frame that nobody waits for.
-func (l *session) discard(f frame) {
-	if f.own {
-		l.memory.give(len(f.body))
+func (l *session) discard(f frame.Frame) {
+	if f.Owned {
+		l.memory.give(len(f.Body))
 	}
 }
 
@@ -323,9 +325,9 @@ func (l *session) find(id uint64) *exchange {
 func (l *session) direct() bool { return l.busy.Load() <= 2 && l.eager.Load() < 4 }
 
 // send writes a frame without a body, or the credit n.
-func (l *session) send(k kind, id uint64, n int) {
+func (l *session) send(k frame.Kind, id uint64, n int) {
 	_ = l.out.push(context.Background(), k, id, false, func(b []byte) ([]byte, error) {
-		if k == kindCredit {
+		if k == frame.Credit {
 			b = binary.AppendUvarint(b, uint64(n))
 		}
 		return b, nil
@@ -335,9 +337,9 @@ func (l *session) send(k kind, id uint64, n int) {
 // maxBody is the largest body of a frame on this session, in bytes.
 func (l *session) maxBody() int {
 	if l.own {
-		return maxChunk
+		return frame.MaxChunk
 	}
-	return maxControl
+	return frame.MaxControl
 }
 
 // window is what an end of an interaction may send before the other end has taken it, in bytes. A thousand that are long
@@ -357,5 +359,5 @@ func (l *session) chunk() int {
 	if l.own {
 		return 256 << 10
 	}
-	return maxControl
+	return frame.MaxControl
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/stream/frame"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -51,7 +52,6 @@ func simulated(t *testing.T, n int, test func(t *testing.T, hosts []host.Host)) 
 
 // bind returns a binding that runs, and what ends it.
 func bind(h host.Host, o Options) (*Binding, func()) {
-	o.Network = "test"
 	b := New(h, o)
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
@@ -69,7 +69,7 @@ func bind(h host.Host, o Options) (*Binding, func()) {
 // open opens a stream of the protocol and sends b on it.
 func open(t *testing.T, from, to host.Host, b []byte) network.Stream {
 	t.Helper()
-	s, err := from.NewStream(t.Context(), to.ID(), Protocol("test"))
+	s, err := from.NewStream(t.Context(), to.ID(), Protocol("lmos"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,8 +80,8 @@ func open(t *testing.T, from, to host.Host, b []byte) network.Stream {
 }
 
 func TestPatienceWithCallers(t *testing.T) {
-	whole := rawRequest(1, ask("echo", "x"), follow{})
-	stream := rawRequest(0, ask("echo", "x"), follow{size: 10})
+	whole := rawRequest(1, ask("echo", "x"), frame.Extra{})
+	stream := rawRequest(0, ask("echo", "x"), frame.Extra{Size: 10})
 	for name, c := range map[string]struct {
 		sent []byte
 		want time.Duration
@@ -90,7 +90,7 @@ func TestPatienceWithCallers(t *testing.T) {
 		"one byte":                 {whole[:1], frameTime},
 		"half a frame":             {whole[:len(whole)/2], frameTime},
 		"a frame and half a frame": {append(whole[:len(whole):len(whole)], whole[:5]...), frameTime},
-		"half the data":            {append(stream[:len(stream):len(stream)], raw(kindChunk, 0, "12345")...), frameTime},
+		"half the data":            {append(stream[:len(stream):len(stream)], raw(frame.Chunk, 0, "12345")...), frameTime},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, 2, func(t *testing.T, hosts []host.Host) {
@@ -146,7 +146,7 @@ func TestTheHostClosesIdleLanesLater(t *testing.T) {
 		b, stop := bind(hosts[0], Options{})
 		defer stop()
 		b.Serve(answering)
-		s := open(t, hosts[1], hosts[0], rawRequest(1, ask("a", ""), follow{}))
+		s := open(t, hosts[1], hosts[0], rawRequest(1, ask("a", ""), frame.Extra{}))
 		began := time.Now()
 		_, _ = io.Copy(io.Discard, s)
 		if took := time.Since(began); took < 4*time.Minute || took > 6*time.Minute {
@@ -163,7 +163,7 @@ func TestAPeerThatReadsNothing(t *testing.T) {
 		b.Serve(big(30_000))
 		s := open(t, hosts[1], hosts[0], nil)
 		for i := range uint64(100) {
-			if _, err := s.Write(rawRequest(i+1, ask("a", ""), follow{})); err != nil {
+			if _, err := s.Write(rawRequest(i+1, ask("a", ""), frame.Extra{})); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -204,7 +204,7 @@ func TestDeadlines(t *testing.T) {
 				defer stop()
 				server.Serve(w)
 				if c.mute {
-					hosts[0].SetStreamHandler(Protocol("test"), swallow)
+					hosts[0].SetStreamHandler(Protocol("lmos"), swallow)
 					hosts[0].SetStreamHandler(ping.ID, swallow)
 				}
 				caller, stop := bind(hosts[1], Options{MaxPerPeer: c.slots})
@@ -241,8 +241,8 @@ func TestDeadlineAtTheHost(t *testing.T) {
 		defer stop()
 		w := newWaiting()
 		b.Serve(w)
-		sent, err := appendFrame(nil, kindRequest, 1, func(b []byte) ([]byte, error) {
-			return appendRequest(b, ask("a", ""), follow{}, 3000)
+		sent, err := frame.Append(nil, frame.Request, 1, func(b []byte) ([]byte, error) {
+			return frame.AppendRequest(b, ask("a", ""), frame.Extra{}, 3000)
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -278,7 +278,7 @@ func TestASilentPeer(t *testing.T) {
 			simulated(t, 3, func(t *testing.T, hosts []host.Host) {
 				var log reachLog
 				dead := hosts[0]
-				dead.SetStreamHandler(Protocol("test"), swallow)
+				dead.SetStreamHandler(Protocol("lmos"), swallow)
 				dead.SetStreamHandler(ping.ID, swallow)
 				other, stop := bind(hosts[1], Options{})
 				defer stop()

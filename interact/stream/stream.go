@@ -1,73 +1,32 @@
 // Package stream carries interactions between nodes over libp2p streams.
 //
-// # The shape
+// A session is one libp2p stream that carries interactions. Each node keeps one shared session open to each peer that it calls;
+// all small calls to that peer use it. Package frame defines the bytes: frames carry the number of their interaction, so that
+// replies of several interactions interleave, and the frames of many callers are written as one packet. Observations and
+// subscriptions share a second session: a thousand of them are possible, and a burst of events delays no call. An interaction with a
+// large request (more than 32 KiB of data, or a request stream) has a dedicated session, so that the flow control of the transport
+// isolates it; so has an action whose consumer accepts neither JSON nor CBOR, because its output may be a stream. A dedicated session
+// is closed at the end of its interaction. The caller chooses the session; the serving end treats all alike.
 //
-// A session is one libp2p stream that carries interactions. Each node keeps one shared session open to each peer that it calls,
-// and all small calls of that peer travel on it side by side: frames carry the number of their interaction, so that an
-// answer may overtake another, and frames of many callers leave in one packet. Observations and subscriptions share a
-// second session, so that there may be a thousand of them and a flood of events delays no call. An interaction whose request is
-// large (more than 32 KiB of data, or a request stream) has a session of its own, so that the flow control of the transport
-// isolates it, and so has an action whose consumer wants neither JSON nor CBOR, since what it wants may be a stream; that
-// session is closed at its end. Which session it is, is the caller's choice: to the serving end all are alike.
+// A reply uses the session of its request, whatever its size. On a shared session, credit limits it: other replies wait for at most
+// 256 KiB of it. The initial credit is 256 KiB, 64 KiB for an observation or subscription, and 2 MiB on a dedicated session. Because of
+// credit, both ends always read, and a slow consumer slows down only its own interaction.
 //
-// An answer comes on the session of its request, however large it turns out to be. On a shared session its credit keeps what it has
-// under way small, so that other answers wait for 256 KiB of it at most.
+// [Options.As] names the consumer for which a node calls. The host distinguishes consumers by that name and grants them no more than
+// the node. A name that is not valid is Invalid. Invented names have no benefit, because quotas are per node. Observations and
+// subscriptions are shared, so they have no consumer.
 //
-// # On the wire
+// If a host rejects a call by a rate limit and states the time to wait, the call is repeated after that time, if the deadline allows, in
+// the order of the calls (pace.go): callers see RateLimited only if no time is left or if the request has a stream. If a host is
+// overloaded and states the time to wait, the call is repeated for at most 2 s. Each consumer of the calling node is paced separately.
 //
-// Protocol /lmos/<network>/interact/1: nodes of two networks that are connected cannot call each other. Each end writes frames:
-//
-//	frame   = length kind number body
-//	length  = uvarint, bytes of kind, number and body; shortest form
-//	kind    = one byte
-//	number  = uvarint of the interaction, shortest form; 0 on a session of its own
-//
-//	kind  name     from    body                                     ends the interaction
-//	1     request  caller  message map
-//	2     reply    server  message map
-//	3     last     server  message map                              yes
-//	4     end      server  empty                                    yes
-//	               caller  empty: the request stream is complete    no
-//	5     error    server  error map                                yes
-//	6     chunk    both    bytes
-//	7     cancel   caller  empty                                    yes
-//	8     credit   both    uvarint, bytes that were taken
-//
-// A body is at most 64 KiB, that of a chunk on a session of its own 1 MiB. The first frame of the caller decides what the session
-// is: number 0 makes it the session of that one interaction. Numbers on a shared session rise. Maps are deterministic CBOR (RFC
-// 8949 §4.2.1) with small integer keys; a member that says nothing is left out:
-//
-//	message  1 type · 2 thing · 3 id · 4 correlation · 5 name · 6 status · 7 content type · 8 traceparent · 9 tracestate ·
-//	         10 time left in milliseconds · 11 time of the reading in Unix nanoseconds · 12 hops, this one included ·
-//	         13 size of the data, which follows in chunks · 14 true: a request stream follows · 15 data ·
-//	         16 id of the action · 17 id of what was seen last · 18 key · 19 true: detached ·
-//	         20 of a request, true: asks for times; of a reply, what the host took in microseconds · 21 of a request, as;
-//	         of a reply, what the agent took of that · 22 when the action began in Unix nanoseconds · 23 media type that is wanted
-//	as       1 name, of 1 to 64 bytes of a-z, 0-9, dot, underscore and hyphen · 2 to 4 are kept for later; others are passed over
-//	error    1 code · 2 title · 3 hint · 4 detail · 5 issues, each [pointer, reason] · 7 steps, each [kind, argument…] ·
-//	         6 milliseconds to wait before the same is asked again
-//
-// Only a request has 10, 14, 17 to 19 and 23, only a reply has 22; 20 and 21 are in replies to a request that has 20.
-// What a reply leaves out of 2, 4, 5, 8, 9 and 16 is what [interact.Message.Reply] would have copied from its request. Who
-// asks is the key that the connection proved. With as the calling node says for which of its consumers it asks ([Options.As]):
-// the host tells them apart, and takes none of them for more than the node. A name that is none is Invalid; to invent names buys
-// nothing, since what a caller may have is counted of its node. For observations and subscriptions, which are shared, there is no as.
-//
-// Each end of an interaction may send replies and chunks as long as it has credit: 256 KiB at first (64 KiB if it observes
-// or subscribes, 2 MiB on a session of its own), and what credit frames add. A frame costs its body and 64 bytes; the one that
-// uses the credit up may exceed it. So neither end ever stops reading, and a slow consumer slows down its own interaction
-// only.
-//
-// What a host refuses by a rate, with the time to wait, is asked again after that time if the deadline allows, in the order in which the
-// calls came (pace.go): callers see RateLimited only if there is no time left, or if the request has a stream. What it refuses for want of
-// a place, with the time to wait, is asked again for at most 2 s. Each consumer of the calling node waits for itself.
-//
-// An interaction is cancelled with a cancel frame on a shared session, and by closing or resetting a session of its own. A session
-// that ends cancels everything on it. The reset codes are those of libp2p: 0x1002 out of memory, 0x1004 the peer broke
-// these rules, 0x1006 idle, 0x1007 shutting down.
+// An interaction is cancelled with a cancel frame on a shared session, and by closing or resetting a dedicated session. The end of a
+// session cancels everything on it. The reset codes are those of libp2p: 0x1002 out of memory, 0x1004 protocol violation, 0x1006
+// idle, 0x1007 shutting down.
 package stream
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -88,19 +47,16 @@ const Service = "lmos.interact"
 // Protocol returns the libp2p protocol id of a network's interactions.
 func Protocol(network string) protocol.ID { return protocol.ID("/lmos/" + network + "/interact/1") }
 
-// Limits of the wire and of patience.
 const (
-	maxControl = 64 << 10         // body of a frame, in bytes
-	maxChunk   = 1 << 20          // body of a chunk on a session of its own, in bytes
-	inline     = 32 << 10         // data that fits the frame of its message, in bytes
-	maxOwn     = 128              // sessions of their own per peer and direction; libp2p allows 200 streams
-	frameTime  = 10 * time.Second // for the next 64 KiB of a frame that has begun, and from a new session to its first frame
-	writeTime  = 10 * time.Second // for the transport to take 256 KiB
+	inline    = 32 << 10         // data that fits the frame of its message, in bytes
+	maxOwn    = 128              // dedicated sessions per peer and direction; libp2p allows 200 streams
+	frameTime = 10 * time.Second // for the next 64 KiB of an incomplete frame, and from a new session to its first frame
+	writeTime = 10 * time.Second // for the transport to accept 256 KiB
 )
 
 // Options of a [Binding]. The zero value works.
 type Options struct {
-	// Network is part of the protocol id: only nodes of the same network call each other. Required.
+	// Network is part of the protocol id: only nodes of the same network call each other. Empty means "lmos".
 	Network string
 	// Log is where the binding tells what it decided; nil discards.
 	Log *slog.Logger
@@ -220,7 +176,7 @@ type counters struct{ in, out, errorsIn, errorsOut atomic.Uint64 }
 func New(h host.Host, o Options) *Binding {
 	b := &Binding{host: h, o: o.withDefaults(), sessions: map[*session]struct{}{}, remotes: map[did.DID]*remote{},
 		inbounds: map[peer.ID]*inbound{}, drained: make(chan struct{}), jobs: make(chan *served)}
-	b.protocol = Protocol(o.Network)
+	b.protocol = Protocol(cmp.Or(o.Network, "lmos"))
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.pace.closed = b.ctx.Done()
 	return b

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
 // Sizes of what waits to be written, in bytes.
@@ -34,15 +36,15 @@ type writer struct {
 
 // push appends a frame and sees that it is written. With direct set the caller may write itself. It waits while too much
 // is waiting, as long as ctx allows. The error is of body, of ctx, or why the session ended; nothing was sent then.
-func (w *writer) push(ctx context.Context, k kind, id uint64, direct bool, body func([]byte) ([]byte, error)) error {
+func (w *writer) push(ctx context.Context, k frame.Kind, id uint64, direct bool, body func([]byte) ([]byte, error)) error {
 	_, err := w.append(ctx, k, id, direct, body)
 	return err
 }
 
 // append does what push says, and returns the position of the frame's first byte on the session; see sent.
-func (w *writer) append(ctx context.Context, k kind, id uint64, direct bool, body func([]byte) ([]byte, error)) (uint64, error) {
+func (w *writer) append(ctx context.Context, k frame.Kind, id uint64, direct bool, body func([]byte) ([]byte, error)) (uint64, error) {
 	return w.add(ctx, direct, func() (err error) {
-		w.buf, err = appendFrame(w.buf, k, id, body)
+		w.buf, err = frame.Append(w.buf, k, id, body)
 		return err
 	})
 }
@@ -51,8 +53,8 @@ func (w *writer) append(ctx context.Context, k kind, id uint64, direct bool, bod
 func (w *writer) chunk(ctx context.Context, id uint64, data []byte, spend func()) error {
 	_, err := w.add(ctx, false, func() error {
 		spend()
-		w.reserve(chunkHead + len(data))
-		w.buf = appendChunk(w.buf, id, data)
+		w.reserve(frame.ChunkHead + len(data))
+		w.buf = frame.AppendChunk(w.buf, id, data)
 		return nil
 	})
 	return err
@@ -185,7 +187,7 @@ func (w *writer) reserve(n int) {
 }
 
 // large returns an empty buffer for n bytes, and for what waits at most before nothing is added.
-func large(n int) []byte { return buffers.get(max(n, highWater+maxControl+chunkHead))[:0] }
+func large(n int) []byte { return buffers.get(max(n, highWater+frame.MaxControl+frame.ChunkHead))[:0] }
 
 // small returns b if a session may keep it, and gives it away otherwise. Its content is of no use any more.
 func small(b []byte) []byte {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
+
+	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
 // A gate is a stream whose writes wait until it is opened.
@@ -74,7 +76,7 @@ func gated(t *testing.T, test func(t *testing.T, l *session, g *gate)) {
 }
 
 func push(l *session, n int, direct bool) error {
-	return l.out.push(context.Background(), kindChunk, 1, direct, func(b []byte) ([]byte, error) { return append(b, make([]byte, n)...), nil })
+	return l.out.push(context.Background(), frame.Chunk, 1, direct, func(b []byte) ([]byte, error) { return append(b, make([]byte, n)...), nil })
 }
 
 // An interaction that is over while its caller still writes must not leave that write behind: a stream is reset then, not closed.
@@ -148,7 +150,7 @@ func TestWhoWritesTooMuchWaits(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		err := l.out.push(ctx, kindEnd, 1, false, func(b []byte) ([]byte, error) { return b, nil })
+		err := l.out.push(ctx, frame.End, 1, false, func(b []byte) ([]byte, error) { return b, nil })
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("another one waited until %v", err)
 		}
@@ -242,7 +244,7 @@ func TestFinishWithNothingToWrite(t *testing.T) {
 func TestResetCodes(t *testing.T) {
 	t.Parallel()
 	for err, want := range map[error]network.StreamErrorCode{
-		errMemory: 0x1002, errSlow: 0x1003, errStuck: 0x1003, errProtocol: 0x1004, errCBOR: 0x1004, broken("x"): 0x1004,
+		errMemory: 0x1002, errSlow: 0x1003, errStuck: 0x1003, frame.ErrProtocol: 0x1004, frame.Errorf("x"): 0x1004,
 		io.ErrUnexpectedEOF: 0x1004, errIdle: 0x1006, errClosed: 0x1007, io.EOF: 0, context.Canceled: 0, errSilent: 0,
 	} {
 		if got := resetCode(err); got != want {
@@ -254,7 +256,7 @@ func TestResetCodes(t *testing.T) {
 // TestLargeFramesAreWrittenInParts: so that a slow link shows that it moves.
 func TestLargeFramesAreWrittenInParts(t *testing.T) {
 	gated(t, func(t *testing.T, l *session, g *gate) {
-		if err := l.out.chunk(t.Context(), 1, make([]byte, maxChunk), func() {}); err != nil {
+		if err := l.out.chunk(t.Context(), 1, make([]byte, frame.MaxChunk), func() {}); err != nil {
 			t.Fatal(err)
 		}
 		for range 4 { // 1 MiB within 36 s
@@ -267,7 +269,7 @@ func TestLargeFramesAreWrittenInParts(t *testing.T) {
 		}
 		close(g.open)
 		synctest.Wait()
-		if writes, n := g.count(); writes != 5 || n != maxChunk+len("\x82\x80\x40\x06\x01") {
+		if writes, n := g.count(); writes != 5 || n != frame.MaxChunk+len("\x82\x80\x40\x06\x01") {
 			t.Errorf("%d bytes in %d writes, want 1 MiB and 5 bytes in 5", n, writes)
 		}
 	})

@@ -31,7 +31,7 @@ var rows = [][]string{
 	{"interact", "td/openapi", "td/lmos", "td/querytext", "directory/index", "directory/embedding", "directory/directorytest"},
 	{"interact/credentials", "interact/problem"},
 	// Messages and framing of single protocols, below their bindings and bridges.
-	{"interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/ws/frame", "interact/mqtt/packet", "interact/oauth", "bridge/mcp/protocol"},
+	{"interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/stream/frame", "interact/ws/frame", "interact/mqtt/packet", "interact/oauth", "bridge/mcp/protocol"},
 	// Carriers of records, the index, the policy, the bindings: one concern each.
 	{"dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "discovery/dnssd", "directory", "directory/route", "policy", "telemetry",
 		"interact/task", "interact/hub", "interact/stream", "interact/rest", "interact/ws", "interact/mqtt", "interact/coap", "interact/command"},

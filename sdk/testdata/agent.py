@@ -1,4 +1,4 @@
-"""The lamp of the tests, in Python. It unregisters and ends with its standard input."""
+"""The lamp that the tests ask, in Python. It is withdrawn and ends when its standard input does."""
 
 import asyncio
 import dataclasses

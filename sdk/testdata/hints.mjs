@@ -1,4 +1,4 @@
-// Prints the schemas that lmosd.mjs derives from types.
+// Prints what lmosd.mjs makes of types.
 import { agent } from '../js/lmosd.mjs'
 
 const none = () => {}

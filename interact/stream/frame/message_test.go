@@ -1,4 +1,4 @@
-package stream
+package frame
 
 import (
 	"bytes"
@@ -143,22 +143,22 @@ func TestRequestIsCBOR(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawRequest(t)
 		left := rapid.Uint64Range(0, maxLeft).Draw(t, "left")
-		f := follow{stream: rapid.Bool().Draw(t, "stream"), as: rapid.StringMatching(`([a-z0-9._-]{1,64})?`).Draw(t, "as")}
+		f := Extra{Stream: rapid.Bool().Draw(t, "stream"), As: rapid.StringMatching(`([a-z0-9._-]{1,64})?`).Draw(t, "as")}
 		var as *wireAs
-		if f.as != "" {
-			as = &wireAs{f.as}
+		if f.As != "" {
+			as = &wireAs{f.As}
 		}
-		got, err := appendRequest(nil, m, f, left)
+		got, err := AppendRequest(nil, m, f, left)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := cbor.Marshal(wireRequest{wireMessage: wireOf(m), Left: left, Stream: f.stream, After: m.After, Key: m.Key,
+		want, err := cbor.Marshal(wireRequest{wireMessage: wireOf(m), Left: left, Stream: f.Stream, After: m.After, Key: m.Key,
 			Detached: m.Detach, Timed: m.Timing != nil, As: as, Accept: m.Accept})
 		if err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("got %x, want %x (%v)", got, want, err)
 		}
 		now := time.Unix(1000, 0)
-		back, follow, err := readRequest(got, now)
+		back, follow, err := ReadRequest(got, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func TestReplyIsCBOR(t *testing.T) {
 		if rapid.Bool().Draw(t, "asked for times") {
 			req.Timing = &interact.Timing{}
 		}
-		got, err := appendReply(nil, r, req, follow{})
+		got, err := AppendReply(nil, r, req, Extra{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,7 @@ func TestReplyIsCBOR(t *testing.T) {
 		if err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("got %x, want %x (%v)", got, want, err)
 		}
-		back, _, err := readReply(got, req)
+		back, _, err := ReadReply(got, req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,11 +212,11 @@ func TestReplySaysWhatDiffers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		req := drawRequest(t)
 		r := req.Reply(interact.PropertyReading, "text/plain", []byte("42"))
-		b, err := appendReply(nil, r, req, follow{})
+		b, err := AppendReply(nil, r, req, Extra{})
 		if err != nil || len(b) > 30 {
 			t.Fatalf("%d bytes, %v", len(b), err)
 		}
-		back, _, err := readReply(b, req)
+		back, _, err := ReadReply(b, req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -225,10 +225,10 @@ func TestReplySaysWhatDiffers(t *testing.T) {
 			t.Fatalf("a plain reply (-want +got):\n%s", d)
 		}
 		other := drawReply(t) // the fields that it leaves empty are those of the request
-		if b, err = appendReply(nil, other, req, follow{}); err != nil {
+		if b, err = AppendReply(nil, other, req, Extra{}); err != nil {
 			t.Fatal(err)
 		}
-		if back, _, err = readReply(b, req); err != nil {
+		if back, _, err = ReadReply(b, req); err != nil {
 			t.Fatal(err)
 		}
 		if other.Thing != "" && back.Thing != other.Thing || other.Name != "" && back.Name != other.Name ||
@@ -249,28 +249,28 @@ func TestGoldenFrames(t *testing.T) {
 	pending.Timing = &interact.Timing{Path: "local", Resolve: time.Hour, Total: time.Hour, Host: 300 * time.Microsecond, Agent: 1}
 	watch := &interact.Message{Type: interact.ObserveAllProperties, After: "e9"}
 	for name, c := range map[string]struct {
-		kind kind
+		kind Kind
 		id   uint64
 		body func([]byte) ([]byte, error)
 		want string
 	}{
-		"request": {kindRequest, 1, func(b []byte) ([]byte, error) { return appendRequest(b, m, follow{}, 5000) },
+		"request": {Request, 1, func(b []byte) ([]byte, error) { return AppendRequest(b, m, Extra{}, 5000) },
 			"24" + "01" + "01" + "a6" + "0109" + "026777656174686572" + "056a67657457656174686572" + "0a191388" + "0c01" + "0f427b7d"},
-		"reply": {kindLast, 300, func(b []byte) ([]byte, error) { return appendReply(b, done(m, "{}"), m, follow{}) },
+		"reply": {Last, 300, func(b []byte) ([]byte, error) { return AppendReply(b, completed(m, "{}"), m, Extra{}) },
 			"0f" + "03" + "ac02" + "a4" + "011822" + "0603" + "0c01" + "0f427b7d"},
-		"detached request": {kindRequest, 1, func(b []byte) ([]byte, error) { return appendRequest(b, detached, follow{}, 0) },
+		"detached request": {Request, 1, func(b []byte) ([]byte, error) { return AppendRequest(b, detached, Extra{}, 0) },
 			"28" + "01" + "01" + "a8" + "0109" + "0c01" + "0f427b7d" + "10626131" + "12616b" + "13f5" + "14f5" +
 				"1770" + hex.EncodeToString([]byte("application/cbor"))},
-		"pending reply": {kindReply, 1, func(b []byte) ([]byte, error) { return appendReply(b, pending, detached, follow{}) },
+		"pending reply": {Reply, 1, func(b []byte) ([]byte, error) { return AppendReply(b, pending, detached, Extra{}) },
 			"16" + "02" + "01" + "a7" + "011822" + "0601" + "0c01" + "10626232" + "1419012c" + "1501" + "1607"},
-		"observation": {kindRequest, 2, func(b []byte) ([]byte, error) { return appendRequest(b, watch, follow{}, 0) },
+		"observation": {Request, 2, func(b []byte) ([]byte, error) { return AppendRequest(b, watch, Extra{}, 0) },
 			"0b" + "01" + "02" + "a3" + "0111" + "0c01" + "11626539"},
-		"error": {kindError, 1, func(b []byte) ([]byte, error) {
-			return appendError(b, interact.Errorf(interact.Loop, "h", "t")), nil
+		"error": {Error, 1, func(b []byte) ([]byte, error) {
+			return AppendError(b, interact.Errorf(interact.Loop, "h", "t")), nil
 		}, "0d" + "05" + "01" + "a3" + "011905b8" + "026174" + "036168"},
-		"cancel": {kindCancel, 7, func(b []byte) ([]byte, error) { return b, nil }, "02" + "07" + "07"},
+		"cancel": {Cancel, 7, func(b []byte) ([]byte, error) { return b, nil }, "02" + "07" + "07"},
 	} {
-		got, err := appendFrame(nil, c.kind, c.id, c.body)
+		got, err := Append(nil, c.kind, c.id, c.body)
 		if err != nil || hex.EncodeToString(got) != c.want {
 			t.Errorf("%s: got %x, want %s (%v)", name, got, c.want, err)
 		}
@@ -325,11 +325,11 @@ func TestBadMaps(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if m, _, err := readRequest(raw, time.Now()); !errors.Is(err, errCBOR) {
+		if m, _, err := ReadRequest(raw, time.Now()); !errors.Is(err, errCBOR) {
 			t.Errorf("%s: got %+v, %v", name, m, err)
 		}
 	}
-	req, timed := ask("a", ""), ask("a", "")
+	req, timed := call("a", ""), call("a", "")
 	timed.Timing = &interact.Timing{}
 	for name, c := range map[string]struct {
 		req *interact.Message
@@ -353,7 +353,7 @@ func TestBadMaps(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if _, _, err := readReply(raw, c.req); !errors.Is(err, errCBOR) {
+		if _, _, err := ReadReply(raw, c.req); !errors.Is(err, errCBOR) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -367,7 +367,7 @@ func TestBadMaps(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if e, err := readError(raw); err == nil {
+		if e, err := ReadError(raw); err == nil {
 			t.Errorf("%s: got %+v", name, e)
 		}
 	}
@@ -377,7 +377,7 @@ func TestBadMaps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e, err := readError(raw); err != nil || e.Code != 0x5b8 || slices.ContainsFunc(e.Next, func(s interact.Step) bool { return s.Kind != interact.StepFind }) {
+		if e, err := ReadError(raw); err != nil || e.Code != 0x5b8 || slices.ContainsFunc(e.Next, func(s interact.Step) bool { return s.Kind != interact.StepFind }) {
 			t.Errorf("%s: got %+v, %v", b, e, err)
 		}
 	}
@@ -401,12 +401,12 @@ func TestErrorIsCBOR(t *testing.T) {
 		for range rapid.IntRange(0, interact.MaxSteps).Draw(t, "steps") {
 			e, w.Next = e.Then(interact.StepShow, "urn:a b"), append(w.Next, []string{"show", "urn:a b"})
 		}
-		got := appendError(nil, e)
+		got := AppendError(nil, e)
 		want, err := cbor.Marshal(w)
 		if err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("got %x, want %x (%v)", got, want, err)
 		}
-		back, err := readError(got)
+		back, err := ReadError(got)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -425,7 +425,7 @@ func TestForeignCodes(t *testing.T) {
 		interact.TokenRejected: interact.AgentFailed, interact.NotRunning: interact.AgentFailed, interact.Usage: interact.AgentFailed,
 		interact.DataDirLocked: interact.AgentFailed, interact.KeyPermissions: interact.AgentFailed, 1999: interact.AgentFailed, 65535: interact.AgentFailed,
 	} {
-		got, err := readError(appendError(nil, &interact.Error{Code: sent}))
+		got, err := ReadError(AppendError(nil, &interact.Error{Code: sent}))
 		if err != nil || got.Code != want {
 			t.Errorf("%v became %v (%v), want %v", sent, got, err, want)
 		}
@@ -435,7 +435,7 @@ func TestForeignCodes(t *testing.T) {
 func TestACauseStaysAtHome(t *testing.T) {
 	t.Parallel()
 	secret := &interact.Error{Code: interact.Internal, Title: "it failed", Err: errors.New("open /var/lib/lmosd/identity.pem")}
-	if b := appendError(nil, secret); bytes.Contains(b, []byte("identity.pem")) {
+	if b := AppendError(nil, secret); bytes.Contains(b, []byte("identity.pem")) {
 		t.Errorf("the cause of a local error is told to peers: %q", b)
 	}
 }
@@ -448,11 +448,11 @@ func TestLongErrorsAreCut(t *testing.T) {
 		e.Issues = append(e.Issues, td.Issue{Pointer: long, Reason: long})
 		e = e.Then(interact.StepShow, strings.Repeat("é", 128), strings.Repeat("é", 128), strings.Repeat("é", 128), strings.Repeat("é", 128)).Then(interact.StepShow, long)
 	}
-	b := appendError(nil, e)
-	if len(b) > maxControl {
+	b := AppendError(nil, e)
+	if len(b) > MaxControl {
 		t.Errorf("an error of %d bytes", len(b))
 	}
-	back, err := readError(b)
+	back, err := ReadError(b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -466,14 +466,14 @@ func TestLongErrorsAreCut(t *testing.T) {
 
 func TestTimesThatCannotBeSent(t *testing.T) {
 	t.Parallel()
-	m := ask("a", "")
+	m := call("a", "")
 	m.Time = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 	m.Began = time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)
-	b, err := appendReply(nil, m, m, follow{})
+	b, err := AppendReply(nil, m, m, Extra{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if back, _, err := readReply(b, m); err != nil || !back.Time.IsZero() || !back.Began.IsZero() {
+	if back, _, err := ReadReply(b, m); err != nil || !back.Time.IsZero() || !back.Began.IsZero() {
 		t.Errorf("got %v and %v, %v, want no time", back.Time, back.Began, err)
 	}
 }
@@ -502,23 +502,23 @@ func TestTimeLeft(t *testing.T) {
 		"past":         {now.Add(-time.Hour), 1},
 		"a century":    {now.AddDate(100, 0, 0), maxLeft},
 	} {
-		if got := timeLeft(c.deadline, now); got != c.want {
+		if got := TimeLeft(c.deadline, now); got != c.want {
 			t.Errorf("%s: got %d, want %d", name, got, c.want)
 		}
 	}
 }
 
 func FuzzMessage(f *testing.F) {
-	for _, m := range []*interact.Message{{Type: 1}, ask("getWeather", `{"question":"Rain in Bonn?"}`),
+	for _, m := range []*interact.Message{{Type: 1}, call("getWeather", `{"question":"Rain in Bonn?"}`),
 		{Type: interact.ReadProperty, Thing: "t", Name: "p", TraceParent: "tp", TraceState: "ts", Time: time.Unix(-1, 5), Correlation: "c"},
 		{Type: interact.InvokeAction, Data: []byte("{}"), ActionID: "a", After: "b", Key: "k", Detach: true, Timing: &interact.Timing{},
 			Accept: "application/cbor"}} {
-		b, err := appendRequest(nil, m, follow{stream: true}, 100)
+		b, err := AppendRequest(nil, m, Extra{Stream: true}, 100)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b)
-		if b, err = appendRequest(nil, m, follow{as: "crm"}, 100); err != nil {
+		if b, err = AppendRequest(nil, m, Extra{As: "crm"}, 100); err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b)
@@ -530,27 +530,27 @@ func FuzzMessage(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	asked := ask("a", "")
+	asked := call("a", "")
 	asked.Timing, asked.ActionID = &interact.Timing{}, "a1"
-	told := done(asked, "x")
+	told := completed(asked, "x")
 	told.Timing, told.Began, told.ActionID = &interact.Timing{Host: time.Second, Agent: time.Millisecond}, time.Unix(5, 6), "a2"
-	if b, err := appendReply(nil, told, asked, follow{}); err == nil {
+	if b, err := AppendReply(nil, told, asked, Extra{}); err == nil {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fuzzReply(t, b, asked)
-		fuzzReply(t, b, ask("a", ""))
+		fuzzReply(t, b, call("a", ""))
 		now := time.Unix(1000, 0)
-		m, follow, err := readRequest(b, now)
+		m, follow, err := ReadRequest(b, now)
 		if err != nil {
 			return
 		}
-		left := timeLeft(m.Deadline, now)
+		left := TimeLeft(m.Deadline, now)
 		m.Hops--
-		again, err := appendRequest(nil, m, follow, left)
+		again, err := AppendRequest(nil, m, follow, left)
 		if err == nil && len(again) < len(b) { // what is said of a consumer, and not known yet, is passed over
 			m.Hops++
-			back, same, err := readRequest(again, now)
+			back, same, err := ReadRequest(again, now)
 			if d := cmp.Diff(m, back); d != "" || same != follow || err != nil || b[0] < again[0] {
 				t.Errorf("%x was read as %+v, and %x as %+v (%v)", b, m, again, back, err)
 			}
@@ -565,16 +565,16 @@ func FuzzMessage(f *testing.F) {
 // fuzzReply: what a reply was read as is written as something that reads the same.
 func fuzzReply(t *testing.T, b []byte, req *interact.Message) {
 	t.Helper()
-	r, f, err := readReply(b, req)
+	r, f, err := ReadReply(b, req)
 	if err != nil || r.Hops == 0 {
 		return // written, it would have passed this node
 	}
 	r.Hops--
-	again, err := appendReply(nil, r, req, f)
+	again, err := AppendReply(nil, r, req, f)
 	if err != nil || len(again) > len(b) {
 		t.Fatalf("%x was read as %+v, which is written as %x (%v)", b, r, again, err)
 	}
-	back, follow, err := readReply(again, req)
+	back, follow, err := ReadReply(again, req)
 	r.Hops++
 	if d := cmp.Diff(r, back); d != "" || err != nil || follow != f {
 		t.Errorf("%x was read as %+v, and %x as %+v (%v)", b, r, again, back, err)
@@ -582,20 +582,20 @@ func fuzzReply(t *testing.T, b []byte, req *interact.Message) {
 }
 
 func FuzzError(f *testing.F) {
-	f.Add(appendError(nil, interact.Errorf(interact.NotFound, "see it", "no agent matches")))
-	f.Add(appendError(nil, &interact.Error{Code: 1400, Issues: []td.Issue{{Pointer: "/a", Reason: "b"}}, Err: errors.New("c")}))
-	f.Add(appendError(nil, interact.Errorf(interact.NotFound, "see what there is", "no agent matches").Then(interact.StepFind).Then(interact.StepShow, "a")))
+	f.Add(AppendError(nil, interact.Errorf(interact.NotFound, "see it", "no agent matches")))
+	f.Add(AppendError(nil, &interact.Error{Code: 1400, Issues: []td.Issue{{Pointer: "/a", Reason: "b"}}, Err: errors.New("c")}))
+	f.Add(AppendError(nil, interact.Errorf(interact.NotFound, "see what there is", "no agent matches").Then(interact.StepFind).Then(interact.StepShow, "a")))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		e, err := readError(b)
+		e, err := ReadError(b)
 		if err != nil {
 			return
 		}
-		again := appendError(nil, e) // without members and steps of unknown kinds
+		again := AppendError(nil, e) // without members and steps of unknown kinds
 		if e.Code != interact.AgentFailed && len(again) >= len(b) && !bytes.Equal(again, b) {
 			t.Errorf("%x was read as %+v, which is written as %x", b, e, again)
 		}
 		// A code that the far end may not use was replaced by AgentFailed: then the second writing is the fixed point.
-		if e, err = readError(again); err != nil || !bytes.Equal(appendError(nil, e), again) {
+		if e, err = ReadError(again); err != nil || !bytes.Equal(AppendError(nil, e), again) {
 			t.Errorf("%x is written as %x, which reads as %+v (%v)", b, again, e, err)
 		}
 	})
@@ -603,32 +603,32 @@ func FuzzError(f *testing.F) {
 
 // TestCodecAllocates holds what a small message costs: the message and its texts when it is read, nothing when written.
 func TestCodecAllocates(t *testing.T) {
-	m := ask("getWeather", strings.Repeat("x", payload))
+	m := call("getWeather", strings.Repeat("x", 256))
 	m.TraceParent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	buf := make([]byte, 0, 1024)
 	var b []byte
 	var err error
-	if n := testing.AllocsPerRun(100, func() { b, err = appendRequest(buf, m, follow{}, 100) }); n != 0 || err != nil {
+	if n := testing.AllocsPerRun(100, func() { b, err = AppendRequest(buf, m, Extra{}, 100) }); n != 0 || err != nil {
 		t.Errorf("a request is written with %v allocations (%v), want 0", n, err)
 	}
 	now := time.Now()
-	if n := testing.AllocsPerRun(100, func() { _, _, err = readRequest(b, now) }); n > 2 || err != nil {
+	if n := testing.AllocsPerRun(100, func() { _, _, err = ReadRequest(b, now) }); n > 2 || err != nil {
 		t.Errorf("a request is read with %v allocations (%v), want at most 2", n, err)
 	}
 	whole := *m
 	whole.Key, whole.Accept = "key", "application/cbor"
-	late, err := appendRequest(nil, &whole, follow{}, 100)
+	late, err := AppendRequest(nil, &whole, Extra{}, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := testing.AllocsPerRun(100, func() { _, _, err = readRequest(late, now) }); n > 3 || err != nil {
+	if n := testing.AllocsPerRun(100, func() { _, _, err = ReadRequest(late, now) }); n > 3 || err != nil {
 		t.Errorf("a request with members behind its data is read with %v allocations (%v), want at most 3", n, err)
 	}
-	r := done(m, strings.Repeat("x", payload))
-	if n := testing.AllocsPerRun(100, func() { b, err = appendReply(buf, r, m, follow{}) }); n != 0 || err != nil {
+	r := completed(m, strings.Repeat("x", 256))
+	if n := testing.AllocsPerRun(100, func() { b, err = AppendReply(buf, r, m, Extra{}) }); n != 0 || err != nil {
 		t.Errorf("a reply is written with %v allocations (%v), want 0", n, err)
 	}
-	if n := testing.AllocsPerRun(100, func() { _, _, err = readReply(b, m) }); n > 1 || err != nil {
+	if n := testing.AllocsPerRun(100, func() { _, _, err = ReadReply(b, m) }); n > 1 || err != nil {
 		t.Errorf("a reply is read with %v allocations (%v), want at most 1", n, err)
 	}
 }
@@ -667,11 +667,11 @@ func TestStatements(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, f, err := readRequest(b, time.Now())
+		_, f, err := ReadRequest(b, time.Now())
 		switch e := interact.AsError(err); {
-		case c.code == 0 && (err != nil || f.as != c.want):
-			t.Errorf("%s: read as %q, %v", name, f.as, err)
-		case c.code == interact.Internal && !errors.Is(err, errProtocol), c.code == interact.Invalid && (e == nil || e.Code != c.code || e.Hint == "" && e.Next == nil):
+		case c.code == 0 && (err != nil || f.As != c.want):
+			t.Errorf("%s: read as %q, %v", name, f.As, err)
+		case c.code == interact.Internal && !errors.Is(err, ErrProtocol), c.code == interact.Invalid && (e == nil || e.Code != c.code || e.Hint == "" && e.Next == nil):
 			t.Errorf("%s: %v", name, err)
 		}
 	}

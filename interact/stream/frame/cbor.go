@@ -1,13 +1,11 @@
-package stream
+package frame
 
 import (
 	"math"
 	"unicode/utf8"
-
-	"github.com/lmosd/lmosd/did"
 )
 
-// The part of CBOR that the maps of this protocol use (RFC 8949 §3), written and read by hand: this is the hot path.
+// The part of CBOR that the maps of this protocol use (RFC 8949 §3). It is hand-written: each call encodes and decodes two maps.
 const (
 	cborUint  = 0
 	cborNeg   = 1
@@ -18,7 +16,7 @@ const (
 	cborTrue  = 0xf5
 )
 
-var errCBOR = broken("a malformed map")
+var errCBOR = Errorf("a malformed map")
 
 // appendHead writes the head of an item in its shortest form (RFC 8949 §4.2.1).
 func appendHead(dst []byte, major byte, v uint64) []byte {
@@ -46,7 +44,7 @@ func appendText(dst []byte, s string) []byte {
 type mapWriter struct {
 	b     []byte
 	start int  // of the map's head, which counts the members
-	bad   bool // a text was too long or not UTF-8
+	bad   bool // a text is not valid
 }
 
 func openMap(dst []byte) mapWriter { return mapWriter{b: append(dst, cborMap<<5), start: len(dst)} }
@@ -72,9 +70,8 @@ func (w *mapWriter) int(k byte, v int64) {
 	}
 }
 
-func (w *mapWriter) text(k byte, s string, limit int) {
+func (w *mapWriter) text(k byte, s string) {
 	if s != "" {
-		w.bad = w.bad || len(s) > limit || !utf8.ValidString(s)
 		w.key(k)
 		w.b = appendText(w.b, s)
 	}
@@ -94,21 +91,11 @@ func (w *mapWriter) yes(k byte, v bool) {
 	}
 }
 
-// as writes the statement for whom a node asks: a map of a name.
-func (w *mapWriter) as(k byte, name string) {
-	if name == "" {
-		return
-	}
-	w.bad = w.bad || !did.ValidPrincipalName(name)
-	w.key(k)
-	w.b = appendText(append(w.b, cborMap<<5|1, 1), name)
-}
-
-// A span is where a text lies in the bytes that are read.
+// A span is the position of a text in the bytes that are read.
 type span struct{ from, to int }
 
-// A mapReader reads what a [mapWriter] wrote, and nothing else: members in rising order of their keys, shortest heads,
-// nothing empty, nothing after the end. After an error every method returns zero.
+// A mapReader reads the output of a [mapWriter] and rejects everything else: it requires members in rising order of their keys,
+// shortest heads, values that are not empty, and no bytes after the end. After an error every method returns zero.
 type mapReader struct {
 	b    []byte
 	i    int
@@ -152,14 +139,11 @@ func (r *mapReader) head(major byte, limit uint64) uint64 {
 		r.fail()
 		return 0
 	}
-	v, n := uint64(r.b[r.i]&31), 0
-	if r.i++; v >= 24 {
-		if v > 27 {
-			r.fail()
-			return 0
-		}
-		n = 1 << (v - 24)
-		v = r.big(n)
+	v := uint64(r.b[r.i] & 31)
+	if r.i++; v > 27 {
+		r.fail()
+	} else if v >= 24 {
+		v = r.big(1 << (v - 24))
 	}
 	if v > limit {
 		r.fail()
@@ -180,11 +164,7 @@ func (r *mapReader) big(n int) (v uint64) {
 		v = v<<8 | uint64(r.b[r.i])
 		r.i++
 	}
-	least := uint64(24)
-	if n > 1 {
-		least = 1 << (4 * n)
-	}
-	if v < least {
+	if n == 1 && v < 24 || n > 1 && v < 1<<(4*n) {
 		r.fail()
 	}
 	return v
@@ -206,35 +186,7 @@ func (r *mapReader) int() int64 {
 	return int64(r.head(cborUint, math.MaxInt64))
 }
 
-// maxAs bounds the text that stands where a name should, in bytes: which of them are names, is for who reads them.
-const maxAs = 1 << 10
-
-// as reads the statement for whom a node asks: a map whose member 1 is a name. Members 2 to 4 are for what nodes will say beside it
-// (a key of the consumer's own, roles, relation); they and others are passed over, since a statement takes away only.
-func (r *mapReader) as() (name string) {
-	n := r.head(cborMap, 23)
-	if n == 0 {
-		r.fail()
-	}
-	for last := 0; n > 0 && r.err == nil; n-- {
-		k := int(r.uint(23))
-		switch {
-		case k <= last:
-			r.fail()
-		case k == 1:
-			name = r.string(r.text(maxAs))
-		default:
-			r.skip(4)
-		}
-		last = k
-	}
-	if r.err != nil {
-		return ""
-	}
-	return name
-}
-
-// skip passes over one item that is nested at most depth deep: a number, text, bytes, true, false, null, or arrays and maps of such.
+// skip skips one item that is nested at most depth deep: a number, text, bytes, true, false, null, or arrays and maps of such.
 func (r *mapReader) skip(depth int) {
 	if r.i >= len(r.b) || depth == 0 || r.err != nil {
 		r.fail()
@@ -279,7 +231,7 @@ func (r *mapReader) anyText(limit int) span {
 	return s
 }
 
-// bytes reads a byte string of 1 to limit bytes; the slice is part of what is read.
+// bytes reads a byte string of 1 to limit bytes. The result is a part of r.b.
 func (r *mapReader) bytes(limit int) []byte {
 	s := r.run(cborBytes, limit)
 	if s.from == s.to {

@@ -1,4 +1,4 @@
-package stream
+package frame
 
 import (
 	"bytes"
@@ -12,10 +12,10 @@ func TestDeadlinesNeedNoClock(t *testing.T) {
 	t.Parallel()
 	clock := time.Unix(1_800_000_000, 0)
 	write := func(now time.Time) []byte {
-		m := ask("a", `"x"`)
+		m := call("a", `"x"`)
 		m.ID = "m1"
 		m.Deadline = now.Add(3 * time.Second)
-		b, err := appendRequest(nil, m, follow{}, timeLeft(m.Deadline, now))
+		b, err := AppendRequest(nil, m, Extra{}, TimeLeft(m.Deadline, now))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +27,7 @@ func TestDeadlinesNeedNoClock(t *testing.T) {
 			t.Errorf("by a clock %v ahead the request is %x, want %x", off, got, want)
 		}
 		here := clock.Add(off)
-		m, _, err := readRequest(want, here)
+		m, _, err := ReadRequest(want, here)
 		if err != nil || !m.Deadline.Equal(here.Add(3*time.Second)) {
 			t.Errorf("by a clock %v ahead it is read as until %v, %v; now is %v", off, m.Deadline, err, here)
 		}
