@@ -20,6 +20,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/embedding"
+	"github.com/lmosd/lmosd/directory/fetch"
 	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -95,7 +96,7 @@ type Directory struct {
 	reach      reach
 	flaps      flaps
 	lookalikes lookalikes // owned by mu
-	fetch      fetcher
+	fetcher    *fetch.Fetcher
 	embeddings *embedding.Embeddings
 	queue      chan *td.Signed // of Enqueue
 	// queued is the size of the TDs in the queue, in bytes.
@@ -152,7 +153,7 @@ func New(o Options) (*Directory, error) {
 		dirtyVectors:       map[[32]byte]bool{},
 	}
 	d.room = newRoom(o.Max)
-	d.fetch.get = o.Fetch
+	d.fetcher = fetch.New(o.Fetch)
 	d.views.most = min(maxOpen, o.Bytes/4)
 	now := time.Now()
 	d.changed.start(now)

@@ -90,17 +90,17 @@ func TestStolenHashBlocksNobody(t *testing.T) {
 		defer run(t, d)()
 		// Both at once, and then after the thief has failed for good.
 		done := make(chan error, 1)
-		go func() { _, err := d.fetch.body(t.Context(), &thief); done <- err }()
+		go func() { _, err := d.fetcher.TD(t.Context(), &thief); done <- err }()
 		synctest.Wait()
-		if got, err := d.fetch.body(t.Context(), r); err != nil || string(got) != string(body) {
+		if got, err := d.fetcher.TD(t.Context(), r); err != nil || string(got) != string(body) {
 			t.Errorf("while the other fetch hangs: %v", err)
 		}
 		if err := <-done; err == nil {
 			t.Error("a dead host answered")
 		}
 		for tries := range 4 {
-			time.Sleep(retryAfter << (2 * tries))
-			_, _ = d.fetch.body(t.Context(), &thief)
+			time.Sleep(5 * time.Second << (2 * tries))
+			_, _ = d.fetcher.TD(t.Context(), &thief)
 		}
 		d.Enqueue(bare(t, s))
 		synctest.Wait()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lmosd/lmosd/directory/fetch"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -88,9 +89,9 @@ func (d *Directory) learn(ctx context.Context, g *sync.WaitGroup) {
 			desc, r, err := d.open(ctx, s)
 			if !errors.Is(err, td.ErrNoTD) {
 				d.accept(s, desc, err)
-			} else if d.pending.Add(1) > maxFetches {
+			} else if d.pending.Add(1) > fetch.Max {
 				d.pending.Add(-1)
-				d.accept(s, nil, errBusy)
+				d.accept(s, nil, fetch.ErrBusy)
 			} else {
 				g.Go(func() {
 					defer d.pending.Add(-1)
@@ -109,7 +110,7 @@ func (d *Directory) accept(s *td.Signed, desc *td.Description, err error) {
 	}
 	switch {
 	case err == nil, errors.Is(err, errKnown):
-	case errors.Is(err, errBusy):
+	case errors.Is(err, fetch.ErrBusy):
 		d.count.dropped.Add(1)
 	default:
 		d.log.Debug("record rejected", "err", err)
@@ -164,7 +165,7 @@ func (d *Directory) refreshed(s *td.Signed, r *td.Record, now time.Time) *td.Des
 // complete fetches the TD of a record that open has verified.
 func (d *Directory) complete(ctx context.Context, s *td.Signed, r *td.Record) (*td.Description, error) {
 	d.count.fetches.Add(1)
-	body, err := d.fetch.body(ctx, r)
+	body, err := d.fetcher.TD(ctx, r)
 	if err != nil {
 		d.count.unfetched.Add(1)
 		return nil, fmt.Errorf("%w: %w", errUnfetched, err)
@@ -172,7 +173,7 @@ func (d *Directory) complete(ctx context.Context, s *td.Signed, r *td.Record) (*
 	desc, err := (&td.Signed{Record: s.Record, TD: body}).Verify(ctx, d.opts.Verifier, time.Now())
 	if err != nil {
 		d.count.invalid.Add(1)
-		d.fetch.failed(r)
+		d.fetcher.Failed(r)
 	}
 	return desc, err
 }

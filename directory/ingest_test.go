@@ -181,10 +181,10 @@ func TestDeadHostStopsNothing(t *testing.T) {
 		if got := ids(d.FindLocal(td.Query{})); got != good.id {
 			t.Errorf("got %q, want what the living host has", got)
 		}
-		if n := most.Load(); n != perHost {
-			t.Errorf("%d fetches at once from one host, want %d", n, perHost)
+		if n := most.Load(); n != 4 {
+			t.Errorf("%d concurrent fetches from one host, want 4", n)
 		}
-		if n := d.Stats().Dropped; n != 100-perHost-perHostQueue {
+		if n := d.Stats().Dropped; n != 100-4-64 {
 			t.Errorf("%d dropped, want those that do not fit in line", n)
 		}
 	})
@@ -248,49 +248,4 @@ func TestRubbishFromAHostIsAFailure(t *testing.T) {
 			t.Errorf("fetched %d times, %+v", calls, s)
 		}
 	})
-}
-
-// A fetch whose first caller leaves goes on for those who stay.
-func TestFetchOutlivesItsFirstCaller(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		f := fetcher{get: func(ctx context.Context, _ *td.Record) ([]byte, error) {
-			select {
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			case <-time.After(2 * time.Second):
-				return []byte("body"), nil
-			}
-		}}
-		r := &td.Record{Hash: [32]byte{1}}
-		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		done := make(chan error, 1)
-		go func() {
-			_, err := f.body(impatient, r)
-			done <- err
-		}()
-		synctest.Wait()
-		body, err := f.body(t.Context(), r)
-		if err != nil || string(body) != "body" {
-			t.Errorf("got %q, %v", body, err)
-		}
-		if err := <-done; !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v, want the deadline of the first", err)
-		}
-		if len(f.jobs) != 0 || len(f.hosts) != 0 || len(f.failures) != 0 {
-			t.Errorf("left over: %v %v %v", f.jobs, f.hosts, f.failures)
-		}
-	})
-}
-
-func TestFailuresAreBounded(t *testing.T) {
-	t.Parallel()
-	var f fetcher
-	for i := range maxFailures + 10 {
-		f.failed(&td.Record{Hash: [32]byte{byte(i), byte(i >> 8)}})
-	}
-	if n := len(f.failures); n != maxFailures {
-		t.Errorf("got %d, want %d", n, maxFailures)
-	}
 }

@@ -2,19 +2,18 @@ package directory
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
-	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/directory/paging"
 	"github.com/lmosd/lmosd/td"
 )
 
-// Pages of a search have everything once, whatever comes and goes meanwhile, and say how many there are.
+// The pages of a search contain each Thing once, also if Things are added between them, and the total.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	for name, q := range map[string]td.Query{
 		"everything": {}, "words": {Text: "weather"}, "capability": {Capability: []string{"urn:x:weather"}},
-		"looked at one by one": {Capability: []string{"urn:x:weather"}, Version: "^1"}, "not": {Text: "weather", Not: []td.Query{{ID: "urn:000"}}},
+		"checked one by one": {Capability: []string{"urn:x:weather"}, Version: "^1"}, "not": {Text: "weather", Not: []td.Query{{ID: "urn:000"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -31,9 +30,9 @@ func TestPages(t *testing.T) {
 				put(i)
 			}
 			q.Limit = limit
-			p := NewPages()
+			p := paging.New()
 			s := p.Begin(q, nil)
-			seen, pages, word := map[string]int{}, 0, ""
+			seen, pages, cursor := map[string]int{}, 0, ""
 			for range 2 * n {
 				var found []*td.Description
 				for desc, err := range d.Find(t.Context(), s.Query) {
@@ -42,9 +41,9 @@ func TestPages(t *testing.T) {
 					}
 					found = append(found, desc)
 				}
-				page, next := Cut(s, found, func(d *td.Description) *td.Description { return d })
+				page, next := paging.Cut(s, found, func(d *td.Description) *td.Description { return d })
 				if total, ok := s.Query.Counter.Total(); ok && (total < n || total > n+pages) {
-					t.Errorf("page %d: %d in all, want %d and at most one more a page", pages, total, n)
+					t.Errorf("page %d: total %d, want %d and at most one more per page", pages, total, n)
 				}
 				if c := s.Query.Counter.Coverage(); !c.Complete() || c.More != (next != "") {
 					t.Errorf("page %d: %+v, next %q", pages, c, next)
@@ -58,48 +57,21 @@ func TestPages(t *testing.T) {
 				if pages++; next == "" {
 					break
 				}
-				put(n + pages) // comes between two pages
+				put(n + pages)
 				var err error
 				if s, err = p.Resume(next); err != nil {
 					t.Fatal(err)
 				}
-				word = next
+				cursor = next
 			}
 			for i := 1; i <= n; i++ {
 				if id := fmt.Sprintf("urn:%03d", i); seen[id] != 1 {
-					t.Errorf("%s came %d times", id, seen[id])
+					t.Errorf("%s was returned %d times", id, seen[id])
 				}
 			}
-			if again, err := p.Resume(word); err != nil || len(again.Query.Except) != (pages-1)*limit {
-				t.Error("a cursor is good once only:", err)
+			if again, err := p.Resume(cursor); err != nil || len(again.Query.Except) != (pages-1)*limit {
+				t.Error("a cursor is not reusable:", err)
 			}
 		})
-	}
-}
-
-// What others make up is no cursor, and what clients leave behind is bounded.
-func TestPagesAreBounded(t *testing.T) {
-	t.Parallel()
-	p := NewPages()
-	desc := plain(t, 1, "urn:a", "A")
-	first := ""
-	for range 3 * maxPages {
-		s := p.Begin(td.Query{Limit: 1}, nil)
-		_, next := Cut(s, []*td.Description{desc, desc}, func(d *td.Description) *td.Description { return d })
-		if first == "" {
-			first = next
-		}
-	}
-	if p.Len() != maxPages || p.shown != maxPages || len(p.order) != maxPages {
-		t.Errorf("%d pages are kept, of %d things", p.Len(), p.shown)
-	}
-	for _, word := range []string{"", "x", first, strings.Repeat("A", 1<<20)} {
-		_, err := p.Resume(word)
-		wantCode(t, err, interact.Usage, "no such page")
-	}
-	s := p.Begin(td.Query{Limit: 1}, nil)
-	s.shown = make([][32]byte, maxShown)
-	if _, next := Cut(s, []*td.Description{desc, desc}, func(d *td.Description) *td.Description { return d }); next != "" {
-		t.Error("a search goes on without end")
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/paging"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/server"
 	"github.com/lmosd/lmosd/td"
@@ -80,7 +81,7 @@ func (g *Gateway) nextPage(w http.ResponseWriter, r *http.Request) error {
 }
 
 // search asks the directory and the mesh for as long as f says, for a page; nil is the first.
-func (g *Gateway) search(r *http.Request, f finding, page *directory.Search) (*api.AgentList, error) {
+func (g *Gateway) search(r *http.Request, f finding, page *paging.Search) (*api.AgentList, error) {
 	start := time.Now()
 	if f.strategy != "" { // it chooses among all
 		f.limit, f.query.Limit = f.query.Max(), maxFind
@@ -119,11 +120,11 @@ func (g *Gateway) search(r *http.Request, f finding, page *directory.Search) (*a
 }
 
 // ranked returns the things of a page as lists show them: the best first, if something is asked for; and the cursor of the next page.
-func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description, page *directory.Search) (items []api.Agent, next string) {
+func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description, page *paging.Search) (items []api.Agent, next string) {
 	items = make([]api.Agent, 0, len(found))
 	g.o.Node.Look(ctx, found...)
 	if !f.explain && !f.query.HasCriteria() && len(f.query.Or) == 0 {
-		found, next = directory.Cut(page, found, func(d *td.Description) *td.Description { return d })
+		found, next = paging.Cut(page, found, func(d *td.Description) *td.Description { return d })
 		for _, d := range found {
 			items = append(items, g.agent(d))
 		}
@@ -133,7 +134,7 @@ func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description
 	if f.strategy != "" {
 		all = f.resolve(all)
 	} else {
-		all, next = directory.Cut(page, all, func(one directory.Ranked) *td.Description { return one.Description })
+		all, next = paging.Cut(page, all, func(one directory.Ranked) *td.Description { return one.Description })
 	}
 	for _, one := range all {
 		a := g.agent(one.Description)

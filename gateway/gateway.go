@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/paging"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/server"
@@ -124,7 +124,7 @@ type Gateway struct {
 	gate      interact.Gate
 	things    *server.Server
 	directory *tdd.Server
-	pages     *directory.Pages // of searches
+	pages     *paging.Pages // of searches
 	routes    http.Handler
 	tcp       net.Listener // nil: none
 	socket    net.Listener // nil: none
@@ -151,7 +151,7 @@ type httpServer struct {
 // that another process answers on), WildcardBind, or ConfigInvalid.
 func New(o Options) (*Gateway, error) {
 	o = o.withDefaults()
-	g := &Gateway{o: o, log: o.Log, metrics: o.Metrics, pages: directory.NewPages()}
+	g := &Gateway{o: o, log: o.Log, metrics: o.Metrics, pages: paging.New()}
 	g.opened, g.close = context.WithCancel(context.Background())
 	g.alive, g.kill = context.WithCancel(g.opened)
 	g.ending, g.end = context.WithCancel(g.alive)

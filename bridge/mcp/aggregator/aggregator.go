@@ -31,7 +31,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/bridge/mcp/server"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/paging"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/opaque"
 	"github.com/lmosd/lmosd/internal/ratelimit"
@@ -68,7 +68,7 @@ type Handler struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	sealer *opaque.Sealer
-	pages  *directory.Pages // described mesh_search
+	pages  *paging.Pages // described mesh_search
 	// listens limits the subscriptions of all clients to the mesh and to Things that are not MCP servers.
 	listens *ratelimit.Inflight[string]
 	mesh    *endpoint
@@ -86,7 +86,7 @@ type Handler struct {
 func New(o Options) *Handler {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Mesh = recovering{o.Mesh, o.Log}
-	h := &Handler{o: o, sealer: opaque.New(string(o.Mesh.Signer().DID())), pages: directory.NewPages(), listens: ratelimit.NewInflight[string](maxListens, allListens),
+	h := &Handler{o: o, sealer: opaque.New(string(o.Mesh.Signer().DID())), pages: paging.New(), listens: ratelimit.NewInflight[string](maxListens, allListens),
 		endpoints: map[string]*endpoint{}}
 	// Requests on behalf of all clients have the principal of the node.
 	h.ctx, h.cancel = context.WithCancel(did.WithPrincipal(context.Background(), did.Consumer(did.Process, "")))

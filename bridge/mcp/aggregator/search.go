@@ -12,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/features"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/paging"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/textmatch"
 	"github.com/lmosd/lmosd/td"
@@ -56,7 +57,7 @@ func (s *mesh) search(ctx context.Context, m *protocol.Message) (*protocol.Messa
 	q := page.Query
 	found := s.find(ctx, q)
 	s.h.o.Mesh.Look(ctx, found...)
-	ranked, next := directory.Cut(page, s.h.o.Mesh.Rank(ctx, q, found), func(one directory.Ranked) *td.Description { return one.Description })
+	ranked, next := paging.Cut(page, s.h.o.Mesh.Rank(ctx, q, found), func(one directory.Ranked) *td.Description { return one.Description })
 	hits := make([]hit, 0, len(ranked))
 	terms := textmatch.Content(q.Text)
 	for _, d := range ranked {
@@ -73,7 +74,7 @@ func (s *mesh) search(ctx context.Context, m *protocol.Message) (*protocol.Messa
 }
 
 // page returns the requested page: the first of a query, or the one of a cursor.
-func (s *mesh) page(m *protocol.Message) (*directory.Search, error) {
+func (s *mesh) page(m *protocol.Message) (*paging.Search, error) {
 	if cursor := m.Text("arguments", "cursor"); cursor != "" {
 		return s.h.pages.Resume(cursor)
 	}

@@ -1,4 +1,6 @@
-package directory
+// Package paging records what searches have returned, so that each next page has the best of the remaining results: nothing is returned
+// twice, and nothing that stays is missed.
+package paging
 
 import (
 	"crypto/rand"
@@ -19,8 +21,7 @@ const (
 	pageLife    = 10 * time.Minute // of a cursor
 )
 
-// Pages records what searches have returned, so that each next page has the best of the remaining results: nothing is returned twice, and
-// nothing that stays is missed. Its methods are safe for concurrent use.
+// Pages are the next pages of searches. Its methods are safe for concurrent use.
 type Pages struct {
 	sealer *opaque.Sealer
 	mu     sync.Mutex // owns the following fields
@@ -38,7 +39,7 @@ type searched struct {
 
 // A Search is the search for one page.
 type Search struct {
-	// Query is the query. Its Tally and Except are those of this page.
+	// Query is the query. Its Counter and Except are those of this page.
 	Query td.Query
 	// With is the value of [Pages.Begin].
 	With any
@@ -49,8 +50,8 @@ type Search struct {
 
 var forPages = opaque.For{Purpose: "next page of a search"}
 
-// NewPages returns an empty Pages.
-func NewPages() *Pages { return &Pages{sealer: opaque.New(""), all: map[string]*searched{}} }
+// New returns an empty Pages.
+func New() *Pages { return &Pages{sealer: opaque.New(""), all: map[string]*searched{}} }
 
 // Begin returns the first page of a search.
 func (p *Pages) Begin(q td.Query, with any) *Search {
@@ -59,15 +60,15 @@ func (p *Pages) Begin(q td.Query, with any) *Search {
 }
 
 // Resume returns the page of a cursor of [Search.Next]. The error is an [*interact.Error].
-func (p *Pages) Resume(word string) (*Search, error) {
+func (p *Pages) Resume(cursor string) (*Search, error) {
 	var id string
-	err := p.sealer.Open(forPages, word, &id)
+	err := p.sealer.Open(forPages, cursor, &id)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.all[id]
 	if err != nil || s == nil {
 		return nil, interact.Errorf(interact.Usage, "search again; a search is kept for 10 minutes, and ends with the node",
-			"there is no such page any more")
+			"no such page, or it has expired")
 	}
 	one := &Search{Query: s.query, With: s.with, pages: p, shown: slices.Clone(s.shown)}
 	one.Query.Counter, one.Query.Except = new(td.CoverageCounter), make(map[[32]byte]bool, len(s.shown))
