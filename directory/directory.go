@@ -22,6 +22,7 @@ import (
 	"github.com/lmosd/lmosd/directory/embedding"
 	"github.com/lmosd/lmosd/directory/fetch"
 	"github.com/lmosd/lmosd/directory/index"
+	"github.com/lmosd/lmosd/directory/lookalike"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -95,7 +96,7 @@ type Directory struct {
 	log        *slog.Logger
 	reach      reach
 	flaps      flaps
-	lookalikes lookalikes // owned by mu
+	lookalikes *lookalike.Names // owned by mu
 	fetcher    *fetch.Fetcher
 	embeddings *embedding.Embeddings
 	queue      chan *td.Signed // of Enqueue
@@ -160,7 +161,7 @@ func New(o Options) (*Directory, error) {
 	d.index.Version = uint64(now.UnixMicro()) // greater than in earlier runs
 	d.reach.start(o.Probe != nil)
 	d.flaps.start()
-	d.lookalikes.start()
+	d.lookalikes = lookalike.New()
 	d.embeddings = embedding.New(o.Embedder, o.Log)
 	if err := d.load(context.Background()); err != nil {
 		return nil, interact.Errorf(interact.StoreCorrupt, "see the log; the directory can be deleted, it is filled again from the mesh",

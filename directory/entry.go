@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/directory/index"
+	"github.com/lmosd/lmosd/directory/lookalike"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -32,11 +33,11 @@ type entry struct {
 	stored             bool           // the store has it, or will have it after the current write
 	used               bool           // a caller requested exactly this Thing; reset when an eviction passes it over
 	usedAgain          atomic.Bool
-	eviction           evictionState // in Directory.room
-	reportedDown       atomic.Bool   // watchers know it as unreachable; see flaps
-	nameClass          class         // of the owner, for the name; see lookalikes
-	nameCounted        bool          // it is counted in lookalikes
-	equivocationLogged bool          // an equivocation was logged
+	eviction           evictionState   // in Directory.room
+	reportedDown       atomic.Bool     // watchers know it as unreachable; see flaps
+	nameClass          lookalike.Class // of the owner, for the name; see lookalikes
+	nameCounted        bool            // it is counted in lookalikes
+	equivocationLogged bool            // an equivocation was logged
 }
 
 // A tombstone is the tombstone or moved record of a Thing. A record of more than maxTombstone bytes has none: then only its sequence number is
