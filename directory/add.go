@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/directory/embedding"
+	"github.com/lmosd/lmosd/directory/eviction"
 	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -63,7 +64,7 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 		return false, err
 	}
 	if e == nil {
-		e = &entry{key: key}
+		e = &entry{Item: eviction.Item{Key: key}}
 		d.entries[key] = e
 		// Until setLocked below, the entry is gone.
 		d.gone.add(e)
@@ -120,7 +121,7 @@ func (d *Directory) adoptLocked(e *entry, own bool) {
 		d.ownLocked(e, true)
 		d.rankLocked(e)
 		d.countNameLocked(e, e.view.record, true, false)
-		d.markLocked(e.key)
+		d.markLocked(e.Key)
 	}
 }
 
@@ -219,14 +220,14 @@ func (d *Directory) setLocked(e *entry, in *arrival, own bool) {
 // notifyLocked calls Options.OnChange for e.
 func (d *Directory) notifyLocked(e *entry) {
 	if d.opts.OnChange != nil {
-		d.opts.OnChange(e.key, e.seq, e.record() != nil)
+		d.opts.OnChange(e.Key, e.seq, e.record() != nil)
 	}
 }
 
 // liveLocked makes e living with the description of an arrival.
 func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 	was := e.view
-	d.room.leave(e)
+	d.room.Leave(&e.Item)
 	if was == nil {
 		d.gone.remove(e)
 		d.dropTombstoneLocked(e)
@@ -262,7 +263,7 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 	d.ownLocked(e, own)
 	d.weighLocked(e, weigh(e.view, e.at.Terms()))
 	e.used = e.used || in.used
-	d.creditForwarderLocked(e, in.via)
+	d.room.Credit(&e.Item, in.via)
 	d.rankLocked(e)
 	if was == nil {
 		d.countNameLocked(e, nil, own, in.restored)
@@ -310,16 +311,16 @@ func refreshes(was, r *td.Record) bool {
 // endLocked makes a living e gone.
 func (d *Directory) endLocked(e *entry, why Reason) {
 	d.changed.add(logEntry{kind: Removed, reason: why, thing: e.view})
-	d.room.leave(e)
+	d.room.Leave(&e.Item)
 	d.uncountNameLocked(e)
 	d.countHostsLocked(e, false)
 	d.weighLocked(e, 0)
 	d.living.remove(e)
 	d.leaveLocked(e)
-	d.embeddings.Dequeue(e.key)
+	d.embeddings.Dequeue(e.Key)
 	e.view, e.bound, e.own = nil, nil, false
 	d.gone.add(e)
-	d.markLocked(e.key)
+	d.markLocked(e.Key)
 	d.notifyLocked(e)
 	d.boundGoneLocked()
 }
@@ -364,11 +365,11 @@ func (d *Directory) dropTombstoneLocked(e *entry) {
 func (d *Directory) forgetLocked(e *entry) {
 	d.dropTombstoneLocked(e)
 	d.gone.remove(e)
-	delete(d.entries, e.key)
+	delete(d.entries, e.Key)
 	if e.stored {
-		d.markLocked(e.key)
+		d.markLocked(e.Key)
 	} else {
-		delete(d.dirty, e.key) // it was never written
+		delete(d.dirty, e.Key) // it was never written
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/embedding"
+	"github.com/lmosd/lmosd/directory/eviction"
 	"github.com/lmosd/lmosd/directory/fetch"
 	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/directory/lookalike"
@@ -120,7 +121,7 @@ type Directory struct {
 	hosts         map[did.DID]int     // number of living entries per host
 	tombstones    tombstones
 	equivocations equivocations
-	room          room
+	room          *eviction.Room
 	// lackUntil is the time until which the index may lack Things that did not fit.
 	lackUntil time.Time
 	weight    int               // memory of living entries of others, in bytes
@@ -153,7 +154,7 @@ func New(o Options) (*Directory, error) {
 		dirtyEquivocations: map[[32]byte]bool{},
 		dirtyVectors:       map[[32]byte]bool{},
 	}
-	d.room = newRoom(o.Max)
+	d.room = eviction.New(o.Max, func(e *eviction.Item) bool { return d.entries[e.Key].view.shown.Load() })
 	d.fetcher = fetch.New(o.Fetch)
 	d.views.most = min(maxOpen, o.Bytes/4)
 	now := time.Now()

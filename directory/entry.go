@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lmosd/lmosd/directory/eviction"
 	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/directory/lookalike"
 	"github.com/lmosd/lmosd/interact"
@@ -19,21 +20,20 @@ import (
 //	                         └─────────────────────┘
 //	                               newer record
 type entry struct {
-	key [32]byte
+	eviction.Item // of Directory.room
+
 	seq uint64 // the highest known
 	// until is when the entry may be dropped, once it is gone.
 	until              time.Time
-	view               *view          // nil when gone
-	tombstone          *tombstone     // nil when living, and when gone by expiration
-	bound              interact.Thing // of Options.Bind for view, or nil
-	at                 index.Position // in the index, when living
-	bytes              int            // memory of view and terms, see weigh; 0 when gone
-	heapIndex          int            // index in living or gone
-	own                bool           // this node publishes it
-	stored             bool           // the store has it, or will have it after the current write
-	used               bool           // a caller requested exactly this Thing; reset when an eviction passes it over
-	usedAgain          atomic.Bool
-	eviction           evictionState   // in Directory.room
+	view               *view           // nil when gone
+	tombstone          *tombstone      // nil when living, and when gone by expiration
+	bound              interact.Thing  // of Options.Bind for view, or nil
+	at                 index.Position  // in the index, when living
+	bytes              int             // memory of view and terms, see weigh; 0 when gone
+	heapIndex          int             // index in living or gone
+	own                bool            // this node publishes it
+	stored             bool            // the store has it, or will have it after the current write
+	used               bool            // a caller requested exactly this Thing; reset when an eviction passes it over
 	reportedDown       atomic.Bool     // watchers know it as unreachable; see flaps
 	nameClass          lookalike.Class // of the owner, for the name; see lookalikes
 	nameCounted        bool            // it is counted in lookalikes

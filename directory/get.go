@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/eviction"
 	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/confusable"
@@ -210,7 +211,7 @@ func (d *Directory) meritLocked(v *view) int {
 	switch {
 	case e.own:
 		return 2
-	case e.eviction.tier == trusted:
+	case e.Tier() == eviction.Trusted:
 		return 1
 	}
 	return 0
@@ -405,8 +406,8 @@ func (d *Directory) route(ref string) interact.Thing {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if e := d.routes[ref]; e != nil && e.view != nil && alive(e.view.record, time.Now()) {
-		if !e.usedAgain.Load() {
-			e.usedAgain.Store(true)
+		if !e.UsedAgain.Load() {
+			e.UsedAgain.Store(true)
 		}
 		return e.bound
 	}

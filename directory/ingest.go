@@ -59,7 +59,7 @@ func (d *Directory) Ingest(ctx context.Context, s *td.Signed) {
 func (d *Directory) Room() int {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return max(d.room.modest, d.opts.Max-(len(d.living)-d.own.Len()))
+	return max(d.room.Modest(), d.opts.Max-(len(d.living)-d.own.Len()))
 }
 
 // Signed returns the newest record under a key ([td.Key]) with its TD, also a tombstone, or nil. The caller must not modify it.

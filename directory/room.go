@@ -1,300 +1,38 @@
 package directory
 
 import (
-	"container/heap"
 	"context"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/eviction"
 	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
 
-// Eviction when the index is full (decision 28). Keys are free, and the hosts in a record are a claim of its signer, so only proven facts
-// count: the owner's signature, a connection to an owner that is its own host, a request of a local caller, and the forwarding peer.
-// Things of others have a tier each; the least valuable one is evicted first, and only for a more valuable one:
-//
-//	never requested, host gone  →  the owner with the most, above a modest share  →  the forwarder with the most  →  not used recently
-//
-// Things of this node and of trusted owners are never evicted. A new key gets a modest share if it is connected, or else the
-// free part of its forwarding peer's share, which all new keys of that peer have in common.
-
-// A tier is the value of a Thing of others.
-type tier uint8
-
-const (
-	stale       tier = iota // shown to no caller, and its hosts are gone
-	unrequested             // not requested
-	linked                  // not requested, but its owner hosts it and is connected
-	used                    // a local caller requested exactly this Thing
-	trusted                 // its owner is fully trusted
-)
-
-const (
-	// modestPart is the part of Options.Max that an owner may use before others are preferred.
-	modestPart  = 256
-	leastModest = 4
-	// linkedPart is the part of Options.Max for tier linked, so that connecting with many keys gains nothing.
-	linkedPart = 2
-	// maxLeave is the most evictions for one arrival.
-	maxLeave = 64
-)
-
-// room accounts the index for Things of others. Directory.mu owns it. A change costs two heap operations.
-type room struct {
-	modest    int // units
-	mostLink  int // units of tier linked
-	linked    int // units
-	stale     bag
-	used      bag
-	owners    shares // of unasked and linked
-	forwarder shares // of unasked
-}
-
-func newRoom(most int) room {
-	return room{
-		modest: max(most/modestPart, leastModest), mostLink: most / linkedPart,
-		owners: shares{by: map[string]*share{}}, forwarder: shares{by: map[string]*share{}},
-	}
-}
-
-// An evictionState is the position of an entry in a room.
-type evictionState struct {
-	in    bool
-	tier  tier
-	units int    // 1, or more for more memory than Options.Bytes/Options.Max
-	via   string // the share of the forwarding peer; empty: unknown
-	at    [2]int // index in the bag of its tier, and in that of its forwarder
-}
-
-// A bag is an unordered set of entries; of selects the index in standing.at.
-type bag struct {
-	of  int
-	all []*entry
-}
-
-func (b *bag) add(e *entry) {
-	e.eviction.at[b.of] = len(b.all)
-	b.all = append(b.all, e)
-}
-
-func (b *bag) remove(e *entry) {
-	at, last := e.eviction.at[b.of], len(b.all)-1
-	b.all[at] = b.all[last]
-	b.all[at].eviction.at[b.of] = at
-	b.all[last] = nil
-	b.all = b.all[:last]
-}
-
-func (b *bag) last() *entry {
-	if len(b.all) == 0 {
-		return nil
-	}
-	return b.all[len(b.all)-1]
-}
-
-// A share is the usage of one owner or forwarder.
-type share struct {
-	name      string
-	units     int
-	plain     bag
-	linked    bag  // of an owner
-	isLink    bool // its owner was connected at the last check
-	heapIndex int
-}
-
-// shares finds the largest share.
-type shares struct {
-	by   map[string]*share
-	heap []*share
-}
-
-func (s *shares) Len() int           { return len(s.heap) }
-func (s *shares) Less(i, j int) bool { return s.heap[i].units > s.heap[j].units }
-func (s *shares) Swap(i, j int) {
-	s.heap[i], s.heap[j] = s.heap[j], s.heap[i]
-	s.heap[i].heapIndex, s.heap[j].heapIndex = i, j
-}
-func (s *shares) Push(one any) {
-	one.(*share).heapIndex = len(s.heap)
-	s.heap = append(s.heap, one.(*share))
-}
-func (s *shares) Pop() any {
-	last := len(s.heap) - 1
-	one := s.heap[last]
-	s.heap[last] = nil
-	s.heap = s.heap[:last]
-	return one
-}
-
-// of returns the share of a name, and creates it if necessary.
-func (s *shares) of(name string) *share {
-	one := s.by[name]
-	if one == nil {
-		one = &share{name: name}
-		s.by[name] = one
-		heap.Push(s, one)
-	}
-	return one
-}
-
-// charge adds units to a share, or subtracts them; an empty share is dropped.
-func (s *shares) charge(one *share, units int) {
-	one.units += units
-	if one.units > 0 {
-		heap.Fix(s, one.heapIndex)
-		return
-	}
-	heap.Remove(s, one.heapIndex)
-	delete(s.by, one.name)
-}
-
-// units returns the usage of a name.
-func (s *shares) units(name string) int {
-	if one := s.by[name]; one != nil {
-		return one.units
-	}
-	return 0
-}
-
-// most returns the largest share; nil if there is none.
-func (s *shares) most() *share {
-	if len(s.heap) == 0 {
-		return nil
-	}
-	return s.heap[0]
-}
-
-// enter adds an entry of others.
-func (r *room) enter(e *entry, t tier) {
-	e.eviction.in, e.eviction.tier = true, t
-	switch t {
-	case stale:
-		r.stale.add(e)
-	case used:
-		r.used.add(e)
-	case unrequested, linked:
-		owner := r.owners.of(string(e.view.record.Owner))
-		if t == linked {
-			owner.linked.add(e)
-			r.linked += e.eviction.units
-		} else {
-			owner.plain.add(e)
-			by := r.forwarder.of(e.eviction.via)
-			by.plain.of = 1
-			by.plain.add(e)
-			r.forwarder.charge(by, e.eviction.units)
-		}
-		r.owners.charge(owner, e.eviction.units)
-	}
-}
-
-// leave removes an entry.
-func (r *room) leave(e *entry) {
-	if !e.eviction.in {
-		return
-	}
-	e.eviction.in = false
-	switch e.eviction.tier {
-	case stale:
-		r.stale.remove(e)
-	case used:
-		r.used.remove(e)
-	case unrequested, linked:
-		owner := r.owners.of(string(e.view.record.Owner))
-		if e.eviction.tier == linked {
-			owner.linked.remove(e)
-			r.linked -= e.eviction.units
-		} else {
-			owner.plain.remove(e)
-			by := r.forwarder.of(e.eviction.via)
-			by.plain.remove(e)
-			r.forwarder.charge(by, -e.eviction.units)
-		}
-		r.owners.charge(owner, -e.eviction.units)
-	}
-}
-
-// An applicant is a Thing to be added.
-type applicant struct {
-	tier       tier
-	units      int
-	owner, via string
-}
-
-// victim returns the entry to evict for an applicant, or why there is none.
-func (r *room) victim(a applicant) (e *entry, why string) {
-	for e = r.stale.last(); e != nil && e.view.shown.Load(); e = r.stale.last() {
-		r.leave(e)
-		r.enter(e, unrequested) // it was shown since
-	}
-	if a.tier == stale {
-		return nil, "its hosts are gone"
-	}
-	if e != nil {
-		return e, ""
-	}
-	big, mine := r.owners.most(), r.owners.units(a.owner)+a.units
-	if a.tier <= linked && mine > r.modest && (big == nil || mine >= big.units) {
-		return nil, "its owner has its share"
-	}
-	if big != nil && big.units > r.modest {
-		if e := big.plain.last(); e != nil {
-			return e, ""
-		}
-		return big.linked.last(), ""
-	}
-	by := r.forwarder.most()
-	switch {
-	case by == nil && a.tier < used:
-		return nil, "all of them are in use"
-	case by == nil:
-		return r.leastRecent(), "all of them are trusted"
-	case a.tier == unrequested && r.forwarder.units(a.via)+a.units >= by.units:
-		return nil, "the peer that brought it has its share"
-	}
-	return by.plain.last(), ""
-}
-
-// secondChances is the number of used Things that are passed over because they were used again.
-const secondChances = 8
-
-// leastRecent returns a used Thing that was not used recently, among a few samples; nil if there is none.
-func (r *room) leastRecent() *entry {
-	for range min(secondChances, len(r.used.all)-1) {
-		e := r.used.all[0]
-		if !e.usedAgain.Swap(false) {
-			break
-		}
-		r.used.remove(e) // moves the last one to its index
-		r.used.add(e)
-	}
-	if len(r.used.all) == 0 {
-		return nil
-	}
-	return r.used.all[0]
-}
+// maxEvictions is the most evictions for one arrival.
+const maxEvictions = 64
 
 // tierLocked returns the tier of a Thing of others: e is its entry, or nil, and not in d.room.
-func (d *Directory) tierLocked(e *entry, v *view, units int) tier {
+func (d *Directory) tierLocked(e *entry, v *view, units int) eviction.Tier {
 	rec := v.record
 	if d.opts.Trust != nil {
 		if amount, _ := d.opts.Trust(rec.Owner); amount >= 1 {
-			return trusted
+			return eviction.Trusted
 		}
 	}
 	switch {
 	case e != nil && e.used:
-		return used
-	case d.isLinked(rec) && d.room.linked+units <= d.room.mostLink:
-		return linked
+		return eviction.Used
+	case d.isLinked(rec) && d.room.FitsLinked(units):
+		return eviction.Linked
 	case e != nil && e.view != nil && e.view.shown.Load() || v.shown.Load() || d.reachable(rec, time.Now()):
-		return unrequested
+		return eviction.Unrequested
 	}
-	return stale
+	return eviction.Stale
 }
 
 // isLinked reports whether the owner of a record hosts the Thing itself and is connected, which proves the host.
@@ -305,16 +43,12 @@ func (d *Directory) isLinked(r *td.Record) bool {
 
 // rankLocked moves e to its current tier.
 func (d *Directory) rankLocked(e *entry) {
-	r := &d.room
-	r.leave(e)
+	d.room.Leave(&e.Item)
 	if e.view == nil || e.own {
 		return
 	}
-	e.eviction.units = d.units(e.bytes)
-	r.enter(e, d.tierLocked(e, e.view, e.eviction.units))
-	if one := r.owners.by[string(e.view.record.Owner)]; one != nil && d.opts.Connected != nil {
-		one.isLink = d.opts.Connected(e.view.record.Owner)
-	}
+	owner, units := e.view.record.Owner, d.units(e.bytes)
+	d.room.Set(&e.Item, d.tierLocked(e, e.view, units), units, string(owner), d.opts.Connected != nil && d.opts.Connected(owner))
 }
 
 // units returns the units of a Thing of a number of bytes.
@@ -339,8 +73,7 @@ func (d *Directory) linkChanged(node did.DID) bool {
 	now := d.opts.Connected(node)
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	one := d.room.owners.by[string(node)]
-	return one != nil && one.isLink != now
+	return d.room.LinkChanged(string(node), now)
 }
 
 // makeRoomLocked evicts others until an arrival fits, or returns an error.
@@ -354,17 +87,17 @@ func (d *Directory) makeRoomLocked(e *entry, in *arrival) error {
 	}
 	d.lackUntil = time.Now().Add(maxLifetime)
 	if e != nil {
-		d.room.leave(e) // it must not be evicted for itself
+		d.room.Leave(&e.Item) // it must not be evicted for itself
 		defer d.rankLocked(e)
 	}
-	a := applicant{units: d.units(weigh(in.view, len(in.by))), owner: string(in.view.record.Owner), via: in.via}
-	a.tier = d.tierLocked(e, in.view, a.units)
-	for range maxLeave {
-		victim, why := d.room.victim(a)
+	a := eviction.Applicant{Units: d.units(weigh(in.view, len(in.by))), Owner: string(in.view.record.Owner), Via: in.via}
+	a.Tier = d.tierLocked(e, in.view, a.Units)
+	for range maxEvictions {
+		victim, why := d.room.Victim(a)
 		if victim == nil {
 			return d.noRoomLocked(in, full+", and "+why)
 		}
-		d.evictLocked(victim)
+		d.evictLocked(d.entries[victim.Key])
 		if full = d.fullLocked(e, in); full == "" {
 			return nil
 		}
@@ -462,7 +195,7 @@ func (d *Directory) use(key [32]byte) {
 	e := d.entries[key]
 	known := e == nil || e.view == nil || e.own || e.used
 	if known && e != nil {
-		e.usedAgain.Store(true)
+		e.UsedAgain.Store(true)
 	}
 	d.mu.RUnlock()
 	if known {
@@ -474,14 +207,5 @@ func (d *Directory) use(key [32]byte) {
 		e.used = true
 		d.rankLocked(e)
 		d.markLocked(key)
-	}
-}
-
-// creditForwarderLocked records the forwarder of e: of several, the one with the smaller share.
-func (d *Directory) creditForwarderLocked(e *entry, via string) {
-	by := &d.room.forwarder
-	if e.eviction.via == "" || by.units(via)+e.eviction.units < by.units(e.eviction.via) {
-		d.room.leave(e)
-		e.eviction.via = via
 	}
 }

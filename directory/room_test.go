@@ -10,6 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/directorytest"
+	"github.com/lmosd/lmosd/directory/eviction"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -20,7 +21,6 @@ type town struct {
 	d                   *Directory
 	connected, trustful map[did.DID]bool
 	things              int
-	came                int
 }
 
 func newTown(t testing.TB, most int) *town {
@@ -54,7 +54,6 @@ func (w *town) learn(desc *td.Description, via did.DID) bool {
 	if err != nil && interact.AsError(err).Code != interact.Overloaded {
 		w.t.Fatal(err)
 	}
-	w.check()
 	return err == nil
 }
 
@@ -67,47 +66,6 @@ func (w *town) connect(id did.DID, is bool) {
 	w.connected[id] = is
 	w.d.ConnectionChanged(id)
 }
-
-// check holds the accounts against what is there. It costs as much as there are things.
-func (w *town) check() {
-	w.t.Helper()
-	if w.came++; w.came%64 != 0 {
-		return
-	}
-	w.d.mu.Lock()
-	defer w.d.mu.Unlock()
-	r := &w.d.room
-	owners, forwarders, linked, in := map[string]int{}, map[string]int{}, 0, 0
-	for _, e := range w.d.living {
-		if !e.eviction.in {
-			continue
-		}
-		in++
-		switch e.eviction.tier {
-		case unrequested:
-			forwarders[e.eviction.via] += e.eviction.units
-			owners[string(e.view.record.Owner)] += e.eviction.units
-		case linked_:
-			linked += e.eviction.units
-			owners[string(e.view.record.Owner)] += e.eviction.units
-		}
-	}
-	if in != len(w.d.living)-w.d.own.Len() || in > w.d.opts.Max || linked != r.linked || linked > r.mostLink {
-		w.t.Fatalf("%d have a place of %d, of at most %d; %d linked, %d counted, at most %d", in, len(w.d.living), w.d.opts.Max, linked, r.linked, r.mostLink)
-	}
-	for kind, got := range map[*shares]map[string]int{&r.owners: owners, &r.forwarder: forwarders} {
-		if len(kind.by) != len(got) || len(kind.heap) != len(got) {
-			w.t.Fatalf("%d shares, %d in the heap, want %d", len(kind.by), len(kind.heap), len(got))
-		}
-		for name, units := range got {
-			if kind.units(name) != units || kind.most().units < units {
-				w.t.Fatalf("%s has %d, counted %d; the most is %d", name, units, kind.units(name), kind.most().units)
-			}
-		}
-	}
-}
-
-const linked_ = linked // where a variable has the name
 
 // Line by line what the attack was: 75 fresh keys with 10,000 things, at a directory of 10,000. A new honest agent of a connected node
 // is found, and what was there and in use stays, whoever comes first.
@@ -303,8 +261,10 @@ func TestNamedHostsProveNothing(t *testing.T) {
 		lie.Record.Hosts = []td.Host{{Node: victim}}
 		w.learn(lie, "did:key:z6Mkcarrier")
 	}
-	if w.d.room.linked != 0 {
-		t.Errorf("%d things are linked that only name a connected host", w.d.room.linked)
+	for _, e := range w.d.living {
+		if e.Tier() == eviction.Linked {
+			t.Fatal("a Thing that only names a connected host has tier Linked")
+		}
 	}
 	for i := range 4 {
 		if one := w.thing(victim, fmt.Sprint("true", i)); !w.learn(one, "did:key:z6Mkcarrier") || !w.has(one) {
@@ -330,8 +290,8 @@ func TestStandingsAreKept(t *testing.T) {
 	}
 	again := openDirectory(t, Options{Store: store})
 	for _, e := range again.living {
-		if e.eviction.tier != used || e.eviction.via != string(s.From) {
-			t.Errorf("got %+v", e.eviction)
+		if e.Tier() != eviction.Used || e.Via() != string(s.From) {
+			t.Errorf("got tier %d, forwarded by %s", e.Tier(), e.Via())
 		}
 	}
 	if len(again.living) != 1 {

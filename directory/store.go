@@ -11,6 +11,7 @@ import (
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/query"
 
+	"github.com/lmosd/lmosd/directory/eviction"
 	"github.com/lmosd/lmosd/internal/cbor"
 	"github.com/lmosd/lmosd/td"
 )
@@ -156,7 +157,7 @@ func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
 		return err
 	}
 	now := time.Now()
-	e := &entry{key: key, stored: true, seq: s.Seq, until: time.Unix(s.Until, 0)}
+	e := &entry{Item: eviction.Item{Key: key}, stored: true, seq: s.Seq, until: time.Unix(s.Until, 0)}
 	if len(s.Tombstone) > 0 {
 		r, err := d.opts.Verifier.Record(s.Tombstone, now)
 		switch {
@@ -361,7 +362,7 @@ func changeOf(key [32]byte, e *entry) change {
 		c.seq.Tombstone, c.seq.Names = e.tombstone.record.Raw, e.tombstone.names
 	}
 	if e.view != nil {
-		c.desc = &savedDesc{Record: e.view.record.Raw, Own: e.own, Used: e.used, Via: e.eviction.via}
+		c.desc = &savedDesc{Record: e.view.record.Raw, Own: e.own, Used: e.used, Via: e.Via()}
 		if len(e.view.record.Inline) == 0 { // otherwise the record has the TD
 			c.desc.TD = e.view.body()
 		}

@@ -22,10 +22,10 @@ func (d *Directory) wantVectorLocked(e *entry) {
 	}
 	if twin := d.hashes[e.view.record.Hash]; twin != nil && twin.view.vector.Load() != nil {
 		e.view.vector.Store(twin.view.vector.Load())
-		d.keepVectorLocked(e.key)
+		d.keepVectorLocked(e.Key)
 	}
 	if e.view.vector.Load() == nil {
-		d.embeddings.Enqueue(e.key)
+		d.embeddings.Enqueue(e.Key)
 	}
 }
 
