@@ -7,6 +7,8 @@ package configs
 
 import (
 	"time"
+
+	"github.com/lmosd/lmosd/node"
 )
 
 // APIVersion is the version of the configuration that this program reads.
@@ -316,7 +318,7 @@ func Default() *Config {
 			Announce: []string{}, NoAnnounce: []string{}, Private: true,
 		},
 		Mesh: Mesh{
-			Network: "lmos", Bootstrap: []string{}, MDNS: true, Introductions: []string{},
+			Network: node.DefaultNetwork, Bootstrap: []string{}, MDNS: true, Introductions: []string{},
 			DHT:    DHT{Mode: "auto", TTL: Duration(24 * time.Hour)},
 			Limits: Limits{Peers: Peers{Low: 96, High: 128}, StreamsPerPeer: 200, Memory: 256 << 20},
 		},

@@ -85,10 +85,9 @@ type Local interface {
 	Hosted(q td.Query) []*td.Signed
 }
 
-// Options says how a DHT works. The zero value is a public node of the network "main" with its records in memory.
+// Options says how a DHT works. All fields but Network may be zero: a public node with its records in memory.
 type Options struct {
-	// Network is the name of the mesh, part of every protocol id: lower case letters, digits, "." and "-", at most 63. Empty
-	// means "main".
+	// Network is the name of the mesh, part of every protocol id: lower case letters, digits, "." and "-", 1 to 63. Required.
 	Network string
 	// Mode says whether this node serves others; empty means ModeAuto.
 	Mode Mode
@@ -196,11 +195,8 @@ func New(h host.Host, o Options) (*DHT, error) {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Network == "" {
-		o.Network = "main"
-	}
 	if !networkName.MatchString(o.Network) {
-		return o, fmt.Errorf("network name %q: want lower case letters, digits, dots and hyphens, at most 63", o.Network)
+		return o, fmt.Errorf("network name %q: want lower case letters, digits, dots and hyphens, 1 to 63", o.Network)
 	}
 	if o.Store == nil {
 		o.Store = dssync.MutexWrap(ds.NewMapDatastore())

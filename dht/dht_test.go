@@ -518,18 +518,19 @@ func TestOptions(t *testing.T) {
 	t.Parallel()
 	h := loopback(t, 0)
 	for name, o := range map[string]Options{
+		"no network":           {},
 		"slash in the network": {Network: "a/b"},
 		"upper case":           {Network: "Main"},
 		"endless network":      {Network: strings.Repeat("x", 64)},
-		"unknown mode":         {Mode: "relay"},
-		"tiny buckets":         {K: 4},
+		"unknown mode":         {Network: "test", Mode: "relay"},
+		"tiny buckets":         {Network: "test", K: 4},
 	} {
 		if d, err := New(h, o); err == nil {
 			t.Errorf("%s: no error", name)
 			_ = d.Close()
 		}
 	}
-	d, err := New(h, Options{})
+	d, err := New(h, Options{Network: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

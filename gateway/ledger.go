@@ -58,7 +58,7 @@ func (l LedgerTasks) List(ctx context.Context) []api.Task {
 			continue
 		}
 		if open++; open > maxListed {
-			all[i].MarkUnknown(errors.New("too many tasks: its host was not asked"))
+			all[i].MarkUnknown(errors.New("too many tasks: no request was sent to its host"))
 			continue
 		}
 		select {
@@ -123,7 +123,7 @@ func (l LedgerTasks) ask(ctx context.Context, typ interact.Type, id string) (*ap
 	switch {
 	case len(r.Data) == 0:
 	case r.Status == interact.StatusFailed:
-		t.Error = r.Data
+		t.Error = outputOf(r)
 	case r.Status == interact.StatusInputRequired:
 		t.Inputs = requiredInputs(r)
 	default:

@@ -35,8 +35,7 @@ type Options struct {
 	// Name is what people call the node; empty means the host's name.
 	Name             string
 	Version, Profile string
-	// Network is part of every protocol name: nodes of two networks never meet. Empty means "lmos". Lower-case letters,
-	// digits and hyphens, 32 at most.
+	// Network is part of every protocol id: lower-case letters, digits and hyphens, at most 32. Empty means [DefaultNetwork].
 	Network string
 	// Listen are multiaddrs. If ListenExplicit, a busy port is an error; else a free one is taken.
 	Listen         []string
@@ -47,8 +46,7 @@ type Options struct {
 	Bootstrap []string
 	// MDNS finds nodes of the same network on the local network, and the things that others introduce there by DNS-SD.
 	MDNS bool
-	// Introductions are did:webs, whose documents name things and directories, and https URLs of TDs. What they lead to is found here,
-	// and told to nobody else.
+	// Introductions are did:webs and https URLs of TDs. The Things they lead to are not announced to other nodes.
 	Introductions []string
 	// Loopback lets the node dial 127.0.0.1: tests and testnets.
 	Loopback bool
@@ -118,8 +116,7 @@ type HTTP struct {
 	NoAuth bool
 	// HideMetrics serves no /metrics.
 	HideMetrics bool
-	// OpenDirectory lets other hosts read the directory without the token, where they reach Listen. With Options.MDNS it is
-	// announced to them.
+	// OpenDirectory lets hosts that reach Listen read the directory without the token. With Options.MDNS it is announced to them.
 	OpenDirectory bool
 	// Hosts are names besides loopback under which browsers may ask.
 	Hosts []string
@@ -127,10 +124,13 @@ type HTTP struct {
 	PublicURL string
 }
 
+// DefaultNetwork is the network of a node without [Options.Network].
+const DefaultNetwork = "lmos"
+
 var networkName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 
 func (o Options) withDefaults() (Options, error) {
-	o.Network = or(o.Network, "lmos")
+	o.Network = or(o.Network, DefaultNetwork)
 	o.Profile = or(o.Profile, "default")
 	o.Version = or(o.Version, "dev")
 	o.Name = or(o.Name, hostname())

@@ -1,6 +1,7 @@
 package pubsub
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -148,6 +149,7 @@ func (n *node) heard(thing string) string {
 func start(t testing.TB, h host.Host, o Options) *node {
 	t.Helper()
 	n := &node{host: h, seqs: map[string][]uint64{}}
+	o.Network = cmp.Or(o.Network, "main")
 	if o.Deliver == nil {
 		o.Deliver = func(_ *td.Signed, r *td.Record) {
 			n.mu.Lock()

@@ -31,7 +31,7 @@ const Shards = 16
 
 // Options configure a [PubSub]. The zero value works.
 type Options struct {
-	// Network separates meshes that share wires: it is part of the protocol id and of every topic. Empty means "main".
+	// Network separates meshes that share wires: it is part of the protocol id and of every topic. Required.
 	Network string
 	// Verifier verifies records. Sharing one with the rest of the node saves verifying twice. Nil means one of its own
 	// that knows did:key.
@@ -116,7 +116,7 @@ func New(h host.Host, o Options) (*PubSub, error) {
 // complete fills in the defaults and checks the rest.
 func (o *Options) complete() error {
 	if o.Network == "" {
-		o.Network = "main"
+		return errors.New("pubsub: Network is required")
 	}
 	if o.Degree == 0 {
 		o.Degree = 5

@@ -95,16 +95,17 @@ func TestOptions(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{"degree too low", Options{Degree: 2}, "degree 2"},
-		{"degree too high", Options{Degree: 25}, "degree 25"},
-		{"no such shard", Options{Shards: []byte{16}}, "shard 16"},
+		{"no network", Options{}, "Network is required"},
+		{"degree too low", Options{Network: "main", Degree: 2}, "degree 2"},
+		{"degree too high", Options{Network: "main", Degree: 25}, "degree 25"},
+		{"no such shard", Options{Network: "main", Shards: []byte{16}}, "shard 16"},
 	} {
 		if err := c.o.complete(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q in it", c.name, err, c.want)
 		}
 	}
-	var o Options
-	if err := o.complete(); err != nil || o.Network != "main" || o.Degree != 5 || len(o.Shards) != Shards {
+	o := Options{Network: "main"}
+	if err := o.complete(); err != nil || o.Degree != 5 || len(o.Shards) != Shards {
 		t.Errorf("got %+v, %v", o, err)
 	}
 }

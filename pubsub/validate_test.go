@@ -18,6 +18,7 @@ import (
 // checker is a PubSub that can only judge.
 func checker(t testing.TB, o Options) *PubSub {
 	t.Helper()
+	o.Network = "main"
 	if err := o.complete(); err != nil {
 		t.Fatal(err)
 	}

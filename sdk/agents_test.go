@@ -18,14 +18,14 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A lamp is an agent that runs, in any language.
+// A lamp is a running agent, in any language.
 type lamp struct {
 	id    string
-	leave func() error // takes it back and ends it
-	kill  func()       // ends it without a word
+	leave func() error // unregisters and ends it
+	kill  func()       // ends it without unregistering
 }
 
-// languages start the lamp that testdata describes: it finds its node by env.
+// languages start the lamp of testdata. It finds its node through env.
 var languages = map[string]func(t *testing.T, h *host, api, name string) *lamp{
 	"go": startGo,
 	"python": func(t *testing.T, h *host, api, name string) *lamp {
@@ -47,7 +47,7 @@ func startProcess(t *testing.T, env []string, args ...string) *lamp {
 	return l
 }
 
-// launch starts it; ready waits.
+// launch starts a program; ready waits until it is ready.
 func launch(t *testing.T, env []string, args ...string) (l *lamp, ready func() (id string, err error)) {
 	t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
@@ -220,7 +220,7 @@ func startGo(t *testing.T, h *host, api, name string) *lamp {
 			return "", nil
 		}),
 		agent.Action("nap", func(ctx context.Context, in agent.Chunks) (agent.None, error) {
-			if _, err := in.Reader().Read(make([]byte, 1)); err != nil { // it was left before it began to read
+			if _, err := in.Reader().Read(make([]byte, 1)); err != nil { // the call was cancelled before it was read
 				hung.Set(hung.Get() + 1)
 				return agent.None{}, err
 			}
@@ -257,7 +257,7 @@ func startGo(t *testing.T, h *host, api, name string) *lamp {
 	case err := <-done:
 		done <- nil
 		t.Fatal(err)
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("the node does not take the agent")
 	}
 	return nil
@@ -270,10 +270,10 @@ func upTo(n int, format string) iter.Seq2[string, error] {
 	}
 }
 
-// command runs a program to its end, and returns all that it prints.
+// command runs a program to its end, and returns its output.
 func command(t *testing.T, env []string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), env...)

@@ -8,7 +8,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// An action asks its caller, in every language, and goes on with what it hears.
+// TestActionsThatAsk: an action in each language requests input and continues with it.
 func TestActionsThatAsk(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "")
@@ -24,7 +24,7 @@ func TestActionsThatAsk(t *testing.T) {
 				task := asking(t, h, l)
 				if in := task.Inputs["answer"]; in.Kind != interact.InputForm || in.Message != "Which room?" || !same(in.Schema,
 					`{"type":"object","required":["name"],"properties":{"name":{"type":"string"},"dim":{"type":"boolean"}}}`) {
-					t.Errorf("it asks %+v %s", in, in.Schema)
+					t.Errorf("the input request is %+v %s", in, in.Schema)
 				}
 				answered(t, h, task, answer)
 				if now, err := h.client.WaitTask(t.Context(), task); err != nil || string(now.Output) != want {

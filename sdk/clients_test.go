@@ -20,7 +20,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A request is what a client is told to ask.
+// A request is one operation of a client.
 type request struct {
 	ID         int             `json:"id"`
 	Op         string          `json:"op"` // call, stream, read, write, find, watch or later
@@ -28,23 +28,24 @@ type request struct {
 	Name       string          `json:"name,omitempty"`
 	Input      json.RawMessage `json:"input,omitempty"`
 	Timeout    float64         `json:"timeout,omitempty"` // seconds
-	Count      int             `json:"count,omitempty"`   // of items, after which a stream or watch is left
+	Count      int             `json:"count,omitempty"`   // the stream or watch ends after so many items
 	Event      string          `json:"event,omitempty"`
 	Property   string          `json:"property,omitempty"`
 	Capability string          `json:"capability,omitempty"`
 }
 
-// A said is an error as a library tells it.
-type said struct {
-	Message string     `json:"message"`
-	Code    string     `json:"code"`
-	Hint    string     `json:"hint"`
-	Issues  []td.Issue `json:"issues"`
+// A libraryError is an error as a library reports it.
+type libraryError struct {
+	Message string         `json:"message"`
+	Code    string         `json:"code"`
+	Hint    string         `json:"hint"`
+	Next    interact.Steps `json:"next"`
+	Issues  []td.Issue     `json:"issues"`
 }
 
-func (e *said) Error() string { return e.Code + " " + e.Message }
+func (e *libraryError) Error() string { return e.Code + " " + e.Message }
 
-// A client asks. Items of a watch are given to item, which may be nil.
+// A client sends a request. The items of a watch go to item, which may be nil.
 type client func(r request, item func(json.RawMessage)) (json.RawMessage, error)
 
 // clients open a client of each library, of the node at addr.
@@ -58,7 +59,7 @@ var clients = map[string]func(t *testing.T, h *host, addr string) client{
 	},
 }
 
-// A driver is a process that asks.
+// A driver is a client in another process.
 type driver struct {
 	in io.WriteCloser
 
@@ -72,7 +73,7 @@ type answer struct {
 	ID     int             `json:"id"`
 	Item   json.RawMessage `json:"item"`
 	Result json.RawMessage `json:"result"`
-	Error  *said           `json:"error"`
+	Error  *libraryError   `json:"error"`
 }
 
 func newDriver(t *testing.T, env []string, args ...string) *driver {
@@ -166,7 +167,7 @@ func (d *driver) ask(r request, item func(json.RawMessage)) (json.RawMessage, er
 	return nil, errors.New("the client ended")
 }
 
-// newGo asks through api.Client, which is what agent.Mesh gives.
+// newGo is a client with api.Client, as of agent.Mesh.
 func newGo(t *testing.T, h *host, addr string) client {
 	mesh, err := api.Dial(addr, h.token)
 	if err != nil {
@@ -174,12 +175,12 @@ func newGo(t *testing.T, h *host, addr string) client {
 	}
 	t.Cleanup(mesh.Close)
 	return func(r request, item func(json.RawMessage)) (json.RawMessage, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		defer cancel()
 		raw, err := askGo(ctx, mesh, r, item)
 		if err != nil {
 			e := interact.AsError(err)
-			return nil, &said{e.Error(), e.Code.String(), e.Hint, e.Issues}
+			return nil, &libraryError{e.Error(), e.Code.String(), e.Hint, e.Next, e.Issues}
 		}
 		return raw, nil
 	}
@@ -187,7 +188,7 @@ func newGo(t *testing.T, h *host, addr string) client {
 
 func askGo(ctx context.Context, mesh *api.Client, r request, item func(json.RawMessage)) (json.RawMessage, error) {
 	switch r.Op {
-	case "call": // finds the node by the environment, as a program does
+	case "call": // finds the node through the environment
 		return callGo(ctx, r)
 	case "upload", "bytes", "file":
 		return uploadGo(ctx, r)
@@ -210,7 +211,7 @@ func askGo(ctx context.Context, mesh *api.Client, r request, item func(json.RawM
 			names = append(names, a.Name)
 		}
 		return json.Marshal(names)
-	case "later": // its watch looks at no clock
+	case "later": // its watch has no clock
 		return nil, nil
 	case "watch":
 		kind, name := "events", r.Event

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// A peer is the node's end of a WebSocket, frame by frame (RFC 6455 §5.2): a node of ours never sends some of what it may.
+// A peer is the node's end of a WebSocket, frame by frame (RFC 6455 §5.2). It sends valid frames that lmosd does not send.
 type peer struct {
 	t *testing.T
 	c net.Conn
@@ -34,7 +34,7 @@ const (
 	final = 0x80
 )
 
-// newPeers takes connections of an agent at an address.
+// newPeers accepts connections of an agent.
 func newPeers(t *testing.T) (api string, peers <-chan *peer) {
 	t.Helper()
 	come := make(chan *peer, 10)
@@ -58,7 +58,7 @@ func newPeers(t *testing.T) (api string, peers <-chan *peer) {
 		fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
 			"Sec-WebSocket-Accept: %s\r\n\r\n", base64.StdEncoding.EncodeToString(sum[:]))
 		t.Cleanup(func() { c.Close() })
-		c.SetDeadline(time.Now().Add(patience))
+		c.SetDeadline(time.Now().Add(timeout))
 		come <- &peer{t, c, rw.Reader}
 	}))
 	t.Cleanup(server.Close)
@@ -81,7 +81,7 @@ func (p *peer) send(head byte, data string) {
 	}
 }
 
-// next reads one frame, which must be whole and masked.
+// next reads one frame, which must be complete and masked.
 func (p *peer) next() (op byte, data []byte, err error) {
 	var head [14]byte
 	if _, err := io.ReadFull(p.r, head[:2]); err != nil {
@@ -116,7 +116,7 @@ func (p *peer) next() (op byte, data []byte, err error) {
 	return head[0] & 15, data, nil
 }
 
-// expect reads a frame of one kind. The agent may ask meanwhile whether its node is there: the test may be slow.
+// expect reads a frame of one kind. It skips the pings of the agent, because the test may be slow.
 func (p *peer) expect(want byte, contain string) []byte {
 	p.t.Helper()
 	op, data, err := p.next()
@@ -146,7 +146,7 @@ func (p *peer) gone() {
 
 const registered = `{"messageType":"thingRegistered","messageId":"n","correlationId":"register","thingId":"urn:x:lamp"}`
 
-// Frames of all kinds, in parts and in between; a node that falls silent, sends too much, or says goodbye.
+// TestFrames covers frames of all kinds, fragmented and interleaved, and a node that is silent, sends too much, or closes.
 func TestFrames(t *testing.T) {
 	t.Parallel()
 	for language, file := range map[string]string{"python3": "testdata/agent.py", "node": "testdata/agent.mjs"} {
@@ -167,7 +167,7 @@ func TestFrames(t *testing.T) {
 			p.sizes()
 			p.streams()
 			p.busy()
-			p.expect(ping, "") // it is silent here
+			p.expect(ping, "") // the node is silent
 			p.send(final|pong, "")
 			p.expect(ping, "")
 			p.gone() // no answer
@@ -181,13 +181,13 @@ func TestFrames(t *testing.T) {
 
 			p = take(t, peers)
 			p.expect(text, `"registerThing"`)
-			p.c.Write([]byte{final | text, 127, 0, 0, 0, 1, 0, 0, 0, 0}) // 4 GiB will come
+			p.c.Write([]byte{final | text, 127, 0, 0, 0, 1, 0, 0, 0, 0}) // a length of 4 GiB
 			p.gone()
 
 			p = take(t, peers)
 			p.expect(text, `"registerThing"`)
 			p.send(final|text, registered)
-			// Its answer tells that it has dealt with what came before.
+			// The response shows that the agent has handled the frames before.
 			p.send(final|text, `{"messageType":"cancelAction","messageId":"1","correlationId":"0","action":"hang"}`)
 			p.expect(text, `"cancelled"`)
 			left := make(chan error, 1)
@@ -203,7 +203,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// inParts sends messages in frames that may be: in parts with a ping between them, empty, and of bytes, which mean nothing.
+// inParts sends valid messages: fragmented with a ping in between, empty, and binary without a stream.
 func (p *peer) inParts() {
 	p.t.Helper()
 	p.send(final|blob, "\x00\xff")
@@ -222,7 +222,7 @@ func (p *peer) inParts() {
 	p.expect(text, `"LMOS-1406"`)
 }
 
-// sizes sends and gets messages around the borders of the three ways to say a length.
+// sizes sends and receives messages at the limits of the three length encodings.
 func (p *peer) sizes() {
 	p.t.Helper()
 	shell := len(`{"messageType":"invokeAction","messageId":"1","action":"echo","input":""}`)
@@ -236,7 +236,7 @@ func (p *peer) sizes() {
 	}
 }
 
-// busy asks for more than the agent does at once: it refuses that, and goes on when it has time again.
+// busy exceeds the limit of the agent, which refuses the last request and accepts requests again later.
 func (p *peer) busy() {
 	p.t.Helper()
 	const limit = 256

@@ -24,10 +24,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for anything.
-const patience = 30 * time.Second
+// timeout limits each wait of a test.
+const timeout = 30 * time.Second
 
-// program returns the path of an interpreter, or skips: what CI runs on has both.
+// program returns the path of an interpreter. Without it the test is skipped, in CI it fails.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -49,7 +49,7 @@ type host struct {
 	stop            func()
 }
 
-// newHost starts a node with its data in dir; empty takes a new folder. It ends with the test, or before.
+// newHost starts a node with its data in dir; empty means a new folder. It ends with the test, or before.
 func newHost(t *testing.T, dir string) *host {
 	t.Helper()
 	if dir == "" {
@@ -88,7 +88,7 @@ func newHost(t *testing.T, dir string) *host {
 	return h
 }
 
-// env is what a program needs to find the node at the address api.
+// env is the environment of a program that uses the node at the address api.
 func (h *host) env(api string) []string {
 	return []string{"LMOSD_NODE=" + api, "LMOSD_TOKEN=" + h.token}
 }
@@ -96,7 +96,7 @@ func (h *host) env(api string) []string {
 // until calls try until it succeeds.
 func until(t *testing.T, what string, try func() error) {
 	t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		err := try()
 		if err == nil {
 			return
@@ -107,10 +107,10 @@ func until(t *testing.T, what string, try func() error) {
 	}
 }
 
-// A wire is an address before a node, whose connections a test can cut.
+// A wire is a proxy in front of a node. A test can close its connections.
 type wire struct {
 	listener net.Listener
-	to       atomic.Pointer[string] // host:port; nil refuses
+	to       atomic.Pointer[string] // host:port; nil refuses connections
 	work     sync.WaitGroup
 
 	mu    sync.Mutex
@@ -132,13 +132,13 @@ func newWire(t *testing.T, api string) *wire {
 
 func (w *wire) api() string { return "http://" + w.listener.Addr().String() }
 
-// heal leads connections to the node at api.
+// heal forwards connections to the node at api.
 func (w *wire) heal(api string) {
 	to := strings.TrimPrefix(api, "http://")
 	w.to.Store(&to)
 }
 
-// cut breaks all connections, and refuses more until heal.
+// cut closes all connections, and refuses new ones until heal.
 func (w *wire) cut() {
 	w.to.Store(nil)
 	w.mu.Lock()
@@ -172,7 +172,7 @@ func (w *wire) carry(c net.Conn) {
 	w.mu.Lock()
 	w.conns[c] = true
 	w.mu.Unlock()
-	if w.to.Load() == nil { // cut meanwhile
+	if w.to.Load() == nil { // cut in between
 		return
 	}
 	var back sync.WaitGroup

@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A block is one fenced block of the page: its language, and the name of the file that it is.
+// A block is one fenced block of the page: its language, the name of its file, and its text.
 type block struct{ language, file, text string }
 
 var fence = regexp.MustCompile("(?ms)^```(\\w+) ?([\\w.]*)\n(.*?)^```$")
@@ -31,7 +31,7 @@ func page(t *testing.T) (blocks []block) {
 	return blocks
 }
 
-// The code of the page is that of the examples, whose tests run it.
+// TestPage: the code of the page is that of the examples, whose tests run it.
 func TestPageHasTheExamples(t *testing.T) {
 	t.Parallel()
 	const examples = "../examples/agents/"
@@ -56,10 +56,10 @@ func TestPageHasTheExamples(t *testing.T) {
 	}
 }
 
-// comment is a line that says only what a function is for.
+// comment is a line with only a comment.
 var comment = regexp.MustCompile(`(?m)^\s*//.*\n`)
 
-// flush is code without indentation, blank lines, and lines of comments.
+// flush removes indentation, blank lines and lines of comments.
 func flush(code string) string {
 	var lines []string
 	for line := range strings.Lines(comment.ReplaceAllString(code, "")) {
@@ -70,7 +70,7 @@ func flush(code string) string {
 	return strings.Join(lines, "\n")
 }
 
-// What the page installs is enough: its programs run in an empty folder, and print what it says.
+// The programs of the page run in an empty folder with what the page installs, and print what it shows.
 func TestPageRuns(t *testing.T) {
 	t.Parallel()
 	program(t, "python3")

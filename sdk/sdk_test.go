@@ -12,10 +12,10 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Every library asks the agents of every library, and hears the same.
+// TestEveryLibraryAsksEveryAgent runs the same contract between the clients and agents of all libraries.
 func TestEveryLibraryAsksEveryAgent(t *testing.T) {
 	h := newHost(t, "")
-	t.Setenv("LMOSD_NODE", h.api) // for agent.Call, which finds the node like a program does
+	t.Setenv("LMOSD_NODE", h.api) // for agent.Call, which finds the node as a program does
 	t.Setenv("LMOSD_TOKEN", h.token)
 	for to, start := range languages {
 		t.Run(to, func(t *testing.T) {
@@ -23,8 +23,8 @@ func TestEveryLibraryAsksEveryAgent(t *testing.T) {
 			name := "lamp-" + to
 			start(t, h, h.api, name)
 			for from, open := range clients {
-				t.Run("from "+from, func(t *testing.T) { // one after the other: they share what the lamp holds
-					c := &asker{t, open(t, h, h.api), from, name}
+				t.Run("from "+from, func(t *testing.T) { // in sequence: they share the state of the lamp
+					c := &caller{t, open(t, h, h.api), from, name}
 					for what, check := range contract {
 						if !t.Run(what, func(t *testing.T) { c.T = t; check(c) }) {
 							return
@@ -36,14 +36,14 @@ func TestEveryLibraryAsksEveryAgent(t *testing.T) {
 	}
 }
 
-// An asker asks one agent with the client of one library.
-type asker struct {
+// A caller calls one agent with the client of one library.
+type caller struct {
 	*testing.T
 	client
 	from, agent string
 }
 
-func (a *asker) do(op, name, input string) (json.RawMessage, error) {
+func (a *caller) do(op, name, input string) (json.RawMessage, error) {
 	r := request{Op: op, Agent: a.agent, Name: name}
 	if input != "" {
 		r.Input = json.RawMessage(input)
@@ -52,7 +52,7 @@ func (a *asker) do(op, name, input string) (json.RawMessage, error) {
 }
 
 // gives checks the result of one request; want is JSON.
-func (a *asker) gives(op, name, input, want string) {
+func (a *caller) gives(op, name, input, want string) {
 	a.Helper()
 	got, err := a.do(op, name, input)
 	if err != nil || !same(got, want) {
@@ -61,13 +61,13 @@ func (a *asker) gives(op, name, input, want string) {
 }
 
 // fails checks the error of one request, and returns it.
-func (a *asker) fails(op, name, input string, code interact.Code, words string) *said {
+func (a *caller) fails(op, name, input string, code interact.Code, words string) *libraryError {
 	a.Helper()
 	got, err := a.do(op, name, input)
-	var e *said
+	var e *libraryError
 	if !errors.As(err, &e) || e.Code != code.String() || !strings.Contains(e.Message, words) {
 		a.Errorf("%s %s %s: got %.200s, %v; want %s %q", op, name, input, got, err, code, words)
-		return &said{}
+		return &libraryError{}
 	}
 	return e
 }
@@ -86,9 +86,9 @@ func same(got json.RawMessage, want string) bool {
 	return string(x) == string(y)
 }
 
-// contract is what every agent and every client can do.
-var contract = map[string]func(*asker){
-	"call": func(a *asker) {
+// contract has the checks of every client with every agent.
+var contract = map[string]func(*caller){
+	"call": func(a *caller) {
 		a.gives("call", "add", `{"a":1,"b":2}`, `3`)
 		a.gives("call", "add", `{"a":1}`, `2`)
 		a.gives("call", "echo", `"grüße ☂ \u0000 \" \\"`, `"grüße ☂ \u0000 \" \\"`)
@@ -96,20 +96,20 @@ var contract = map[string]func(*asker){
 			`{"name":"x","at":{"lat":3.5,"lon":2},"near":[{"lat":7,"lon":0}]}`)
 		a.gives("call", "move", `{"place":{"name":"x","at":null},"by":null}`, `{"name":"x","at":{"lat":1,"lon":0},"near":[]}`)
 	},
-	"parts": func(a *asker) {
+	"parts": func(a *caller) {
 		a.gives("call", "count", `{"to":3}`, `"1 2 3 "`)
 		a.gives("call", "numbers", `{"to":3}`, `[1,2,3]`)
 		a.gives("call", "numbers", `{"to":1}`, `1`)
 		a.gives("call", "numbers", `{"to":0}`, `null`)
-		if a.from == "go" { // has no call for parts
+		if a.from == "go" { // its library has no response streams
 			return
 		}
 		a.gives("stream", "count", `{"to":3}`, `["1 ","2 ","3 "]`)
 		a.gives("stream", "numbers", `{"to":3}`, `[1,2,3]`)
 		a.gives("stream", "add", `{"a":4}`, `[5]`)
 	},
-	"long": func(a *asker) { a.gives("call", "slow", `{"text":"done"}`, `"done"`) },
-	"properties": func(a *asker) {
+	"long": func(a *caller) { a.gives("call", "slow", `{"text":"done"}`, `"done"`) },
+	"properties": func(a *caller) {
 		a.gives("write", "units", `"kelvin"`, `null`)
 		a.gives("read", "units", "", `"kelvin"`)
 		a.gives("read", "version", "", `"1.2.3"`)
@@ -125,15 +125,15 @@ var contract = map[string]func(*asker){
 			a.Errorf("read all: %s, %v", raw, err)
 		}
 	},
-	"errors": func(a *asker) {
+	"errors": func(a *caller) {
 		a.fails("call", "fail", "", interact.AgentFailed, "out of order")
 		if e := a.fails("call", "refuse", "", interact.Overloaded, "no bulb"); e.Hint != "screw one in" {
 			a.Errorf("the hint is %q", e.Hint)
 		}
 		a.fails("call", "unwritable", "", interact.AgentFailed, "")
-		a.gives("call", "add", `{"a":1,"b":2}`, `3`) // it lives on
+		a.gives("call", "add", `{"a":1,"b":2}`, `3`) // it still runs
 	},
-	"what the node refuses": func(a *asker) {
+	"what the node refuses": func(a *caller) {
 		if e := a.fails("call", "add", `{"a":"one"}`, interact.Invalid, "add"); len(e.Issues) != 1 || e.Issues[0].Pointer != "/a" {
 			a.Errorf("the issues are %v", e.Issues)
 		}
@@ -142,27 +142,29 @@ var contract = map[string]func(*asker){
 		a.fails("write", "level", `101`, interact.Invalid, "level")
 		a.fails("write", "version", `"2"`, interact.NotAllowed, "version")
 		a.fails("write", "hung", `2`, interact.NotAllowed, "hung")
-		a.agent = "nobody"
+		a.agent = "absent"
 		defer func() { a.agent = "lamp-" + strings.Split(a.Name(), "/")[1] }()
-		a.fails("call", "add", `{"a":1}`, interact.NotFound, "nobody")
+		if e := a.fails("call", "add", `{"a":1}`, interact.NotFound, "absent"); len(e.Next) == 0 || e.Next[0].Kind != interact.StepFind {
+			a.Errorf("the next steps are %v", e.Next)
+		}
 	},
-	"large": func(a *asker) {
+	"large": func(a *caller) {
 		text := `"` + strings.Repeat("0123456789abcde\\n", 1<<16) + `"`
 		a.gives("call", "echo", text, text)
 		e := a.fails("call", "huge", `{"size":4194304}`, interact.TooLarge, "")
 		if e.Message == "" {
-			a.Error("no words for what is too large")
+			a.Error("the error has no message")
 		}
 		a.gives("call", "echo", `"still there"`, `"still there"`)
 	},
-	"many at once": func(a *asker) {
+	"many at once": func(a *caller) {
 		var work sync.WaitGroup
 		for i := range 100 {
 			work.Go(func() { a.gives("call", "add", fmt.Sprintf(`{"a":%d,"b":1000}`, i), fmt.Sprint(i+1000)) })
 		}
 		work.Wait()
 	},
-	"find": func(a *asker) {
+	"find": func(a *caller) {
 		raw, err := a.client(request{Op: "find", Capability: "urn:example:lamp"}, nil)
 		if err != nil || !strings.Contains(string(raw), `"`+a.agent+`"`) {
 			a.Errorf("find: %s, %v", raw, err)
@@ -172,19 +174,19 @@ var contract = map[string]func(*asker){
 			a.Errorf("find nothing: %s, %v", raw, err)
 		}
 	},
-	"timeout": func(a *asker) {
+	"timeout": func(a *caller) {
 		if !strings.HasSuffix(a.agent, a.from) {
-			return // it takes a second, and one client at each agent will do
+			return // it takes a second, so one client at each agent is enough
 		}
 		before := a.hung()
 		_, err := a.client(request{Op: "call", Agent: a.agent, Name: "hang", Timeout: 1}, nil)
-		var e *said
+		var e *libraryError
 		if !errors.As(err, &e) || e.Code != interact.Timeout.String() {
 			a.Errorf("got %v", err)
 		}
 		until(a.T, "the action hears that nobody waits", func() error { return above(a.hung(), before) })
 	},
-	"leave": func(a *asker) {
+	"leave": func(a *caller) {
 		if a.from == "go" {
 			return
 		}
@@ -195,7 +197,7 @@ var contract = map[string]func(*asker){
 		}
 		until(a.T, "the generator is closed", func() error { return above(a.hung(), before) })
 	},
-	"event": func(a *asker) {
+	"event": func(a *caller) {
 		a.watches(request{Op: "watch", Event: "alarm"}, "alarm", func(i int) error {
 			_, err := a.do("call", "ring", fmt.Sprintf(`{"text":"%d"}`, i))
 			return err
@@ -205,7 +207,7 @@ var contract = map[string]func(*asker){
 			return err
 		}, func(i int) string { return fmt.Sprintf(`"%d"`, i) })
 	},
-	"observe": func(a *asker) {
+	"observe": func(a *caller) {
 		set := func(i int) error { _, err := a.do("write", "level", fmt.Sprint(i%100)); return err }
 		for _, property := range []string{"level", "*"} {
 			a.gives("write", "level", quiet, `null`)
@@ -214,7 +216,7 @@ var contract = map[string]func(*asker){
 	},
 }
 
-func (a *asker) hung() int {
+func (a *caller) hung() int {
 	a.Helper()
 	raw, err := a.do("read", "hung", "")
 	var n int
@@ -234,11 +236,11 @@ func above(n, before int) error {
 	return nil
 }
 
-// quiet is a level that means nothing: who begins to observe may hear the current values first.
+// quiet is a level that the test ignores: an observer may receive the current values first.
 const quiet = `100`
 
-// watches follows what r asks for while cause makes it happen: once somebody listens, nothing is missed, and all comes in order.
-func (a *asker) watches(r request, name string, cause func(i int) error, want func(i int) string) {
+// watches checks that the items of r arrive completely and in order, while cause produces them.
+func (a *caller) watches(r request, name string, cause func(i int) error, want func(i int) string) {
 	a.Helper()
 	r.Agent = a.agent
 	items, done := make(chan json.RawMessage, 1000), make(chan error, 1)
@@ -250,7 +252,7 @@ func (a *asker) watches(r request, name string, cause func(i int) error, want fu
 			items <- item
 		}
 	}
-	after := 5 // the last that is needed, once there was a first
+	after := 5 // the number of items after the first
 	r.Count = 3 * after
 	go func() {
 		_, err := a.client(r, hear)
@@ -286,7 +288,7 @@ func (a *asker) watches(r request, name string, cause func(i int) error, want fu
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	for i := 0; ; i++ { // it ends with its loop
+	for i := 0; ; i++ { // it ends with the loop
 		if err := cause(i); err != nil {
 			a.Fatal(err)
 		}
@@ -306,13 +308,13 @@ func take[T any](t *testing.T, c <-chan T) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		t.Fatal("nothing comes")
 	}
 	panic("not reached")
 }
 
-// A watch goes on where it was when its connection breaks: what came meanwhile is there, once.
+// TestWatchContinues: after a lost connection, a watch receives the missed events, each once.
 func TestWatchContinues(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "")
@@ -347,7 +349,7 @@ func TestWatchContinues(t *testing.T) {
 				}
 			})
 			for i := range 3 {
-				if _, err := c(request{Op: "later", Input: json.RawMessage("90")}, nil); err != nil { // it was quiet for that long
+				if _, err := c(request{Op: "later", Input: json.RawMessage("90")}, nil); err != nil { // without an event for 90 s
 					t.Fatal(err)
 				}
 				w.cut()
@@ -370,7 +372,7 @@ func TestWatchContinues(t *testing.T) {
 	}
 }
 
-// eachLanguage runs f with each kind of agent, side by side.
+// eachLanguage runs f with each kind of agent, in parallel.
 func eachLanguage(t *testing.T, f func(t *testing.T, start func(t *testing.T, h *host, api, name string) *lamp)) {
 	for language, start := range languages {
 		t.Run(language, func(t *testing.T) {
@@ -390,7 +392,7 @@ func (h *host) add(t *testing.T) error {
 	return err
 }
 
-// A node that comes back is told of the agent again, and one whose connection broke is told once more.
+// TestAgentComesBack: an agent registers again after a restart of the node, and after a lost connection.
 func TestAgentComesBack(t *testing.T) {
 	t.Parallel()
 	eachLanguage(t, func(t *testing.T, start func(t *testing.T, h *host, api, name string) *lamp) {
@@ -415,7 +417,7 @@ func TestAgentComesBack(t *testing.T) {
 	})
 }
 
-// isAway is nil if err says that the agent's connection is broken.
+// isAway returns nil if err reports a lost connection to the agent.
 func isAway(err error) error {
 	if e := interact.AsError(err); e == nil || e.Code != interact.Unreachable || !strings.Contains(e.Title, "away") {
 		return fmt.Errorf("not away: %w", err)
@@ -423,7 +425,7 @@ func isAway(err error) error {
 	return nil
 }
 
-// A process that dies leaves its place to the next, which has the same id.
+// TestAgentDies: a new process with the same id replaces one that died.
 func TestAgentDies(t *testing.T) {
 	t.Parallel()
 	eachLanguage(t, func(t *testing.T, start func(t *testing.T, h *host, api, name string) *lamp) {
@@ -444,7 +446,7 @@ func TestAgentDies(t *testing.T) {
 	})
 }
 
-// What an agent was doing when its process died is an error that says so.
+// TestAgentDiesAtWork: the calls of an agent whose process dies fail with that cause.
 func TestAgentDiesAtWork(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "")
@@ -456,7 +458,7 @@ func TestAgentDiesAtWork(t *testing.T) {
 	l.kill()
 }
 
-// An action that would end the process ends only itself.
+// TestPythonExit: an action that exits ends only itself.
 func TestPythonExit(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "")
@@ -470,7 +472,7 @@ func TestPythonExit(t *testing.T) {
 	}
 }
 
-// An agent that stops is withdrawn, and its process ends.
+// TestAgentLeaves: an agent that stops is unregistered, and its process ends.
 func TestAgentLeaves(t *testing.T) {
 	t.Parallel()
 	eachLanguage(t, func(t *testing.T, start func(t *testing.T, h *host, api, name string) *lamp) {
@@ -493,7 +495,7 @@ func TestAgentLeaves(t *testing.T) {
 	})
 }
 
-// An agent whose node is gone ends nevertheless, and at once.
+// TestAgentLeavesAlone: an agent without its node ends at once.
 func TestAgentLeavesAlone(t *testing.T) {
 	t.Parallel()
 	eachLanguage(t, func(t *testing.T, start func(t *testing.T, h *host, api, name string) *lamp) {
@@ -506,13 +508,13 @@ func TestAgentLeavesAlone(t *testing.T) {
 		if err := l.leave(); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(began); took > patience/3 {
+		if took := time.Since(began); took > timeout/3 {
 			t.Errorf("it took %v", took)
 		}
 	})
 }
 
-// An agent finds its node by the data folder, through the socket or with the token.
+// TestFindsTheNode: an agent finds its node through the data folder, by the socket or with the token.
 func TestFindsTheNode(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "")
@@ -528,7 +530,7 @@ func TestFindsTheNode(t *testing.T) {
 	}
 }
 
-// What keeps an agent from being served at all is said at once, with a hint.
+// TestCannotServe: the first failure to register is an error with a hint.
 func TestCannotServe(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "")

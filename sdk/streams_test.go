@@ -18,13 +18,13 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A spring gives as many bytes as are asked of it, in chunks.
+// A spring produces a given number of bytes, in chunks.
 type spring struct {
 	Chunks int  `json:"chunks"`
 	Size   int  `json:"size"`
 	Fail   bool `json:"fail"`
 	read   atomic.Int64
-	gate   chan struct{} // closed when all may come; nil: it is open
+	gate   chan struct{} // closed when the rest may be produced; nil: no gate
 }
 
 func (s *spring) Read(b []byte) (int, error) {
@@ -48,7 +48,7 @@ func (s *spring) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// uploadGo is how a program in Go sends what is no JSON.
+// uploadGo sends data that is not JSON from Go.
 func uploadGo(ctx context.Context, r request) (json.RawMessage, error) {
 	var in any
 	switch r.Op {
@@ -76,7 +76,7 @@ func uploadGo(ctx context.Context, r request) (json.RawMessage, error) {
 }
 
 func init() {
-	contract["streams"] = func(a *asker) {
+	contract["streams"] = func(a *caller) {
 		a.gives("upload", "hear", `{"chunks":1000,"size":1}`, `"1000 of audio/wav"`)
 		a.gives("upload", "hear", `{"chunks":40,"size":30000}`, `"1200000 of audio/wav"`)
 		a.gives("upload", "hear", `{"chunks":0,"size":1}`, `"0 of audio/wav"`)
@@ -93,11 +93,11 @@ func init() {
 		if _, err := a.do("upload", "echo", `{"chunks":2,"size":10}`); err == nil {
 			a.Error("a stream is no text")
 		}
-		a.gives("call", "add", `{"a":1,"b":2}`, `3`) // it lives on
+		a.gives("call", "add", `{"a":1,"b":2}`, `3`) // it still runs
 	}
 }
 
-// Text is an input like sound for what takes a stream: whole or in parts, it comes as it was sent.
+// Text is a request stream like any other: it arrives unchanged, in one part or in several.
 func TestTextToStreamActions(t *testing.T) {
 	h := newHost(t, "")
 	for language, start := range languages {
@@ -116,7 +116,7 @@ func TestTextToStreamActions(t *testing.T) {
 	}
 }
 
-// Streams to the agents of all libraries: large, slow, left, cut off.
+// Streams to the agents of all libraries: large, slow, cancelled, broken.
 func TestStreamsToAgents(t *testing.T) {
 	h := newHost(t, "")
 	for language, start := range languages {
@@ -161,7 +161,7 @@ func TestStreamsToAgents(t *testing.T) {
 			if e := interact.AsError(take(t, done)); e.Code != interact.Cancelled {
 				t.Errorf("got %v", e)
 			}
-			if n := s.read.Load(); n > 24<<20 { // sockets hold some
+			if n := s.read.Load(); n > 24<<20 { // the sockets buffer some
 				t.Errorf("the agent takes nothing, and %d bytes were read", n)
 			}
 			until(t, "the agent hears that it was left", func() error {
@@ -189,7 +189,7 @@ func TestStreamsToAgents(t *testing.T) {
 	}
 }
 
-// A call that runs when its agent is told to stop finishes; new ones are refused, and then the agent is withdrawn.
+// A running call of an agent that stops completes; new calls are refused; then the agent is unregistered.
 func TestAgentLeavesAtWork(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "")
@@ -198,7 +198,7 @@ func TestAgentLeavesAtWork(t *testing.T) {
 			t.Parallel()
 			name := "busy-" + language
 			l := start(t, h, h.api, name)
-			const size = 32 << 20 // more than sockets hold: the agent has begun
+			const size = 32 << 20 // more than the sockets buffer: the agent has started to read
 			s, called, left := &spring{Chunks: size >> 15, Size: 1 << 15, gate: make(chan struct{})}, make(chan error, 1), make(chan error, 1)
 			go func() {
 				r, err := h.client.Invoke(t.Context(), name, "hear", api.CallOptions{ContentType: "audio/wav", Stream: s})
@@ -237,7 +237,7 @@ func (p *peer) pack(kind byte, stream uint32, body string) {
 	p.send(final|blob, string(binary.BigEndian.AppendUint32([]byte{kind}, stream))+body)
 }
 
-// await reads frames until one has a text: what comes before may be of a call that was cancelled, which may have failed before.
+// await reads frames until one contains a text. Frames before may be of a cancelled call.
 func (p *peer) await(contain string) {
 	p.t.Helper()
 	for {
@@ -252,7 +252,7 @@ func (p *peer) await(contain string) {
 	}
 }
 
-// streams sends request streams as a node should, and as it should not.
+// streams sends valid and invalid request streams.
 func (p *peer) streams() {
 	p.t.Helper()
 	const chunk, end, abort, credit, stop = 1, 2, 3, "\x04", "\x05"
@@ -277,7 +277,7 @@ func (p *peer) streams() {
 	p.pack(abort, 7, "the microphone fell")
 	p.expect(text, "the microphone fell")
 
-	invoke("nap", 7) // it reads one
+	invoke("nap", 7) // the action reads one chunk
 	p.expect(blob, grant)
 	for range 5 {
 		p.pack(chunk, 7, strings.Repeat("x", 1<<16))

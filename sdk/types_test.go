@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// types are what a library makes of the types of testdata/hints.*.
+// types are the results of a library for the types of testdata/hints.*.
 type types struct {
 	About struct {
 		ID           string           `json:"id"`
@@ -37,7 +37,7 @@ func readTypes(t *testing.T, program, file string) (all types) {
 	return all
 }
 
-// sameEach compares affordances with what they should be.
+// sameEach compares affordances with the expected ones.
 func sameEach(t *testing.T, got map[string]json.RawMessage, want map[string]string) {
 	t.Helper()
 	for name, w := range want {

@@ -75,7 +75,7 @@ func steps(console string) (list []step) {
 }
 
 // TestDocumentation runs the commands of the pages as a reader would, and compares what they print; "…" in a page stands for
-// anything, on a line of its own for any lines. A piece of code whose info names a file is that file.
+// anything, on a line of its own for any lines, and "0s" for any number of seconds. A piece of code whose info names a file is that file.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
 	for _, page := range []string{"docs/agents.md", "docs/api.md", "docs/operations.md", "examples/README.md"} {
@@ -167,10 +167,13 @@ func skips(lines, page []string) bool {
 	return false
 }
 
+// shortTimes are the seconds in a page, which a loaded machine exceeds.
+var shortTimes = regexp.MustCompile(`\b0s\b`)
+
 func matches(line, pattern string) bool {
 	parts := strings.Split(pattern, "…")
 	for i := range parts {
-		parts[i] = regexp.QuoteMeta(parts[i])
+		parts[i] = shortTimes.ReplaceAllString(regexp.QuoteMeta(parts[i]), "[0-9]+s")
 	}
 	return regexp.MustCompile("^" + strings.Join(parts, ".*") + "$").MatchString(line)
 }
@@ -191,6 +194,7 @@ func TestMatchingOfPages(t *testing.T) {
 		"nothing left open":   {"a\nd", "a\n…\nd", true},
 		"a wrong end":         {"a\nb", "…\nc", false},
 		"signs mean nothing":  {"a.b", "a+b", false},
+		"a longer time":       {"took 1s", "took 0s", true},
 		"only what was said":  {"a", "", false},
 		"nothing, as it says": {"", "", true},
 	} {

@@ -168,9 +168,8 @@ func TestSignals(t *testing.T) {
 			call := x.at(n).start("call", "slow", "wait")
 			<-asked
 			n.signal(test.first)
-			eventually(t, "the node drains", func() bool {
-				return x.at(n).start("call", "slow", "wait").wait() == cli.ExitUnavailable
-			})
+			eventually(t, "the node drains", func() bool { return strings.Contains(x.at(n).lmosd("status").out, "draining") })
+			x.at(n).fails(cli.ExitUnavailable, "call", "slow", "wait")
 			if test.second != 0 {
 				n.signal(test.second)
 			}

@@ -87,7 +87,7 @@ func TestBadCallers(t *testing.T) {
 			"half a frame, then gone":   {raw(frame.Request, 1, "xxxxxxxx")[:5], violation},
 			"a request, then half more": {append(rawRequest(1, wait, frame.Extra{}), 50, 1, 2), violation},
 		} {
-			s, err := p.callerHost.NewStream(t.Context(), p.serverHost.ID(), Protocol("lmos"))
+			s, err := p.callerHost.NewStream(t.Context(), p.serverHost.ID(), Protocol("test"))
 			if err != nil {
 				t.Fatal(name, err)
 			}
@@ -124,7 +124,7 @@ func flood(n int) (b []byte) {
 func TestHarmlessFrames(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "tcp", answering, Options{}, Options{})
-	s, err := p.callerHost.NewStream(t.Context(), p.serverHost.ID(), Protocol("lmos"))
+	s, err := p.callerHost.NewStream(t.Context(), p.serverHost.ID(), Protocol("test"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestBadHosts(t *testing.T) {
 			"an answer after the last":  {append(raw(frame.End, 1, ""), raw(frame.End, 1, "")...), 0},
 		} {
 			server := newHost(t, transport)
-			server.SetStreamHandler(Protocol("lmos"), func(s network.Stream) {
+			server.SetStreamHandler(Protocol("test"), func(s network.Stream) {
 				_, _ = s.Read(make([]byte, 1000))
 				_, _ = s.Write(c.sent)
 				_ = s.CloseWrite()

@@ -63,7 +63,7 @@ func TestAWholeAnswerOutlivesItsLane(t *testing.T) {
 		for name, m := range map[string]*interact.Message{"own lane": streamed(nothing), "shared lane": ask("a", "")} {
 			from, to := newHost(t, transport, libp2p.UserAgent("caller")), newHost(t, transport, libp2p.UserAgent("server"))
 			reset := make(chan struct{})
-			to.SetStreamHandler(Protocol("lmos"), func(s network.Stream) {
+			to.SetStreamHandler(Protocol("test"), func(s network.Stream) {
 				id := uint64(1)
 				if m.Chunks != nil {
 					id = 0

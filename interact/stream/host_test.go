@@ -245,7 +245,7 @@ func TestALostRequest(t *testing.T) {
 		} {
 			server := newHost(t, transport)
 			calls := make(chan struct{}, 10)
-			server.SetStreamHandler(Protocol("lmos"), func(s network.Stream) {
+			server.SetStreamHandler(Protocol("test"), func(s network.Stream) {
 				_, _ = s.Read(make([]byte, 10))
 				calls <- struct{}{}
 				_ = s.ResetWithError(c.reset)

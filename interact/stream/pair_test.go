@@ -36,6 +36,7 @@ func newHost(t testing.TB, transport string, opts ...libp2p.Option) host.Host {
 // newBinding returns a binding of h that is closed with the test.
 func newBinding(t testing.TB, h host.Host, o Options) *Binding {
 	t.Helper()
+	o.Network = "test"
 	b := New(h, o)
 	t.Cleanup(func() { _ = b.Close() })
 	return b

@@ -52,6 +52,7 @@ func simulated(t *testing.T, n int, test func(t *testing.T, hosts []host.Host)) 
 
 // bind returns a binding that runs, and what ends it.
 func bind(h host.Host, o Options) (*Binding, func()) {
+	o.Network = "test"
 	b := New(h, o)
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
@@ -69,7 +70,7 @@ func bind(h host.Host, o Options) (*Binding, func()) {
 // open opens a stream of the protocol and sends b on it.
 func open(t *testing.T, from, to host.Host, b []byte) network.Stream {
 	t.Helper()
-	s, err := from.NewStream(t.Context(), to.ID(), Protocol("lmos"))
+	s, err := from.NewStream(t.Context(), to.ID(), Protocol("test"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,7 @@ func TestDeadlines(t *testing.T) {
 				defer stop()
 				server.Serve(w)
 				if c.mute {
-					hosts[0].SetStreamHandler(Protocol("lmos"), swallow)
+					hosts[0].SetStreamHandler(Protocol("test"), swallow)
 					hosts[0].SetStreamHandler(ping.ID, swallow)
 				}
 				caller, stop := bind(hosts[1], Options{MaxPerPeer: c.slots})
@@ -278,7 +279,7 @@ func TestASilentPeer(t *testing.T) {
 			simulated(t, 3, func(t *testing.T, hosts []host.Host) {
 				var log reachLog
 				dead := hosts[0]
-				dead.SetStreamHandler(Protocol("lmos"), swallow)
+				dead.SetStreamHandler(Protocol("test"), swallow)
 				dead.SetStreamHandler(ping.ID, swallow)
 				other, stop := bind(hosts[1], Options{})
 				defer stop()

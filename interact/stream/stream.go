@@ -26,7 +26,6 @@
 package stream
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -56,7 +55,7 @@ const (
 
 // Options of a [Binding]. The zero value works.
 type Options struct {
-	// Network is part of the protocol id: only nodes of the same network call each other. Empty means "lmos".
+	// Network is part of the protocol id: only nodes of the same network call each other. Required.
 	Network string
 	// Log is where the binding tells what it decided; nil discards.
 	Log *slog.Logger
@@ -176,7 +175,7 @@ type counters struct{ in, out, errorsIn, errorsOut atomic.Uint64 }
 func New(h host.Host, o Options) *Binding {
 	b := &Binding{host: h, o: o.withDefaults(), sessions: map[*session]struct{}{}, remotes: map[did.DID]*remote{},
 		inbounds: map[peer.ID]*inbound{}, drained: make(chan struct{}), jobs: make(chan *served)}
-	b.protocol = Protocol(cmp.Or(o.Network, "lmos"))
+	b.protocol = Protocol(o.Network)
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	b.pace.closed = b.ctx.Done()
 	return b

@@ -47,7 +47,7 @@ const (
 
 // Options configure a [Reconciler].
 type Options struct {
-	// Network is the name of the mesh, part of the protocol id. Empty means "main".
+	// Network is the name of the mesh, part of the protocol id. Required.
 	Network string
 	// Set holds what this node knows: the caller puts the key and seq of each record that Get returns into it, tombstones included,
 	// and deletes what Get returns no more. It is required.
@@ -113,9 +113,6 @@ type counts struct {
 // New answers sessions of others from now on. [Reconciler.Run] holds own ones. Call it before h dials, so that the first
 // handshake names the protocol; call Close before h is closed.
 func New(h host.Host, o Options) (*Reconciler, error) {
-	if o.Network == "" {
-		o.Network = "main"
-	}
 	if o.Verifier == nil {
 		o.Verifier = td.NewVerifier(did.Keys())
 	}
@@ -128,8 +125,8 @@ func New(h host.Host, o Options) (*Reconciler, error) {
 	if o.wants == 0 {
 		o.wants = maxWants
 	}
-	if o.Set == nil || o.Get == nil || o.Offer == nil {
-		return nil, errors.New("reconcile: Set, Get and Offer are required")
+	if o.Network == "" || o.Set == nil || o.Get == nil || o.Offer == nil {
+		return nil, errors.New("reconcile: Network, Set, Get and Offer are required")
 	}
 	r := &Reconciler{o: o, host: h, proto: Protocol(o.Network), log: o.Log}
 	r.server = r.newServer()

@@ -43,7 +43,7 @@ const (
 
 // Options configure [Detector].
 type Options struct {
-	// Network is part of the protocol id. Empty means "main".
+	// Network is part of the protocol id. Required.
 	Network string
 	// Tracks reports whether this node has Things of host in its directory and host as up. It must not block. It is required.
 	Tracks func(host did.DID) bool
@@ -100,17 +100,14 @@ type counts struct {
 // New starts to receive reports; [Detector.Run] probes the hosts and sends reports. Call New before h dials, so that the first
 // handshake names the protocol, and [Detector.Close] before h is closed.
 func New(h host.Host, o Options) (*Detector, error) {
-	if o.Network == "" {
-		o.Network = "main"
-	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Admits == nil {
 		o.Admits = func(did.DID) error { return nil }
 	}
-	if o.Tracks == nil || o.Probe == nil || o.OnFailed == nil {
-		return nil, errors.New("suspicion: Tracks, Probe and OnFailed are required")
+	if o.Network == "" || o.Tracks == nil || o.Probe == nil || o.OnFailed == nil {
+		return nil, errors.New("suspicion: Network, Tracks, Probe and OnFailed are required")
 	}
 	d := &Detector{o: o, host: h, proto: Protocol(o.Network), log: o.Log, toSend: make(chan struct{}, 1), toProbe: make(chan struct{}, 1),
 		suspects: map[did.DID]*suspect{}}

@@ -385,14 +385,15 @@ func TestMemoryIsBounded(t *testing.T) {
 func TestOptionsAreChecked(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		h, whole := s.bare(), (&node{}).options()
-		for i, cut := range []func(*Options){func(o *Options) { o.Tracks = nil }, func(o *Options) { o.Probe = nil }, func(o *Options) { o.OnFailed = nil }} {
+		for i, cut := range []func(*Options){func(o *Options) { o.Tracks = nil }, func(o *Options) { o.Probe = nil }, func(o *Options) { o.OnFailed = nil },
+			func(o *Options) { o.Network = "" }} {
 			o := whole
 			cut(&o)
 			if _, err := New(h, o); err == nil {
 				t.Error(fmt.Sprint("case ", i, " was taken"))
 			}
 		}
-		if r, err := New(h, Options{Tracks: whole.Tracks, Probe: whole.Probe, OnFailed: whole.OnFailed}); err != nil || r.proto != "/lmos/main/suspicion/1" {
+		if r, err := New(h, Options{Network: "main", Tracks: whole.Tracks, Probe: whole.Probe, OnFailed: whole.OnFailed}); err != nil || r.proto != "/lmos/main/suspicion/1" {
 			t.Errorf("got %v", err)
 		}
 	})

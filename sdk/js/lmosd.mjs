@@ -1,16 +1,15 @@
-// Agents for lmosd in JavaScript: serve actions to the mesh, and ask other agents, through the node of this machine.
+// Agents for lmosd in JavaScript: serve actions to the mesh, and call other agents, through the node of this machine.
 //
 //   import { agent, call } from './lmosd.mjs'
 //   await agent('weather').action('getWeather', { question: 'string' }, ({ question }) => 'sunny').run()
 //
 //   await call('weather', 'getWeather', { question: 'Rain in Bonn?' })
 //
-// One file, Node 18 or later, no dependency: copy it beside your program. The agent dials the node (one WebSocket, RFC 6455), so
-// it needs no port of its own.
+// One file for Node 18 or later, without dependencies: copy it beside your program. The agent connects to the node (one WebSocket,
+// RFC 6455), so it needs no port. It does not run in a browser.
 //
-// Limits: inputs, outputs, values and events are JSON, of at most 4 MiB; text of others arrives as a string, and anything else in
-// base64, unless the input is 'chunks': that has no limit. An output in parts that is 1000 parts ahead of its reader is cut off.
-// It runs in Node, not in a browser.
+// Limits: inputs, outputs, values and events are JSON of at most 4 MiB. Other text arrives as a string, other data in base64. An
+// input of 'chunks' has no limit. A response stream that is 1000 parts ahead of its reader is cut off.
 //
 // Apache-2.0.
 
@@ -23,33 +22,34 @@ import { isAbsolute, join } from 'node:path'
 import { pipeline, Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-const MAX_MESSAGE = 4 << 20 // bytes of one WebSocket message, which the node takes
-const WINDOW = 256 << 10 // bytes of a request stream that come before they are read, each frame with its head
+const MAX_MESSAGE = 4 << 20 // bytes of one WebSocket message, the limit of the node
+const WINDOW = 256 << 10 // unread bytes of a request stream, with the headers of the frames
 const MAX_CHUNK = 64 << 10 // bytes of a request stream in one frame
 const [CHUNK, END, ABORT, CREDIT, STOP] = [1, 2, 3, 4, 5] // the kinds of binary frames: docs/sdk.md
-const ABSENCE = 60_000 // ms for which watch waits for a node that went away
-const LASTING = 5000 // ms after which a connection without an event counts as one that was there
+const ABSENCE = 60_000 // ms for which watch tries to reach a node that was lost
+const LASTING = 5000 // ms after which a connection without events counts as established
 const RETRYABLE = new Set([1429, 1503, 1504, 1529, 3001, 3002, 3021, 3030, 3031].map((n) => `LMOS-${n}`))
 
-/** What went wrong, as the node or an agent says it (RFC 9457). Throw it in an agent to choose the words: the message says what
- * happened, hint what helps. What was wrong with an input is in problem.validationErrors. The codes: lmosd errors ls. */
+/** An error of the node or of an agent (RFC 9457). An agent throws it to choose the text: message is the cause, hint the remedy. The
+ * steps that can help are in next, an array of { kind, args }; the defects of an input are in problem.validationErrors. The
+ * command lmosd errors ls lists the codes. */
 export class LmosdError extends Error {
   constructor(message, { code = 'LMOS-1502', hint = '', problem = {}, cause } = {}) {
     super(message, { cause })
-    Object.assign(this, { name: 'LmosdError', code, hint, problem, retryable: RETRYABLE.has(code) })
+    Object.assign(this, { name: 'LmosdError', code, hint, problem, next: problem.next ?? [], retryable: RETRYABLE.has(code) })
   }
 }
 
 const fault = (code, message, hint, cause) => new LmosdError(message, { code: `LMOS-${code}`, hint, cause })
 
-/** The error that a problem document, or an error message of the WebSocket, says. */
-function told(p) {
-  return new LmosdError(p?.detail || p?.title || 'the node refused', { code: p?.code || 'LMOS-1500', hint: p?.hint, problem: p })
+/** The error of a problem document, or of an error message of the WebSocket. */
+function fromProblem(p) {
+  return new LmosdError(p?.detail || p?.title || 'the node refused', { code: p?.code || 'LMOS-1500', hint: p?.hint, problem: p ?? {} })
 }
 
-const lost = (e) => fault(3002, `the connection to the node broke: ${e?.message ?? 'it was closed'}`, 'lmosd status', e)
+const lost = (e) => fault(3002, `the connection to the node broke: ${e?.message ?? 'it was closed'}`, 'check the node: lmosd status', e)
 
-// --- where the node is
+// --- address of the node
 
 /** The node of this machine and its token: LMOSD_NODE and LMOSD_TOKEN, else the socket in the data folder, else the default
  * port. */
@@ -63,34 +63,34 @@ export function local() {
   if (existsSync(socket)) return { node: socket, token }
   try {
     token ||= readFileSync(join(folder, 'api.token'), 'ascii').trim()
-  } catch { /* the node says so if it needs one */ }
+  } catch { /* the node refuses the request if it requires one */ }
   return { node: 'http://127.0.0.1:4668', token }
 }
 
-/** Begins a request to a node: to a URL, or to the path of a unix socket, with or without "unix:". Its connection is its own. */
-function begin(at, options) {
+/** Starts a request to a node: to a URL, or to the path of a unix socket, with or without "unix:". It has a connection of its own. */
+function request(at, options) {
   const headers = { ...options.headers, ...(at.token && { Authorization: `Bearer ${at.token}` }) }
   options = { ...options, headers, agent: false }
   if (at.node.startsWith('unix:') || at.node.startsWith('/')) {
     return http.request({ ...options, socketPath: at.node.replace(/^unix:/, ''), host: 'localhost' })
   }
   let url
-  try { url = new URL(at.node) } catch { /* it is told below */ }
-  const carrier = { 'http:': http, 'https:': https }[url?.protocol]
-  if (!carrier) throw fault(2000, `${at.node} is neither the URL nor the socket of a node`, 'http://127.0.0.1:4668')
-  return carrier.request({ ...options, host: url.hostname.replace(/^\[|\]$/g, ''), port: url.port || undefined })
+  try { url = new URL(at.node) } catch { /* reported below */ }
+  const module = { 'http:': http, 'https:': https }[url?.protocol]
+  if (!module) throw fault(2000, `expected the URL or the socket of a node, got ${at.node}`, 'for example http://127.0.0.1:4668')
+  return module.request({ ...options, host: url.hostname.replace(/^\[|\]$/g, ''), port: url.port || undefined })
 }
 
 function unreachable(at, cause) {
-  return fault(3001, `no node answers at ${at.node}: ${cause.message || cause.code}`, 'lmosd run', cause)
+  return fault(3001, `no node answers at ${at.node}: ${cause.message || cause.code}`, 'start one: lmosd run', cause)
 }
 
-/** The error for a response that is no success. */
+/** The error of a response with an error status. */
 async function refused(at, response) {
   try {
-    return told(JSON.parse(await all(response)))
+    return fromProblem(JSON.parse(await all(response)))
   } catch (cause) {
-    return fault(3002, `what answers at ${at.node} says ${response.statusCode} and is no node`, 'lmosd status', cause)
+    return fault(3002, `the server at ${at.node} is not a node: status ${response.statusCode}`, 'check it: lmosd status', cause)
   }
 }
 
@@ -100,9 +100,9 @@ async function all(stream) {
   return Buffer.concat(parts)
 }
 
-// --- asking
+// --- consumer
 
-/** Finds, calls, reads, writes and watches agents through one node. Where a method takes { signal }, an AbortSignal ends it. */
+/** Finds, calls, reads, writes and watches agents through one node. The option signal of a method is an AbortSignal that ends it. */
 export class Mesh {
   constructor(node, token) {
     const at = local()
@@ -110,11 +110,11 @@ export class Mesh {
   }
 
   /** Sends a request and resolves with the response, whose body is not read yet. A source is sent as the body while it is read;
-   * its error is given to failed. */
+   * its error goes to failed. */
   open(method, path, { body, source, failed, headers, signal } = {}) {
     return new Promise((resolve, reject) => {
       const about = body !== undefined && { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) }
-      const r = begin(this.at, { method, path, headers: { ...about, ...headers }, signal })
+      const r = request(this.at, { method, path, headers: { ...about, ...headers }, signal })
       r.on('error', (e) => reject(signal?.aborted ? signal.reason : unreachable(this.at, e)))
       r.on('response', (response) => {
         if (response.statusCode < 400) return resolve(response)
@@ -123,11 +123,11 @@ export class Mesh {
       if (source === undefined) return r.end(body)
       const from = Readable.from(source instanceof Uint8Array ? [source] : source, { objectMode: true, highWaterMark: 1 })
       from.on('error', (e) => { failed(e); reject(e) })
-      pipeline(from, r, () => {}) // who reads the response hears of it
+      pipeline(from, r, () => {}) // the reader of the response gets the error
     })
   }
 
-  /** Sends a request and resolves with the answer: JSON as its value, text as string, anything else as Buffer, none as
+  /** Sends a request and resolves with the response: JSON as its value, text as string, other types as Buffer, no content as
    * undefined. */
   async json(method, path, options) {
     const r = await this.open(method, path, options)
@@ -138,26 +138,26 @@ export class Mesh {
     return type.startsWith('text/') ? raw.toString() : raw
   }
 
-  /** The best agents that fit, 32 or as many as limit says: find('weather'), find('', { capability: 'urn:example:weather' }). An
-   * array of objects with id and name. */
-  async find(words = '', query = {}) {
-    const q = new URLSearchParams({ ...(words && { q: words }), ...query })
+  /** Resolves with the best matching agents, at most limit (32), as objects with id and name: find('weather'),
+   * find('', { capability: 'urn:example:weather' }). */
+  async find(text = '', query = {}) {
+    const q = new URLSearchParams({ ...(text && { q: text }), ...query })
     return (await this.json('GET', `/v1/find?${q}`)).items
   }
 
-  /** Yields all agents that fit, the best first, page by page. */
-  async * findAll(words = '', query = {}) {
-    for (let q = { ...(words && { q: words }), ...query }; q;) {
+  /** Yields all matching agents, the best first, page by page. */
+  async * findAll(text = '', query = {}) {
+    for (let q = { ...(text && { q: text }), ...query }; q;) {
       const page = await this.json('GET', `/v1/find?${new URLSearchParams(q)}`)
       yield * page.items
       q = page.next && { page: page.next }
     }
   }
 
-  /** Calls an action and resolves with its output; undefined if it has none. One that answers in parts gives them together: texts
-   * as one text, others as an array. After timeout seconds, 600 at most, the error is LMOS-1504; an action that is not
-   * synchronous goes on then. A Buffer, a Readable, and other iterators of bytes are sent as they are, while they are read, with
-   * { contentType: 'audio/wav' }. */
+  /** Calls an action and resolves with its output, or undefined. The parts of a response stream are joined: texts as one text,
+   * others as an array. After timeout seconds, at most 600, the error is LMOS-1504; an action that is not synchronous continues.
+   * A Buffer, a Readable and other iterators of bytes are sent unchanged while they are read, with { contentType: 'audio/wav' }
+   * for example. */
   async call(agent, action, input, options) {
     const parts = []
     for await (const { final, output } of this.#run(agent, action, input, options)) {
@@ -168,7 +168,7 @@ export class Mesh {
     return parts.every((p) => typeof p === 'string') ? parts.join('') : parts
   }
 
-  /** Calls an action like call, and yields the parts of its output as they come. To leave the loop cancels it. */
+  /** Calls an action like call, and yields the parts of its output as they arrive. Leaving the loop cancels the call. */
   async * stream(agent, action, input, options) {
     let parts = 0
     for await (const { final, output } of this.#run(agent, action, input, options)) {
@@ -176,37 +176,37 @@ export class Mesh {
     }
   }
 
-  /** Yields what an action puts out: each part, and at the end the output with final. */
+  /** Yields the output of an action: each part, and at the end the output with final. */
   async * #run(agent, action, input, { timeout = 30, signal, contentType = 'application/octet-stream' } = {}) {
     const headers = { Accept: 'text/event-stream', Prefer: `wait=${Math.max(1, Math.ceil(timeout))}` }
     const options = { headers, signal }
-    let why
-    if (streams(input)) {
-      Object.assign(options, { source: input, failed: (e) => { why = e } })
-      Object.assign(headers, { 'Content-Type': contentType, 'Transfer-Encoding': 'chunked' }) // also of nothing
+    let failure
+    if (isStream(input)) {
+      Object.assign(options, { source: input, failed: (e) => { failure = e } })
+      Object.assign(headers, { 'Content-Type': contentType, 'Transfer-Encoding': 'chunked' }) // also for an empty input
     } else if (input !== undefined) {
       options.body = JSON.stringify(input)
     }
-    const r = await this.open('POST', place(agent, 'actions', action), options)
+    const r = await this.open('POST', affordance(agent, 'actions', action), options)
     try {
       yield * states(action, r, signal)
     } catch (e) {
-      throw why ?? e
+      throw failure ?? e
     }
   }
 
-  /** The value of a property; without a name, an object of all that can be read. */
-  read(agent, name) { return this.json('GET', place(agent, 'properties', name)) }
+  /** Resolves with the value of a property; without a name, an object of all readable properties. */
+  read(agent, name) { return this.json('GET', affordance(agent, 'properties', name)) }
 
-  /** Sets a property. */
+  /** Writes a property. */
   write(agent, name, value) {
-    return this.json('PUT', place(agent, 'properties', name), { body: JSON.stringify(value) })
+    return this.json('PUT', affordance(agent, 'properties', name), { body: JSON.stringify(value) })
   }
 
-  /** Yields { name, value, id } of an event, of a property, or of all events ('*' of all properties), until the loop is left. A
-   * connection that breaks is made again for up to a minute, and what came meanwhile is asked for. */
+  /** Yields { name, value, id } of an event, of a property, of all events, or of all properties ('*'), until the loop is left.
+   * After a lost connection it reconnects for up to 60 seconds and requests the missed events. */
   async * watch(agent, { event, property, after = '', signal } = {}) {
-    const path = property ? place(agent, 'properties', property.replace(/^\*$/, '')) : place(agent, 'events', event)
+    const path = property ? affordance(agent, 'properties', property.replace(/^\*$/, '')) : affordance(agent, 'events', event)
     for (let pause = 100, seen; ; pause = Math.min(5000, 2 * pause)) {
       let opened
       try {
@@ -214,17 +214,17 @@ export class Mesh {
         const r = await this.open('GET', path, { headers, signal })
         opened = Date.now()
         for await (const e of events(r, signal)) {
-          opened = 0 // with an event it counts at once
+          opened = 0 // an event establishes the connection
           after = e.id || after
           yield e
         }
-        return // it has nothing more to say
+        return // the stream is complete
       } catch (e) {
-        if (opened !== undefined && (!seen || Date.now() - opened > LASTING)) { // it was there until now
+        if (opened !== undefined && (!seen || Date.now() - opened > LASTING)) { // the connection was established until now
           seen = Date.now()
           pause = 100
         }
-        // An agent that was there may be unknown for a moment: its node has just come back.
+        // A node that has just restarted may not know the agent yet.
         if (!seen || Date.now() - seen > ABSENCE || !(e.retryable || e.code === 'LMOS-1404')) throw e
       }
       await sleep(pause, undefined, { signal })
@@ -232,28 +232,28 @@ export class Mesh {
   }
 }
 
-/** Yields what the states of a run tell: each part, and at the end the output with final. */
+/** Yields the output in the states of a call: each part, and at the end the output with final. */
 async function * states(action, r, signal) {
   for await (const { value: { status, output, error } } of events(r, signal)) {
-    if (status === 'failed') throw told(error)
+    if (status === 'failed') throw fromProblem(error)
     if (status === 'cancelled') throw fault(1499, `${action} was cancelled`)
     if (status === 'completed' || output !== undefined) yield { final: status === 'completed', output }
     if (status === 'completed') return
   }
-  throw fault(3002, `${action} ended without a result`, 'lmosd status')
+  throw fault(3002, `${action} ended without a result`, 'check the node: lmosd status')
 }
 
-/** Whether an input is no value of JSON, but sent as it is. */
-function streams(input) {
+/** Whether an input is sent as bytes, not as JSON. */
+function isStream(input) {
   return input instanceof Uint8Array || Boolean(input?.[Symbol.asyncIterator]) ||
     Boolean(input?.[Symbol.iterator]) && typeof input.next === 'function'
 }
 
-function place(agent, kind, name) {
+function affordance(agent, kind, name) {
   return `/things/${encodeURIComponent(agent)}/${kind}${name ? '/' + encodeURIComponent(name) : ''}`
 }
 
-/** Yields the server-sent events of a response: { name, id, value }. The one that says why a stream ends is thrown. */
+/** Yields the server-sent events of a response: { name, id, value }. An event with a problem is thrown. */
 async function * events(response, signal) {
   let rest = ''
   let e = { data: [] }
@@ -276,7 +276,7 @@ async function * events(response, signal) {
           e = { data: [] }
           if (data.length === 0) continue
           const value = JSON.parse(data.join('\n'))
-          if (name === 'lmosd:problem') throw told(value)
+          if (name === 'lmosd:problem') throw fromProblem(value)
           yield { name, id, value }
         }
       }
@@ -286,7 +286,7 @@ async function * events(response, signal) {
   }
 }
 
-/** These ask through the node of this machine, see Mesh. */
+/** The methods of Mesh, through the node of this machine. */
 export const find = (...args) => new Mesh().find(...args)
 export const call = (...args) => new Mesh().call(...args)
 export const stream = (...args) => new Mesh().stream(...args)
@@ -294,26 +294,25 @@ export const read = (...args) => new Mesh().read(...args)
 export const write = (...args) => new Mesh().write(...args)
 export const watch = (...args) => new Mesh().watch(...args)
 
-// --- serving
+// --- agent
 
-/** An agent of this name. See Agent for what it can offer. */
+/** Returns an agent with this name: see Agent. */
 export const agent = (name, about) => new Agent(name, about)
 
-/** What an agent offers. Each method returns the agent, so that they can be written one after the other. Name is what others call
- * it, everything else may be left out: without an id the node makes one, capabilities are ids under which others look for it, at
- * most limit requests are answered at once, a node that says nothing for ping seconds is asked whether it is there, ready is
- * called each time the node has taken the agent, and signal stops it. */
+/** An agent. The methods that add affordances return the agent, so that calls can be chained. Only the name is required. Without
+ * an id, the node creates one. Capabilities are ids for search. At most limit requests run at once. After ping seconds without a
+ * message, the agent pings the node. Ready is called after each registration, and signal stops the agent. */
 export class Agent {
   #actions = new Map()
   #reads = new Map()
   #writes = new Map()
   #states = new Map()
-  #running = new Map() // by message id: how it is cancelled
-  #asked = new Map() // by the id of a run that waits for its caller: who gets the answer
-  #streams = new Map() // by number: the input that comes
+  #running = new Map() // by message id: the AbortController
+  #asked = new Map() // by the id of a call that waits for input: the function for the input
+  #streams = new Map() // by number: the request stream
   #listening = new Map() // by type and name: the request
   #stopping = new AbortController()
-  #quiet // called when no request runs, while stop waits for that
+  #quiet // ends the wait of stop for running requests
   #socket
   #known = false
 
@@ -326,7 +325,7 @@ export class Agent {
       ...(id && { id }), ...(description && { description }), ...(version && { version: { instance: version } }),
       ...(capabilities.length && { 'lmos:capabilities': capabilities.map((c) => typeof c === 'string' ? { id: c, name: c } : c) })
     }
-    this.id = undefined // what the node calls the agent, once it has taken it
+    this.id = undefined // from the node, once the agent is registered
     Object.assign(this, { limit, ping, node, token, ready })
     if (signal?.aborted) this.#stopping.abort()
     signal?.addEventListener('abort', () => this.stop(), { once: true })
@@ -334,20 +333,21 @@ export class Agent {
 
   #put(kind, name, about) {
     const all = this.about[kind] ??= {}
-    if (!name || name in all) throw fault(2011, `the name "${name}" among the ${kind} is empty or taken`, 'give each its own')
+    if (!name || name in all) throw fault(2011, `the name "${name}" is empty or used twice in ${kind}`, 'use a different name for each')
     all[name] = about
     return this
   }
 
-  /** An action. Input is a type, see schema; nothing for one that takes none; 'chunks' for one that takes it while it comes, as
-   * an async iterator of Buffers with a contentType: see Chunks. The function gets the input and an AbortSignal that
-   * says that nobody waits any more, and returns the output or a promise of it; a generator answers in parts. About may have the
-   * type of the output, safe, idempotent, synchronous: false for what takes long and goes on without its caller, and other
-   * members of the description (TD 1.1 §5.3.1.4); requiresInput: true says that it may ask. The third argument of the function asks the
-   * caller: await ask('Which town?', { town: 'string' }) is an object of what was asked for, or null if there is no answer. The
-   * fourth says who asks and until when: call.caller is { id, did, node, name, via }, whose id is what to keep something for a
-   * caller under ('local…' on this machine, else the DID of a node, with #name for a consumer behind it), and call.deadline a Date;
-   * undefined where the node does not say. */
+  /** Adds an action. Input is a type (see schema), undefined for no input, or 'chunks' for a request stream (see Chunks).
+   *
+   * The function f(input, signal, ask, call) returns the output or a promise of it; a generator sends a response stream. Signal is
+   * an AbortSignal of the caller's cancellation. await ask('Which town?', { town: 'string' }) requests input from the caller: an
+   * object, or null if the caller declines. call.caller is { id, did, node, name, via }; its id identifies the caller over several
+   * requests ('local…' on this machine, else the DID of a node, with #name for a consumer behind it). call.deadline is a Date. Both
+   * may be undefined.
+   *
+   * About may have the type of the output; safe; idempotent; synchronous: false for an action that takes long and continues when
+   * the caller disconnects; requiresInput: true for one that calls ask; and members of the description (TD 1.1 §5.3.1.4). */
   action(name, input, f, { output, requiresInput, ...about } = {}) {
     const chunked = input === 'chunks'
     const types = { ...(input && !chunked && { input: schema(input) }), ...(output && { output: schema(output) }) }
@@ -356,7 +356,7 @@ export class Agent {
     return this
   }
 
-  /** A property of two functions, read(call) and write(value, call); without write it is read-only. Call is as for an action. */
+  /** Adds a property of two functions, read(call) and write(value, call); without write it is read-only. Call is as for an action. */
   property(name, type, read, write, about) {
     this.#put('properties', name, { ...schema(type), ...(!write && { readOnly: true }), ...about })
     this.#reads.set(name, read)
@@ -364,8 +364,8 @@ export class Agent {
     return this
   }
 
-  /** A property that the agent holds: others read, write and observe it. set(name, value) changes it, get(name) tells it. About
-   * may have more members of the description, and readOnly. */
+  /** Adds a property whose value the library stores: consumers read, write and observe it; set(name, value) and get(name) access it
+   * here. About may have members of the description, and readOnly. */
   state(name, type, value, about) {
     this.#put('properties', name, { ...schema(type), observable: true, ...about })
     this.#states.set(name, value)
@@ -379,40 +379,40 @@ export class Agent {
   set(name, value) {
     if (!this.#states.has(name)) throw fault(1405, `the agent has no state "${name}"`)
     this.#states.set(name, value)
-    this.#tell('propertyReading', name, value)
+    this.#notify('propertyReading', name, value)
   }
 
-  /** An event; emit(name, value) tells everybody who has subscribed. */
+  /** Adds an event; emit(name, value) sends it to all subscribers. */
   event(name, type, about) { return this.#put('events', name, { ...(type && { data: schema(type) }), ...about }) }
 
   emit(name, value) {
     if (!this.about.events?.[name]) throw fault(1405, `the agent has no event "${name}"`)
-    this.#tell('event', name, value)
+    this.#notify('event', name, value)
   }
 
-  /** Serves until stop is called, or the process is told to end (SIGINT, SIGTERM): then the process ends, too. The first attempt
-   * to reach the node must work; a connection that breaks later is made again, with pauses up to five seconds. */
+  /** Serves until stop is called, or the process receives SIGINT or SIGTERM, which also ends the process. It rejects if the first
+   * connection to the node fails. After a lost connection it reconnects, with pauses of up to 5 seconds. */
   async run() {
     const end = (signal) => this.stop().finally(() => process.kill(process.pid, signal))
-    const heard = ['SIGINT', 'SIGTERM'].filter((n) => process.listenerCount(n) === 0)
-    for (const n of heard) process.once(n, end)
+    const handled = ['SIGINT', 'SIGTERM'].filter((n) => process.listenerCount(n) === 0)
+    for (const n of handled) process.once(n, end)
     try {
       await this.#keep()
     } finally {
-      for (const n of heard) process.off(n, end)
+      for (const n of handled) process.off(n, end)
     }
   }
 
-  /** Serves like run, and resolves with the agent's id when the node knows it. */
+  /** Serves like run, and resolves with the agent's id when it is registered. */
   start() {
     return new Promise((resolve, reject) => {
       const ready = this.ready
       this.ready = (id) => { resolve(id); ready?.(id) }
-      this.run().then(resolve, (e) => { reject(e); if (this.id) console.error('the agent is not served any more:', e) })
+      this.run().then(resolve, (e) => { reject(e); if (this.id) console.error('agent stopped:', e) })
     })
   }
 
-  /** Refuses new requests, waits for running ones, wait milliseconds at most, withdraws the agent and ends run. */
+  /** Refuses new requests, waits at most wait milliseconds for running ones, unregisters the agent and ends run. */
   async stop({ wait = 8000 } = {}) {
     this.#stopping.abort()
     const s = this.#socket
@@ -420,7 +420,7 @@ export class Agent {
     if (this.#running.size) await Promise.race([new Promise((resolve) => { this.#quiet = resolve }), sleep(wait, undefined, { ref: false })])
     if (this.#known) s.send({ messageType: 'unregisterThing', messageId: randomUUID(), thingId: this.id })
     s.leave()
-    // The node answers when it has taken note.
+    // The node answers when the agent is unregistered.
     await Promise.race([s.closed.catch(() => {}), sleep(1000, undefined, { ref: false })])
     s.socket.destroy()
   }
@@ -440,7 +440,7 @@ export class Agent {
     }
   }
 
-  /** Serves over one connection, until it ends. */
+  /** Serves over one connection until it ends. */
   async #serve() {
     const s = await WebSocket.dial(new Mesh(this.node, this.token).at, this.ping, (m) => this.#take(s, m))
     this.#socket = s
@@ -454,13 +454,13 @@ export class Agent {
       for (const chunks of this.#streams.values()) chunks.end(lost())
       this.#streams.clear()
       for (const abort of this.#running.values()) abort.abort()
-      this.#quiet?.() // nobody waits for what still runs
+      this.#quiet?.() // the running requests have no caller now
     }
   }
 
-  /** Begins what the node asks for, or ends it. */
+  /** Handles a message of the node. */
   #take(s, m) {
-    if (Buffer.isBuffer(m)) { // of a request stream; of one that is unknown it is ignored
+    if (Buffer.isBuffer(m)) { // of a request stream; without one it is ignored
       if (m.length >= 5) this.#streams.get(m.readUInt32BE(1))?.take(m[0], m.subarray(5))
       return
     }
@@ -471,11 +471,11 @@ export class Agent {
       this.id = m.thingId
       this.ready?.(this.id)
     } else if (kind === 'error' && m.correlationId === 'register') {
-      s.socket.destroy(told(m))
+      s.socket.destroy(fromProblem(m))
     } else if (kind === 'error' || kind === 'acknowledgement') {
-      // of what was withdrawn
+      // the response to unregisterThing
     } else if (LISTEN[kind]) {
-      this.#listening.set(`${LISTEN[kind]} ${name}`, m) // one for each: the node gives what it hears to all who listen
+      this.#listening.set(`${LISTEN[kind]} ${name}`, m) // one for each affordance: the node distributes to its subscribers
       s.send(reply(m, 'acknowledgement', { message: kind }))
     } else if (LEAVE[kind]) {
       this.#listening.delete(`${LEAVE[kind]} ${name}`)
@@ -485,20 +485,20 @@ export class Agent {
       s.send(reply(m, 'actionStatus', { action: name, status: 'failed', state: 'cancelled' }))
     } else if (kind === 'continueAction') {
       const answered = this.#asked.get(m.actionId ?? m.actionID)
-      if (!answered) return s.send(failure(m, fault(1410, 'no run waits for this answer', 'it may have ended meanwhile')))
+      if (!answered) return s.send(failure(m, fault(1410, 'no call waits for this input', 'it may have ended already')))
       answered(m.input?.answer)
       s.send(reply(m, 'acknowledgement', { message: kind }))
     } else if (this.#stopping.signal.aborted) {
-      s.send(failure(m, fault(3030, 'the agent is shutting down', 'try again in a while, or at another host')))
+      s.send(failure(m, fault(3030, 'the agent is shutting down', 'try again later, or at another host')))
     } else if (this.#running.size >= this.limit) {
-      s.send(failure(m, fault(1529, `the agent answers ${this.limit} requests already`, 'try again in a while')))
+      s.send(failure(m, fault(1529, `the agent runs ${this.limit} requests already`, 'try again later')))
     } else {
       const abort = new AbortController()
       this.#running.set(m.messageId, abort)
       if (m.stream) {
         m.chunks = new Chunks(m.contentType, undefined, (kind, body) => s.packet(m.stream, kind, body))
         this.#streams.set(m.stream, m.chunks)
-        abort.signal.addEventListener('abort', () => m.chunks.end(fault(1499, 'the caller has left')))
+        abort.signal.addEventListener('abort', () => m.chunks.end(fault(1499, 'the caller has cancelled the request')))
       }
       this.#answer(s, m, kind, name, abort.signal).catch((e) => {
         if (!(e instanceof LmosdError) && !abort.signal.aborted) console.error(kind, name, e) // the agent's own code
@@ -507,19 +507,19 @@ export class Agent {
         this.#running.delete(m.messageId)
         if (this.#running.size === 0) this.#quiet?.()
         if (this.#streams.get(m.stream) === m.chunks) this.#streams.delete(m.stream)
-        m.chunks?.end(fault(1499, 'the call is over'))
+        m.chunks?.end(fault(1499, 'the call has ended'))
       })
     }
   }
 
-  /** Asks who called an action. Only who knows the random id can answer. */
+  /** Requests input from the caller of an action. The id is unguessable: it authorizes the answer. */
   async #ask(s, m, name, signal, message, type) {
     const actionId = randomUUID()
     const input = { kind: 'form', message, schema: schema(type) }
     try {
       const answer = await new Promise((resolve, reject) => {
-        if (signal.aborted) reject(fault(1499, 'the caller has left'))
-        signal.addEventListener('abort', () => reject(fault(1499, 'the caller has left')))
+        if (signal.aborted) reject(fault(1499, 'the caller has cancelled the request'))
+        signal.addEventListener('abort', () => reject(fault(1499, 'the caller has cancelled the request')))
         this.#asked.set(actionId, resolve)
         const waiting = { status: 'pending', state: 'input-required', actionId, output: { answer: input } }
         s.send(reply(m, 'actionStatus', { action: name, ...waiting }))
@@ -530,8 +530,8 @@ export class Agent {
     }
   }
 
-  /** Tells the node, if it listens. */
-  #tell(kind, name, value) {
+  /** Sends a value to the node, if it has subscribed. */
+  #notify(kind, name, value) {
     const m = this.#listening.get(`${kind} ${name}`)
     const which = kind === 'event' ? 'event' : 'name'
     if (m) this.#socket?.send(reply(m, kind, { [which]: name, data: value ?? null, timestamp: now() }))
@@ -543,7 +543,7 @@ export class Agent {
       const status = (status, output) => s.send(reply(m, 'actionStatus', { action: name, status, ...put(output) }))
       const f = this.#actions.get(name)
       if (f.chunked) m.chunks ??= whole(m)
-      else if (m.chunks) throw fault(1406, `${name} takes no request stream`, 'send the data as one input')
+      else if (m.chunks) throw fault(1406, `${name} does not accept a request stream`, 'send the data as one input')
       let output = await f(m.chunks ?? m.input, signal, (message, type) => this.#ask(s, m, name, signal, message, type), call)
       if (output?.[Symbol.asyncIterator] || output?.[Symbol.iterator] && typeof output.next === 'function') {
         for await (const part of output) {
@@ -560,19 +560,19 @@ export class Agent {
       await this.#writes.get(name)(m.data, call)
       s.send(reply(m, 'acknowledgement', { message: kind }))
     } else {
-      throw fault(1406, `${kind} of "${name}" is not offered`)
+      throw fault(1406, `${kind} of "${name}" is not supported`)
     }
   }
 }
 
-/** The input of an action that takes it while it comes: for await (const chunk of sound). A chunk is a Buffer, as the caller sent
- * it at once, cut at 64 KiB; an input that came whole is one chunk. It is read once. Who does not read on holds the caller back; to
- * leave the loop tells the caller's side to send no more; what breaks off throws. */
+/** A request stream: for await (const chunk of audio). It is read once. A chunk is a Buffer of at most 64 KiB; an input that is not
+ * a stream is one chunk. The caller is paused while the chunks are not read; leaving the loop stops the request stream; a stream
+ * that breaks off throws. */
 class Chunks {
   #queue = []
   #used = 0
-  #owed = WINDOW // what the node may send when it is read
-  #credit = 0 // what the node may send
+  #owed = WINDOW // credit that is not sent yet
+  #credit = 0 // bytes that the node may send
   #over
   #error
   #send
@@ -611,7 +611,7 @@ class Chunks {
     }
   }
 
-  /** Says that no more is wanted; leaving the loop calls it. */
+  /** Stops the request stream. Leaving the loop calls it. */
   async return() {
     const more = !this.#ended
     this.end(fault(1499, 'the stream was closed'))
@@ -619,7 +619,7 @@ class Chunks {
     return { value: undefined, done: true }
   }
 
-  /** Deals with a frame of the node. */
+  /** Handles a frame from the node. */
   take(kind, body) {
     if (this.#ended) return
     if (kind === CHUNK && body.length > 0 && body.length <= MAX_CHUNK && this.#credit > 0) {
@@ -630,14 +630,14 @@ class Chunks {
       this.#over = true
       this.#wake()
     } else if (kind === ABORT) {
-      this.end(fault(1499, `the request stream was broken off: ${body}`))
+      this.end(fault(1499, `the caller ended the request stream early: ${body}`))
     } else if (kind === CHUNK) {
-      this.#send(STOP, Buffer.from('more came than there was credit for'))
-      this.end(fault(1400, 'more of the request stream came than was let'))
+      this.#send(STOP, Buffer.from('the chunks exceed the credit'))
+      this.end(fault(1400, 'the chunks of the request stream exceed the credit'))
     }
   }
 
-  /** Ends it with an error, if it has not ended. */
+  /** Ends the stream with an error, unless it has ended. */
   end(error) {
     if (!this.#ended) {
       this.#error = error
@@ -647,7 +647,7 @@ class Chunks {
   }
 }
 
-/** The input of m, which came whole, as Chunks. */
+/** Returns the input of m, which is not a stream, as Chunks. */
 function whole({ input, contentType, base64 }) {
   if (base64) return new Chunks(contentType, Buffer.from(input, 'base64'))
   if (input === undefined || input === null) return new Chunks(contentType ?? 'application/json')
@@ -655,7 +655,7 @@ function whole({ input, contentType, base64 }) {
   return new Chunks(contentType ?? 'application/json', Buffer.from(json ? JSON.stringify(input) : input))
 }
 
-/** The members that hold an output. Bytes are no JSON. */
+/** Returns the members of an output. Bytes are in base64. */
 function put(output) {
   if (!(output instanceof Uint8Array)) return { output }
   const { buffer, byteOffset, byteLength } = output
@@ -663,7 +663,7 @@ function put(output) {
   return { output: text, base64: true, contentType: 'application/octet-stream' }
 }
 
-const LISTEN = { observeProperty: 'propertyReading', subscribeEvent: 'event' } // what is sent to who asks for it
+const LISTEN = { observeProperty: 'propertyReading', subscribeEvent: 'event' } // the messages of each kind of subscription
 const LEAVE = { unobserveProperty: 'propertyReading', unsubscribeEvent: 'event' }
 
 const now = () => new Date().toISOString()
@@ -682,9 +682,9 @@ function failure(m, e) {
   })
 }
 
-/** A data schema (TD 1.1 §5.3.2) of the name of a type: 'string', 'integer', 'number', 'boolean', 'object', 'array', 'null',
- * 'any'; of ['string'], an array of these; or of an object of types by member: { question: 'string', days: 'integer?' }, where ?
- * says that one may be left out. An object with type, oneOf, enum or const is a schema already. */
+/** Returns the data schema (TD 1.1 §5.3.2) of a type: 'string', 'integer', 'number', 'boolean', 'object', 'array', 'null' or 'any';
+ * ['string'], an array of strings; or an object of types by member, { question: 'string', days: 'integer?' }, where ? marks an
+ * optional member. An object with type, oneOf, enum or const is a schema already. */
 function schema(type) {
   if (typeof type === 'string') return type === 'any' ? {} : { type }
   if (Array.isArray(type)) return { type: 'array', items: schema(type[0]) }
@@ -696,12 +696,12 @@ function schema(type) {
   return { type: 'object', properties, ...(required.length && { required }) }
 }
 
-// --- WebSocket (RFC 6455), the client's side
+// --- WebSocket (RFC 6455), client side
 
-/** One connection with text messages of JSON, and binary frames of request streams. Its promise closed resolves when the node has
- * closed it, and rejects when it broke. */
+/** A connection with JSON messages and binary frames of request streams. Its promise closed resolves when the node has closed it, and
+ * rejects when it is lost. */
 class WebSocket {
-  /** Dials a node; take is called with each message: a value of JSON, or a Buffer. */
+  /** Connects to a node; take is called with each message: a JSON value, or a Buffer. */
   static dial(at, ping, take) {
     return new Promise((resolve, reject) => {
       const key = randomBytes(16).toString('base64')
@@ -709,35 +709,35 @@ class WebSocket {
         Connection: 'Upgrade', Upgrade: 'websocket', 'Sec-WebSocket-Version': 13, 'Sec-WebSocket-Key': key,
         'Sec-WebSocket-Protocol': 'lmosprotocol'
       }
-      const r = begin(at, { path: '/ws', timeout: 10_000, headers })
-      r.on('timeout', () => r.destroy(new Error('nothing answered in time')))
+      const r = request(at, { path: '/ws', timeout: 10_000, headers })
+      r.on('timeout', () => r.destroy(new Error('timeout')))
       r.on('error', (e) => reject(unreachable(at, e)))
       r.on('response', (response) => refused(at, response).then(reject))
       r.on('upgrade', (response, socket, head) => {
         const want = createHash('sha1').update(key + '258EAFA5-E914-47DA-95CA-C5AB0DC85B11').digest('base64')
         if (response.headers['sec-websocket-accept'] === want) return resolve(new WebSocket(socket, head, ping, take))
         socket.destroy()
-        reject(fault(3002, `what answers at ${at.node} is no node`, 'lmosd status'))
+        reject(fault(3002, `the server at ${at.node} is not a node`, 'check the node: lmosd status'))
       })
       r.end()
     })
   }
 
   constructor(socket, head, ping, take) {
-    Object.assign(this, { socket, take, buffer: head, text: false, parts: [], size: 0, asked: false, left: false, over: false })
+    Object.assign(this, { socket, take, buffer: head, text: false, parts: [], size: 0, pinged: false, left: false, over: false })
     socket.setNoDelay(true)
     socket.setTimeout(1000 * ping)
     socket.on('timeout', () => {
-      if (this.asked) return socket.destroy(new Error('the node does not answer'))
-      this.asked = true
+      if (this.pinged) return socket.destroy(new Error('the node does not answer'))
+      this.pinged = true
       this.frame(9, Buffer.alloc(0))
     })
     this.closed = new Promise((resolve, reject) => {
-      let why
-      socket.on('error', (e) => { why = e })
-      socket.on('close', () => this.over ? resolve() : reject(why instanceof LmosdError ? why : lost(why)))
+      let cause
+      socket.on('error', (e) => { cause = e })
+      socket.on('close', () => this.over ? resolve() : reject(cause instanceof LmosdError ? cause : lost(cause)))
     })
-    this.closed.catch(() => {}) // whoever waits for it is told
+    this.closed.catch(() => {}) // a caller that awaits it gets the error
     socket.on('data', (part) => {
       try {
         this.#read(part)
@@ -750,7 +750,7 @@ class WebSocket {
   send(message) {
     const data = Buffer.from(JSON.stringify(message))
     if (data.length > MAX_MESSAGE) {
-      throw fault(1413, `${data.length} bytes are too much for a message: ${MAX_MESSAGE} are allowed`, 'send parts')
+      throw fault(1413, `the message has ${data.length} bytes, the limit is ${MAX_MESSAGE}`, 'send it in parts')
     }
     this.frame(1, data)
   }
@@ -762,11 +762,11 @@ class WebSocket {
     this.frame(2, Buffer.concat([head, body]))
   }
 
-  /** Says goodbye (1000); the node closes the connection then. */
+  /** Sends a close frame (1000); the node then closes the connection. */
   leave() { this.frame(8, Buffer.from([0x03, 0xe8])) }
 
   frame(op, data) {
-    if (!this.socket.writable || this.left) return // nobody hears it
+    if (!this.socket.writable || this.left) return // the connection is closing
     this.left = op === 8
     if (this.socket.writableLength > 4 * MAX_MESSAGE) return this.socket.destroy(new Error('the node reads too slowly'))
     const mask = randomBytes(4)
@@ -782,7 +782,7 @@ class WebSocket {
   }
 
   #read(part) {
-    this.asked = false
+    this.pinged = false
     this.buffer = this.buffer.length ? Buffer.concat([this.buffer, part]) : part
     for (;;) {
       const b = this.buffer

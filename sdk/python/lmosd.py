@@ -1,4 +1,4 @@
-"""Agents for lmosd in Python: serve actions to the mesh, and ask other agents, through the node of this machine.
+"""Agents for lmosd in Python: serve actions to the mesh, and call other agents, through the node of this machine.
 
     from lmosd import Agent
     agent = Agent("weather", capabilities=["urn:example:weather"])
@@ -11,12 +11,12 @@
     import lmosd
     lmosd.call("weather", "get_weather", question="Rain in Bonn?")
 
-One file, Python 3.9 or later, nothing but the standard library: copy it beside your program. The agent dials the node (one
-WebSocket, RFC 6455), so it needs no port of its own. Schemas come from type hints, descriptions from docstrings.
+One file for Python 3.9 or later, without dependencies: copy it beside your program. The agent connects to the node (one
+WebSocket, RFC 6455), so it needs no port. Schemas come from type hints, descriptions from docstrings.
 
-Limits: inputs, outputs, values and events are JSON, of at most 4 MiB; text of others arrives as a string, and anything else in
-base64, unless the function takes Chunks: that has no limit. An output in parts that is 1000 parts ahead of its reader is cut off.
-Functions run in a thread for each request, coroutines in one event loop.
+Limits: inputs, outputs, values and events are JSON of at most 4 MiB. Other text arrives as a string, other data in base64. A
+function that takes Chunks receives input without a limit. A response stream that is 1000 parts ahead of its reader is cut off.
+Each request runs in a thread; coroutines run in one event loop.
 
 Apache-2.0.
 """
@@ -51,38 +51,41 @@ import uuid
 
 __all__ = ["Agent", "Caller", "Chunks", "Context", "Error", "Event", "Mesh", "State", "call", "find", "read", "stream", "watch", "write"]
 
-MAX_MESSAGE = 4 << 20  # bytes of one WebSocket message, which the node takes
-WINDOW = 256 << 10  # bytes of a request stream that come before they are read, each frame with its head
+MAX_MESSAGE = 4 << 20  # bytes of one WebSocket message, the limit of the node
+WINDOW = 256 << 10  # unread bytes of a request stream, with the headers of the frames
 MAX_CHUNK = 64 << 10  # bytes of a request stream in one frame
 CHUNK, END, ABORT, CREDIT, STOP = 1, 2, 3, 4, 5  # the kinds of binary frames: docs/sdk.md
-ABSENCE = 60  # seconds for which watch waits for a node that went away
-LASTING = 5  # seconds after which a connection without an event counts as one that was there
+ABSENCE = 60  # seconds for which watch tries to reach a node that was lost
+LASTING = 5  # seconds after which a connection without events counts as established
 RETRYABLE = {"LMOS-1429", "LMOS-1503", "LMOS-1504", "LMOS-1529", "LMOS-3001", "LMOS-3002", "LMOS-3021", "LMOS-3030", "LMOS-3031"}
-LISTEN = {"observeProperty": "propertyReading", "subscribeEvent": "event"}  # what is sent to who asks for it
+LISTEN = {"observeProperty": "propertyReading", "subscribeEvent": "event"}  # the messages of each kind of subscription
 LEAVE = {"unobserveProperty": "propertyReading", "unsubscribeEvent": "event"}
 log = logging.getLogger("lmosd")
 
 
 class Error(Exception):
-    """What went wrong, as the node or an agent says it (RFC 9457). Raise it in an agent to choose the words: title says what
-    happened, hint what helps. What was wrong with an input is in problem["validationErrors"]. The codes: lmosd errors ls."""
+    """An error of the node or of an agent (RFC 9457). An agent raises it to choose the text: title is the cause, hint the remedy.
+    The steps that can help are in next, a list of {"kind", "args"}; the defects of an input are in problem["validationErrors"].
+    The command lmosd errors ls lists the codes."""
 
     def __init__(self, title, code="LMOS-1502", hint="", problem=None):
         super().__init__(title)
         self.title, self.code, self.hint, self.problem = title, code, hint, problem or {}
-        self.retryable = code in RETRYABLE  # the same may succeed later
+        self.next = self.problem.get("next") or []
+        self.retryable = code in RETRYABLE  # the same request may succeed later
 
     def __str__(self):
-        return "%s (%s)%s" % (self.title, self.code, self.hint and "; " + self.hint)
+        steps = ", ".join(" ".join([s["kind"], *s.get("args", [])]) for s in self.next)
+        return "; ".join(filter(None, ["%s (%s)" % (self.title, self.code), self.hint, steps and "next: " + steps]))
 
 
-def told(p):
-    """The error that a problem document, or an error message of the WebSocket, says."""
+def from_problem(p):
+    """The error of a problem document, or of an error message of the WebSocket."""
     p = p if isinstance(p, dict) else {}
     return Error(p.get("detail") or p.get("title") or "the node refused", p.get("code") or "LMOS-1500", p.get("hint") or "", p)
 
 
-# --- where the node is -------------------------------------------------------------------------------------------------
+# --- address of the node -------------------------------------------------------------------------------------------------
 
 
 def local():
@@ -97,7 +100,7 @@ def local():
     if os.path.exists(path):
         return path, token
     if not token:
-        with contextlib.suppress(OSError):  # the node says so if it needs one
+        with contextlib.suppress(OSError):  # the node refuses the request if it requires one
             with open(os.path.join(folder, "api.token"), encoding="ascii") as f:
                 token = f.read().strip()
     return "http://127.0.0.1:4668", token
@@ -113,7 +116,7 @@ class Connection(http.client.HTTPConnection):
             port = self.url.port or {"http": 80, "https": 443}[self.url.scheme]
             super().__init__(self.url.hostname or "", port, timeout=timeout)
         except (KeyError, ValueError, http.client.HTTPException):
-            raise Error("%r is neither the URL nor the socket of a node" % node, "LMOS-2000", "http://127.0.0.1:4668") from None
+            raise Error("expected the URL or the socket of a node, got %r" % node, "LMOS-2000", "for example http://127.0.0.1:4668") from None
 
     def connect(self):
         if self.path:
@@ -126,7 +129,7 @@ class Connection(http.client.HTTPConnection):
             self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.url.hostname)
 
 
-# --- asking ------------------------------------------------------------------------------------------------------------
+# --- consumer ----------------------------------------------------------------------------------------------------------
 
 
 class Mesh:
@@ -165,17 +168,17 @@ class Mesh:
         try:
             problem = json.loads(raw)
         except ValueError:
-            problem = {"detail": "what answers at %s says %d and is no node" % (self.node, r.status), "code": "LMOS-3002"}
-        raise told(problem)
+            problem = {"detail": "the server at %s is not a node: status %d" % (self.node, r.status), "code": "LMOS-3002"}
+        raise from_problem(problem)
 
     def lost(self, e):
         """The error for a connection that failed with e."""
         if isinstance(e, socket.timeout):
-            return Error("the node at %s gave no answer in time" % self.node, "LMOS-1504", "lmosd status")
-        return Error("no node answers at %s: %s" % (self.node, e or type(e).__name__), "LMOS-3001", "lmosd run")
+            return Error("the node at %s did not answer in time" % self.node, "LMOS-1504", "check it: lmosd status")
+        return Error("no node answers at %s: %s" % (self.node, e or type(e).__name__), "LMOS-3001", "start one: lmosd run")
 
     def json(self, method, path, body=None):
-        """Sends one request and decodes the answer: JSON as its value, text as str, anything else as bytes, none as None."""
+        """Sends one request and decodes the response: JSON as its value, text as str, other types as bytes, no content as None."""
         r, c = self.open(method, path, body)
         with contextlib.closing(c):
             try:
@@ -190,12 +193,12 @@ class Mesh:
         return raw.decode() if kind.startswith("text/") else raw
 
     def events(self, r, c):
-        """Yields the server-sent events of a response: name, id and value of each. The one that says why it ends is raised."""
+        """Yields name, id and value of each server-sent event of a response. An event with a problem is raised."""
         rest, name, ident, data = [], "", "", []
         with contextlib.closing(c):
             while True:
                 try:
-                    more = r.read1(1 << 16)  # readline would take a connection that broke for the end
+                    more = r.read1(1 << 16)  # readline would report a broken connection as the end
                 except (OSError, http.client.HTTPException) as e:
                     raise Lost("the connection to the node broke") from e
                 if not more:
@@ -217,34 +220,34 @@ class Mesh:
                     elif len(line) < 2:  # the end of an event, and not a comment
                         value = json.loads("\n".join(data)) if data else None
                         if name == "lmosd:problem":
-                            raise told(value)
+                            raise from_problem(value)
                         if data:
                             yield name, ident, value
                         name, ident, data = "", "", []
 
-    def find(self, words="", **query):
-        """The best agents that fit, 32 or as many as limit says: find("weather"), find(capability="urn:example:weather"). A list of
-        dicts with id and name."""
-        return next(self._pages(words, query))
+    def find(self, text="", **query):
+        """Returns the best matching agents, at most limit (32), as dicts with id and name: find("weather"),
+        find(capability="urn:example:weather")."""
+        return next(self._pages(text, query))
 
-    def find_all(self, words="", **query):
-        """Yields all agents that fit, the best first, page by page."""
-        for items in self._pages(words, query):
+    def find_all(self, text="", **query):
+        """Yields all matching agents, the best first, page by page."""
+        for items in self._pages(text, query):
             yield from items
 
-    def _pages(self, words, query):
-        if words:
-            query["q"] = words
+    def _pages(self, text, query):
+        if text:
+            query["q"] = text
         while query is not None:
             page = self.json("GET", "/v1/find?" + urllib.parse.urlencode(query, doseq=True))
             yield page["items"]
             query = {"page": page["next"]} if page.get("next") else None
 
     def call(self, agent, action, *input, timeout=30, **members):
-        """Calls an action and returns its output; None if it has none. The input is the one positional argument, or an object of
-        the keyword arguments. An action that answers in parts gives them together: texts as one text, others as a list. After
-        timeout seconds, 600 at most, the error is LMOS-1504; an action that is not synchronous goes on then. Bytes, a file, or an
-        iterator of bytes are sent as they are, while they are read, with content_type="audio/wav"."""
+        """Calls an action and returns its output, or None. The input is the one positional argument, or an object of the keyword
+        arguments. The parts of a response stream are joined: texts as one text, others as a list. After timeout seconds, at most
+        600, the error is LMOS-1504; an action that is not synchronous continues. Bytes, a file or an iterator of bytes are sent
+        unchanged while they are read, with content_type="audio/wav" for example."""
         parts = []
         for final, output in self._run(agent, action, input, members, timeout):
             if final and output is not None:
@@ -256,7 +259,7 @@ class Mesh:
         return parts[0] if parts else None
 
     def stream(self, agent, action, *input, timeout=30, **members):
-        """Calls an action like call, and yields the parts of its output as they come. To close the generator cancels it."""
+        """Calls an action like call, and yields the parts of its output as they arrive. Closing the generator cancels the call."""
         parts = 0
         for final, output in self._run(agent, action, input, members, timeout):
             if output is not None and not (final and parts):
@@ -264,16 +267,16 @@ class Mesh:
                 yield output
 
     def _run(self, agent, action, input, members, timeout):
-        """Yields what an action puts out: (False, part) for each part, and (True, output) at the end."""
+        """Yields the output of an action: (False, part) for each part, and (True, output) at the end."""
         upload = Upload.of(input[0], **members) if len(input) == 1 and Upload.fits(input[0]) else None
         if len(input) > 1 or input and members and not upload:
-            raise TypeError("give one input, or keyword arguments")
+            raise TypeError("expected one input or keyword arguments, got both")
         body = upload or (encode(input[0] if input else members) if input or members else None)
         headers = {"Accept": "text/event-stream", "Prefer": "wait=%d" % max(1, math.ceil(timeout))}
         try:
-            yield from self._states(action, *self.open("POST", place(agent, "actions", action), body, headers, max(60, timeout)))
+            yield from self._states(action, *self.open("POST", affordance(agent, "actions", action), body, headers, max(60, timeout)))
         except Lost:
-            if upload and upload.error:  # that is why
+            if upload and upload.error:  # the cause
                 raise upload.error from None
             raise
         finally:
@@ -284,27 +287,27 @@ class Mesh:
         for _, _, state in self.events(r, c):
             status, output = state.get("status"), state.get("output")
             if status == "failed":
-                raise told(state.get("error"))
+                raise from_problem(state.get("error"))
             if status == "cancelled":
                 raise Error("%s was cancelled" % action, "LMOS-1499")
             if status == "completed" or output is not None:
                 yield status == "completed", output
             if status == "completed":
                 return
-        raise Error("%s ended without a result" % action, "LMOS-3002", "lmosd status")
+        raise Error("%s ended without a result" % action, "LMOS-3002", "check the node: lmosd status")
 
     def read(self, agent, name=""):
-        """The value of a property; without a name, a dict of all that can be read."""
-        return self.json("GET", place(agent, "properties", name))
+        """Returns the value of a property; without a name, a dict of all readable properties."""
+        return self.json("GET", affordance(agent, "properties", name))
 
     def write(self, agent, name, value):
-        """Sets a property."""
-        self.json("PUT", place(agent, "properties", name), encode(value))
+        """Writes a property."""
+        self.json("PUT", affordance(agent, "properties", name), encode(value))
 
     def watch(self, agent, event="", property="", after=""):
-        """Yields (name, value) of an event, of a property, or of all events ("*" of all properties), until the generator is
-        closed. A connection that breaks is made again for up to a minute, and what came meanwhile is asked for."""
-        path = place(agent, "properties", property.strip("*")) if property else place(agent, "events", event)
+        """Yields (name, value) of an event, of a property, of all events, or of all properties ("*"), until the generator is
+        closed. After a lost connection it reconnects for up to 60 seconds and requests the missed events."""
+        path = affordance(agent, "properties", property.strip("*")) if property else affordance(agent, "events", event)
         pause, seen, ever = 0.1, 0, False
         while True:
             headers, opened = {"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})}, None
@@ -312,14 +315,14 @@ class Mesh:
                 stream = self.open("GET", path, None, headers)
                 opened = time.monotonic()
                 for name, ident, value in self.events(*stream):
-                    opened, after = 0, ident or after  # with an event it counts at once
+                    opened, after = 0, ident or after  # an event establishes the connection
                     yield name, value
-                return  # it has nothing more to say
+                return  # the stream is complete
             except Error as e:
                 now = time.monotonic()
-                if opened is not None and (not ever or now - opened > LASTING):  # it was there until now
+                if opened is not None and (not ever or now - opened > LASTING):  # the connection was established until now
                     pause, seen, ever = 0.1, now, True
-                # An agent that was there may be unknown for a moment: its node has just come back.
+                # A node that has just restarted may not know the agent yet.
                 if not ever or now - seen > ABSENCE or not (e.retryable or e.code == "LMOS-1404"):
                     raise
             time.sleep(pause)
@@ -327,7 +330,7 @@ class Mesh:
 
 
 class Upload:
-    """An input that is sent while it is read, by a thread of its own: the answer may come meanwhile."""
+    """An input that a thread sends while it reads it. The response may start before the input ends."""
 
     @staticmethod
     def fits(input):
@@ -341,7 +344,7 @@ class Upload:
 
     def chunks(self):
         if hasattr(self.source, "read"):
-            read = getattr(self.source, "read1", self.source.read)  # what is there, and no more
+            read = getattr(self.source, "read1", self.source.read)  # the available bytes
             return iter(lambda: read(MAX_CHUNK), b"")
         return iter([self.source] if not hasattr(self.source, "__next__") else self.source)
 
@@ -355,7 +358,7 @@ class Upload:
             try:
                 chunk = next(chunks, None)
                 chunk = None if chunk is None else bytes(chunk)
-            except Exception as e:  # told to the caller
+            except Exception as e:  # open raises it
                 self.error = e
                 self.stop()
                 return
@@ -365,17 +368,17 @@ class Upload:
                     return
                 if len(chunk):
                     self.sock.sendall(b"%x\r\n%b\r\n" % (len(chunk), chunk))
-            except OSError:  # nobody reads it any more
+            except OSError:  # the node has closed the connection
                 return
 
     def stop(self):
-        """Ends a thread that sends to nobody."""
+        """Ends the thread."""
         if self.sock:
-            with contextlib.suppress(OSError):  # it is closed there
+            with contextlib.suppress(OSError):  # the node has closed it
                 self.sock.shutdown(socket.SHUT_RDWR)
 
 
-def place(agent, kind, name):
+def affordance(agent, kind, name):
     return "/".join(["/things", quote(agent), kind] + ([quote(name)] if name else []))
 
 
@@ -383,9 +386,9 @@ def quote(text):
     return urllib.parse.quote(text, safe="")
 
 
-def find(words="", **query):
-    """Finds agents through the node of this machine, see Mesh.find."""
-    return Mesh().find(words, **query)
+def find(text="", **query):
+    """Finds agents through the node of this machine: Mesh.find."""
+    return Mesh().find(text, **query)
 
 
 def call(agent, action, *input, **members):
@@ -413,14 +416,14 @@ def watch(agent, event="", property="", after=""):
     return Mesh().watch(agent, event, property, after)
 
 
-# --- serving -----------------------------------------------------------------------------------------------------------
+# --- agent -------------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class Caller:
-    """Who asks, as the node has proven it. The id is what to keep something for a caller under: "local" or "local#name" on this
-    machine, else the DID of a node, with #name for a consumer behind it, which is that node's word. Via says how it was proven:
-    peer, socket, token, loopback, process or unproven. Did and node are empty on this machine, name where there is none."""
+    """The caller, as the node has verified it. The id identifies the caller over several requests: "local" or "local#name" on this
+    machine, else the DID of a node, with #name for a consumer behind that node, which only that node vouches for. Via is the
+    proof: peer, socket, token, loopback, process or unproven. Did and node are empty on this machine; name may be empty."""
 
     id: str
     did: str
@@ -430,32 +433,32 @@ class Caller:
 
 
 class Context:
-    """One call of an action, or one request to read or write a property. A function with a parameter of this type gets it, and sees that
-    nobody waits for it any more, who asks (caller) and until when (deadline, in seconds since the epoch; None where the node does not say)."""
+    """One call of an action, or one request to read or write a property, for functions with a parameter of this type. It has the
+    caller, the deadline (seconds since the epoch, or None), and whether the request was cancelled."""
 
     def __init__(self, m=None):
-        told, left = (m or {}).get("caller"), (m or {}).get("timeLeft")
-        self.caller = Caller(**{k: told.get(k, "") for k in Caller.__annotations__}) if isinstance(told, dict) else None
+        caller, left = (m or {}).get("caller"), (m or {}).get("timeLeft")
+        self.caller = Caller(**{k: caller.get(k, "") for k in Caller.__annotations__}) if isinstance(caller, dict) else None
         self.deadline = time.time() + left / 1000 if left else None
         self._over, self.task, self.chunks = threading.Event(), None, None
         self._asking, self._answer, self._answered = None, None, threading.Event()
 
     def ask(self, message, kind):
-        """Asks the caller for a value of the type kind, a dataclass say, and waits for it. Returns None if there is no answer. In a
-        coroutine: await asyncio.to_thread(call.ask, message, kind)."""
+        """Requests input of the type kind, such as a dataclass, from the caller, and waits for it. Returns None if the caller
+        declines. In a coroutine: await asyncio.to_thread(call.ask, message, kind)."""
         self._answer = None
         self._answered.clear()
         if self._asking is None or self.cancelled:
-            raise Error("nobody is there who could be asked", "LMOS-1499")
+            raise Error("no caller is available to provide input", "LMOS-1499")
         self._asking({"answer": {"kind": "form", "message": message, "schema": schema(kind)}})
         self._answered.wait()
         if self.cancelled:
-            raise Error("the caller has left", "LMOS-1499")
+            raise Error("the caller has cancelled the request", "LMOS-1499")
         answer = self._answer or {}
         return build(kind, answer.get("content") or {}) if answer.get("action") == "accept" else None
 
-    def _tell(self, answers):
-        """Takes the answer, and reports whether it was waited for."""
+    def _provide(self, answers):
+        """Sets the input from the caller, and returns whether the call waited for it."""
         waited = not self._answered.is_set()
         self._answer = answers.get("answer") if isinstance(answers, dict) else None
         self._answered.set()
@@ -463,29 +466,29 @@ class Context:
 
     @property
     def cancelled(self):
-        """Whether the caller has left, or the connection to the node is gone."""
+        """Whether the caller has cancelled the request, or the connection to the node has ended."""
         return self._over.is_set()
 
     def wait(self, seconds):
-        """Waits for so long, or until the call is cancelled. Returns whether it is."""
+        """Waits for seconds, or until the call is cancelled, and returns whether it is cancelled."""
         return self._over.wait(seconds)
 
     def cancel(self):
         self._over.set()
         self._answered.set()
         if self.chunks:
-            self.chunks._end(Error("the caller has left", "LMOS-1499"))
+            self.chunks._end(Error("the caller has cancelled the request", "LMOS-1499"))
         if self.task:
             self.task.cancel()
 
 
 class Chunks:
-    """The input of an action that takes it while it comes: sound, a file. A function with a parameter of this type gets it, and
-    reads it once: for chunk in sound, or async for in a coroutine. A chunk is bytes, as the caller sent it at once, cut at 64
-    KiB; an input that came whole is one chunk. Who does not read on holds the caller back. What breaks off raises an Error."""
+    """A request stream, such as audio or a file, for functions with a parameter of this type. It is read once: for chunk in audio,
+    or async for in a coroutine. A chunk is bytes of at most 64 KiB; an input that is not a stream is one chunk. The caller is
+    paused while the chunks are not read. A stream that breaks off raises an Error."""
 
     def __init__(self, content_type, whole=b"", send=None):
-        self.content_type = content_type  # what the caller says of it, "audio/wav"
+        self.content_type = content_type  # as the caller declares it, such as "audio/wav"
         self._send, self._over, self._error = send, send is None, None
         self._queue, self._used, self._owed, self._credit = collections.deque([whole] if whole else []), 0, WINDOW, 0
         self._changed, self._waiter = threading.Condition(), None
@@ -522,11 +525,11 @@ class Chunks:
             await future
 
     def close(self):
-        """Says that no more is wanted, for a function that goes on after that."""
+        """Stops the request stream, for a function that continues without the rest."""
         with self._changed:
             more = not self._ended()
         self._end(Error("the stream was closed", "LMOS-1499"))
-        if more:  # it may come
+        if more:  # the caller may still send
             self._send(STOP, b"")
 
     def _ended(self):
@@ -536,7 +539,7 @@ class Chunks:
         return self._queue or self._ended()
 
     def _step(self):
-        """The next chunk, b"" if none has come yet, None at the end. What was taken before may come again as credit."""
+        """The next chunk, b"" if none has arrived yet, None at the end. It returns the credit of the chunks that were read."""
         with self._changed:
             self._owed, self._used, grant = self._owed + self._used, 0, 0
             if self._owed >= WINDOW // 2 and not self._ended():
@@ -555,7 +558,7 @@ class Chunks:
         return chunk
 
     def _take(self, kind, body):
-        """Deals with a frame of the node."""
+        """Handles a frame from the node."""
         with self._changed:
             if self._ended():
                 return
@@ -569,10 +572,10 @@ class Chunks:
                 self._wake()
                 return
         if kind == ABORT:
-            self._end(Error("the request stream was broken off: " + body.decode("utf-8", "replace"), "LMOS-1499"))
+            self._end(Error("the caller ended the request stream early: " + body.decode("utf-8", "replace"), "LMOS-1499"))
         elif kind == CHUNK:
-            self._send(STOP, b"more came than there was credit for")
-            self._end(Error("more of the request stream came than was let", "LMOS-1400"))
+            self._send(STOP, b"the chunks exceed the credit")
+            self._end(Error("the chunks of the request stream exceed the credit", "LMOS-1400"))
 
     def _end(self, error):
         with self._changed:
@@ -589,18 +592,18 @@ class Chunks:
 
 
 class Event:
-    """An event of an agent. It is made by Agent.event."""
+    """An event of an agent, from Agent.event."""
 
     def __init__(self, agent, name):
         self.agent, self.name = agent, name
 
     def emit(self, value=None):
-        """Tells everybody who has subscribed."""
-        self.agent._tell("event", self.name, value)
+        """Sends the event to all subscribers."""
+        self.agent._notify("event", self.name, value)
 
 
 class State:
-    """A property that the agent holds: others read, write and observe it. It is made by Agent.state."""
+    """A property whose value the library stores: consumers read, write and observe it. It is from Agent.state."""
 
     def __init__(self, agent, name, value):
         self.agent, self.name, self._value, self._lock = agent, name, value, threading.Lock()
@@ -611,15 +614,14 @@ class State:
 
     @value.setter
     def value(self, value):
-        with self._lock:  # who observes hears of changes in their order
+        with self._lock:  # observers receive changes in order
             self._value = value
-            self.agent._tell("propertyReading", self.name, value)
+            self.agent._notify("propertyReading", self.name, value)
 
 
 class Agent:
-    """What an agent offers. Name is what others call it; everything else may be left out. Without an id the node makes one.
-    Capabilities are ids under which others look for it. At most limit requests are answered at once. A node that says nothing
-    for ping seconds is asked whether it is there."""
+    """An agent. Only the name is required. Without an id, the node creates one. Capabilities are ids for search. At most limit
+    requests run at once. After ping seconds without a message, the agent pings the node."""
 
     def __init__(self, name, description="", capabilities=(), id="", version="", tool=False, node=None, token=None, limit=256,
                  ping=20):
@@ -632,32 +634,32 @@ class Agent:
         if capabilities:
             self.about["lmos:capabilities"] = [c if isinstance(c, dict) else {"id": c, "name": c} for c in capabilities]
         self.node, self.token, self.limit, self.ping = node, token, limit, ping
-        self.id = None  # what the node calls the agent, once it has taken it
-        self.ready = threading.Event()  # set while the node knows the agent
+        self.id = None  # from the node, once the agent is registered
+        self.ready = threading.Event()  # set while the agent is registered
         self._actions, self._reads, self._writes, self._loop = {}, {}, {}, None
         self._stop, self._settled, self._socket = threading.Event(), threading.Event(), None
-        self._queue, self._idle = queue.SimpleQueue(), threading.Semaphore(0)  # requests, and threads that wait for one
+        self._queue, self._idle = queue.SimpleQueue(), threading.Semaphore(0)  # requests, and idle threads
         self._lock, self._running, self._listening, self._streams = threading.Lock(), {}, {}, {}
-        self._quiet = threading.Condition(self._lock)  # told when a request ends
-        self._asked = {}  # calls that may ask, by the id of what they asked
+        self._quiet = threading.Condition(self._lock)  # notified when a request ends
+        self._asked = {}  # calls that may request input, by their id
 
-    # what it offers
+    # affordances
 
     def _put(self, kind, name, schema, words, about):
         if not name or name in self.about.get(kind, {}):
-            raise Error("the name %r among the agent's %s is empty or taken" % (name, kind), "LMOS-2011", "give each its own")
+            raise Error("the name %r is empty or used twice in %s" % (name, kind), "LMOS-2011", "use a different name for each")
         if words:
             schema["description"] = inspect.cleandoc(words)
         schema.update(about)
         self.about.setdefault(kind, {})[name] = schema
 
     def action(self, f=None, *, name="", safe=False, idempotent=False, synchronous=True, requires_input=False, **about):
-        """Decorates a function: its parameters are the input, what it returns is the output, its docstring the description. One
-        parameter called input is the whole input; one of type Context is the call; one of type Chunks gets the input while it
-        comes. A generator answers in parts, one for each
-        yield. Coroutines and asynchronous generators will do, too. Safe says that it changes nothing, idempotent that twice does
-        what once does; one that is not synchronous takes long, and goes on when its caller has left; one with requires_input may ask its
-        caller (Context.ask). About are more members of the description (TD 1.1 §5.3.1.4)."""
+        """Decorates a function: its parameters are the input, its result the output, its docstring the description. A single
+        parameter named input is the whole input; one of type Context is the call; one of type Chunks is the request stream. A
+        generator sends a response stream, one part for each yield. Coroutines and asynchronous generators are supported. Safe:
+        it changes no state. Idempotent: it may be repeated. Not synchronous: it takes long, and continues when the caller
+        disconnects. With requires_input, it may request input (Context.ask). About has further members of the description
+        (TD 1.1 §5.3.1.4)."""
 
         def add(f):
             hints, words = typing.get_type_hints(f, include_extras=True), {"synchronous": synchronous}
@@ -675,8 +677,8 @@ class Agent:
         return add(f) if f else add
 
     def property(self, f=None, *, name="", write=None, **about):
-        """Decorates a function that returns the value; write is a function that takes a new one. One parameter of type Context of each
-        is the call."""
+        """Decorates a function that returns the value; write is a function that takes a new value. In both, a parameter of type
+        Context is the request."""
 
         def add(f):
             words = schema(typing.get_type_hints(f, include_extras=True).get("return", typing.Any))
@@ -689,8 +691,8 @@ class Agent:
         return add(f) if f else add
 
     def state(self, name, value, kind=None, **about):
-        """A property that others read, write and observe: set its value to change it. Its type is that of the first value, or
-        kind. About are more members of the description: state("level", 0, minimum=0), or readOnly=True."""
+        """Returns a property that consumers read, write and observe; set its value to change it. Its type is kind, or that of the
+        first value. About has further members of the description: state("level", 0, minimum=0), or readOnly=True."""
         s = State(self, name, value)
         self._put("properties", name, schema(kind or type(value)), "", {"observable": True, **about})
         self._reads[name] = lambda: s.value
@@ -698,7 +700,7 @@ class Agent:
         return s
 
     def event(self, name, kind=typing.Any, **about):
-        """An event; call its emit(value)."""
+        """Returns an event, with the method emit(value)."""
         data = schema(kind)
         self._put("events", name, {"data": data} if data else {}, "", about)
         return Event(self, name)
@@ -706,13 +708,13 @@ class Agent:
     # the connection
 
     def run(self):
-        """Serves until stop is called, or the process is told to end (SIGINT, SIGTERM). The first attempt to reach the node must
-        work; a connection that breaks later is made again, with pauses up to five seconds."""
+        """Serves until stop is called, or the process receives SIGINT or SIGTERM. It raises an error if the first connection to the
+        node fails. After a lost connection it reconnects, with pauses of up to 5 seconds."""
         before = {}
         if threading.current_thread() is threading.main_thread():
             for n in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(n) in (signal.SIG_DFL, signal.default_int_handler):
-                    # In a thread: the signal may come while this one is sending.
+                    # In a thread: the signal may arrive while this one sends.
                     before[n] = signal.signal(n, lambda *_: threading.Thread(target=self.stop).start())
         try:
             self._keep()
@@ -722,36 +724,36 @@ class Agent:
                 signal.signal(n, handler)
 
     def start(self, timeout=10):
-        """Serves in a thread of its own, and returns when the node knows the agent."""
+        """Serves in a new thread, and returns when the agent is registered."""
         failed = []
 
         def work():
             try:
                 self.run()
-            except Exception as e:  # told to who waits
+            except Exception as e:  # start raises it
                 failed.append(e)
-                log.error("the agent is not served any more: %s", e)
+                log.error("agent stopped: %s", e)
 
         threading.Thread(target=work, daemon=True).start()
         self._settled.wait(timeout)
         if failed:
             raise failed[0]
         if not self._settled.is_set():
-            raise Error("the node did not take the agent within %g s" % timeout, "LMOS-1504")
+            raise Error("the node did not register the agent within %g s" % timeout, "LMOS-1504")
 
     def stop(self, wait=8):
-        """Refuses new requests, waits for running ones, wait seconds at most, withdraws the agent and ends run."""
+        """Refuses new requests, waits at most wait seconds for running ones, unregisters the agent and ends run."""
         self._stop.set()
         s = self._socket
         if s is None:
             return
         with self._quiet:
             self._quiet.wait_for(lambda: not self._running, wait)
-        with contextlib.suppress(Error):  # it is gone already
+        with contextlib.suppress(Error):  # the connection has ended
             if self.ready.is_set():
                 s.send({"messageType": "unregisterThing", "messageId": str(uuid.uuid4()), "thingId": self.id})
             s.frame(8, struct.pack(">H", 1000))
-            s.closed.wait(1)  # the node answers when it has taken note
+            s.closed.wait(1)  # the node answers when the agent is unregistered
         s.close()
 
     def _keep(self):
@@ -764,14 +766,14 @@ class Agent:
                     return
                 if self.id is None or not e.retryable:
                     raise
-                log.info("the agent dials again: %s", e)
+                log.info("agent reconnects: %s", e)
             finally:
                 pause = 0.1 if self.ready.is_set() else min(5, 2 * pause)
                 self.ready.clear()
             self._stop.wait(pause * (0.5 + random.random()))
 
     def _serve(self):
-        """Serves over one connection, until it ends."""
+        """Serves over one connection until it ends."""
         self._socket = s = WebSocket(Mesh(self.node, self.token), self.ping)
         try:
             if self._stop.is_set():
@@ -794,7 +796,7 @@ class Agent:
                 call.cancel()
 
     def _packet(self, data):
-        """Gives a binary frame to the request stream that it is of. What is of none is ignored."""
+        """Passes a binary frame to its request stream. A frame without one is ignored."""
         if len(data) >= 5:
             kind, number = struct.unpack(">BI", data[:5])
             with self._lock:
@@ -803,18 +805,18 @@ class Agent:
                 chunks._take(kind, data[5:])
 
     def _take(self, s, m):
-        """Begins what the node asks for. What ends something is done at once, the rest by a thread."""
+        """Handles a message of the node. Cancellations run at once, requests in a thread."""
         kind, name, ident = m.get("messageType"), m.get("action") or m.get("event") or m.get("name"), m.get("messageId")
         if kind == "thingRegistered":
             self.id = m["thingId"]
             self.ready.set()
             self._settled.set()
         elif kind == "error" and m.get("correlationId") == "register":
-            raise told(m)
+            raise from_problem(m)
         elif kind in ("error", "acknowledgement"):
-            pass  # of what was withdrawn
+            pass  # the response to unregisterThing
         elif kind in LISTEN:
-            with self._lock:  # one for each: the node gives what it hears to all who listen
+            with self._lock:  # one for each affordance: the node distributes to its subscribers
                 self._listening[LISTEN[kind], name] = s, m
             s.send(reply(m, "acknowledgement", message=kind))
         elif kind in LEAVE:
@@ -824,10 +826,10 @@ class Agent:
         elif kind == "continueAction":
             with self._lock:
                 call = self._asked.get(m.get("actionId") or m.get("actionID"))
-            if call and call._tell(m.get("input")):
+            if call and call._provide(m.get("input")):
                 s.send(reply(m, "acknowledgement", message=kind))
             else:
-                s.send(failure(m, Error("no run waits for this answer", "LMOS-1410", "it may have ended meanwhile")))
+                s.send(failure(m, Error("no call waits for this input", "LMOS-1410", "it may have ended already")))
         elif kind == "cancelAction":
             with self._lock:
                 call = self._running.get(m.get("correlationId"))
@@ -846,46 +848,46 @@ class Agent:
                             s.packet, m["stream"]))
                         self._streams[m["stream"]] = call.chunks
             if stopping:
-                s.send(failure(m, Error("the agent is shutting down", "LMOS-3030", "try again in a while, or at another host")))
+                s.send(failure(m, Error("the agent is shutting down", "LMOS-3030", "try again later, or at another host")))
                 return
             if not room:
-                busy = Error("the agent answers %d requests already" % self.limit, "LMOS-1529", "try again in a while")
+                busy = Error("the agent runs %d requests already" % self.limit, "LMOS-1529", "try again later")
                 s.send(failure(m, busy))
                 return
             self._queue.put((s, m, kind, name, call))
             if not self._idle.acquire(blocking=False):
                 threading.Thread(target=self._worker, daemon=True).start()
 
-    def _tell(self, kind, name, value):
-        """Tells the node, if it listens."""
+    def _notify(self, kind, name, value):
+        """Sends a value to the node, if it has subscribed."""
         with self._lock:
             s, m = self._listening.get((kind, name), (None, None))
         if s is None:
             return
         message = encode(reply(m, kind, data=value, timestamp=now(), **{"event" if kind == "event" else "name": name}))
-        with contextlib.suppress(Lost):  # the connection is made again, and the node listens anew
+        with contextlib.suppress(Lost):  # the node subscribes again after the agent reconnects
             s.text(message)
 
     def _worker(self):
-        """Answers one request after the other. Threads are made as they are needed, and stay."""
+        """Runs one request after another. Threads are started when needed, and stay."""
         while True:
             self._work(*self._queue.get())
             self._idle.release()
 
     def _work(self, s, m, kind, name, call):
-        """Answers one request."""
+        """Runs one request and sends its response."""
         try:
             try:
                 self._answer(s, m, kind, name, call)
             except (Lost, concurrent.futures.CancelledError):
-                pass  # nobody waits
+                pass  # the request was cancelled
             except Error as e:
                 s.send(failure(m, e))
             except (Exception, SystemExit) as e:  # the agent's own code
                 log.exception("%s %s", kind, name)
                 s.send(failure(m, Error("%s: %s" % (type(e).__name__, e), hint="see the agent's log")))
         except Lost:
-            pass  # nobody hears it
+            pass  # the connection has ended
         finally:
             with self._lock:
                 self._running.pop(m.get("messageId"), None)
@@ -893,7 +895,7 @@ class Agent:
                 if self._streams.get(m.get("stream")) is call.chunks:
                     self._streams.pop(m.get("stream"), None)
             if call.chunks:
-                call.chunks._end(Error("the call is over", "LMOS-1499"))
+                call.chunks._end(Error("the call has ended", "LMOS-1499"))
 
     def _answer(self, s, m, kind, name, call):
         if kind == "invokeAction" and name in self._actions:
@@ -905,22 +907,22 @@ class Agent:
             self._await(given(self._writes[name], call, m.get("data")), call)
             s.send(reply(m, "acknowledgement", message=kind))
         else:
-            raise Error("%s of %r is not offered" % (kind, name), "LMOS-1406")
+            raise Error("%s of %r is not supported" % (kind, name), "LMOS-1406")
 
     def _invoke(self, s, m, name, call):
         f = self._actions[name]
         if taken(f)[2]:
             call.chunks = call.chunks or whole(m)
         elif call.chunks:
-            raise Error("%s takes no request stream" % name, "LMOS-1406", "send the data as one input")
-        ident = str(uuid.uuid4())  # only who knows it can answer
+            raise Error("%s does not accept a request stream" % name, "LMOS-1406", "send the data as one input")
+        ident = str(uuid.uuid4())  # unguessable: it authorizes the answer
 
-        def asking(inputs):
+        def request_input(inputs):
             with self._lock:
                 self._asked[ident] = call
             s.send(reply(m, "actionStatus", action=name, status="pending", state="input-required", actionId=ident, output=inputs))
 
-        call._asking = asking
+        call._asking = request_input
         try:
             self._run(s, m, name, call, f)
         finally:
@@ -928,7 +930,7 @@ class Agent:
                 self._asked.pop(ident, None)
 
     def _run(self, s, m, name, call, f):
-        """Runs the function of an action, and sends what it returns."""
+        """Runs the function of an action, and sends its result."""
         output = self._await(f(**arguments(f, m.get("input"), call)), call)
         if inspect.isasyncgen(output):
             output = self._drain(output, call)
@@ -945,7 +947,7 @@ class Agent:
     # coroutines
 
     def _await(self, value, call):
-        """What a coroutine returns; any other value is itself."""
+        """Returns the result of a coroutine, and any other value unchanged."""
         if not inspect.isawaitable(value):
             return value
 
@@ -962,7 +964,7 @@ class Agent:
         return call.task.result()
 
     def _drain(self, parts, call):
-        """A generator of what an asynchronous one yields."""
+        """Yields the values of an asynchronous generator."""
         try:
             while True:
                 try:
@@ -974,7 +976,7 @@ class Agent:
 
 
 def reply(m, kind, **members):
-    """An answer to m; what is None is left out, except data."""
+    """Returns a response to m. Members that are None are left out, except data."""
     out = {"messageType": kind, "thingId": m.get("thingId"), "messageId": str(uuid.uuid4()),
            "correlationId": m.get("correlationId") or m.get("messageId")}
     out.update({k: v for k, v in members.items() if v is not None or k == "data"})
@@ -982,14 +984,14 @@ def reply(m, kind, **members):
 
 
 def put(output):
-    """The members that hold an output. Bytes are no JSON."""
+    """Returns the members of an output. Bytes are in base64."""
     if isinstance(output, (bytes, bytearray)):
         return {"output": base64.b64encode(output).decode(), "base64": True, "contentType": "application/octet-stream"}
     return {"output": output}
 
 
 def whole(m):
-    """The input of m, which came whole, as Chunks."""
+    """Returns the input of m, which is not a stream, as Chunks."""
     value, kind = m.get("input"), m.get("contentType") or "application/json"
     if m.get("base64"):
         return Chunks(m.get("contentType") or "application/octet-stream", base64.b64decode(value))
@@ -1011,13 +1013,13 @@ def now():
 
 
 def encode(value):
-    """A value as JSON; dataclasses are objects."""
+    """Returns a value as JSON; dataclasses become objects."""
     try:
         raw = json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as e:
-        raise Error("this cannot be written as JSON: %s" % e) from e
+        raise Error("the value cannot be encoded as JSON: %s" % e) from e
     if len(raw) > MAX_MESSAGE:
-        raise Error("%d bytes are too much for a message: %d are allowed" % (len(raw), MAX_MESSAGE), "LMOS-1413", "send parts")
+        raise Error("the message has %d bytes, the limit is %d" % (len(raw), MAX_MESSAGE), "LMOS-1413", "send it in parts")
     return raw
 
 
@@ -1026,7 +1028,7 @@ def plain(value):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if isinstance(value, (set, frozenset)):
         return list(value)
-    raise TypeError("%s has no form in JSON" % type(value).__name__)
+    raise TypeError("%s cannot be encoded as JSON" % type(value).__name__)
 
 
 # --- types -------------------------------------------------------------------------------------------------------------
@@ -1034,8 +1036,8 @@ def plain(value):
 
 @functools.lru_cache(maxsize=None)
 def taken(f):
-    """What a function takes: its parameters that are input, with type hint and whether it must be there; those that get the
-    Context; and those that get Chunks."""
+    """Returns the parameters of a function: those of the input, each with its type hint and whether it is required; those of type
+    Context; and those of type Chunks."""
     hints, some, contexts, streams = typing.get_type_hints(f, include_extras=True), [], [], []
     for n, p in inspect.signature(f).parameters.items():
         if hints.get(n) is Context:
@@ -1045,12 +1047,12 @@ def taken(f):
         elif p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             some.append((n, hints.get(n, typing.Any), p.default is p.empty))
     if len(streams) > 1 or streams and some:
-        raise TypeError("%s takes Chunks and more: they are the whole input" % f.__name__)
+        raise TypeError("%s takes Chunks and other input: Chunks are the whole input" % f.__name__)
     return some, contexts, streams
 
 
 def parameters(f):
-    """The input schema of a function: an object of its parameters, that of its only one if that is called input, or None."""
+    """Returns the input schema of a function: an object of its parameters, the schema of a single parameter named input, or None."""
     some, _, _ = taken(f)
     if [n for n, _, _ in some] == ["input"]:
         return schema(some[0][1])
@@ -1058,7 +1060,7 @@ def parameters(f):
 
 
 def arguments(f, value, call):
-    """The arguments of a function for an input."""
+    """Returns the arguments of a function for an input."""
     some, contexts, streams = taken(f)
     given = {n: call for n in contexts}
     if streams:
@@ -1075,10 +1077,10 @@ def arguments(f, value, call):
 
 
 def given(f, call, *values):
-    """What a function of a property returns for values, and for the Context where it takes that."""
+    """Calls the function of a property with values, and with the Context if it has such a parameter."""
     try:
         contexts = [n for n, hint in typing.get_type_hints(f).items() if hint is Context]
-    except (TypeError, NameError):  # functools.partial and its like have no hints
+    except (TypeError, NameError):  # functools.partial has no type hints
         contexts = []
     if not contexts:
         return f(*values)
@@ -1093,7 +1095,8 @@ def members(some):
 
 
 def schema(kind, depth=0):
-    """The data schema of a type hint (TD 1.1 §5.3.2); an empty one takes anything. Annotated[str, "words"] is described."""
+    """Returns the data schema of a type hint (TD 1.1 §5.3.2); an empty one accepts any value. Annotated[str, "text"] adds a
+    description."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     base = origin or kind
     if depth > 12:
@@ -1107,7 +1110,7 @@ def schema(kind, depth=0):
         return {"enum": list(args)}
     if is_union(origin):
         some = [schema(a, depth + 1) for a in args if not (a is int and float in args)]
-        names = [s.get("type") for s in some]  # oneOf: exactly one must fit
+        names = [s.get("type") for s in some]  # oneOf: exactly one matches
         return {"oneOf": some} if None not in names and len(set(names)) == len(names) else {}
     if dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind, include_extras=True)
@@ -1127,7 +1130,7 @@ def is_union(origin):
 
 
 def build(kind, value):
-    """A value of JSON as a type hint wants it: objects become dataclasses."""
+    """Converts a JSON value to the type of a hint: objects become dataclasses."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if hasattr(kind, "__metadata__") or is_union(origin):
         for a in args if is_union(origin) else args[:1]:
@@ -1143,18 +1146,18 @@ def build(kind, value):
     return value
 
 
-# --- WebSocket (RFC 6455), the client's side ---------------------------------------------------------------------------
+# --- WebSocket (RFC 6455), client side ---------------------------------------------------------------------------------
 
 
 class Lost(Error):
     """The connection to the node has ended."""
 
     def __init__(self, title):
-        super().__init__(title, "LMOS-3002", "lmosd status")
+        super().__init__(title, "LMOS-3002", "check the node: lmosd status")
 
 
 class WebSocket:
-    """One connection with text messages of JSON, and binary frames of request streams. Many threads may send, one receives."""
+    """A connection with JSON messages and binary frames of request streams. Many threads may send, one receives."""
 
     def __init__(self, mesh, ping):
         key = base64.b64encode(os.urandom(16)).decode()
@@ -1164,9 +1167,9 @@ class WebSocket:
         want = base64.b64encode(hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()).decode()
         if r.status != 101 or r.getheader("Sec-WebSocket-Accept") != want:
             self.connection.close()
-            raise Error("what answers at %s is no node" % mesh.node, "LMOS-3002", "lmosd status")
+            raise Error("the server at %s is not a node" % mesh.node, "LMOS-3002", "check the node: lmosd status")
         self.s, self.lock, self.closed, self.buffer = self.connection.sock, threading.Lock(), threading.Event(), bytearray()
-        self.left = False  # goodbye was said
+        self.left = False  # a close frame was sent
         self.s.settimeout(ping)
 
     def send(self, message):
@@ -1176,12 +1179,12 @@ class WebSocket:
         self.frame(1, raw)
 
     def packet(self, number, kind, body):
-        """Sends a frame of a request stream. That the connection is gone is seen by who receives."""
+        """Sends a frame of a request stream. The receiving thread reports a lost connection."""
         with contextlib.suppress(Lost):
             self.frame(2, struct.pack(">BI", kind, number) + body)
 
     def receive(self):
-        """The next message, bytes for a binary one, or None when the node has closed the connection."""
+        """Returns the next message, bytes for a binary one, or None when the node has closed the connection."""
         text, message = False, b""
         while True:
             head, size = self._take(2)
@@ -1193,7 +1196,7 @@ class WebSocket:
                 raise Lost("the node sent more than %d bytes" % MAX_MESSAGE)
             op, data = head & 0x0F, self._take(size)
             if op == 8:
-                with contextlib.suppress(Lost):  # it is closed there
+                with contextlib.suppress(Lost):  # the node has closed it
                     self.frame(8, data[:2])
                 if data[:2] in (b"", struct.pack(">H", 1000)):
                     return None
@@ -1206,22 +1209,22 @@ class WebSocket:
                     return json.loads(message) if text else bytes(message)
 
     def _take(self, n):
-        """The next n bytes. A node that is silent is asked for a sign of life, once."""
-        asked = False
+        """Returns the next n bytes. It pings a silent node once."""
+        pinged = False
         while len(self.buffer) < n:
             try:
                 more = self.s.recv(1 << 16)
             except socket.timeout:
-                if asked:
+                if pinged:
                     raise Lost("the node does not answer") from None
-                asked = True
+                pinged = True
                 self.frame(9, b"")
                 continue
             except OSError as e:
                 raise Lost("the connection to the node broke: %s" % e) from e
             if not more:
                 raise Lost("the node closed the connection")
-            asked = False
+            pinged = False
             self.buffer += more
         data = bytes(self.buffer[:n])
         del self.buffer[:n]
@@ -1230,7 +1233,7 @@ class WebSocket:
     def frame(self, op, data):
         n, mask = len(data), os.urandom(4)
         size = bytes([0x80 | n]) if n < 126 else struct.pack(">BH", 0xFE, n) if n < 65536 else struct.pack(">BQ", 0xFF, n)
-        # The mask over all bytes as one large number: Python has no faster way.
+        # One large number masks all bytes at once, the fastest way in Python.
         body = (int.from_bytes(data, "big") ^ int.from_bytes((mask * (n // 4 + 1))[:n], "big")).to_bytes(n, "big")
         with self.lock:
             if self.left:
@@ -1238,12 +1241,12 @@ class WebSocket:
             self.left = op == 8
             try:
                 self.s.sendall(bytes([0x80 | op]) + size + mask + body)
-            except OSError as e:  # half a frame may be there
+            except OSError as e:  # a part of the frame may be sent
                 self.close()
                 raise Lost("the connection to the node broke: %s" % e) from e
 
     def close(self):
-        with contextlib.suppress(OSError):  # it is closed there
+        with contextlib.suppress(OSError):  # the node has closed it
             self.s.shutdown(socket.SHUT_RDWR)
         self.connection.close()
         self.closed.set()

@@ -1,4 +1,4 @@
-// The lamp that the tests ask, in JavaScript. It is withdrawn and ends when its standard input does.
+// The lamp of the tests, in JavaScript. It unregisters and ends with its standard input.
 import { existsSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { agent, LmosdError } from '../js/lmosd.mjs'

@@ -1,4 +1,4 @@
-"""The lamp that the tests ask, in Python. It is withdrawn and ends when its standard input does."""
+"""The lamp of the tests, in Python. It unregisters and ends with its standard input."""
 
 import asyncio
 import dataclasses

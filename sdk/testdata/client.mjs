@@ -1,4 +1,4 @@
-// Asks what the test writes, one request in JSON a line, and answers in lines that have the request's id.
+// Reads requests, one JSON object a line, and writes the responses, one a line, with the id of the request.
 import { createReadStream } from 'node:fs'
 import { createInterface } from 'node:readline'
 import { call, find, read, stream, watch, write } from '../js/lmosd.mjs'
@@ -31,7 +31,7 @@ async function run ({ id, op, agent, name, input, timeout, count, ...more }) {
     case 'watch':
       for await (const { name, value } of limit(watch(agent, more), count)) say(id, { item: [name, value] })
       return
-    case 'later': { // the clock goes forward
+    case 'later': { // sets the clock forward
       const now = Date.now
       Date.now = () => now() + 1000 * input
       return
@@ -45,7 +45,7 @@ async function run ({ id, op, agent, name, input, timeout, count, ...more }) {
 
 createInterface({ input: process.stdin }).on('line', (line) => {
   const request = JSON.parse(line)
-  run(request).then((result) => say(request.id, { result }), ({ message, code = '', hint = '', problem }) => {
-    say(request.id, { error: { message, code, hint, issues: problem?.validationErrors ?? [] } })
+  run(request).then((result) => say(request.id, { result }), ({ message, code = '', hint = '', next = [], problem }) => {
+    say(request.id, { error: { message, code, hint, next, issues: problem?.validationErrors ?? [] } })
   })
 }).on('close', () => process.exit())

@@ -1,4 +1,4 @@
-"""Asks what the test writes, one request in JSON a line, and answers in lines that have the request's id."""
+"""Reads requests, one JSON object a line, and writes the responses, one a line, with the id of the request."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def do(op, agent=None, name=None, input=None, timeout=30, count=0, ident=None, *
         for name, value in limit(lmosd.watch(agent, **more), count):
             say(ident, item=[name, value])
         return None
-    if op == "later":  # the clock goes forward
+    if op == "later":  # sets the clock forward
         now = time.monotonic
         time.monotonic = lambda: now() + input
         return None
@@ -70,7 +70,8 @@ def work(request):
     try:
         result = do(ident=ident, **request)
     except lmosd.Error as e:
-        say(ident, error={"message": e.title, "code": e.code, "hint": e.hint, "issues": e.problem.get("validationErrors", [])})
+        say(ident, error={"message": e.title, "code": e.code, "hint": e.hint, "next": e.next,
+                         "issues": e.problem.get("validationErrors", [])})
     except Exception as e:
         say(ident, error={"message": repr(e), "code": "", "hint": ""})
     else:

@@ -1,4 +1,4 @@
-// Prints what lmosd.mjs makes of types.
+// Prints the schemas that lmosd.mjs derives from types.
 import { agent } from '../js/lmosd.mjs'
 
 const none = () => {}

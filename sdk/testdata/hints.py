@@ -1,4 +1,4 @@
-"""Prints what lmosd makes of type hints: the input and output schemas of actions, and what a function gets for an input."""
+"""Prints the input and output schemas of actions, and the arguments of functions for an input."""
 
 import dataclasses
 import json

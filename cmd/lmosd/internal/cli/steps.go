@@ -11,10 +11,13 @@ import (
 // A verb is the command of a step.
 type verb struct {
 	name  string
-	named int    // arguments that stand alone
-	blank string // stands for the last of them if it is missing
+	named int    // number of positional arguments
+	blank string // placeholder for the last positional argument
 	each  string // precedes each further argument; empty: they are names and values of flags, in turn
 }
+
+// remoteOptions are the options that a step of another node may name: none selects a node, a file or a folder.
+var remoteOptions = []string{"async", "limit", "stream", "timeout"}
 
 var verbs = map[interact.StepKind]verb{
 	interact.StepShow:     {"show", 1, "", ""},
@@ -35,8 +38,8 @@ var verbs = map[interact.StepKind]verb{
 	interact.StepHelp:     {"help", 1, "", ""},
 }
 
-// Advice returns a hint with its steps as commands. They act on the node of this command as far as they are for that node; remote is the
-// advice of another node.
+// Advice returns a hint with its steps as commands, which act on the node of this command if they are for that node. A remote hint comes
+// from another node.
 func (c *Console) Advice(hint string, next []interact.Step, remote bool) string {
 	var commands []string
 	for _, s := range next {
@@ -50,38 +53,47 @@ func (c *Console) Advice(hint string, next []interact.Step, remote bool) string 
 	return hint + strings.Join(commands, ", or ")
 }
 
-// command returns the command of a step; "" if there is none. Other nodes do not choose what runs on this host.
+// command returns the command of a step; "" if there is none. A remote step chooses no program, file, folder or node: of its arguments
+// only the positional ones are shown, and the scopes of a login.
 func (c *Console) command(s interact.Step, remote bool) string {
 	args := make([]string, len(s.Args))
 	for i, arg := range s.Args {
 		args[i] = terminal.Shell(arg)
 	}
 	v, known := verbs[s.Kind]
+	isFlag := func(arg string) bool { return strings.HasPrefix(arg, "-") }
 	switch {
 	case s.Kind == interact.StepUse:
 		return strings.Join(args, ", ")
 	case s.Kind == interact.StepOption && len(args) > 0:
+		if remote && (!slices.Contains(remoteOptions, s.Args[0]) || len(args) > 2 || slices.ContainsFunc(s.Args, isFlag)) {
+			return ""
+		}
 		return "--" + strings.Join(args, " ")
 	case !known || remote && (s.Kind == interact.StepRun || s.Kind == interact.StepExpose):
 		return ""
 	}
-	named := args[:min(len(args), v.named)]
-	text := v.name
-	if slices.ContainsFunc(named, func(arg string) bool { return strings.HasPrefix(arg, "-") }) {
-		text += " --"
+	named, rest := args[:min(len(args), v.named)], args[min(len(args), v.named):]
+	if remote && s.Kind != interact.StepLogin {
+		rest = nil
 	}
-	text = strings.Join(append([]string{text}, named...), " ")
+	positional := strings.Join(append([]string{""}, named...), " ")
 	if len(named) < v.named && v.blank != "" {
-		text += " " + v.blank
+		positional += " " + v.blank
 	}
-	for i, arg := range args[len(named):] {
+	options := ""
+	for i, arg := range rest {
 		switch {
 		case v.each != "":
-			text += " " + v.each
+			options += " " + v.each
 		case i%2 == 0:
 			arg = "--" + arg
 		}
-		text += " " + arg
+		options += " " + arg
+	}
+	text := v.name + positional + options
+	if slices.ContainsFunc(named, isFlag) {
+		text = v.name + options + " --" + positional // options end at --
 	}
 	if c.Flagged == nil || strings.Contains(text, " --node ") || strings.Contains(text, " --data-dir ") {
 		return "lmosd " + text

@@ -221,6 +221,7 @@ func (r *relay) connect() (protocol.Conn, error) {
 func (r *relay) dial() (protocol.Conn, error) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	in, feed := io.Pipe()
+	context.AfterFunc(ctx, func() { feed.Close() }) // net/http may wait for the end of a request body even after ctx
 	late := time.AfterFunc(drainTimeout, cancel)
 	body, err := r.Dial(ctx, in)
 	if err == nil {

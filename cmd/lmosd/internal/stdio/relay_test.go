@@ -1,6 +1,7 @@
 package stdio
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -313,5 +314,27 @@ func TestAConnectionThatComesTooLate(t *testing.T) {
 			d.runs <- runs
 		}()
 		d.end()
+	})
+}
+
+// TestANodeThatDoesNotAnswer: a Dial that returns only after the end of the request ends with the relay.
+func TestANodeThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, user := io.Pipe()
+		dial := func(_ context.Context, in io.Reader) (io.ReadCloser, error) {
+			_, err := io.Copy(io.Discard, in)
+			return nil, cmp.Or(err, io.EOF)
+		}
+		done := make(chan error, 1)
+		go func() {
+			done <- Run(t.Context(), Options{In: client, Out: io.Discard, Dial: dial, OnConnection: func(error) {}})
+		}()
+		time.Sleep(firstPause)
+		synctest.Wait()
+		user.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	})
 }
