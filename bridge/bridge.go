@@ -15,6 +15,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -90,7 +91,7 @@ type Mesh interface {
 	// Rank orders search results by relevance.
 	Rank(ctx context.Context, q td.Query, found []*td.Description) []directory.Ranked
 	// Presence returns whether a Thing is known to be reachable; Look probes Things, for a few hundred milliseconds at most.
-	Presence(d *td.Description) directory.Presence
+	Presence(d *td.Description) reachability.Presence
 	Look(ctx context.Context, things ...*td.Description)
 	// Resembles returns the existing name that the name of a Thing imitates, or "" (directory.Directory.Resembles).
 	Resembles(r *td.Record) string

@@ -213,7 +213,7 @@ func (d *Directory) setLocked(e *entry, in *arrival, own bool) {
 	}
 	d.notifyLocked(e)
 	if e.due().Before(d.wakeAt) {
-		d.wakeExpire()
+		d.wake.Wake()
 	}
 }
 
@@ -258,7 +258,7 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 		d.changed.add(logEntry{kind: Changed, reason: Published, thing: e.view, was: was})
 	}
 	d.wantVectorLocked(e)
-	d.reach.recordReceived(e.view.record.Hosts, e.view.record.Issued, time.Now())
+	d.Received(e.view.record, time.Now())
 	d.countHostsLocked(e, true)
 	d.ownLocked(e, own)
 	d.weighLocked(e, weigh(e.view, e.at.Terms()))
@@ -282,9 +282,9 @@ func (d *Directory) enterLocked(e *entry, in *arrival) {
 	d.shareLocked(e.view)
 }
 
-// contactLocked records the reachability that watchers learn with a new e.
+// initReachableLocked records the reachability that watchers learn with a new e.
 func (d *Directory) initReachableLocked(e *entry) {
-	e.reportedDown.Store(!d.reachable(e.view.record, time.Now()))
+	e.reportedDown.Store(!d.IsReachable(e.view.record, time.Now()))
 }
 
 // shareLocked lets a new view share strings with the index. The record of an unpacked view is shared with others already.

@@ -24,7 +24,9 @@ import (
 	"github.com/lmosd/lmosd/directory/fetch"
 	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/directory/lookalike"
+	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -91,12 +93,12 @@ type Source interface {
 	Find(ctx context.Context, q td.Query) iter.Seq2[*td.Signed, error]
 }
 
-// Directory is a node's index of the Things in the mesh. Its methods are safe for concurrent use.
+// Directory is a node's index of the Things in the mesh, with the reachability of their hosts. Its methods are safe for concurrent use.
 type Directory struct {
+	*reachability.Tracker
+
 	opts       Options
 	log        *slog.Logger
-	reach      reach
-	flaps      flaps
 	lookalikes *lookalike.Names // owned by mu
 	fetcher    *fetch.Fetcher
 	embeddings *embedding.Embeddings
@@ -105,7 +107,7 @@ type Directory struct {
 	queued atomic.Int64
 	// pending is the number of goroutines of Run that complete a queued record.
 	pending atomic.Int64
-	wake    chan struct{} // the next expiry has changed
+	wake    backoff.Waker // the next expiry has changed
 	count   counts
 	changed changeLog
 	views   views
@@ -144,7 +146,7 @@ func New(o Options) (*Directory, error) {
 		opts:    o,
 		log:     o.Log,
 		queue:   make(chan *td.Signed, 1024),
-		wake:    make(chan struct{}, 1),
+		wake:    backoff.NewWaker(),
 		entries: map[[32]byte]*entry{},
 		hashes:  map[[32]byte]*entry{},
 		hosts:   map[did.DID]int{},
@@ -160,8 +162,8 @@ func New(o Options) (*Directory, error) {
 	now := time.Now()
 	d.changed.start(now)
 	d.index.Version = uint64(now.UnixMicro()) // greater than in earlier runs
-	d.reach.start(o.Probe != nil)
-	d.flaps.start()
+	d.Tracker = reachability.New(reachability.Options{Self: o.Self, Connected: o.Connected, Probe: o.Probe, Hosts: d.Hosts,
+		ConnectionMatters: d.linkChanged, OnChange: d.reportHost, OnDown: o.OnDown})
 	d.lookalikes = lookalike.New()
 	d.embeddings = embedding.New(o.Embedder, o.Log)
 	if err := d.load(context.Background()); err != nil {
@@ -203,11 +205,10 @@ func (o *Options) share() int { return min(o.Bytes, max(o.Bytes/o.Max*o.PerOwner
 // last write.
 func (d *Directory) Run(ctx context.Context) error {
 	var g sync.WaitGroup
-	g.Go(func() { d.expire(ctx) })
+	g.Go(func() { d.wake.Loop(ctx, func() time.Duration { return d.dropDue(time.Now()) }) })
 	g.Go(func() { d.save(ctx) })
 	g.Go(func() { d.loadRest(ctx) })
-	g.Go(func() { d.probe(ctx) })
-	g.Go(func() { d.reportLater(ctx) })
+	g.Go(func() { d.Tracker.Run(ctx) })
 	g.Go(func() { d.embeddings.Run(ctx, d.withoutVector) })
 	for range max(2, runtime.GOMAXPROCS(0)) {
 		g.Go(func() { d.learn(ctx, &g) })

@@ -34,7 +34,7 @@ type entry struct {
 	own                bool            // this node publishes it
 	stored             bool            // the store has it, or will have it after the current write
 	used               bool            // a caller requested exactly this Thing; reset when an eviction passes it over
-	reportedDown       atomic.Bool     // watchers know it as unreachable; see flaps
+	reportedDown       atomic.Bool     // watchers know it as unreachable; see reportHost
 	nameClass          lookalike.Class // of the owner, for the name; see lookalikes
 	nameCounted        bool            // it is counted in lookalikes
 	equivocationLogged bool            // an equivocation was logged

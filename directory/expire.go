@@ -1,34 +1,8 @@
 package directory
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
-// expire processes entries when they are due, until ctx ends.
-func (d *Directory) expire(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.wake:
-		case <-timer.C:
-		}
-		timer.Reset(d.dropDue(time.Now()))
-	}
-}
-
-// wakeExpire wakes expire for an entry that may be due earlier.
-func (d *Directory) wakeExpire() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
-}
-
-// maxSleep is the longest sleep of expire.
+// maxSleep is the longest pause of dropDue.
 const maxSleep = time.Hour
 
 // dropAtOnce is the number of Things that dropDue ends per acquisition of the lock.

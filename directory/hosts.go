@@ -1,8 +1,13 @@
 package directory
 
-import "github.com/lmosd/lmosd/did"
+import (
+	"time"
 
-// Hosts reports whether a known thing is reached through node.
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/index"
+)
+
+// Hosts reports whether a known Thing is reached through node.
 func (d *Directory) Hosts(node did.DID) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -24,6 +29,23 @@ func (d *Directory) countHostsLocked(e *entry, in bool) {
 	for _, h := range e.view.record.Hosts {
 		if d.hosts[h.Node] += by; d.hosts[h.Node] == 0 {
 			delete(d.hosts, h.Node)
+		}
+	}
+}
+
+// reportHost reports the Things of a host whose reachability has changed. Calls do not overlap.
+func (d *Directory) reportHost(node did.DID) {
+	d.regrade(node)
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	now := time.Now()
+	for e := range d.livingLocked(d.index.List(index.Host, string(node)).All(), now) {
+		up, why := d.IsReachable(e.view.record, now), Unreachable
+		if up {
+			why = Reachable
+		}
+		if e.reportedDown.CompareAndSwap(up, !up) {
+			d.changed.add(logEntry{kind: Changed, reason: why, thing: e.view})
 		}
 	}
 }

@@ -156,7 +156,7 @@ func (r *ranker) signals(rec *td.Record) []Factor {
 		trust = min(max(trust, 0), 1)
 	}
 	reach := 0.0
-	if r.d.reachable(rec, r.now) {
+	if r.d.IsReachable(rec, r.now) {
 		reach = 1
 	}
 	return []Factor{

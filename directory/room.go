@@ -29,7 +29,7 @@ func (d *Directory) tierLocked(e *entry, v *view, units int) eviction.Tier {
 		return eviction.Used
 	case d.isLinked(rec) && d.room.FitsLinked(units):
 		return eviction.Linked
-	case e != nil && e.view != nil && e.view.shown.Load() || v.shown.Load() || d.reachable(rec, time.Now()):
+	case e != nil && e.view != nil && e.view.shown.Load() || v.shown.Load() || d.IsReachable(rec, time.Now()):
 		return eviction.Unrequested
 	}
 	return eviction.Stale

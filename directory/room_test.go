@@ -25,7 +25,7 @@ type town struct {
 
 func newTown(t testing.TB, most int) *town {
 	w := &town{t: t, connected: map[did.DID]bool{}, trustful: map[did.DID]bool{}}
-	w.d = openDirectory(t, Options{Max: most, Self: "did:key:z6Mkself", Probe: (&lab{}).probe,
+	w.d = openDirectory(t, Options{Max: most, Self: "did:key:z6Mkself", Probe: noProbe,
 		Connected: func(id did.DID) bool { return w.connected[id] },
 		Trust: func(id did.DID) (float64, string) {
 			if w.trustful[id] {

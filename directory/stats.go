@@ -27,13 +27,12 @@ type Stats struct {
 }
 
 type counts struct {
-	added, withdrawn, expired, rolledBack, equivocations, refused, evicted, invalid, dropped, fetches, unfetched, corrupt, probes atomic.Uint64
+	added, withdrawn, expired, rolledBack, equivocations, refused, evicted, invalid, dropped, fetches, unfetched, corrupt atomic.Uint64
 }
 
 // Stats returns the counters.
 func (d *Directory) Stats() Stats {
 	s := Stats{
-		Down:          d.reach.count(),
 		Added:         d.count.added.Load(),
 		Withdrawn:     d.count.withdrawn.Load(),
 		Expired:       d.count.expired.Load(),
@@ -46,8 +45,8 @@ func (d *Directory) Stats() Stats {
 		Fetches:       d.count.fetches.Load(),
 		Unfetched:     d.count.unfetched.Load(),
 		Corrupt:       d.count.corrupt.Load(),
-		Probes:        d.count.probes.Load(),
 	}
+	s.Down, s.Probes = d.Counts()
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	s.Own, s.Known, s.Gone = d.own.Len(), len(d.living), len(d.gone)

@@ -78,7 +78,7 @@ func ask(t *testing.T, d *Directory, rng *rand.Rand, signed []*td.Signed) {
 			}
 		}
 		for desc := range d.FindLocal(td.Query{Text: "title"}) {
-			_ = d.reachable(desc.Record, time.Now())
+			_ = d.IsReachable(desc.Record, time.Now())
 		}
 		_, _ = d.Locate(t.Context(), fmt.Sprintf("title-%d", rng.IntN(5)))
 		_ = d.Hosted(td.Query{})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
@@ -39,7 +40,7 @@ type Directory interface {
 	// Route picks an agent for a task (package route).
 	Route(ctx context.Context, q route.Request) (*route.Decision, error)
 	// Presence says whether a thing can be reached, as far as is known; Look finds that out, for some hundred milliseconds at most.
-	Presence(d *td.Description) directory.Presence
+	Presence(d *td.Description) reachability.Presence
 	Look(ctx context.Context, things ...*td.Description)
 	// Resembles returns the name that the name of a thing looks like, of one that is trusted more or known for longer; or "".
 	Resembles(r *td.Record) string

@@ -23,6 +23,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/publication"
@@ -182,8 +183,8 @@ func (n *fakeNode) Get(_ context.Context, ref string) (*td.Description, error) {
 	return nil, interact.Errorf(interact.NotFound, "lmosd find "+ref, "no agent matches %q", ref)
 }
 
-func (n *fakeNode) Presence(d *td.Description) directory.Presence {
-	return directory.Presence{State: directory.StateReachable, LastSeen: d.Record.Issued.Add(time.Minute)}
+func (n *fakeNode) Presence(d *td.Description) reachability.Presence {
+	return reachability.Presence{State: reachability.Reachable, LastSeen: d.Record.Issued.Add(time.Minute)}
 }
 
 // Resembles: nothing looks like anything but what begins with a Cyrillic letter.

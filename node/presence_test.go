@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
-	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
 
 // stateOf returns the state of the thing that ref names, as n lists it without asking anybody.
-func stateOf(n *running, ref string) directory.State {
+func stateOf(n *running, ref string) reachability.State {
 	for d := range n.Known() {
 		if d.Ref() == ref {
 			return n.Presence(d).State
@@ -45,7 +45,7 @@ func TestALateJoinerSaysReachableOfNothingThatIsGone(t *testing.T) {
 	connect(t, late, middle)
 	for _, ref := range refs {
 		knows(t, late, ref)
-		if s := stateOf(late, ref); s == directory.StateReachable {
+		if s := stateOf(late, ref); s == reachability.Reachable {
 			t.Errorf("%s is %s before anybody asked", ref, s)
 		}
 	}
@@ -86,10 +86,10 @@ func TestAnAgentWhoseServerIsDeadIsNotReachable(t *testing.T) {
 	if !e.Remote {
 		t.Errorf("%v: the host was reached", e)
 	}
-	if s := stateOf(host, ref); s != directory.StateUnreachable {
+	if s := stateOf(host, ref); s != reachability.Unreachable {
 		t.Errorf("the host says %s after a call has failed", s)
 	}
-	until(t, "the caller says unreachable", func() bool { return stateOf(caller, ref) == directory.StateUnreachable })
+	until(t, "the caller says unreachable", func() bool { return stateOf(caller, ref) == reachability.Unreachable })
 	if l := found(t, looker); len(l) != 1 || l[0].State != api.StateUnreachable || time.Since(l[0].LastSeen) > time.Minute {
 		t.Errorf("who looks lists %+v", l)
 	}
@@ -102,7 +102,7 @@ func TestAnAgentWhoseServerIsDeadIsNotReachable(t *testing.T) {
 	if err := ask(t, caller, ref); err != nil {
 		t.Fatal(err)
 	}
-	if s, c := stateOf(host, ref), stateOf(caller, ref); s != directory.StateReachable || c != directory.StateReachable {
+	if s, c := stateOf(host, ref), stateOf(caller, ref); s != reachability.Reachable || c != reachability.Reachable {
 		t.Errorf("after a call the host says %s, the caller %s", s, c)
 	}
 	if d, err := looker.Client().Agent(t.Context(), ref); err != nil || d.Agent.State != api.StateReachable {
@@ -133,7 +133,7 @@ func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
 		}
 	}
 	gone(false)
-	if s := stateOf(host, ref); s != directory.StateUnreachable {
+	if s := stateOf(host, ref); s != reachability.Unreachable {
 		t.Errorf("the host says %s", s)
 	}
 	if l := found(t, other); len(l) != 1 || l[0].State != api.StateUnreachable {
@@ -142,7 +142,7 @@ func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
 	if _, _, err = host.publisher.Attach(t.Context(), tool("Echo", "urn:x:echo"), echo); err != nil {
 		t.Fatal(err)
 	}
-	if s := stateOf(host, ref); s != directory.StateReachable {
+	if s := stateOf(host, ref); s != reachability.Reachable {
 		t.Errorf("the host says %s of one that is back", s)
 	}
 	if l := found(t, other); len(l) != 1 || l[0].State != api.StateReachable {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy"
@@ -37,7 +37,7 @@ func TestARefusalSaysSo(t *testing.T) {
 				}
 			}
 			wantCode(t, caller.Client().Connect(t.Context(), host.Addrs()[0]), interact.Forbidden)
-			if p := caller.Presence(d); p.State != directory.StateRefused {
+			if p := caller.Presence(d); p.State != reachability.Refused {
 				t.Errorf("the agent is %s", p.State)
 			}
 			a, err := caller.Client().Agent(t.Context(), ref)
@@ -99,9 +99,9 @@ func TestOneHostThatRefusesIsNotAll(t *testing.T) {
 	o := quiet()
 	o.Policy = policy.Rules{Deny: []did.DID{denied}}
 	n := start(t, o)
-	for want, hosts := range map[directory.State][]td.Host{
-		directory.StateRefused: {{Node: denied}},
-		directory.StateUnknown: {{Node: denied}, {Node: other}},
+	for want, hosts := range map[reachability.State][]td.Host{
+		reachability.Refused: {{Node: denied}},
+		reachability.Unknown: {{Node: denied}, {Node: other}},
 	} {
 		d := &td.Description{Thing: &td.Thing{ID: "urn:x:1"}, Record: &td.Record{Owner: other, Thing: "urn:x:1", Issued: time.Now(), Hosts: hosts}}
 		if p := n.Presence(d); p.State != want {

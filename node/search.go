@@ -4,7 +4,7 @@ import (
 	"context"
 	"iter"
 
-	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/openai"
@@ -73,8 +73,8 @@ func (n *Node) known(_ context.Context, q td.Query) iter.Seq2[*td.Description, e
 // standing is what the router is told of an agent besides its description: a thing with several hosts is as near as the nearest.
 func (n *Node) standing(d *td.Description) (s route.AgentState) {
 	p := n.Presence(d)
-	s.Unreachable, s.Refused = p.State == directory.StateUnreachable, p.State == directory.StateRefused
-	s.Reached, s.Local = p.State == directory.StateReachable, n.offered.Has(d)
+	s.Unreachable, s.Refused = p.State == reachability.Unreachable, p.State == reachability.Refused
+	s.Reached, s.Local = p.State == reachability.Reachable, n.offered.Has(d)
 	s.Trust, _ = n.policy.Trust(d.Record.Owner)
 	for _, h := range d.Record.Hosts {
 		if took := n.peers.Latency(h.Node); took > 0 && (s.RoundTrip == 0 || took < s.RoundTrip) {

@@ -12,7 +12,7 @@ import (
 	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
 
 	"github.com/lmosd/lmosd/api"
-	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -327,7 +327,7 @@ func TestAJoinerLearnsOfWhatItMissed(t *testing.T) {
 // lists returns what a node does not list as unreachable, or what it does. It sends no request.
 func lists(n *running, reachable bool) (refs []string) {
 	for d := range n.Known() {
-		if (n.Presence(d).State != directory.StateUnreachable) == reachable {
+		if (n.Presence(d).State != reachability.Unreachable) == reachable {
 			refs = append(refs, d.Ref())
 		}
 	}

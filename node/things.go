@@ -9,6 +9,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/discovery/explore"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/gateway/tdd"
@@ -110,7 +111,7 @@ func (n *Node) bind(d *td.Description) interact.Thing {
 }
 
 // Presence returns the state of a Thing, as far as it is known; it sends no request.
-func (n *Node) Presence(d *td.Description) directory.Presence { return n.presence.Presence(d) }
+func (n *Node) Presence(d *td.Description) reachability.Presence { return n.presence.Presence(d) }
 
 // Look finds out whether Things can be reached, for [Node.Presence] (presence.Monitor.Look).
 func (n *Node) Look(ctx context.Context, things ...*td.Description) { n.presence.Look(ctx, things...) }

@@ -20,6 +20,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -562,7 +563,7 @@ func (m *trial) undead(met map[*Member]map[did.DID]bool) (wrong, blind, all int)
 				continue
 			}
 			switch all++; {
-			case who.node.Presence(d).State != directory.StateReachable:
+			case who.node.Presence(d).State != reachability.Reachable:
 			case met[who][host.DID]:
 				wrong++
 			default:

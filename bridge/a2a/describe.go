@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/card"
 	"github.com/lmosd/lmosd/bridge/a2a/executor"
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
-	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/querytext"
@@ -183,8 +183,8 @@ type hit struct {
 	// Resembles is the name of a more trusted or older Thing that this name imitates.
 	Resembles string `json:"resembles,omitempty"`
 	// State is the reachability, and LastSeen the time of the last contact.
-	State    directory.State `json:"state"`
-	LastSeen time.Time       `json:"last_seen"`
+	State    reachability.State `json:"state"`
+	LastSeen time.Time          `json:"last_seen"`
 }
 
 func findAgents(ctx context.Context, m bridge.Mesh, ask *interact.Message) (*interact.Message, error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/publication"
@@ -66,16 +67,16 @@ func New(o Options) *Monitor {
 }
 
 // Presence returns the state of a Thing, as far as it is known. A record that only names this node as a host shows nothing.
-func (m *Monitor) Presence(d *td.Description) directory.Presence {
+func (m *Monitor) Presence(d *td.Description) reachability.Presence {
 	p := m.o.Directory.Presence(d)
 	if m.o.Index.Has(d) {
 		return p
 	}
-	if p.State == directory.StateReachable && !m.hasOtherHost(d) {
-		p.State, p.LastSeen = directory.StateUnknown, d.Record.Issued
+	if p.State == reachability.Reachable && !m.hasOtherHost(d) {
+		p.State, p.LastSeen = reachability.Unknown, d.Record.Issued
 	}
 	if m.o.Peers.Refuse(d.Record.Hosts) {
-		p.State = directory.StateRefused
+		p.State = reachability.Refused
 	}
 	return p
 }
@@ -188,7 +189,7 @@ func (m *Monitor) Watch(d *td.Description) interact.Middleware {
 
 // requestSoon requests the state of a Thing from its hosts, once a second from each.
 func (m *Monitor) requestSoon(d *td.Description) {
-	if m.o.Directory.Presence(d).State == directory.StateUnreachable {
+	if m.o.Directory.Presence(d).State == reachability.Unreachable {
 		return
 	}
 	for _, h := range d.Record.Hosts {

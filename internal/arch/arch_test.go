@@ -28,7 +28,7 @@ var rows = [][]string{
 	{"did/keystore", "did/aries", "did/web", "td/schema", "td/scheme"},
 	{"td"},
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
-	{"interact", "td/openapi", "td/lmos", "td/querytext", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/directorytest"},
+	{"interact", "td/openapi", "td/lmos", "td/querytext", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/directorytest"},
 	{"interact/credentials", "interact/problem", "directory/paging"},
 	// Messages and framing of single protocols, below their bindings and bridges.
 	{"interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/stream/frame", "interact/ws/frame", "interact/mqtt/packet", "interact/oauth", "bridge/mcp/protocol"},

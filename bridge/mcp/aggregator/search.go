@@ -13,6 +13,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/directory/paging"
+	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/textmatch"
 	"github.com/lmosd/lmosd/td"
@@ -39,8 +40,8 @@ type hit struct {
 	// Resembles is the similar name of another, more trusted or longer known Thing.
 	Resembles string `json:"resembles,omitempty"`
 	// State and LastSeen are the reachability of the Thing.
-	State    directory.State `json:"state"`
-	LastSeen time.Time       `json:"last_seen"`
+	State    reachability.State `json:"state"`
+	LastSeen time.Time          `json:"last_seen"`
 }
 
 type brief struct {
