@@ -52,8 +52,7 @@ type Options struct {
 	Loopback bool
 	// PublicOnly withholds private addresses from peers.
 	PublicOnly bool
-	// NoNoise leaves out the alternative to TLS over TCP, to save memory. GossipDegree is how many neighbours the messages of a
-	// gossip topic go to directly, 3 to 24; 0 means 5.
+	// NoNoise leaves out the alternative to TLS over TCP, to save memory. GossipDegree is [pubsub.Options] Degree.
 	NoNoise      bool
 	GossipDegree int
 	// Internet keeps the node from dialling private addresses and gives each dial 5 s in place of 2 s.
