@@ -19,6 +19,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
+	"github.com/lmosd/lmosd/internal/streambody"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -44,11 +45,12 @@ func Dial(target, token string) (*Client, error) {
 	c.http = &http.Client{Transport: transport, CheckRedirect: noRedirect}
 	if path, ok := socketPath(target); ok {
 		c.base = "http://localhost"
-		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		transport.DialContext = streambody.Dial(func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
-		}
+		})
 		return c, nil
 	}
+	transport.DialContext, transport.ForceAttemptHTTP2 = streambody.Dial(new(net.Dialer).DialContext), true
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return nil, interact.Errorf(interact.Usage, "", "%q is neither the URL nor the socket of a node", target).
@@ -320,9 +322,19 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 	return c.read(ctx, resp)
 }
 
-// send sends one request and returns the response, whose body the caller closes.
+// send sends one request and returns the response, whose body the caller closes. A body that is not in memory is read by a goroutine,
+// which ends with the next bytes after the end of the request.
 func (c *Client) send(ctx context.Context, method, path string, header http.Header, body io.Reader) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	to := ctx
+	if _, inMemory := body.(*bytes.Reader); body != nil && !inMemory {
+		r, w := io.Pipe()
+		go func(source io.Reader) {
+			_, err := io.Copy(w, source)
+			w.CloseWithError(err)
+		}(body)
+		body, to = r, streambody.Bind(ctx, func() { r.Close() })
+	}
+	req, err := http.NewRequestWithContext(to, method, c.base+path, body)
 	if err != nil {
 		return nil, interact.AsError(err)
 	}

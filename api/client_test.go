@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -151,5 +152,22 @@ func TestReadTiming(t *testing.T) {
 		if got := readTiming(header); *got != want {
 			t.Errorf("%q: %+v, want %+v", header, *got, want)
 		}
+	}
+}
+
+// TestStreamToALostNode: a request whose body is silent ends when the node closes the connection.
+func TestStreamToALostNode(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+			conn.Close()
+		}
+	}))
+	defer s.Close()
+	silent, in := io.Pipe()
+	defer in.Close()
+	_, err := dial(t, s.URL, "").Invoke(t.Context(), "voice", "talk", CallOptions{Stream: silent})
+	if e := interact.AsError(err); e == nil || e.Code != interact.NodeLost {
+		t.Errorf("got %v", err)
 	}
 }

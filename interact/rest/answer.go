@@ -17,6 +17,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
+	"github.com/lmosd/lmosd/internal/streambody"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -79,7 +80,11 @@ func carry(ctx context.Context, via http.RoundTripper, r *request, req *http.Req
 		GotConn:      func(httptrace.GotConnInfo) { written.Store(false) },
 		WroteHeaders: func() { written.Store(true) },
 	}
-	resp, err := via.RoundTrip(req.WithContext(httptrace.WithClientTrace(ctx, trace)))
+	sent := ctx
+	if r.feed != nil {
+		sent = streambody.Bind(ctx, func() { _ = r.feed.CloseWithError(form.ErrLeft) })
+	}
+	resp, err := via.RoundTrip(req.WithContext(httptrace.WithClientTrace(sent, trace)))
 	if err != nil {
 		e := r.lost(ctx, err)
 		e.Started = written.Load()

@@ -78,8 +78,6 @@ func writeChunk(w io.Writer, chunk []byte, flush func() error) error {
 
 // attach makes the stream the body of req, of unknown length (RFC 9112 §7.1).
 func (r *request) attach(req *http.Request) {
-	// When a connection is lost, net/http waits for the end of the request body, even after ctx.
-	context.AfterFunc(req.Context(), func() { _ = r.feed.CloseWithError(form.ErrLeft) })
 	req.Body, req.GetBody, req.ContentLength = r.feed, nil, -1
 	if r.zipped() {
 		req.Header.Set("Accept-Encoding", "gzip")

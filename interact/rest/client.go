@@ -25,6 +25,7 @@ import (
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/internal/ratelimit"
+	"github.com/lmosd/lmosd/internal/streambody"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -102,11 +103,11 @@ func newTransport(o Options, most int) *http.Transport {
 		dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
 	}
 	return &http.Transport{
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		DialContext: streambody.Dial(func(ctx context.Context, network, addr string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 			defer cancel()
 			return dial(ctx, network, addr)
-		},
+		}),
 		TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConns:        256,
 		MaxIdleConnsPerHost: idleConns,
