@@ -10,12 +10,13 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 )
 
-// An app is one execution of the program, and the node that it asks.
+// An app is one execution of the program.
 type app struct {
 	*cli.Console
-	target *nodeaddr.Target // the node that was asked; nil as long as there is none
-	warned bool             // of a token that goes in the clear
-	here   bool             // what an agent says is said on the host of target, or of this command if that is nil
+	target *nodeaddr.Target // the node of this command; nil before the first request
+	shared *api.Client      // of target; see client
+	warned bool             // the user was warned of an unencrypted token
+	here   bool             // the agent is on the host of target, or of this command if target is nil
 }
 
 func newApp(env []string, stdin io.Reader, stdout, stderr io.Writer) *app {
@@ -30,15 +31,28 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Out)
 	root.SetErr(a.Talk)
+	defer func() {
+		if a.shared != nil {
+			a.shared.Close()
+		}
+	}()
 	if err := root.ExecuteContext(ctx); err != nil {
-		// The flag may stand behind the one that could not be read.
+		// The output flag may follow the flag that is not valid.
 		return a.Fail(a.target.Explain(err), a.Programs() || cli.WantsJSON(args))
 	}
 	return 0
 }
 
-// client returns a client of the node to ask. Nothing is sent yet.
-func (a *app) client() (*api.Client, error) {
+// client returns the client of the node of this command, which [app.run] closes. It sends nothing.
+func (a *app) client() (_ *api.Client, err error) {
+	if a.shared == nil {
+		a.shared, err = a.dial()
+	}
+	return a.shared, err
+}
+
+// dial returns a new client of the node of this command.
+func (a *app) dial() (*api.Client, error) {
 	t, err := nodeaddr.Find(a.Console)
 	if err != nil {
 		return nil, err
@@ -49,12 +63,12 @@ func (a *app) client() (*api.Client, error) {
 	return api.Dial(t.Addr, t.Token())
 }
 
-// warnOfToken warns once if the token goes to a node in the clear. Programs that read JSON are told too: on standard error.
+// warnOfToken warns once, for all output formats, if the token is sent unencrypted.
 func (a *app) warnOfToken(t *nodeaddr.Target) {
 	if a.warned || !t.InTheClear() {
 		return
 	}
 	a.warned = true
-	a.Talk.Item(a.Talk.Paint(terminal.Yellow, "warning: "), 9, "LMOS-W071 token-in-the-clear: the token goes to "+terminal.OneLine(t.Addr)+
+	a.Warn("LMOS-W071 token-in-the-clear: the token goes to " + terminal.OneLine(t.Addr) +
 		" over plain HTTP, and who is on the way can read it; use https://, or a tunnel (ssh -L) to an address of this host")
 }

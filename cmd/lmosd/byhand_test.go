@@ -8,6 +8,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 )
 
 // forecast is the capability of the example's agent.
@@ -24,7 +25,7 @@ func TestTwoNodesByHand(t *testing.T) {
 	eventually(t, "the nodes are meshed", func() bool { return here.lmosd("peers", "--exit-status").code == 0 })
 
 	r := here.lmosd("publish", file)
-	contains(t, r.out, "published weather@"+a.DID.Multibase()[:shortKey]+" · ")
+	contains(t, r.out, "published weather@"+a.DID.Multibase()[:render.ShortKey]+" · ")
 	contains(t, r.errors, "next: lmosd find --capability "+forecast+"   # on any node\n")
 	eventually(t, "the other node finds the agent", func() bool {
 		r = there.lmosd("find", "--capability", forecast, "--exit-status")
@@ -127,7 +128,7 @@ func TestOneNameOfTwoOwners(t *testing.T) {
 	owner.ok("publish", file)
 	other.ok("publish", file)
 	eventually(t, "both agents are known", func() bool { return strings.Count(here.ok("find", "-o", "name"), "\n") == 2 })
-	one, two := "weather@"+a.DID.Multibase()[:shortKey], "weather@"+b.DID.Multibase()[:shortKey]
+	one, two := "weather@"+a.DID.Multibase()[:render.ShortKey], "weather@"+b.DID.Multibase()[:render.ShortKey]
 	for _, args := range [][]string{{"show", "weather"}, {"call", "weather", "getWeather", "question=x"}, {"read", "weather", "units"}, {"unpublish", "weather"}} {
 		said := here.fails(cli.ExitUsage, args...)
 		contains(t, said, `error: 2 agents match "weather"  LMOS-1407`, one, two, "  hint   lmosd "+args[0]+" weather@z6Mk")

@@ -18,13 +18,14 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/printer"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/prompt"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
 
-// callFlags are what the user says about a call, beside its input.
+// callFlags are the flags of a call.
 type callFlags struct {
 	timeout           time.Duration
 	async, stream     bool
@@ -84,26 +85,22 @@ func addTimeout(cmd *cobra.Command, timeout *time.Duration) {
 type conversation struct {
 	*app
 	client *api.Client
-	asked  string // what the user called the agent
+	asked  string // the reference that the user entered
 	agent  api.Agent
 	thing  *td.Thing
 	began  time.Time
-	found  time.Time // when the agent was known
+	found  time.Time // when the agent was found
 }
 
-// interact looks the agent that args begin with up and does what talk does with it, for timeout at most; zero sets no limit
-// of its own. The verb and args are the command line, for hints.
+// interact finds the agent args[0] and calls talk, for at most timeout; zero sets no limit. Hints repeat the verb and args.
 func (a *app) interact(ctx context.Context, timeout time.Duration, verb string, args []string,
 	talk func(context.Context, *conversation) error) error {
 	ref := args[0]
-	if timeout < 0 {
-		return cli.Usage("for example --timeout 10s", "--timeout cannot be negative")
+	ctx, cancel, err := limited(ctx, timeout, "10s")
+	if err != nil {
+		return err
 	}
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
-	}
+	defer cancel()
 	if err := nameless(ref); err != nil {
 		return err
 	}
@@ -111,7 +108,6 @@ func (a *app) interact(ctx context.Context, timeout time.Duration, verb string, 
 	if err != nil {
 		return err
 	}
-	defer client.Close()
 	c := &conversation{app: a, client: client, asked: ref, began: time.Now()}
 	if err = c.resolve(ctx); err == nil {
 		err = talk(ctx, c)
@@ -119,7 +115,19 @@ func (a *app) interact(ctx context.Context, timeout time.Duration, verb string, 
 	return lateness(clarify(err, ref, func(ref string) string { return again(verb, ref, args[1:]) }), ref, timeout)
 }
 
-// again is a command line with another agent; its input is not repeated.
+// limited returns ctx with a timeout; zero sets no limit. The example is for the error of a negative timeout.
+func limited(ctx context.Context, timeout time.Duration, example string) (context.Context, context.CancelFunc, error) {
+	switch {
+	case timeout < 0:
+		return ctx, nil, cli.Usage("for example --timeout "+example, "--timeout cannot be negative")
+	case timeout > 0:
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		return ctx, cancel, nil
+	}
+	return ctx, func() {}, nil
+}
+
+// again returns a command line with another agent, without its input.
 func again(verb, ref string, rest []string) string {
 	line := "lmosd " + verb + " " + ref
 	if len(rest) > 0 {
@@ -131,7 +139,7 @@ func again(verb, ref string, rest []string) string {
 	return line
 }
 
-// lateness says who did not answer, where only the clock here knows.
+// lateness adds the name of the agent to the error of the timeout of this command.
 func lateness(err error, ref string, timeout time.Duration) error {
 	e := interact.AsError(err)
 	if e == nil || e.Code != interact.Timeout || e.Title != "" {
@@ -141,14 +149,14 @@ func lateness(err error, ref string, timeout time.Duration) error {
 		"no answer from %s within %s", ref, timeout)
 }
 
-// resolve finds the agent, so that what was resolved is what is called, and its schemas type the input.
+// resolve finds the agent: its exact reference is called, and its schemas determine the types of the input.
 func (c *conversation) resolve(ctx context.Context) error {
 	detail, err := c.client.Agent(ctx, c.asked)
 	if err != nil {
 		return err
 	}
 	if detail.MovedFrom != "" && c.ForPeople() {
-		c.Talk.Line(c.Talk.Paint(terminal.Yellow, "moved: ") + terminal.OneLine(c.asked+" is "+copyable(detail.Agent)+" now"))
+		c.Talk.Line(c.Talk.Paint(terminal.Yellow, "moved: ") + terminal.OneLine(c.asked+" is "+render.Name(detail.Agent)+" now"))
 	}
 	c.agent, c.found = detail.Agent, time.Now()
 	c.here = c.agent.Local
@@ -187,7 +195,7 @@ func (c *conversation) call(ctx context.Context, f callFlags, name string, words
 	if f.stream {
 		parts = &printer.Parts{To: c.Out}
 		o.Output = parts
-		if f.accept == "" || printer.IsJSON(f.accept) { // else what comes is printed as it is, whatever it is
+		if f.accept == "" || printer.IsJSON(f.accept) { // other output is printed unchanged
 			o.Began = parts.Began
 		}
 	}
@@ -217,10 +225,10 @@ func (c *conversation) action(name, verb string) (*td.Action, error) {
 	return nil, c.noAffordance("action", name, slices.Sorted(maps.Keys(c.thing.Actions)), verb)
 }
 
-// streamFrom is the size from which a file is sent while it is read, in bytes: what is smaller is one input, which every binding has.
+// streamFrom is the size from which a file is sent as a stream, in bytes. All bindings support smaller files as one input.
 const streamFrom = 1 << 20
 
-// fill reads the input into o; on a terminal it asks for what is missing. What it opened must be closed with done.
+// fill reads the input into o; on a terminal it prompts for missing values. The caller calls done after the call.
 func (c *conversation) fill(ctx context.Context, o *api.CallOptions, f callFlags, action *td.Action, words []string) (done func(),
 	err error) {
 	done = func() {}
@@ -257,8 +265,7 @@ func (c *conversation) fill(ctx context.Context, o *api.CallOptions, f callFlags
 	return func() { _ = file.Close() }, nil // it was only read
 }
 
-// outlast waits for a run that goes on, says what it wants to know, and shows what became of it. The run outlives the wait,
-// whoever ends that.
+// outlast waits for a task, answers its requests for input, and shows its result. The task continues if the wait ends early.
 func (c *conversation) outlast(ctx context.Context, t *api.Task, f askFlags, show func(*api.Task) error) error {
 	for {
 		if len(t.Inputs) > 0 {
@@ -287,7 +294,7 @@ func (c *conversation) outlast(ctx context.Context, t *api.Task, f askFlags, sho
 	}
 }
 
-// goesOn is the error of who does not wait any more for a run.
+// goesOn returns the error of a wait that ended before its task.
 func goesOn(ctx context.Context, err error, title, hint string) error {
 	if ctx.Err() == nil {
 		return err
@@ -297,20 +304,18 @@ func goesOn(ctx context.Context, err error, title, hint string) error {
 	return &e
 }
 
-// showStarted prints the id of a run that goes on.
+// showStarted prints the id of a started task.
 func (c *conversation) showStarted(r *api.CallResult) error {
 	doc := c.result(nil, "", r.Timing)
 	doc.Action, doc.Status, doc.Task = r.Task.Action, r.Task.Status, r.Task.ID
-	err := c.Show(cli.View{Doc: doc, Names: []string{r.Task.ID}, People: func(s *terminal.Screen, _ bool) {
-		s.Line(terminal.OneLine(r.Task.ID))
-	}})
+	err := c.Show(cli.View{Doc: doc, Names: []string{r.Task.ID}, People: cli.Line(r.Task.ID)})
 	if err == nil {
 		c.Next("lmosd task wait "+terminal.Shell(r.Task.ID), "lmosd task ls")
 	}
 	return err
 }
 
-// noAffordance says what there is instead of name.
+// noAffordance returns the error for an unknown name, with the known names.
 func (c *conversation) noAffordance(kind, name string, known []string, verb string) error {
 	hint := "lmosd show " + terminal.Shell(c.asked)
 	if near := configs.Suggest(name, known); near != "" {
@@ -322,36 +327,35 @@ func (c *conversation) noAffordance(kind, name string, known []string, verb stri
 
 // A callResult is the document of a call.
 type callResult struct {
-	APIVersion string          `json:"apiVersion"`
-	Kind       string          `json:"kind"`  // CallResult
-	Agent      string          `json:"agent"` // its id
-	Ref        string          `json:"ref"`   // exact: id and owner
-	Local      bool            `json:"local"` // the node that was asked offers the agent itself
-	Action     string          `json:"action,omitempty"`
-	Property   string          `json:"property,omitempty"`
-	Status     string          `json:"status"`         // completed; pending or running with a task
-	Task       string          `json:"task,omitempty"` // the run that goes on
-	Output     json.RawMessage `json:"output,omitempty"`
-	MediaType  string          `json:"media_type,omitempty"` // of an output that is not JSON
-	Path       string          `json:"path,omitempty"`       // local, mesh quic-v1, https …
-	Trace      string          `json:"trace_id,omitempty"`   // of lmosd trace
-	Took       float64         `json:"took_ms"`              // of this command
-	Timings    timings         `json:"timings"`
+	cli.Head
+	Agent     string          `json:"agent"` // its id
+	Ref       string          `json:"ref"`   // exact: id and owner
+	Local     bool            `json:"local"` // the node of this command publishes the agent
+	Action    string          `json:"action,omitempty"`
+	Property  string          `json:"property,omitempty"`
+	Status    string          `json:"status"`         // completed; pending or running with a task
+	Task      string          `json:"task,omitempty"` // if it continues
+	Output    json.RawMessage `json:"output,omitempty"`
+	MediaType string          `json:"media_type,omitempty"` // of an output that is not JSON
+	Path      string          `json:"path,omitempty"`       // local, mesh quic-v1, https …
+	Trace     string          `json:"trace_id,omitempty"`   // of lmosd trace
+	Took      float64         `json:"took_ms"`              // of this command
+	Timings   timings         `json:"timings"`
 }
 
-// timings are the parts of the time in milliseconds, as the node measured them; what it did not say, this command did. The host is
-// the node that offers the agent: what it took has the agent's time in it.
+// timings are the parts of the time in milliseconds, measured by the node; Resolve and Total by this command if the node did not report
+// them. The time of the host, which publishes the agent, includes that of the agent.
 type timings struct {
-	Resolve float64 `json:"resolve_ms"` // until the agent was known
-	Total   float64 `json:"total_ms"`   // until the answer was there
+	Resolve float64 `json:"resolve_ms"` // until the agent was found
+	Total   float64 `json:"total_ms"`   // until the answer arrived
 	Host    float64 `json:"host_ms,omitempty"`
 	Agent   float64 `json:"agent_ms,omitempty"`
 }
 
-// result is the document of an interaction that ends now. The times of the node are nil if they were not asked for.
+// result returns the document of an interaction that ends now. t has the times of the node, or is nil.
 func (c *conversation) result(output []byte, media string, t *interact.Timing) *callResult {
 	now := time.Now()
-	r := &callResult{APIVersion: api.APIVersion, Kind: "CallResult", Agent: c.agent.ID, Ref: c.agent.Ref, Local: c.agent.Local,
+	r := &callResult{Head: cli.NewHead("CallResult"), Agent: c.agent.ID, Ref: c.agent.Ref, Local: c.agent.Local,
 		Status: "completed", Took: cli.Milliseconds(now.Sub(c.began))}
 	if t == nil {
 		t = &interact.Timing{}
@@ -372,6 +376,11 @@ func (c *conversation) result(output []byte, media string, t *interact.Timing) *
 func (c *conversation) showOutput(action string, output []byte, media string, t *interact.Timing) error {
 	r := c.result(output, media, t)
 	r.Action = action
+	return c.showValue(r, output, media)
+}
+
+// showValue prints r; for people, its output only.
+func (c *conversation) showValue(r *callResult, output []byte, media string) error {
 	return c.Show(cli.View{Doc: r, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
 		printer.Write(s, output, media)
 	}})

@@ -11,32 +11,36 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/td"
 )
 
-// completeTime is how long a shell waits for the node before it completes nothing.
+// completeTime limits the request of a completion.
 const completeTime = 300 * time.Millisecond
 
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 
-// completeAgent completes the names of agents. Without a node it is silent: a shell has no place for an error.
+// completeAgent completes the names of agents. It ignores errors, which a shell cannot show.
 func (a *app) completeAgent(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.complete(cmd, func(ctx context.Context, c *api.Client) ([]string, error) {
+		list, err := c.Find(ctx, td.Query{Limit: 100}, completeTime/2)
+		if err != nil {
+			return nil, err
+		}
+		return cli.Each(list.Items, func(g api.Agent) string { return render.Name(g) + "\t" + terminal.OneLine(g.Title) }), nil
+	})
+}
+
+// complete returns the candidates that ask returns within [completeTime].
+func (a *app) complete(cmd *cobra.Command, ask func(context.Context, *api.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	client, err := a.client()
 	if err != nil {
 		return nil, noFiles
 	}
-	defer client.Close()
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
 	defer cancel()
-	list, err := client.Find(ctx, td.Query{Limit: 100}, completeTime/2)
-	if err != nil {
-		return nil, noFiles
-	}
-	var names []string
-	for _, g := range list.Items {
-		names = append(names, copyable(g)+"\t"+terminal.OneLine(g.Title))
-	}
+	names, _ := ask(ctx, client)
 	return names, noFiles
 }
 
@@ -44,7 +48,7 @@ func (a *app) completeAction(cmd *cobra.Command, args []string, word string) ([]
 	return a.completeSecond(cmd, args, word, func(d *api.AgentDetail) []string { return d.Agent.Actions })
 }
 
-// completeWatched completes an agent, then its events and observable properties, as often as there are names.
+// completeWatched completes an agent, then any number of its events and observable properties.
 func (a *app) completeWatched(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	return a.completeSecond(cmd, args[:min(len(args), 1)], word, func(d *api.AgentDetail) (names []string) {
 		t, err := td.Parse(d.TD)
@@ -62,22 +66,16 @@ func (a *app) completeWatched(cmd *cobra.Command, args []string, word string) ([
 
 // completeTask completes the ids of tasks.
 func (a *app) completeTask(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	client, err := a.client()
-	if err != nil || len(args) > 0 {
+	if len(args) > 0 {
 		return nil, noFiles
 	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
-	defer cancel()
-	list, err := client.KnownTasks(ctx)
-	if err != nil {
-		return nil, noFiles
-	}
-	var ids []string
-	for _, t := range list.Items {
-		ids = append(ids, t.ID+"\t"+terminal.OneLine(t.Name+" "+t.Action+" "+t.Status))
-	}
-	return ids, noFiles
+	return a.complete(cmd, func(ctx context.Context, c *api.Client) ([]string, error) {
+		list, err := c.KnownTasks(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return cli.Each(list.Items, func(t api.Task) string { return t.ID + "\t" + terminal.OneLine(t.Name+" "+t.Action+" "+t.Status) }), nil
+	})
 }
 
 func (a *app) completeProperty(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
@@ -93,13 +91,13 @@ func (a *app) completeSecond(cmd *cobra.Command, args []string, word string, cho
 	if len(args) > 1 {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
-	defer cancel()
-	detail, err := a.agent(ctx, args[0])
-	if err != nil {
-		return nil, noFiles
-	}
-	return choose(detail), noFiles
+	return a.complete(cmd, func(ctx context.Context, _ *api.Client) ([]string, error) {
+		detail, err := a.agent(ctx, args[0])
+		if err != nil {
+			return nil, err
+		}
+		return choose(detail), nil
+	})
 }
 
 func newCompletionCommand(a *app) *cobra.Command {

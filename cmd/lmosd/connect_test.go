@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"net"
 	"net/http"
 	"os"
@@ -87,5 +88,25 @@ func TestWhichNodeIsAsked(t *testing.T) {
 				t.Errorf("exit code %d, want %d with %q; %s", r.code, test.code, test.says, r.errors)
 			}
 		})
+	}
+}
+
+// A token that goes to another host over plain HTTP is warned of, once.
+func TestATokenInTheClearIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	for addr, want := range map[string]int{"http://192.0.2.1:4668": 1, "https://192.0.2.1:4668": 0, "http://127.0.0.1:4668": 0, "unix:/x/lmosd.sock": 0} {
+		var stdout, stderr bytes.Buffer
+		a := newApp([]string{"LMOSD_TOKEN=secret", "HOME=" + t.TempDir()}, strings.NewReader(""), &stdout, &stderr)
+		a.Flags.Node = addr
+		for range 2 { // nothing is sent yet
+			c, err := a.client()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Close()
+		}
+		if got := strings.Count(stderr.String(), "LMOS-W071"); got != want || strings.Contains(stderr.String(), "secret") || stdout.Len() > 0 {
+			t.Errorf("%s: said %q", addr, stderr.String())
+		}
 	}
 }

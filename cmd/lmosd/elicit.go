@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// askFlags say who answers what a run of an action wants to know.
+// askFlags are the flags for the input that an action requires.
 type askFlags struct {
 	roots   []string
 	noInput bool
@@ -26,8 +26,7 @@ func (f *askFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.noInput, "no-input", false, "do not prompt: if the action requires input, print the request and exit with 10")
 }
 
-// mayAsk reports whether an action may want to know more before it goes on: it says so itself, or what stands behind it may, an
-// MCP server or an A2A agent.
+// mayAsk reports whether an action may require input: by its declaration, or because its agent is an MCP server or an A2A agent.
 func (c *conversation) mayAsk(name string) bool {
 	var about struct {
 		Actions map[string]struct {
@@ -46,8 +45,7 @@ func (c *conversation) mayAsk(name string) bool {
 	return false
 }
 
-// answers returns what the person at the terminal, or the flags, say to what a run wants to know; none if nobody is there to be
-// asked.
+// answers returns the input that t requires, from the flags or the user; nil without a terminal.
 func (a *app) answers(ctx context.Context, who string, t *api.Task, f askFlags) (interact.Answers, error) {
 	given := prompt.Words{Roots: f.roots}
 	answers, err := given.Folders(t.Inputs)
@@ -67,7 +65,7 @@ func (a *app) answers(ctx context.Context, who string, t *api.Task, f askFlags) 
 	return answers, err
 }
 
-// showAsking prints what a run wants to know that nobody here answers. It waits on: the exit code says so.
+// showAsking prints the requests for input of a task that keeps waiting; the exit code is [cli.ExitAsks].
 func (a *app) showAsking(t *api.Task) error {
 	if err := a.showTask(t); err != nil {
 		return err
@@ -105,7 +103,7 @@ func newTaskAnswer(a *app) *cobra.Command {
 	return cmd
 }
 
-// answerTask answers what a task wants to know now.
+// answerTask sends the input that a task requires.
 func (a *app) answerTask(ctx context.Context, c *api.Client, t *api.Task, w prompt.Words, noInput bool) error {
 	now, err := c.Task(ctx, t.ID)
 	if err != nil {
@@ -121,7 +119,7 @@ func (a *app) answerTask(ctx context.Context, c *api.Client, t *api.Task, w prom
 		answers, err = w.Answer(a.Console, now.Inputs)
 	}
 	if e := interact.AsError(err); e != nil && (e.Code == interact.Invalid || e.Code == interact.Usage && len(now.Inputs) > 1) {
-		e.Hint, e.Next = answering(now), nil // what it gives is not known to who reads words
+		e.Hint, e.Next = answering(now), nil // [prompt.Words] does not know the task
 	}
 	if err == nil {
 		err = c.AnswerTask(ctx, now, answers)
@@ -129,14 +127,12 @@ func (a *app) answerTask(ctx context.Context, c *api.Client, t *api.Task, w prom
 	if err != nil {
 		return err
 	}
-	if after, err := c.Task(ctx, t.ID); err == nil { // the node that was asked remembers it
+	if after, err := c.Task(ctx, t.ID); err == nil { // the node stores its tasks
 		now = after
 	} else {
 		now.Status, now.Inputs = interact.StatusRunning.String(), nil
 	}
-	err = a.Show(cli.View{Doc: now, Names: []string{now.ID}, People: func(s *terminal.Screen, _ bool) {
-		s.Line(terminal.OneLine("answered " + now.ID))
-	}})
+	err = a.Show(cli.View{Doc: now, Names: []string{now.ID}, People: cli.Line("answered " + now.ID)})
 	switch {
 	case err != nil:
 	case len(now.Inputs) > 0:
@@ -147,7 +143,7 @@ func (a *app) answerTask(ctx context.Context, c *api.Client, t *api.Task, w prom
 	return err
 }
 
-// answering is the line that answers what t asks for.
+// answering returns the command that answers the requests of t.
 func answering(t *api.Task) string {
 	line := "lmosd task answer " + terminal.Shell(t.ID)
 	if sample := prompt.Sample(t.Inputs); sample != "" {

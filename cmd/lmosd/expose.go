@@ -23,6 +23,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/did"
@@ -63,22 +64,21 @@ func newExposeCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// expose offers what s says: until ctx ends if it needs this process, else for good.
+// expose publishes the agent of s: until ctx ends if it needs this process, else without limit.
 func (a *app) expose(ctx context.Context, s expose.Spec) error {
 	began := time.Now()
 	client, err := a.client()
 	if err != nil {
 		return err
 	}
-	defer client.Close()
-	log := a.ownLogger()
+	log := configcmd.CommandLogger(a.Console)
 	secrets, agents, err := a.imports()
 	if err != nil {
 		return err
 	}
 	x, err := expose.Open(ctx, s, bridges(secrets, mcp.Options{}, agents, log), log)
 	if err != nil {
-		a.target, a.here = nil, true // its secrets are those of this command's folder, whichever node is asked
+		a.target, a.here = nil, true // hints are about this host, whose credentials were used
 		return err
 	}
 	defer x.Close()
@@ -96,42 +96,32 @@ func (a *app) expose(ctx context.Context, s expose.Spec) error {
 	return e.offered(ctx, p.Ref, reached(p))
 }
 
-// imports are the secrets and settings of this machine's node: an agent that this command offers is one of its agents.
+// imports returns the credentials and the settings of the node of this host.
 func (a *app) imports() (credentials.Store, a2a.Options, error) {
 	c, err := configcmd.Load(a.Console, nil)
-	if err != nil { // a broken configuration keeps nobody from another node
+	if err != nil { // another node can be used with a broken configuration
 		return credentials.Store{}, a2a.Options{}, nil
 	}
 	secrets, err := credentials.Load(c.CredentialsFile())
 	return secrets, imported(c), err
 }
 
-// imported is how A2A agents are imported.
+// imported returns the options for the import of A2A agents.
 func imported(c *configs.Config) a2a.Options {
 	return a2a.Options{KeyOrigins: c.A2A.KeyOrigins, CardRefresh: time.Duration(c.A2A.CardRefresh)}
 }
 
-// ownLogger tells of what goes wrong in this command; with -v, of all.
-func (a *app) ownLogger() *slog.Logger {
-	c := configs.Default()
-	if c.Telemetry.Log.Level = "warn"; a.Flags.Verbose {
-		c.Telemetry.Log.Level = "debug"
-	}
-	return configcmd.Logger(a.Console, c)
-}
-
-// exposing is one run of `lmosd expose`.
+// exposing is one execution of lmosd expose.
 type exposing struct {
 	*app
 	client *api.Client
 	spec   expose.Spec
 	agent  *expose.Agent
 	began  time.Time
-	shown  bool // what is offered
+	shown  bool // the agent was shown
 }
 
-// attach offers the agent as long as ctx lasts, over connections that are made again when they break. At the end the agent is
-// taken back, if there is a node to take it back from.
+// attach attaches the agent to the node until ctx ends, and connects again after a failure. At the end it removes the agent.
 func (e *exposing) attach(ctx context.Context, log *slog.Logger) error {
 	defer context.AfterFunc(ctx, e.stopping)()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -162,11 +152,11 @@ func (e *exposing) attach(ctx context.Context, log *slog.Logger) error {
 	return err
 }
 
-// A changing description is the latest of an agent.
+// A changing holds the current description of an agent.
 type changing struct {
 	mu   sync.Mutex
 	td   []byte
-	next chan struct{} // closed when td is another
+	next chan struct{} // closed when td changes
 }
 
 func (c *changing) get() ([]byte, <-chan struct{}) {
@@ -182,7 +172,7 @@ func (c *changing) set(raw []byte) {
 	c.td, c.next = raw, make(chan struct{})
 }
 
-// offered shows what is offered. When the connection was made again there is nothing new to say.
+// offered shows the agent, once.
 func (e *exposing) offered(ctx context.Context, ref, how string) error {
 	d, err := e.client.Agent(ctx, ref)
 	if err != nil {
@@ -190,22 +180,18 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 	}
 	g := d.Agent
 	if e.shown {
-		e.Note("%s is attached again", copyable(g))
+		e.Note("%s is attached again", render.Name(g))
 		return nil
 	}
 	e.shown = true
-	doc := exposure{api.APIVersion, "Exposure", g.ID, g.Ref, g.Name, g.Owner, e.spec.Target, e.agent.Thing != nil,
+	doc := exposure{cli.NewHead("Exposure"), g.ID, g.Ref, g.Name, g.Owner, e.spec.Target, e.agent.Thing != nil,
 		g.Capabilities, g.Actions, cli.Milliseconds(time.Since(e.began)), e.agent.Warnings}
 	err = e.Show(cli.View{Doc: doc, Names: []string{g.Ref}, People: func(to *terminal.Screen, _ bool) {
-		to.Line(to.Paint(terminal.Green, "exposed") + " " + terminal.OneLine(copyable(g)) + " · " + how)
+		to.Line(to.Paint(terminal.Green, "exposed") + " " + terminal.OneLine(render.Name(g)) + " · " + how)
 		s := &terminal.Sheet{}
 		s.Add("id", g.ID)
-		for _, c := range g.Capabilities {
-			s.Add("capability", c)
-		}
-		for _, name := range g.Actions {
-			s.Add("action", name)
-		}
+		s.Add("capability", g.Capabilities...)
+		s.Add("action", g.Actions...)
 		s.Write(to)
 	}})
 	if err != nil || !e.ForPeople() {
@@ -215,49 +201,47 @@ func (e *exposing) offered(ctx context.Context, ref, how string) error {
 		e.warnOpen(s.Callers)
 	}
 	for _, w := range e.agent.Warnings {
-		e.Talk.Item(e.Talk.Paint(terminal.Yellow, "warning: "), 9, w)
+		e.Warn(w)
 	}
 	if t, err := td.Parse(d.TD); err == nil {
-		// A tunnel is for clients of its protocol.
+		// Only clients of its protocol use a tunnel.
 		i := slices.IndexFunc(g.Actions, func(name string) bool {
 			return !bridge.IsTunnel(t.Actions[name].Types)
 		})
 		if i >= 0 {
-			e.Next("lmosd call " + terminal.Shell(copyable(g)) + " " + terminal.Shell(g.Actions[i]) + " " +
+			e.Next("lmosd call " + terminal.Shell(render.Name(g)) + " " + terminal.Shell(g.Actions[i]) + " " +
 				cmp.Or(input.Sample(t.Actions[g.Actions[i]].InputWithVariables()), "…"))
 		}
 	}
 	return nil
 }
 
-// An exposure is the document of `lmosd expose`.
+// An exposure is the document of lmosd expose.
 type exposure struct {
-	APIVersion   string   `json:"apiVersion"`
-	Kind         string   `json:"kind"` // Exposure
+	cli.Head
 	ID           string   `json:"id"`
 	Ref          string   `json:"ref"`
 	Name         string   `json:"name"`
 	Owner        did.DID  `json:"owner"`
 	Target       string   `json:"target"`
-	Attached     bool     `json:"attached"` // it is there until the command ends
+	Attached     bool     `json:"attached"` // until the command ends
 	Capabilities []string `json:"capabilities"`
 	Actions      []string `json:"actions"`
 	Took         float64  `json:"took_ms"`
 	Warnings     []string `json:"warnings,omitempty"`
 }
 
-// An agentSet are the agents of a node's configuration.
+// An agentSet holds the agents of the configuration of a node.
 type agentSet struct {
 	all   []*expose.Agent
 	names []string
 
 	bridges []bridge.Bridge
-	work    sync.WaitGroup // of those that change, until stop
+	work    sync.WaitGroup // of agents that change, until stop
 	stop    context.CancelFunc
 }
 
-// offerAgents offers the agents of the configuration. A web server that is not there yet does not keep the node from starting:
-// what it was when it was published last still holds.
+// offerAgents publishes the agents of the configuration. If a web server is unreachable, the node starts with its last publication.
 func (a *app) offerAgents(ctx context.Context, n *node.Node, c *configs.Config, log *slog.Logger) (*agentSet, error) {
 	secrets, err := credentials.Load(c.CredentialsFile())
 	if err != nil {
@@ -288,7 +272,7 @@ func (a *app) offerAgents(ctx context.Context, n *node.Node, c *configs.Config, 
 	return set, nil
 }
 
-// pinsOf is where the approved tools of an agent of the configuration are.
+// pinsOf returns the file of the approved tools of an agent of the configuration.
 func pinsOf(dir string, s expose.Spec) string {
 	sum := sha256.Sum256([]byte(s.Target + "\x00" + s.Name))
 	return filepath.Join(dir, "approvals", hex.EncodeToString(sum[:8])+".json")
@@ -316,7 +300,7 @@ func (set *agentSet) offer(ctx, life context.Context, n *node.Node, s expose.Spe
 	return name, err
 }
 
-// reoffer offers an agent anew whenever it has changed.
+// reoffer publishes an agent again after each change.
 func reoffer(ctx context.Context, n *node.Node, x *expose.Agent, s expose.Spec, log *slog.Logger) {
 	for raw := range x.Changes(ctx) {
 		draft, err := td.Draft(raw)
@@ -336,7 +320,7 @@ func published(p *api.Publication, err error) (string, error) {
 	return p.Name, nil
 }
 
-// close ends what the agents run, and waits for it.
+// close stops the agents and waits for them.
 func (set *agentSet) close() {
 	set.stop()
 	set.work.Wait()
@@ -345,7 +329,7 @@ func (set *agentSet) close() {
 	}
 }
 
-// bridges are the protocols that this command speaks beside LMOS and WoT. The secrets are for what is imported.
+// bridges returns the bridges of this program. The credentials are for imported agents.
 func bridges(secrets credentials.Store, m mcp.Options, a a2a.Options, log *slog.Logger) []bridge.Bridge {
 	m.Credentials, a.Credentials, m.Log, a.Log, m.Version = secrets, secrets, log, log, version()
 	return []bridge.Bridge{mcp.New(m), a2a.New(a)}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
@@ -19,7 +19,7 @@ import (
 	"github.com/lmosd/lmosd/td/scheme"
 )
 
-// spare is what a client waits longer than the node that it has given a time.
+// spare is the additional time that a client waits for a node with a time limit.
 const spare = 5 * time.Second
 
 type findFlags struct {
@@ -96,40 +96,35 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 	if err != nil {
 		return err
 	}
-	defer client.Close()
 	if f.watch {
 		return a.watchFind(ctx, client, q, f.explain)
 	}
+	return a.found(ctx, f, func(ctx context.Context) (*api.AgentList, error) {
+		switch {
+		case f.explain:
+			return client.Explain(ctx, q, f.timeout)
+		case strategy != "":
+			return client.Resolve(ctx, q, strategy, f.timeout)
+		}
+		return client.Find(ctx, q, f.timeout)
+	})
+}
+
+// found prints the list that find returns; with --exit-status, an empty one is [cli.ExitNotFound].
+func (a *app) found(ctx context.Context, f findFlags, find func(context.Context) (*api.AgentList, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, max(f.timeout, 2*time.Second)+spare)
 	defer cancel()
-	find := client.Find
-	switch {
-	case f.explain:
-		find = client.Explain
-	case strategy != "":
-		find = func(ctx context.Context, q td.Query, timeout time.Duration) (*api.AgentList, error) {
-			return client.Resolve(ctx, q, strategy, timeout)
-		}
+	list, err := find(ctx)
+	if err == nil {
+		err = a.showAgents(list)
 	}
-	list, err := find(ctx, q, f.timeout)
-	if err != nil {
-		return err
-	}
-	return a.showFound(list, f.exitStatus)
-}
-
-// showFound prints list; with exitStatus, an empty one is [cli.ExitNotFound].
-func (a *app) showFound(list *api.AgentList, exitStatus bool) error {
-	if err := a.showAgents(list); err != nil {
-		return err
-	}
-	if exitStatus && len(list.Items) == 0 {
+	if err == nil && f.exitStatus && len(list.Items) == 0 {
 		return cli.SilentError(cli.ExitNotFound)
 	}
-	return nil
+	return err
 }
 
-// findPage prints what comes after an earlier answer.
+// findPage prints the next page of an earlier answer.
 func (a *app) findPage(ctx context.Context, f findFlags, words []string) error {
 	if len(words) > 0 || f.query.HasCriteria() || f.owner+f.host+f.strategy != "" || f.query.Limit != 0 || f.explain || f.watch {
 		return cli.Usage("lmosd find --page CURSOR", "--page goes on with its own question: leave the words and other flags out")
@@ -138,17 +133,10 @@ func (a *app) findPage(ctx context.Context, f findFlags, words []string) error {
 	if err != nil {
 		return err
 	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, max(f.timeout, 2*time.Second)+spare)
-	defer cancel()
-	list, err := client.NextPage(ctx, f.page, f.timeout)
-	if err != nil {
-		return err
-	}
-	return a.showFound(list, f.exitStatus)
+	return a.found(ctx, f, func(ctx context.Context) (*api.AgentList, error) { return client.NextPage(ctx, f.page, f.timeout) })
 }
 
-// question makes a query of flags and words.
+// question returns the query of flags and words.
 func (f *findFlags) question(words []string) (q td.Query, err error) {
 	for _, flag := range []struct {
 		name, value string
@@ -157,7 +145,7 @@ func (f *findFlags) question(words []string) (q td.Query, err error) {
 		if flag.value == "" {
 			continue
 		}
-		if *flag.to, err = did.Parse(withMethod(flag.value)); err != nil {
+		if *flag.to, err = did.Parse(render.WithMethod(flag.value)); err != nil {
 			return q, &interact.Error{Code: interact.Usage, Title: "--" + flag.name + " is no DID", Err: err,
 				Hint: "--" + flag.name + " did:key:z6Mk…, as lmosd show prints it"}
 		}
@@ -175,7 +163,7 @@ func (f *findFlags) question(words []string) (q td.Query, err error) {
 	return q, nil
 }
 
-// together writes words as one question. The shell has taken the quotes off what was one field.
+// together joins words to one query. It quotes fields again whose quotes the shell removed.
 func together(words []string) string {
 	parts := make([]string, len(words))
 	for i, word := range words {
@@ -187,7 +175,7 @@ func together(words []string) string {
 	return strings.Join(parts, " ")
 }
 
-// watchFind prints what is found, and then each change on a line.
+// watchFind prints the agents, and then each change on a line.
 func (a *app) watchFind(ctx context.Context, client *api.Client, q td.Query, explain bool) error {
 	if explain || a.Flags.Output == "wide" {
 		return cli.Usage("lmosd find --watch -o jsonl", "--watch prints lines; leave --explain and -o wide out")
@@ -197,7 +185,7 @@ func (a *app) watchFind(ctx context.Context, client *api.Client, q td.Query, exp
 	for change, err := range client.WatchFind(ctx, q) {
 		switch {
 		case ctx.Err() != nil:
-			return cli.SilentError(cli.ExitInterrupted) // Ctrl-C is how a watch ends
+			return cli.SilentError(cli.ExitInterrupted) // Ctrl-C ends a watch
 		case err != nil:
 			return err
 		case change.Change == "known" && change.Agent != nil:
@@ -214,59 +202,19 @@ func (a *app) watchFind(ctx context.Context, client *api.Client, q td.Query, exp
 	return nil
 }
 
-// signs lead the lines of changes.
-var signs = map[string]string{"known": " ", "added": "+", "changed": "~", "removed": "-", "overflow": "!"}
-
 func (a *app) showChange(c api.AgentChange) error {
-	if a.Flags.Output == "yaml" {
-		a.Out.Line("---")
-	}
-	v := cli.View{Doc: c, People: func(s *terminal.Screen, _ bool) { changeLine(s, c, time.Now()) }}
+	v := cli.View{Doc: c, People: func(s *terminal.Screen, _ bool) { render.Change(s, c, time.Now()) }}
 	if c.Agent != nil {
 		v.Names = []string{c.Agent.Ref}
 	}
-	return a.Show(v)
-}
-
-func changeLine(s *terminal.Screen, c api.AgentChange, now time.Time) {
-	what := "changes were missed: look again with lmosd find"
-	if c.Agent != nil {
-		what = copyable(*c.Agent)
-		if !s.TTY {
-			what = fullName(*c.Agent)
-		}
-	}
-	at := c.Time
-	if at.IsZero() {
-		at = now
-	}
-	why := c.Reason
-	if why == "" && c.Agent != nil {
-		why = state(*c.Agent)
-	}
-	if !s.TTY {
-		s.Line(strings.Join([]string{signs[c.Change], at.Format(time.RFC3339Nano), terminal.OneLine(what), why}, "\t"))
-		return
-	}
-	s.Line(fmt.Sprintf("%s %s  %s  %s", s.Paint(terminal.Bold, signs[c.Change]), s.Paint(terminal.Dim, at.Local().Format("15:04:05")),
-		s.Paint(terminal.Bold, terminal.OneLine(what)), why))
-}
-
-// withMethod completes the key of a did:key.
-func withMethod(owner string) string {
-	if strings.HasPrefix(owner, "z6Mk") {
-		return "did:key:" + owner
-	}
-	return owner
+	return a.ShowNext(v)
 }
 
 func (a *app) showAgents(list *api.AgentList) error {
-	v := cli.View{Doc: list, People: func(s *terminal.Screen, wide bool) { agentTable(list.Items, wide, time.Now()).Write(s) }}
-	for _, g := range list.Items {
-		v.Names = append(v.Names, g.Ref)
-	}
+	v := cli.View{Doc: list, Names: cli.Each(list.Items, func(g api.Agent) string { return g.Ref }),
+		People: func(s *terminal.Screen, wide bool) { render.Agents(list.Items, wide, time.Now()).Write(s) }}
 	if slices.ContainsFunc(list.Items, func(g api.Agent) bool { return len(g.ScoreFactors) > 0 }) {
-		v.People = func(s *terminal.Screen, wide bool) { reasonTable(list.Items, wide).Write(s) }
+		v.People = func(s *terminal.Screen, wide bool) { render.Scores(list.Items, wide).Write(s) }
 	}
 	if err := a.Show(v); err != nil {
 		return err
@@ -276,7 +224,7 @@ func (a *app) showAgents(list *api.AgentList) error {
 	return nil
 }
 
-// nextAfterFind leads to the first agent that can be called.
+// nextAfterFind suggests to show and call the first agent that can be called.
 func (a *app) nextAfterFind(list *api.AgentList) {
 	var more []string
 	if list.Next != "" {
@@ -294,7 +242,7 @@ func (a *app) nextAfterFind(list *api.AgentList) {
 	if i := slices.IndexFunc(list.Items, func(g api.Agent) bool { return g.State == api.StateReachable && len(g.Actions) > 0 }); i >= 0 {
 		best = list.Items[i]
 	}
-	short, _ := shortNames(list.Items)(best)
+	short, _ := render.Names(list.Items)(best)
 	name := terminal.Shell(short)
 	if len(best.Actions) == 0 {
 		a.Next(append(more, "lmosd show "+name)...)
@@ -303,54 +251,7 @@ func (a *app) nextAfterFind(list *api.AgentList) {
 	a.Next(append(more, "lmosd show "+name, "lmosd call "+name+" "+terminal.Shell(best.Actions[0])+" …")...)
 }
 
-func agentTable(items []api.Agent, wide bool, now time.Time) *terminal.Table {
-	t := &terminal.Table{Header: []string{"AGENT", "CAPABILITIES", "ACTIONS", "STATE", "SEEN"}, Keep: []int{0, 3, 4}, Wide: wide}
-	if wide {
-		t.Header = append(t.Header, "TITLE", "ID", "OWNER", "HOSTS", "EXPIRES")
-	}
-	name := shortNames(items)
-	for _, g := range items {
-		row := []terminal.Cell{terminal.Short(name(g)), terminal.Text(strings.Join(g.Capabilities, ",")),
-			terminal.Text(strings.Join(g.Actions, ",")), terminal.Text(state(g)),
-			terminal.Short(terminal.Ago(g.LastSeen, now), g.LastSeen.Format(time.RFC3339))}
-		if wide {
-			row = append(row, terminal.Texts(g.Title, g.ID, string(g.Owner), joinDIDs(g.Hosts), g.Expires.Format(time.RFC3339))...)
-		}
-		t.Add(row...)
-	}
-	return t
-}
-
-// reasonTable says where each rank is from.
-func reasonTable(items []api.Agent, wide bool) *terminal.Table {
-	t := &terminal.Table{Header: []string{"AGENT", "SCORE", "WHY"}, Keep: []int{0, 1}, Wide: wide}
-	name := shortNames(items)
-	for _, g := range items {
-		var why []string
-		for _, w := range g.ScoreFactors {
-			why = append(why, reasonOf(w))
-		}
-		t.Add(terminal.Short(name(g)), terminal.Text(fmt.Sprintf("%.3f", g.Score)), terminal.Text(strings.Join(why, ", ")))
-	}
-	return t
-}
-
-func reasonOf(w api.ScoreFactor) string {
-	switch {
-	case w.Signal == "fallback":
-		return "(" + w.Found + ")"
-	case w.Asked != "" && w.Asked != w.Found:
-		return fmt.Sprintf("%s ≈ %s in %s %.3f", w.Asked, w.Found, w.Field, w.Amount)
-	case w.Asked != "":
-		return fmt.Sprintf("%s in %s %.3f", w.Asked, w.Field, w.Amount)
-	}
-	if w.Found != "" {
-		return fmt.Sprintf("%s (%s) %.3f", w.Signal, w.Found, w.Amount)
-	}
-	return fmt.Sprintf("%s %.3f", w.Signal, w.Amount)
-}
-
-// coverage says how complete an answer is, always: a short list without that would look like a small mesh.
+// coverage always prints the completeness of an answer: without it, an incomplete list looks like a small mesh.
 func (a *app) coverage(list *api.AgentList) {
 	switch a.Flags.Output {
 	case "json", "yaml":
@@ -372,60 +273,16 @@ func (a *app) coverage(list *api.AgentList) {
 		}
 		return
 	}
-	a.Talk.Line(a.Talk.Paint(terminal.Dim, coverageLine(list, time.Now())))
+	a.Talk.Line(a.Talk.Paint(terminal.Dim, render.Coverage(list, time.Now())))
 	a.doubts(list.Warnings)
 }
 
-// doubts prints why an answer may be wrong or lack something, unless a document has it.
+// doubts prints the warnings of an answer, unless its document has them.
 func (a *app) doubts(warnings []api.Warning) {
-	if a.Flags.Output == "json" || a.Flags.Output == "jsonl" || a.Flags.Output == "yaml" {
+	if slices.Contains([]string{"json", "jsonl", "yaml"}, a.Flags.Output) {
 		return
 	}
 	for _, w := range warnings {
-		a.Talk.Line(warningLine(a.Talk, w))
+		a.Talk.Line(render.Warning(a.Talk, w))
 	}
-}
-
-func coverageLine(list *api.AgentList, now time.Time) string {
-	c := list.Coverage
-	hosts, away, unknown := map[did.DID]bool{}, 0, 0
-	for _, g := range list.Items {
-		for _, h := range g.Hosts {
-			hosts[h] = true
-		}
-		switch g.State {
-		case api.StateUnreachable:
-			away++
-		case api.StateUnknown:
-			unknown++
-		}
-	}
-	asked := fmt.Sprintf("asked %d, answered %d", c.Asked, c.Answered)
-	if c.Unreachable > 0 {
-		asked += fmt.Sprintf(", unreachable %d", c.Unreachable)
-	}
-	if !c.Oldest.IsZero() {
-		asked += ", oldest " + terminal.Ago(c.Oldest, now)
-	}
-	shown := terminal.Count(len(list.Items), "agent", "agents")
-	if list.Total != nil && *list.Total > len(list.Items) {
-		shown = fmt.Sprintf("%d of %s", len(list.Items), terminal.Count(*list.Total, "agent", "agents"))
-	}
-	parts := []string{shown + " from " + terminal.Count(len(hosts), "peer", "peers"), asked}
-	if away > 0 {
-		parts = append(parts, terminal.Count(away, "agent is unreachable", "agents are unreachable"))
-	}
-	if c.Refused > 0 {
-		parts = append(parts, terminal.Count(c.Refused, "agent is refused to this node", "agents are refused to this node")+" (LMOS-1403)")
-	}
-	if unknown > 0 {
-		parts = append(parts, terminal.Count(unknown, "agent was not reached yet", "agents were not reached yet"))
-	}
-	switch {
-	case c.Truncated:
-		parts = append(parts, "incomplete: cut at the deadline or another bound")
-	case !c.Complete():
-		parts = append(parts, "incomplete")
-	}
-	return strings.Join(append(parts, terminal.Millis(list.Took)), " · ")
 }

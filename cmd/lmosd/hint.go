@@ -11,19 +11,19 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Commands of hints that are not like the others: noNode have nothing to do with the node of this command (where a hint speaks of
-// `lmosd id`, it is another node's), and ofFolder act on its folder, whether it runs or not.
+// Commands in hints that get other flags: noNode do not use the node of this command (a hint with lmosd id means another node), and
+// ofFolder use its data directory.
 var (
 	noNode   = []string{"completion", "config", "demo", "errors", "help", "id", "testnet", "validate", "version"}
 	ofFolder = []string{"login", "logout", "run"}
 )
 
-// A hinted is a command in a hint, or a word of a shell in quotes as [interact.Quote] or %q write it, which may be whatever a
-// stranger calls a thing. One that was clipped goes to the end.
+// hinted matches a command in a hint. It also matches quoted words ([interact.Quote], %q), which come from other hosts and stay
+// unchanged; a clipped one extends to the end.
 var hinted = regexp.MustCompile(`(?:^|\s)'[^']*(?:'\\''[^']*)*(?:'|$)|(?:^|\s)"(?:[^"\\]|\\.)*"|\blmosd ([a-z]+)\b`)
 
-// flagged returns what makes commands act on the node of this command, wherever that is: the flags that this one has. Advice of
-// another node (remote) is for that one, unless it only asks something of the mesh, or its agent is here.
+// flagged returns a function for the flags that make a command use the node of this command. A hint of another node (remote) concerns
+// that node, unless the command queries the mesh or the agent is on this host.
 func (a *app) flagged(root *cobra.Command) func(name string, remote bool) string {
 	return func(name string, remote bool) string {
 		i := slices.IndexFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == name })
@@ -39,7 +39,7 @@ func (a *app) flagged(root *cobra.Command) func(name string, remote bool) string
 	}
 }
 
-// lead gives the commands in a hint of this program the flags of [app.flagged]. A hint that has such a flag already stays as it is.
+// lead adds the flags of [app.flagged] to the commands in a hint, unless it has such a flag already.
 func (a *app) lead(hint string) string {
 	for _, flag := range []string{" --data-dir", " --node", " --config"} {
 		if strings.Contains(hint, flag) {
@@ -54,7 +54,7 @@ func (a *app) lead(hint string) string {
 	})
 }
 
-// hint returns the advice of the node of this command on one line, so that it can be copied.
+// hint returns a hint of the node of this command on one line, so that it can be copied.
 func (a *app) hint(text string, next []interact.Step) string {
 	return terminal.OneLine(a.Advice(text, next, false))
 }

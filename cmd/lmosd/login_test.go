@@ -64,6 +64,21 @@ func loginSite(t *testing.T) string {
 	return site.URL + "/mcp"
 }
 
+// A loginDocument and a logoutDocument are the documents of both commands.
+type (
+	loginDocument struct {
+		Server, Issuer, File string
+		Scopes               []string
+		Renews               bool
+	}
+	logoutDocument struct {
+		Grants []struct {
+			Revoked bool
+			Reason  string
+		}
+	}
+)
+
 // A server that wants a login says which command does it; somebody agrees in a browser, and from then on the server is an agent.
 func TestLogin(t *testing.T) {
 	t.Parallel()
@@ -90,7 +105,7 @@ func TestLogin(t *testing.T) {
 	if code := p.wait(); code != 0 {
 		t.Fatalf("exit code %d: %s", code, p.talk.String())
 	}
-	said := decode[loggedIn](t, p.out.String())
+	said := decode[loginDocument](t, p.out.String())
 	if said.Issuer != strings.TrimSuffix(at, "/mcp") || len(said.Scopes) != 1 || said.Scopes[0] != "greet" || !said.Renews || said.File == "" ||
 		strings.Contains(p.out.String()+p.talk.String(), "let-me-in") {
 		t.Errorf("it says %s%s", p.out.String(), p.talk.String())
@@ -100,20 +115,20 @@ func TestLogin(t *testing.T) {
 		t.Errorf("the agent says %s", out)
 	}
 	contains(t, x.ok("login"), "mcp:"+at+"\t"+said.Issuer+"\tnever: it is renewed\tgreet\n")
-	if list := decode[loginList](t, x.ok("login", "-o", "json")); len(list.Items) != 1 || list.Items[0].Server != at || !list.Items[0].Renews {
+	if list := decode[cli.List[loginDocument]](t, x.ok("login", "-o", "json")); len(list.Items) != 1 || list.Items[0].Server != at || !list.Items[0].Renews {
 		t.Errorf("the list is %+v", list)
 	}
 	contains(t, x.fails(cli.ExitUsage, "login", "--scope", "x"), "where is this host to log in?")
 	contains(t, x.fails(cli.ExitNotFound, "logout", "mcp:"+at+"x"), "not logged in at mcp:"+at+"x", "did you mean \"mcp:"+at+"\"?")
 	contains(t, x.fails(cli.ExitUsage, "logout", at), "is no MCP server elsewhere")
-	if out := decode[loggedOut](t, x.ok("logout", "mcp:"+at, "-o", "json")); len(out.Grants) != 1 || !out.Grants[0].Revoked || out.Grants[0].Reason != "" {
+	if out := decode[logoutDocument](t, x.ok("logout", "mcp:"+at, "-o", "json")); len(out.Grants) != 1 || !out.Grants[0].Revoked || out.Grants[0].Reason != "" {
 		t.Errorf("logged out is %+v", out)
 	}
 	if got := x.ok("login", "-o", "name"); got != "" {
 		t.Errorf("it is logged in at %s", got)
 	}
 	contains(t, x.fails(cli.ExitNotFound, "logout", "mcp:"+at), "not logged in", "lmosd login # lists")
-	contains(t, x.fails(cli.ExitTimeout, "login", "mcp:"+at, "--timeout", "50ms", "--no-browser"), "nobody has agreed within 50ms")
+	contains(t, x.fails(cli.ExitTimeout, "login", "mcp:"+at, "--timeout", "50ms", "--no-browser"), "the login was not approved within 50ms")
 	contains(t, x.fails(cli.ExitUsage, "login", at), "is no MCP server elsewhere")
 	contains(t, x.fails(cli.ExitTimeout, "login", "mcp:http://127.0.0.1:1/"), "MCP server unreachable")
 }

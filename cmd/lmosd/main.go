@@ -1,7 +1,6 @@
 // Command lmosd runs a node of the mesh and is its command-line client.
 //
-// `lmosd run` is the node; every other command asks a running one over its HTTP API and prints what it said. See
-// `lmosd help` for the commands and `lmosd help exit-codes` for what a script can rely on.
+// lmosd run is the node; most other commands use the HTTP API of a running node. lmosd help lists the commands.
 package main
 
 import (
@@ -16,9 +15,9 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run does what the command line args (without the program's name) says, and returns the exit code. The first SIGINT or
-// SIGTERM ends ctx, so that a command can finish what it began; the second ends the process. SIGHUP, which comes when the terminal
-// is closed, and may come twice then, ends ctx only; under nohup it does nothing.
+// run executes the command line args (without the name of the program) and returns the exit code. The first SIGINT or SIGTERM ends
+// ctx, so that a command can finish its work; the second ends the process. SIGHUP, which a closed terminal may send twice, ends ctx only;
+// under nohup it is ignored.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()

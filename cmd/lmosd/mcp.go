@@ -35,7 +35,7 @@ func newMCPCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// relayMCP passes on what a client says, until it closes its end or ctx does.
+// relayMCP forwards messages between a client and the node until the client disconnects or ctx ends.
 func (a *app) relayMCP(ctx context.Context, thing string) error {
 	path := "/mcp"
 	if thing != "" {
@@ -45,7 +45,7 @@ func (a *app) relayMCP(ctx context.Context, thing string) error {
 		}
 	}
 	dial := func(ctx context.Context, in io.Reader) (io.ReadCloser, error) {
-		client, err := a.client() // each time: a node that begins makes its socket and its token
+		client, err := a.dial() // each time: a restarted node has a new socket and token
 		if err != nil {
 			return nil, err
 		}
@@ -59,13 +59,12 @@ func (a *app) relayMCP(ctx context.Context, thing string) error {
 	return stdio.Run(ctx, stdio.Options{In: a.Stdin, Out: a.Out, Dial: dial, OnConnection: a.logConnection, Version: version()})
 }
 
-// knows reports whether the node knows an agent. One that does not run is asked later.
+// knows checks that the node knows an agent, if the node runs.
 func (a *app) knows(ctx context.Context, thing string) error {
 	client, err := a.client()
 	if err != nil {
 		return err
 	}
-	defer client.Close()
 	_, err = client.Agent(ctx, thing)
 	if e := interact.AsError(err); e != nil && (e.Code == interact.NotRunning || e.Code == interact.NodeLost) {
 		return nil
@@ -73,7 +72,7 @@ func (a *app) knows(ctx context.Context, thing string) error {
 	return err
 }
 
-// logConnection says for the log of the client that the node is away, and what starts it, or that it is there.
+// logConnection reports to the log of the client that the node is unreachable, or reachable again.
 func (a *app) logConnection(err error) {
 	e := interact.AsError(err)
 	if e == nil {

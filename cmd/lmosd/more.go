@@ -11,12 +11,13 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
 
-// moreTools are the tools of an agent that its description has no room for, as the agent says them now; none of one that is described whole.
+// moreTools returns the tools of an agent that are not in its description, because they exceed its size.
 func moreTools(ctx context.Context, c *api.Client, ref string, t *td.Thing) ([]bridge.Tool, error) {
 	action := bridge.MoreAction(t)
 	if action == "" {
@@ -29,7 +30,8 @@ func moreTools(ctx context.Context, c *api.Client, ref string, t *td.Thing) ([]b
 	return slices.DeleteFunc(all, func(m bridge.Tool) bool { return t.Actions[m.Name] != nil }), err
 }
 
-// undescribed returns a tool that is not in the description of its agent, with the action that calls it. The error is why if there is none.
+// undescribed returns a tool that is not in the description of its agent, and the action that calls it. If no tool has the name, the
+// error is why.
 func (c *conversation) undescribed(ctx context.Context, name string, why error) (action *td.Action, by string, err error) {
 	all, err := moreTools(ctx, c.client, c.agent.Ref, c.thing)
 	if err != nil {
@@ -42,7 +44,7 @@ func (c *conversation) undescribed(ctx context.Context, name string, why error) 
 	return &td.Action{Input: all[i].Schema()}, bridge.MoreAction(c.thing), nil
 }
 
-// named puts the input of a tool into what the action takes that calls it.
+// named puts the input of a tool into the input of the action that calls it.
 func named(o *api.CallOptions, tool string) error {
 	if o.Stream != nil || len(o.Body) > 0 && !json.Valid(o.Body) {
 		return cli.Usage("give it as name=value, or as JSON", "%s takes arguments", tool)
@@ -56,7 +58,7 @@ func named(o *api.CallOptions, tool string) error {
 	return err
 }
 
-// addMore adds the tools that the description has no room for; or that they cannot be listed now.
+// addMore adds the tools that are not in the description, or the reason why they are unknown.
 func (a *app) addMore(ctx context.Context, s *terminal.Sheet, ref string, t *td.Thing) {
 	if bridge.MoreAction(t) == "" {
 		return
@@ -64,13 +66,12 @@ func (a *app) addMore(ctx context.Context, s *terminal.Sheet, ref string, t *td.
 	client, err := a.client()
 	var all []bridge.Tool
 	if err == nil {
-		defer client.Close()
 		all, err = moreTools(ctx, client, ref, t)
 	}
 	if err != nil {
 		s.Add("incomplete", fmt.Sprintf("it has more tools, which are not in its description, and cannot be asked for them now: %s", interact.AsError(err).Error()))
 	}
 	for _, m := range all {
-		s.Add("action", joinNotEmpty(" · ", strings.TrimSpace(m.Name+" "+input.Sample(m.Schema())), m.Description))
+		s.Add("action", render.Join(" · ", strings.TrimSpace(m.Name+" "+input.Sample(m.Schema())), m.Description))
 	}
 }

@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
 
-// nameless refuses a name that is none, before the node takes it for another route.
+// nameless rejects an empty name, which would change the route of the request.
 func nameless(ref string) error {
 	if strings.TrimSpace(ref) == "" {
 		return cli.Usage("lmosd find   # lists the agents by name", "the name of the agent is empty")
@@ -19,8 +20,8 @@ func nameless(ref string) error {
 	return nil
 }
 
-// clarify makes an error about the name of an agent one that leads on: to the agent that may have been meant, or to the
-// several that there are. command is the command line with another name in the place of asked.
+// clarify adds a command to an error about the name of an agent: with a similar name, or with one of several agents. command returns the
+// command line with another name in place of asked.
 func clarify(err error, asked string, command func(ref string) string) error {
 	var e *interact.Error
 	if !errors.As(err, &e) {
@@ -48,9 +49,9 @@ func clarify(err error, asked string, command func(ref string) string) error {
 	return &better
 }
 
-// candidates returns short names for the exact references of an ambiguous name, if they tell the agents apart.
+// candidates returns short names for the references of an ambiguous name, if they are unique.
 func candidates(next []interact.Step, asked string) (names []string) {
-	if strings.HasPrefix(asked, "z6Mk") { // the beginning of a key is no name
+	if strings.HasPrefix(asked, "z6Mk") { // a prefix of a key
 		return nil
 	}
 	seen := map[string]bool{}
@@ -60,7 +61,7 @@ func candidates(next []interact.Step, asked string) (names []string) {
 		}
 		for _, ref := range s.Args {
 			key := strings.TrimPrefix(td.ParseRef(ref).Owner, "did:key:")
-			if key = key[:min(len(key), shortKey)]; key == "" || seen[key] {
+			if key = key[:min(len(key), render.ShortKey)]; key == "" || seen[key] {
 				return nil // two agents of one owner
 			}
 			seen[key] = true
@@ -70,7 +71,7 @@ func candidates(next []interact.Step, asked string) (names []string) {
 	return names
 }
 
-// misfit leads an error about an input to the command that would fit.
+// misfit adds a command with a valid input to an error about an input.
 func misfit(err error, command string) error {
 	var e *interact.Error
 	if !errors.As(err, &e) || e.Code != interact.Invalid || len(e.Issues) == 0 {

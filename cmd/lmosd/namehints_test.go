@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -23,7 +24,7 @@ func TestClarify(t *testing.T) {
 		"a near name with signs": {interact.Errorf(interact.NotFound, "", "x").Then(interact.StepShow, "a;b"), "a", `did you mean "a;b"?  lmosd show 'a;b'`, ""},
 		"nothing near":           {interact.Errorf(interact.NotFound, "see", "x").Then(interact.StepFind), "weathr", "see", ""},
 		"two owners": {ambiguous("urn:lmos:did:key:"+twin1+":w", "urn:x:w@"+twin2), "w",
-			"lmosd show w@" + twin1[:shortKey], "w@" + twin1[:shortKey] + ", w@" + twin2[:shortKey]},
+			"lmosd show w@" + twin1[:render.ShortKey], "w@" + twin1[:render.ShortKey] + ", w@" + twin2[:render.ShortKey]},
 		"one owner":        {ambiguous("urn:x:a@"+twin1, "urn:x:b@"+twin1), "w", "use one", ""},
 		"a key":            {ambiguous("urn:x:a@" + twin1), "z6Mk", "use one", ""},
 		"no list":          {interact.Errorf(interact.Ambiguous, "say more", "x"), "w", "say more", ""},

@@ -3,17 +3,16 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
@@ -35,15 +34,14 @@ func newIDCommand(a *app) *cobra.Command {
 	}
 }
 
-// identity is the document of `lmosd id`.
+// An identity is the document of lmosd id.
 type identity struct {
-	APIVersion string   `json:"apiVersion"`
-	Kind       string   `json:"kind"` // Identity
-	DID        did.DID  `json:"did"`
-	PeerID     string   `json:"peer_id"`
-	Name       string   `json:"name,omitempty"`
-	Running    bool     `json:"running"`
-	Addrs      []string `json:"p2p"` // multiaddrs with /p2p; empty unless running
+	cli.Head
+	DID     did.DID  `json:"did"`
+	PeerID  string   `json:"peer_id"`
+	Name    string   `json:"name,omitempty"`
+	Running bool     `json:"running"`
+	Addrs   []string `json:"p2p"` // multiaddrs with /p2p; empty unless running
 }
 
 func (a *app) runID(ctx context.Context) error {
@@ -51,26 +49,22 @@ func (a *app) runID(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.Show(cli.View{Doc: id, Names: []string{string(id.DID)}, People: func(s *terminal.Screen, _ bool) {
-		sheet := &terminal.Sheet{}
-		sheet.Add("did", string(id.DID))
-		sheet.Add("peer", id.PeerID)
-		sheet.Add("name", id.Name)
-		for _, addr := range id.Addrs {
-			sheet.Add("p2p", addr)
-		}
-		if !id.Running {
-			sheet.Add("state", "not running")
-		}
-		sheet.Write(s)
-	}})
+	s := &terminal.Sheet{}
+	s.Add("did", string(id.DID))
+	s.Add("peer", id.PeerID)
+	s.Add("name", id.Name)
+	s.Add("p2p", id.Addrs...)
+	if !id.Running {
+		s.Add("state", "not running")
+	}
+	return a.Show(cli.View{Doc: id, Names: []string{string(id.DID)}, People: cli.Body(s)})
 }
 
-// identify asks the node, and if there is none, the key file.
+// identify returns the identity of the node; if no node runs, that of the key file.
 func (a *app) identify(ctx context.Context) (*identity, error) {
 	status, err := a.status(ctx)
 	if err == nil {
-		return &identity{api.APIVersion, "Identity", status.DID, status.PeerID, status.Name, true, farthest(status.Addrs)}, nil
+		return &identity{cli.NewHead("Identity"), status.DID, status.PeerID, status.Name, true, render.Addresses(status.Addrs)}, nil
 	}
 	if interact.AsError(err).Code != interact.NotRunning || a.target == nil || a.target.DataDir == "" {
 		return nil, err
@@ -82,10 +76,10 @@ func (a *app) identify(ctx context.Context) (*identity, error) {
 	case keyErr != nil:
 		return nil, keyErr
 	}
-	return &identity{api.APIVersion, "Identity", key.DID(), key.DID().PeerText(), "", false, []string{}}, nil
+	return &identity{cli.NewHead("Identity"), key.DID(), key.DID().PeerText(), "", false, []string{}}, nil
 }
 
-// key opens the key file, which must exist: a look at an identity must not make one.
+// key opens the key file. It never creates it.
 func (a *app) key() (*keystore.Key, error) {
 	c, err := configcmd.Load(a.Console, nil)
 	if err != nil {
@@ -106,7 +100,6 @@ func (a *app) status(ctx context.Context) (*api.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer client.Close()
 	return client.Status(ctx)
 }
 
@@ -131,13 +124,7 @@ func newStatusCommand(a *app) *cobra.Command {
 }
 
 func (a *app) showStatus(st *api.Status) error {
-	err := a.Show(cli.View{Doc: st, Names: []string{string(st.DID)}, People: func(s *terminal.Screen, wide bool) {
-		if s.TTY {
-			statusScreen(s, st, a.hint)
-		} else {
-			statusSheet(st).Write(s)
-		}
-	}})
+	err := a.Show(cli.View{Doc: st, Names: []string{string(st.DID)}, People: func(s *terminal.Screen, _ bool) { render.Status(s, st, a.hint) }})
 	if err != nil || !a.ForPeople() {
 		return err
 	}
@@ -153,63 +140,6 @@ func (a *app) showStatus(st *api.Status) error {
 		a.Next("lmosd publish FILE")
 	}
 	return nil
-}
-
-// statusScreen prints the state as people read it; hint makes a line of a hint.
-func statusScreen(s *terminal.Screen, st *api.Status, hint func(string, []interact.Step) string) {
-	color, ok := map[string]string{"ready": terminal.Green, "degraded": terminal.Yellow, "starting": terminal.Yellow}[st.State]
-	if !ok {
-		color = terminal.Red
-	}
-	s.Line(s.Paint(color, "● "+terminal.OneLine(st.State)) + "  " + terminal.OneLine(joinNotEmpty(" · ", st.DID.Short(), st.Name,
-		"up "+uptime(st), "lmosd "+st.Version, "profile "+st.Profile, "network "+st.Network)))
-	rows := &terminal.Sheet{}
-	rows.Add("peers", fmt.Sprintf("%d: %d direct, %d relayed · dht %s, table %d · gossip with %s on %s", st.Peers.Total, st.Peers.Direct,
-		st.Peers.Relayed, st.DHT.Mode, st.DHT.Table, terminal.Count(st.Gossip.Peers, "peer", "peers"),
-		terminal.Count(st.Gossip.Topics, "topic", "topics")))
-	rows.Add("agents", fmt.Sprintf("%d local, %d known", st.Agents.Local, st.Agents.Known))
-	rows.Add("calls", fmt.Sprintf("%d · errors %d · p50 %s, p99 %s · queue %d", st.Calls.Total, st.Calls.Errors,
-		terminal.Millis(st.Calls.P50), terminal.Millis(st.Calls.P99), st.Calls.Queue))
-	rows.Add("callers", calledBy(st.Callers))
-	rows.Add("api", st.API)
-	rows.Add("data", st.DataDir)
-	rows.Write(s)
-	for _, w := range st.Warnings {
-		s.Line("  " + warningLine(s, w))
-		if remedy := hint(w.Hint, w.Next); remedy != "" {
-			s.Line("    remedy: " + remedy)
-		}
-	}
-}
-
-func uptime(st *api.Status) string {
-	return terminal.Span(time.Duration(st.Uptime * float64(time.Second)))
-}
-
-// statusSheet is the state for a pipe: a name and a value on each line.
-func statusSheet(st *api.Status) *terminal.Sheet {
-	s := &terminal.Sheet{}
-	for _, row := range [][2]any{
-		{"state", st.State}, {"did", st.DID}, {"peer_id", st.PeerID}, {"name", st.Name}, {"version", st.Version}, {"uptime", uptime(st)},
-		{"profile", st.Profile}, {"network", st.Network}, {"data_dir", st.DataDir}, {"api", st.API}, {"callers", st.Callers},
-		{"peers", st.Peers.Total}, {"peers_direct", st.Peers.Direct}, {"peers_relayed", st.Peers.Relayed},
-		{"dht_mode", st.DHT.Mode}, {"dht_table", st.DHT.Table}, {"gossip_topics", st.Gossip.Topics}, {"gossip_peers", st.Gossip.Peers},
-		{"agents_local", st.Agents.Local}, {"agents_known", st.Agents.Known},
-		{"calls", st.Calls.Total}, {"calls_errors", st.Calls.Errors}, {"calls_queue", st.Calls.Queue},
-	} {
-		s.Add(row[0].(string), fmt.Sprint(row[1]))
-	}
-	for _, addr := range farthest(st.Addrs) {
-		s.Add("p2p", addr)
-	}
-	for _, w := range st.Warnings {
-		s.Add("warning", strings.TrimSpace(w.Code+" "+w.Title+" "+w.Text))
-	}
-	return s
-}
-
-func warningLine(s *terminal.Screen, w api.Warning) string {
-	return s.Paint(terminal.Yellow, "!") + " " + terminal.OneLine(joinNotEmpty(" · ", w.Code+" "+w.Title, w.Text))
 }
 
 func newPeersCommand(a *app) *cobra.Command {
@@ -246,7 +176,6 @@ func newConnectCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer client.Close()
 			if err := client.Connect(cmd.Context(), args[0]); err != nil {
 				return err
 			}
@@ -257,14 +186,11 @@ func newConnectCommand(a *app) *cobra.Command {
 
 func (a *app) showConnected(addr string) error {
 	doc := struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"` // Connection
-		Addr       string `json:"addr"`
-	}{api.APIVersion, "Connection", addr}
+		cli.Head
+		Addr string `json:"addr"`
+	}{cli.NewHead("Connection"), addr}
 	_, id, _ := strings.Cut(addr, "/p2p/")
-	err := a.Show(cli.View{Doc: doc, Names: []string{id}, People: func(s *terminal.Screen, _ bool) {
-		s.Line("connected to " + terminal.OneLine(id))
-	}})
+	err := a.Show(cli.View{Doc: doc, Names: []string{id}, People: cli.Line("connected to " + id)})
 	if err == nil {
 		a.Next("lmosd peers")
 	}
@@ -276,16 +202,13 @@ func (a *app) runPeers(ctx context.Context, exitStatus bool) error {
 	if err != nil {
 		return err
 	}
-	defer client.Close()
 	list, err := client.Peers(ctx)
 	if err != nil {
 		return err
 	}
-	v := cli.View{Doc: list, People: func(s *terminal.Screen, wide bool) { peerTable(list.Items, wide).Write(s) }}
-	for _, p := range list.Items {
-		v.Names = append(v.Names, string(p.DID))
-	}
-	if err := a.Show(v); err != nil {
+	err = a.Show(cli.View{Doc: list, Names: cli.Each(list.Items, func(p api.Peer) string { return string(p.DID) }),
+		People: func(s *terminal.Screen, wide bool) { render.Peers(list.Items, wide).Write(s) }})
+	if err != nil {
 		return err
 	}
 	if len(list.Items) > 0 {
@@ -299,25 +222,4 @@ func (a *app) runPeers(ctx context.Context, exitStatus bool) error {
 		return cli.SilentError(cli.ExitNotFound)
 	}
 	return nil
-}
-
-func peerTable(items []api.Peer, wide bool) *terminal.Table {
-	t := &terminal.Table{Header: []string{"PEER", "RTT", "DIRECTION", "TRANSPORT", "AGE", "ADDRESS"}, Keep: []int{0, 1, 2, 4}, Wide: wide}
-	if wide {
-		t.Header = append(t.Header, "PEER ID", "PROGRAM")
-	}
-	for _, p := range items {
-		rtt := "-"
-		if p.RTT > 0 {
-			rtt = terminal.Millis(p.RTT)
-		}
-		age := terminal.Span(time.Duration(p.Since * float64(time.Second)))
-		row := append([]terminal.Cell{terminal.Short(p.DID.Short(), string(p.DID))},
-			terminal.Texts(rtt, p.Direction, p.Transport, age, p.Addr)...)
-		if wide {
-			row = append(row, terminal.Texts(p.PeerID, p.Agent)...)
-		}
-		t.Add(row...)
-	}
-	return t
 }

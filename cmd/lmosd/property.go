@@ -10,7 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/printer"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -82,12 +82,10 @@ func (c *conversation) read(ctx context.Context, name string) error {
 	}
 	r := c.result(value, media, nil)
 	r.Property = name
-	return c.Show(cli.View{Doc: r, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
-		printer.Write(s, value, media)
-	}})
+	return c.showValue(r, value, media)
 }
 
-// observe prints the changes of a property, or of all.
+// observe prints the changes of one property, or of all properties.
 func (c *conversation) observe(ctx context.Context, names []string, f watchFlags) error {
 	if len(names) > 0 {
 		if _, err := c.property(names[0], "read"); err != nil {
@@ -123,9 +121,7 @@ func (c *conversation) write(ctx context.Context, name string, words []string) e
 	}
 	r := c.result(nil, "", nil)
 	r.Property = name
-	err = c.Show(cli.View{Doc: r, Names: []string{c.agent.Ref}, People: func(s *terminal.Screen, _ bool) {
-		s.Line("wrote " + name + " of " + terminal.OneLine(copyable(c.agent)))
-	}})
+	err = c.Show(cli.View{Doc: r, Names: []string{c.agent.Ref}, People: cli.Line("wrote " + name + " of " + render.Name(c.agent))})
 	if err == nil {
 		c.Next("lmosd read " + terminal.Shell(c.asked) + " " + terminal.Shell(name))
 	}

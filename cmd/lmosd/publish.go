@@ -11,6 +11,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/validate"
 	"github.com/lmosd/lmosd/interact"
@@ -45,13 +46,7 @@ func newUnpublishCommand(a *app) *cobra.Command {
 		Args:              cli.Takes(1, -1),
 		ValidArgsFunction: a.completeAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.each(cmd.Context(), args, func(ctx context.Context, c *api.Client, ref string) (*api.Publication, error) {
-				if err := nameless(ref); err != nil {
-					return nil, err
-				}
-				p, err := c.Unpublish(ctx, ref)
-				return p, clarify(err, ref, func(ref string) string { return "lmosd unpublish " + ref })
-			})
+			return a.withdraw(cmd.Context(), args, (*api.Client).Unpublish, func(ref string) string { return "lmosd unpublish " + ref })
 		},
 	}
 }
@@ -74,20 +69,29 @@ func newMoveCommand(a *app) *cobra.Command {
 				return cli.Usage("lmosd move "+terminal.Shell(args[0])+" --to DID   # that lmosd id prints on the other node",
 					"--to says whose the agent is now")
 			}
-			return a.each(cmd.Context(), args, func(ctx context.Context, c *api.Client, ref string) (*api.Publication, error) {
-				if err := nameless(ref); err != nil {
-					return nil, err
-				}
-				p, err := c.Move(ctx, ref, to)
-				return p, clarify(err, ref, func(ref string) string { return "lmosd move " + ref + " --to " + terminal.Shell(to) })
-			})
+			return a.withdraw(cmd.Context(), args, func(c *api.Client, ctx context.Context, ref string) (*api.Publication, error) {
+				return c.Move(ctx, ref, to)
+			},
+				func(ref string) string { return "lmosd move " + ref + " --to " + terminal.Shell(to) })
 		},
 	}
 	cmd.Flags().StringVar(&to, "to", "", "DID of the new `OWNER`, or the name of the agent there")
 	return cmd
 }
 
-// runPublish reads all files before it publishes the first: a wrong name changes nothing.
+// withdraw withdraws agents by name. again is the command line with another name.
+func (a *app) withdraw(ctx context.Context, names []string, do func(*api.Client, context.Context, string) (*api.Publication, error),
+	again func(ref string) string) error {
+	return a.each(ctx, names, func(ctx context.Context, c *api.Client, ref string) (*api.Publication, error) {
+		if err := nameless(ref); err != nil {
+			return nil, err
+		}
+		p, err := do(c, ctx, ref)
+		return p, clarify(err, ref, again)
+	})
+}
+
+// runPublish reads all files before it publishes the first: a wrong file name changes nothing.
 func (a *app) runPublish(ctx context.Context, files []string) error {
 	contents := map[string][]byte{}
 	for _, name := range files {
@@ -107,12 +111,12 @@ func (a *app) runPublish(ctx context.Context, files []string) error {
 	})
 }
 
-// remarks adds to p what its author should know: all of it for programs, for people what keeps the agent from being called,
-// and where the rest is.
+// remarks adds warnings about the description to p: all of them for programs; for people, those that prevent calls, with the command
+// that prints the rest.
 func (a *app) remarks(p *api.Publication, name string, raw []byte) {
 	t, err := td.Parse(raw)
 	if err != nil {
-		return // the node read it, and said what it had to
+		return // the node accepted it
 	}
 	known := p.Warnings
 	p.Warnings = append(validate.Obstacles(t), known...)
@@ -129,7 +133,7 @@ func (a *app) remarks(p *api.Publication, name string, raw []byte) {
 	}
 }
 
-// inFile puts the name of the file before what is wrong with it.
+// inFile adds the name of the file to an error about its content.
 func inFile(err error, name string) error {
 	var e *interact.Error
 	if !errors.As(err, &e) || e.Code != interact.BadTD && e.Code != interact.NotJSON && e.Code != interact.TooLarge {
@@ -142,15 +146,14 @@ func inFile(err error, name string) error {
 	return &named
 }
 
-// each does change for every argument and shows what came of it: one Publication, or a list. It stops at the first that
-// fails; what was done before stays, and can be done again without harm.
+// each applies change to each argument and prints the result: one Publication, or a list. It stops at the first failure; earlier
+// changes stay, and can be repeated.
 func (a *app) each(ctx context.Context, args []string,
 	change func(context.Context, *api.Client, string) (*api.Publication, error)) error {
 	client, err := a.client()
 	if err != nil {
 		return err
 	}
-	defer client.Close()
 	var done []*api.Publication
 	for _, arg := range args {
 		p, err := change(ctx, client, arg)
@@ -167,23 +170,12 @@ func (a *app) each(ctx context.Context, args []string,
 		a.nextAfterPublish(done[len(done)-1])
 		return nil
 	}
-	return a.Show(publications(done))
-}
-
-// publications is the view of what was changed, for programs.
-func publications(done []*api.Publication) cli.View {
-	v := cli.View{Doc: struct {
-		APIVersion string             `json:"apiVersion"`
-		Kind       string             `json:"kind"` // PublicationList
-		Items      []*api.Publication `json:"items"`
-	}{api.APIVersion, "PublicationList", done}}
+	v := cli.View{Doc: cli.List[*api.Publication]{Head: cli.NewHead("PublicationList"), Items: done},
+		Names: cli.Each(done, func(p *api.Publication) string { return p.Ref })}
 	if len(done) == 1 {
 		v.Doc = done[0]
 	}
-	for _, p := range done {
-		v.Names = append(v.Names, p.Ref)
-	}
-	return v
+	return a.Show(v)
 }
 
 func (a *app) showPublication(p *api.Publication) {
@@ -197,17 +189,17 @@ func (a *app) showPublication(p *api.Publication) {
 	case p.Created:
 		verb = "published"
 	}
-	a.Out.Line(a.Out.Paint(terminal.Green, verb) + " " + terminal.OneLine(copyable(g)) + " · " + reached(p) + " · " +
+	a.Out.Line(a.Out.Paint(terminal.Green, verb) + " " + terminal.OneLine(render.Name(g)) + " · " + reached(p) + " · " +
 		terminal.Millis(p.Took))
 	a.Note("id %s · revision %d · record %s · description %s", p.ID, p.Seq, terminal.Size(p.RecordSize), terminal.Size(p.TDSize))
 	for _, w := range p.Warnings {
-		a.Talk.Item(a.Talk.Paint(terminal.Yellow, "warning: "), 9, cli.Place(w))
+		a.Warn(cli.Place(w))
 	}
 }
 
-// nextAfterPublish leads to what was published, from wherever.
+// nextAfterPublish suggests to find or show the publication.
 func (a *app) nextAfterPublish(p *api.Publication) {
-	name := terminal.Shell(copyable(api.Agent{Name: p.Name, Owner: p.Owner, Ref: p.Ref}))
+	name := terminal.Shell(render.Name(api.Agent{Name: p.Name, Owner: p.Owner, Ref: p.Ref}))
 	switch {
 	case p.Successor != "":
 		a.Next("lmosd show " + terminal.Shell(p.Successor))
@@ -224,7 +216,7 @@ func (a *app) nextAfterPublish(p *api.Publication) {
 	}
 }
 
-// reached says how far a publication got.
+// reached describes the peers that received a publication.
 func reached(p *api.Publication) string {
 	if p.Pending {
 		return "pending: no peers yet; it is announced when there are some"

@@ -9,10 +9,11 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/help"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/install"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/localnet"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/login"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/validate"
 )
 
-// groups are the headings of `lmosd --help`, in the order of a first day with lmosd.
+// groups are the headings of lmosd --help.
 var groups = []*cobra.Group{
 	{ID: "use", Title: "USE THE MESH"},
 	{ID: "offer", Title: "OFFER AGENTS"},
@@ -21,7 +22,7 @@ var groups = []*cobra.Group{
 	{ID: "develop", Title: "DEVELOP"},
 }
 
-// newRootCommand returns the whole tree of commands for one execution.
+// newRootCommand returns the tree of commands for one execution.
 func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lmosd",
@@ -31,7 +32,7 @@ func newRootCommand(a *app) *cobra.Command {
   lmosd call weather getWeather question="Rain in Bonn?"  call an action`,
 		Args: cli.Subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		// Errors are printed once, by Console.Fail; the usage of a command does not help with an agent that is away.
+		// Console.Fail prints errors, once.
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// A command that replaces this hook must call check itself.
@@ -54,7 +55,7 @@ func newRootCommand(a *app) *cobra.Command {
 	return root
 }
 
-// hideFlags keeps "[flags]" out of the use lines, which cobra puts even where a command has none of its own.
+// hideFlags removes "[flags]" from the use lines.
 func hideFlags(cmd *cobra.Command) {
 	cmd.DisableFlagsInUseLine = true
 	for _, sub := range cmd.Commands() {
@@ -62,12 +63,12 @@ func hideFlags(cmd *cobra.Command) {
 	}
 }
 
-// commands returns the commands by group; help shows those of a group by name.
+// commands returns the commands by group; help sorts each group by name.
 func (a *app) commands() map[string][]*cobra.Command {
 	return map[string][]*cobra.Command{
 		"use": {newFindCommand(a), newRouteCommand(a), newShowCommand(a), newCallCommand(a), newReadCommand(a), newWriteCommand(a), newWatchCommand(a),
 			newTaskCommand(a), newPingCommand(a), newTraceCommand(a)},
-		"offer": {newExposeCommand(a), newLoginCommand(a), newLogoutCommand(a), newPublishCommand(a), newUnpublishCommand(a),
+		"offer": {newExposeCommand(a), login.NewCommand(a.Console), login.NewLogoutCommand(a.Console), newPublishCommand(a), newUnpublishCommand(a),
 			newMoveCommand(a), validate.NewCommand(a.Console)},
 		"node":    {annotate(newRunCommand(a), cli.ScopeMesh, cli.ReadWrite), newIDCommand(a), newStatusCommand(a), newPeersCommand(a)},
 		"operate": {configcmd.NewConfigCommand(a.Console)},
@@ -78,7 +79,7 @@ func (a *app) commands() map[string][]*cobra.Command {
 	}
 }
 
-// annotate says for a command and those below it what they reach and change, where they do not say it themselves.
+// annotate sets scope and impact of a command and its subcommands, unless they have them.
 func annotate(cmd *cobra.Command, scope, impact string) *cobra.Command {
 	if cmd.Annotations == nil {
 		cmd.Annotations = cli.About(scope, impact)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -11,8 +10,8 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/querytext"
@@ -66,14 +65,13 @@ func (a *app) runRoute(ctx context.Context, f routeFlags, words []string) error 
 	if err != nil {
 		return err
 	}
-	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	got, err := client.Route(ctx, api.RouteRequest{Message: strings.Join(words, " "), Method: f.method, Among: f.among})
 	if err != nil {
 		return err
 	}
-	v := cli.View{Doc: got, People: func(s *terminal.Screen, wide bool) { decisionLines(s, got, wide) }}
+	v := cli.View{Doc: got, People: func(s *terminal.Screen, wide bool) { render.Route(s, got, wide) }}
 	if got.Agent != nil {
 		v.Names = []string{got.Agent.ID}
 	}
@@ -82,7 +80,7 @@ func (a *app) runRoute(ctx context.Context, f routeFlags, words []string) error 
 	}
 	switch {
 	case got.Agent != nil:
-		name := terminal.Shell(candidateName(got.Agent))
+		name := terminal.Shell(render.CandidateName(got.Agent))
 		a.Next("lmosd show "+name, "lmosd call "+name+" …")
 	case f.exitStatus:
 		return cli.SilentError(cli.ExitNotFound)
@@ -90,38 +88,4 @@ func (a *app) runRoute(ctx context.Context, f routeFlags, words []string) error 
 		a.Next("lmosd find " + terminal.Shell(strings.Join(words, " ")))
 	}
 	return nil
-}
-
-// candidateName returns a reference of c that can be copied into the next command.
-func candidateName(c *api.Candidate) string {
-	owner := did.DID(td.ParseRef(c.ID).Owner)
-	if strings.HasPrefix(string(owner), "z6Mk") {
-		owner = "did:key:" + owner
-	}
-	return copyable(api.Agent{Name: c.Name, Owner: owner, Ref: c.ID})
-}
-
-// decisionLines prints what was decided; wide, with those that were near.
-func decisionLines(s *terminal.Screen, d *api.RouteAnswer, wide bool) {
-	picked := "no agent fits"
-	if d.Agent != nil {
-		picked = terminal.OneLine(d.Agent.Name) + "  " + terminal.OneLine(d.Agent.ID)
-		if s.TTY {
-			picked = terminal.OneLine(candidateName(d.Agent))
-		}
-	}
-	s.Line(s.Paint(terminal.Bold, picked))
-	s.Line(fmt.Sprintf("%s: %s", d.Method, terminal.OneLine(d.Reason)))
-	if !wide || len(d.Candidates) == 0 {
-		return
-	}
-	t := &terminal.Table{Header: []string{"CANDIDATE", "SCORE", "CAPABILITIES"}, Keep: []int{0, 1}, Wide: wide}
-	for _, c := range d.Candidates {
-		var ids []string
-		for _, capability := range c.Capabilities {
-			ids = append(ids, capability.ID)
-		}
-		t.Add(terminal.Short(candidateName(&c), c.ID), terminal.Text(fmt.Sprintf("%.3f", c.Score)), terminal.Text(strings.Join(ids, ",")))
-	}
-	t.Write(s)
 }

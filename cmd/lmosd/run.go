@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/configcmd"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/did"
@@ -65,12 +64,12 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 	if err != nil {
 		return err
 	}
-	// A script that waits for the file must not see the one of the last run.
+	// A script that waits for the file must not see that of an earlier run.
 	if err := errors.Join(withdrawReady(ready), makeFolder(c.Node.DataDir)); err != nil {
 		return err
 	}
 	o.Version, o.Log = version(), configcmd.Logger(a.Console, c)
-	// They serve others, and ask nobody elsewhere but webhooks: who may be asked directly at any address may have them there, too.
+	// These bridges serve clients; their only requests go to webhooks, at addresses that direct calls may use.
 	o.Bridges = bridges(credentials.Store{}, mcp.Options{Pins: c.MCP.Pin}, a2a.Options{Push: push.Options{Private: o.Direct == servient.DirectAny}}, o.Log)
 	n, err := node.New(o)
 	if err != nil {
@@ -95,14 +94,14 @@ func (a *app) serve(ctx context.Context, c *configs.Config, ready string, start 
 	return err
 }
 
-// stopping tells people why the prompt is not back at once.
+// stopping explains on a terminal why the command does not end at once.
 func (a *app) stopping() {
 	if a.Talk.TTY {
 		a.Talk.Line("stopping: calls that run may finish; Ctrl-C again ends at once")
 	}
 }
 
-// makeFolder makes the data folder. What goes wrong inside it later is for the node to say.
+// makeFolder creates the data directory. The node reports errors inside it.
 func makeFolder(dir string) error {
 	if dir == "" {
 		return nil
@@ -114,7 +113,7 @@ func makeFolder(dir string) error {
 	return nil
 }
 
-// cannotStart gives an error that is nobody's a title.
+// cannotStart adds a title to an error without a code.
 func cannotStart(err error) error {
 	var e *interact.Error
 	if errors.As(err, &e) {
@@ -123,7 +122,7 @@ func cannotStart(err error) error {
 	return &interact.Error{Code: interact.Internal, Title: "the node cannot start", Err: err, Hint: "lmosd run --telemetry.log.level debug"}
 }
 
-// announceReady writes the ready file atomically: who sees it can connect.
+// announceReady writes the ready file atomically: its reader can connect.
 func announceReady(n *node.Node, path string) error {
 	if path == "" {
 		return nil
@@ -139,7 +138,7 @@ func announceReady(n *node.Node, path string) error {
 	return nil
 }
 
-// withdrawReady removes the ready file: nobody is reached by it any more.
+// withdrawReady removes the ready file.
 func withdrawReady(path string) error {
 	if path == "" {
 		return nil
@@ -161,27 +160,26 @@ func readyError(path string, err error) error {
 		Hint: "choose another place: lmosd run --ready-file FILE"}
 }
 
-// A started node is what `lmosd run` says once it serves.
+// A started node is the document of lmosd run.
 type started struct {
-	APIVersion string   `json:"apiVersion"`
-	Kind       string   `json:"kind"` // Node
-	DID        did.DID  `json:"did"`
-	PeerID     string   `json:"peer_id"`
-	P2P        []string `json:"p2p"` // multiaddrs with /p2p; those that most others reach come first
-	API        string   `json:"api,omitempty"`
-	DataDir    string   `json:"data_dir,omitempty"`
-	Version    string   `json:"version"`
-	Network    string   `json:"network"`
-	Mesh       string   `json:"mesh"`    // where the node looks for others
-	Callers    string   `json:"callers"` // peers that may call its agents: anyone, or allowed (trust.allow)
-	Agents     int      `json:"agents"`
-	Own        []string `json:"own_agents,omitempty"` // by name: those of the configuration
-	Took       float64  `json:"took_ms"`
+	cli.Head
+	DID     did.DID  `json:"did"`
+	PeerID  string   `json:"peer_id"`
+	P2P     []string `json:"p2p"` // multiaddrs with /p2p, public ones first
+	API     string   `json:"api,omitempty"`
+	DataDir string   `json:"data_dir,omitempty"`
+	Version string   `json:"version"`
+	Network string   `json:"network"`
+	Mesh    string   `json:"mesh"`    // how the node finds peers
+	Callers string   `json:"callers"` // peers that may call its agents: anyone, or allowed (trust.allow)
+	Agents  int      `json:"agents"`
+	Own     []string `json:"own_agents,omitempty"` // names of those of the configuration
+	Took    float64  `json:"took_ms"`
 }
 
-// banner says who the node is, how it is reached, and what to do next.
+// banner prints the identity and the addresses of the node.
 func (a *app) banner(s *api.Status, c *configs.Config, agents []string, took time.Duration) error {
-	doc := started{api.APIVersion, "Node", s.DID, s.PeerID, farthest(s.Addrs), s.API, s.DataDir, s.Version, s.Network,
+	doc := started{cli.NewHead("Node"), s.DID, s.PeerID, render.Addresses(s.Addrs), s.API, s.DataDir, s.Version, s.Network,
 		joining(c), s.Callers, s.Agents.Local, agents, cli.Milliseconds(took)}
 	err := a.Show(cli.View{Doc: doc, Names: []string{string(s.DID)}, People: func(to *terminal.Screen, _ bool) {
 		if to.TTY {
@@ -198,19 +196,17 @@ func (a *app) banner(s *api.Status, c *configs.Config, agents []string, took tim
 	return err
 }
 
-// sheet returns what people read; brief leaves out what stands above it.
+// sheet returns the fields for people; brief omits those of the lines around it.
 func (d *started) sheet(brief bool) *terminal.Sheet {
 	s := &terminal.Sheet{}
 	if !brief {
 		s.Add("did", string(d.DID))
 	}
-	for _, addr := range d.P2P {
-		s.Add("p2p", addr)
-	}
+	s.Add("p2p", d.P2P...)
 	s.Add("api", d.API)
 	s.Add("data", d.DataDir)
 	s.Add("mesh", d.Network+", "+d.Mesh)
-	s.Add("callers", calledBy(d.Callers))
+	s.Add("callers", render.Callers(d.Callers))
 	if again := d.Agents - len(d.Own); again > 0 {
 		s.Add("agents", terminal.Count(again, "agent", "agents")+" offered again")
 	}
@@ -223,51 +219,14 @@ func (d *started) sheet(brief bool) *terminal.Sheet {
 	return s
 }
 
-// calledBy says which peers may call the agents of a node; empty for a node that does not say it.
-func calledBy(callers string) string {
-	switch callers {
-	case policy.Anyone:
-		return "any peer that reaches this node may call its agents (trust.policy)"
-	case policy.Allowed:
-		return "the peers of trust.allow"
-	}
-	return terminal.OneLine(callers)
-}
-
-// warnOpen says at the publication of an agent that it is open to all peers.
+// warnOpen prints at the publication of an agent that all peers may call it.
 func (a *app) warnOpen(callers string) {
 	if callers == policy.Anyone && a.ForPeople() {
 		a.Talk.Line("open: any peer that reaches the node may call it; trust.policy restricts callers")
 	}
 }
 
-// farthest returns multiaddrs in the order in which somebody elsewhere should try them: those of the whole internet, of the
-// local network, of this machine; QUIC before TCP.
-func farthest(addrs []string) []string {
-	list := slices.Clone(addrs)
-	slices.SortStableFunc(list, func(x, y string) int { return nearness(x) - nearness(y) })
-	return list
-}
-
-func nearness(addr string) int {
-	part := strings.Split(addr, "/") // "", "ip4", "192.0.2.7", "udp", …
-	near := 0
-	if len(part) > 2 {
-		switch ip, err := netip.ParseAddr(part[2]); {
-		case err != nil: // a name
-		case ip.IsLoopback():
-			near = 4
-		case ip.IsPrivate() || ip.IsLinkLocalUnicast():
-			near = 2
-		}
-	}
-	if !strings.Contains(addr, "/quic-v1") {
-		near++
-	}
-	return near
-}
-
-// joining says where the node looks for others.
+// joining describes how the node finds peers.
 func joining(c *configs.Config) string {
 	var ways []string
 	if c.Mesh.MDNS {

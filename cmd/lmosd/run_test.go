@@ -12,6 +12,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 )
 
 func TestRunSaysHowItIsReached(t *testing.T) {
@@ -271,7 +272,7 @@ func TestARelativeFolderIsTheSameFromEverywhere(t *testing.T) {
 
 func TestFarthestComesFirst(t *testing.T) {
 	t.Parallel()
-	got := strings.Join(farthest([]string{"/ip4/127.0.0.1/tcp/1", "/ip4/10.0.0.1/tcp/1", "/ip6/::1/udp/1/quic-v1", "/ip4/10.0.0.1/udp/1/quic-v1",
+	got := strings.Join(render.Addresses([]string{"/ip4/127.0.0.1/tcp/1", "/ip4/10.0.0.1/tcp/1", "/ip6/::1/udp/1/quic-v1", "/ip4/10.0.0.1/udp/1/quic-v1",
 		"/dns4/x.example/tcp/1", "/ip4/192.0.2.1/udp/1/quic-v1", "/ip4/192.0.2.1/tcp/1", ""}), " ")
 	const want = "/ip4/192.0.2.1/udp/1/quic-v1 /dns4/x.example/tcp/1 /ip4/192.0.2.1/tcp/1  /ip4/10.0.0.1/udp/1/quic-v1 /ip4/10.0.0.1/tcp/1 " +
 		"/ip6/::1/udp/1/quic-v1 /ip4/127.0.0.1/tcp/1"

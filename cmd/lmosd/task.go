@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/printer"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/prompt"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
@@ -92,13 +92,11 @@ func newTaskCancel(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.Show(cli.View{Doc: ended, Names: []string{ended.ID}, People: func(s *terminal.Screen, _ bool) {
-				s.Line(terminal.OneLine(ended.Status + " " + ended.ID))
-			}})
+			return a.Show(cli.View{Doc: ended, Names: []string{ended.ID}, People: cli.Line(ended.Status + " " + ended.ID)})
 		})
 }
 
-// taskCommand is a command about one task.
+// taskCommand returns a command for one task.
 func (a *app) taskCommand(verb, short, impact, long, example string,
 	do func(context.Context, *api.Client, *api.Task) error) *cobra.Command {
 	return &cobra.Command{
@@ -110,13 +108,12 @@ func (a *app) taskCommand(verb, short, impact, long, example string,
 	}
 }
 
-// withTask finds the task whose id begins with prefix.
+// withTask calls do with the task whose id begins with prefix.
 func (a *app) withTask(ctx context.Context, prefix string, do func(context.Context, *api.Client, *api.Task) error) error {
 	client, err := a.client()
 	if err != nil {
 		return err
 	}
-	defer client.Close()
 	t, err := findTask(ctx, client, prefix)
 	if err != nil {
 		return err
@@ -133,23 +130,23 @@ func findTask(ctx context.Context, c *api.Client, prefix string) (*api.Task, err
 	if err != nil {
 		return nil, err
 	}
-	var found []string
-	for i, t := range list.Items {
+	var found []api.Task
+	for _, t := range list.Items {
 		if t.ID == prefix {
-			return &list.Items[i], nil
+			return &t, nil
 		}
 		if strings.HasPrefix(t.ID, prefix) {
-			found = append(found, t.ID)
+			found = append(found, t)
 		}
 	}
 	switch len(found) {
 	case 0:
 		return nil, interact.Errorf(interact.NoTask, "lmosd task ls", "no task begins with %q", prefix)
 	case 1:
-		return &list.Items[slices.IndexFunc(list.Items, func(t api.Task) bool { return t.ID == found[0] })], nil
+		return &found[0], nil
 	}
-	return nil, interact.Errorf(interact.Ambiguous, "use one of "+strings.Join(found[:min(len(found), 5)], ", "),
-		"%d tasks begin with %q", len(found), prefix)
+	ids := cli.Each(found[:min(len(found), 5)], func(t api.Task) string { return t.ID })
+	return nil, interact.Errorf(interact.Ambiguous, "use one of "+strings.Join(ids, ", "), "%d tasks begin with %q", len(found), prefix)
 }
 
 func (a *app) listTasks(ctx context.Context) error {
@@ -157,16 +154,13 @@ func (a *app) listTasks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer client.Close()
 	list, err := client.Tasks(ctx)
 	if err != nil {
 		return err
 	}
-	v := cli.View{Doc: list, People: func(s *terminal.Screen, _ bool) { taskTable(list.Items, time.Now()).Write(s) }}
-	for _, t := range list.Items {
-		v.Names = append(v.Names, t.ID)
-	}
-	if err := a.Show(v); err != nil {
+	err = a.Show(cli.View{Doc: list, Names: cli.Each(list.Items, func(t api.Task) string { return t.ID }),
+		People: cli.Body(render.Tasks(list.Items, time.Now()))})
+	if err != nil {
 		return err
 	}
 	switch i := slices.IndexFunc(list.Items, func(t api.Task) bool { return !t.Final() }); {
@@ -182,45 +176,21 @@ func (a *app) listTasks(ctx context.Context) error {
 	return nil
 }
 
-// shortTask is how much of an id a terminal shows: a UUID up to its first hyphen.
-const shortTask = 8
-
-func taskTable(items []api.Task, now time.Time) *terminal.Table {
-	t := &terminal.Table{Header: []string{"TASK", "AGENT", "ACTION", "STATUS", "BEGAN", "TOOK"}, Keep: []int{0, 3, 4, 5}}
-	for _, i := range items {
-		end := i.Ended
-		if end.IsZero() {
-			end = now
-		}
-		took, status := terminal.Short(terminal.Span(end.Sub(i.Requested)), end.Sub(i.Requested).Round(time.Millisecond).String()), i.Status
-		if status == api.UnknownTask { // nor is known how long it took
-			took, status = terminal.Text("–"), fmt.Sprintf("%s (%s %s ago)", status, i.LastStatus, terminal.Ago(i.LastSeen, now))
-		}
-		t.Add(terminal.Short(i.ID[:min(len(i.ID), shortTask)], i.ID), terminal.Short(i.Name, i.Thing), terminal.Text(i.Action),
-			terminal.Text(status), terminal.Short(terminal.Ago(i.Requested, now), i.Requested.Format(time.RFC3339)), took)
-	}
-	return t
-}
-
 func (a *app) showTask(t *api.Task) error {
 	t.APIVersion, t.Kind = api.APIVersion, "Task"
-	err := a.Show(cli.View{Doc: t, Names: []string{t.ID}, People: func(to *terminal.Screen, _ bool) {
-		s := &terminal.Sheet{}
-		s.Add("task", t.ID)
-		s.Add("agent", t.Thing)
-		s.Add("action", t.Action)
-		s.Add("status", t.Status)
-		s.Add("began", stamp(t.Requested))
-		s.Add("ended", stamp(t.Ended))
-		for _, line := range prompt.Show(t.Inputs) {
-			s.Add("asks", line)
-		}
-		s.Add("output", plain(t.Output))
-		if e := failureOf(t); e != nil {
-			s.Add("error", interact.AsError(e).Code.String()+" "+e.Error())
-		}
-		s.Write(to)
-	}})
+	s := &terminal.Sheet{}
+	s.Add("task", t.ID)
+	s.Add("agent", t.Thing)
+	s.Add("action", t.Action)
+	s.Add("status", t.Status)
+	s.Add("began", render.Stamp(t.Requested))
+	s.Add("ended", render.Stamp(t.Ended))
+	s.Add("asks", prompt.Show(t.Inputs)...)
+	s.Add("output", plain(t.Output))
+	if e := failureOf(t); e != nil {
+		s.Add("error", interact.AsError(e).Code.String()+" "+e.Error())
+	}
+	err := a.Show(cli.View{Doc: t, Names: []string{t.ID}, People: cli.Body(s)})
 	switch {
 	case err != nil || t.Final():
 	case len(t.Inputs) > 0:
@@ -231,23 +201,13 @@ func (a *app) showTask(t *api.Task) error {
 	return err
 }
 
-func stamp(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.Format(time.RFC3339)
-}
-
 // awaitTask waits for a task and prints its output.
 func (a *app) awaitTask(ctx context.Context, client *api.Client, t *api.Task, timeout time.Duration, f askFlags) error {
-	if timeout < 0 {
-		return cli.Usage("for example --timeout 10m", "--timeout cannot be negative")
+	ctx, cancel, err := limited(ctx, timeout, "10m")
+	if err != nil {
+		return err
 	}
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timeout)
-		defer cancel()
-	}
+	defer cancel()
 	c := &conversation{app: a, client: client, asked: t.Name, began: time.Now(), found: time.Now(), agent: api.Agent{Ref: t.Thing}}
 	return c.outlast(ctx, t, f, func(ended *api.Task) error {
 		ended.APIVersion, ended.Kind = api.APIVersion, "Task"
@@ -257,7 +217,7 @@ func (a *app) awaitTask(ctx context.Context, client *api.Client, t *api.Task, ti
 	})
 }
 
-// failureOf is the error that the last state of a task stands for; nil if it is completed, or goes on.
+// failureOf returns the error of a failed or cancelled task, else nil.
 func failureOf(t *api.Task) error {
 	switch status := interact.StatusOf(t.Status); {
 	case len(t.Error) > 0:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,6 +11,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 )
 
@@ -45,32 +45,11 @@ func newPingCommand(a *app) *cobra.Command {
 }
 
 func (c *conversation) showPing(p *api.Ping) error {
-	err := c.Show(cli.View{Doc: p, Names: []string{string(p.Node)}, People: func(to *terminal.Screen, _ bool) { pingSheet(p).Write(to) }})
+	err := c.Show(cli.View{Doc: p, Names: []string{string(p.Node)}, People: cli.Body(render.Ping(p))})
 	if err == nil {
 		c.Next("lmosd trace " + terminal.Shell(c.asked))
 	}
 	return err
-}
-
-func pingSheet(p *api.Ping) *terminal.Sheet {
-	s := &terminal.Sheet{}
-	s.Add("host", string(p.Node))
-	s.Add("way", p.Path)
-	if len(p.RTT) == 0 || slices.Max(p.RTT) == 0 {
-		return s // this node is the host
-	}
-	sum, each := 0.0, make([]string, len(p.RTT))
-	for i, rtt := range p.RTT {
-		sum += rtt
-		each[i] = terminal.Millis(rtt)
-	}
-	s.Add("rtt", strings.Join(each, "  "))
-	if len(p.RTT) > 1 {
-		s.Add("least", terminal.Millis(slices.Min(p.RTT)))
-		s.Add("mean", terminal.Millis(sum/float64(len(p.RTT))))
-		s.Add("most", terminal.Millis(slices.Max(p.RTT)))
-	}
-	return s
 }
 
 func newTraceCommand(a *app) *cobra.Command {
@@ -107,7 +86,7 @@ type waysDocument struct {
 	Ping *api.Ping `json:"ping,omitempty"` // of the path through the mesh; absent without an answer
 }
 
-// ways shows how the agent is reached. That its host answers no ping is an answer, not a failure, as long as there is a way.
+// ways shows the paths to the agent. A host that does not answer the ping is a result, not a failure.
 func (c *conversation) ways(ctx context.Context) error {
 	paths, err := c.client.Paths(ctx, c.agent.Ref)
 	if err != nil {
@@ -120,24 +99,8 @@ func (c *conversation) ways(ctx context.Context) error {
 	} else if ctx.Err() != nil {
 		return unanswered
 	}
-	v := cli.View{Doc: doc, People: func(s *terminal.Screen, _ bool) {
-		t := &terminal.Table{Header: []string{"WAY", "STATE", "TOOK", "ADDRESS"}, Keep: []int{0, 1, 2}}
-		for _, p := range paths.Items {
-			state, took := "up", "-"
-			if p.Down {
-				state = "down"
-			}
-			if p.Took > 0 {
-				took = terminal.Millis(p.Took)
-			}
-			t.Add(terminal.Texts(p.Name, state, took, p.Href)...)
-		}
-		t.Write(s)
-	}}
-	for _, p := range paths.Items {
-		v.Names = append(v.Names, p.Name)
-	}
-	if err := c.Show(v); err != nil {
+	err = c.Show(cli.View{Doc: doc, Names: cli.Each(paths.Items, func(p api.Path) string { return p.Name }), People: cli.Body(render.Paths(paths.Items))})
+	if err != nil {
 		return err
 	}
 	if c.ForPeople() {
@@ -156,7 +119,7 @@ func (c *conversation) ways(ctx context.Context) error {
 	return nil
 }
 
-// trace calls an action and shows where the time went, behind the id of the trace.
+// trace calls an action and shows the id of the trace and the parts of the time.
 func (c *conversation) trace(ctx context.Context, f callFlags, name string, words []string) error {
 	action, err := c.action(name, "trace")
 	if err != nil {
@@ -167,7 +130,7 @@ func (c *conversation) trace(ctx context.Context, f callFlags, name string, word
 		return err
 	}
 	id, parent := newTrace()
-	c.Note("trace %s", id) // a call that fails can be looked up, too
+	c.Note("trace %s", id) // a failed call is in the collector, too
 	r, err := c.client.Invoke(ctx, c.agent.Ref, name, api.CallOptions{Body: body, Via: f.via, Timing: true, TraceParent: parent})
 	if err != nil {
 		return misfit(err, strings.TrimSpace("lmosd trace "+terminal.Shell(c.asked)+" "+terminal.Shell(name)+" "+input.Sample(action.InputWithVariables())))
@@ -186,8 +149,7 @@ func (c *conversation) trace(ctx context.Context, f callFlags, name string, word
 	}})
 }
 
-// newTrace returns the id of a trace that begins here, and the traceparent of a call in it, which asks every node to record it (W3C
-// Trace Context §3.2.2, the flag sampled).
+// newTrace returns the id of a new trace, and the traceparent of a call in it with the flag sampled (W3C Trace Context §3.2.2).
 func newTrace() (id, parent string) {
 	var b [24]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -195,8 +157,8 @@ func newTrace() (id, parent string) {
 	return id, "00-" + id + "-" + hex.EncodeToString(b[16:]) + "-01"
 }
 
-// traceTable says where the time of a call went. The parts do not overlap; what was not measured is not shown, and is in the part
-// around it. The node tells its times when the answer begins.
+// traceTable returns the parts of the time of a call. They do not overlap; a part that was not measured is included in the part around
+// it. The node reports its times when the answer begins.
 func traceTable(r *callResult) *terminal.Table {
 	t := &terminal.Table{Header: []string{"PART", "TIME", ""}, Keep: []int{0, 1, 2}}
 	part := func(name string, ms float64, what string) {

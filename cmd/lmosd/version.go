@@ -10,7 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
-	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 )
 
 func newVersionCommand(a *app) *cobra.Command {
@@ -25,9 +25,7 @@ func newVersionCommand(a *app) *cobra.Command {
 		Args:        cli.Takes(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			v := buildInfo()
-			return a.Show(cli.View{Doc: v, Names: []string{v.Version}, People: func(s *terminal.Screen, _ bool) {
-				s.Line(joinNotEmpty(" ", "lmosd", v.Version, v.Commit, v.Go, v.Platform))
-			}})
+			return a.Show(cli.View{Doc: v, Names: []string{v.Version}, People: cli.Line(render.Join(" ", "lmosd", v.Version, v.Commit, v.Go, v.Platform))})
 		},
 	}
 }
@@ -38,7 +36,7 @@ func version() string { return buildInfo().Version }
 // untagged is the version that Go makes for a commit without a tag before it (Go Modules Reference, "Pseudo-versions").
 var untagged = regexp.MustCompile(`^v0\.0\.0-\d{14}-[0-9a-f]{12}(\+dirty)?$`)
 
-// nameOf returns a module's version as people say it: 0.1.0 for v0.1.0, dev for a checkout without a tag.
+// nameOf returns the version of a module without its v; dev for a checkout without a tag.
 func nameOf(version string) string {
 	if version == "" || version == "(devel)" || untagged.MatchString(version) {
 		return "dev"
@@ -46,7 +44,7 @@ func nameOf(version string) string {
 	return strings.TrimPrefix(version, "v")
 }
 
-// buildInfo says what the build noted about itself.
+// buildInfo returns the build information of this program.
 func buildInfo() api.Version {
 	v := api.Version{APIVersion: api.APIVersion, Kind: "Version", Version: nameOf(""), Go: runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH}

@@ -13,13 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
 )
 
-// watchFlags are what the user says about a watch, beside what is watched.
+// watchFlags are the flags of a watch.
 type watchFlags struct {
 	all     bool
 	since   string
@@ -60,7 +59,7 @@ func newWatchCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// A topic is what is watched: one event or property, or all of them.
+// A topic is one event or property, or all of them.
 type topic struct{ kind, name string } // kind is events or properties; an empty name is all
 
 const (
@@ -68,7 +67,7 @@ const (
 	propertyKind = "properties"
 )
 
-// topics returns what names mean: an event, an observable property, or both.
+// topics returns the topics of names; a name may be that of an event, an observable property, or both.
 func (c *conversation) topics(names []string, all bool) (list []topic, err error) {
 	for _, name := range names {
 		p := c.thing.Properties[name]
@@ -106,7 +105,7 @@ func (c *conversation) topics(names []string, all bool) (list []topic, err error
 	return list, nil
 }
 
-// observable reports whether any property is.
+// observable reports whether a property is observable.
 func (c *conversation) observable() bool {
 	for _, p := range c.thing.Properties {
 		if p.Observable {
@@ -116,20 +115,19 @@ func (c *conversation) observable() bool {
 	return false
 }
 
-// An occurrence is one event or change, as programs read it.
+// An occurrence is the document of an event or a change.
 type occurrence struct {
-	APIVersion string          `json:"apiVersion"`
-	Kind       string          `json:"kind"` // Event
-	Agent      string          `json:"agent"`
-	Ref        string          `json:"ref"`
-	Event      string          `json:"event,omitempty"` // either this
-	Property   string          `json:"property,omitempty"`
-	ID         string          `json:"id,omitempty"` // for --since
-	Time       time.Time       `json:"time"`         // when it came here
-	Data       json.RawMessage `json:"data"`
+	cli.Head
+	Agent    string          `json:"agent"`
+	Ref      string          `json:"ref"`
+	Event    string          `json:"event,omitempty"` // or Property
+	Property string          `json:"property,omitempty"`
+	ID       string          `json:"id,omitempty"` // for --since
+	Time     time.Time       `json:"time"`         // of arrival
+	Data     json.RawMessage `json:"data"`
 }
 
-// watch prints what happens to topics until it is enough.
+// watch prints the events and changes of topics until a limit is reached.
 func (c *conversation) watch(ctx context.Context, topics []topic, f watchFlags) error {
 	switch {
 	case f.limit < 0 || f.timeout < 0:
@@ -176,10 +174,10 @@ func (c *conversation) watch(ctx context.Context, topics []topic, f watchFlags) 
 	return nil
 }
 
-// errEnough ends a watch that has all it wants.
+// errEnough ends a watch at its limit.
 var errEnough = errors.New("enough")
 
-// merge calls f with what happens to any of the topics, until f or one of them fails, all have ended, or ctx has.
+// merge calls f for the events and changes of all topics, until f or a topic fails, all topics end, or ctx ends.
 func (c *conversation) merge(ctx context.Context, topics []topic, since string, f func(occurrence) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	type arrival struct {
@@ -191,7 +189,7 @@ func (c *conversation) merge(ctx context.Context, topics []topic, since string, 
 	for _, t := range topics {
 		work.Go(func() {
 			for e, err := range c.client.Watch(ctx, c.agent.Ref, t.kind, t.name, since) {
-				o := occurrence{APIVersion: api.APIVersion, Kind: "Event", Agent: c.agent.ID, Ref: c.agent.Ref, ID: e.ID,
+				o := occurrence{Head: cli.NewHead("Event"), Agent: c.agent.ID, Ref: c.agent.Ref, ID: e.ID,
 					Time: time.Now(), Data: e.Data}
 				if t.kind == eventKind {
 					o.Event = e.Name
@@ -212,7 +210,7 @@ func (c *conversation) merge(ctx context.Context, topics []topic, since string, 
 	}()
 	defer func() {
 		cancel()
-		for range arrivals { // until nobody is left who could send
+		for range arrivals { // until all senders have ended
 		}
 	}()
 	for a := range arrivals {
@@ -229,10 +227,7 @@ func (c *conversation) merge(ctx context.Context, topics []topic, since string, 
 // print prints an occurrence.
 func (c *conversation) print(o occurrence) error {
 	name := o.Event + o.Property
-	if c.Flags.Output == "yaml" {
-		c.Out.Line("---")
-	}
-	return c.Show(cli.View{Doc: o, Names: []string{o.ID}, People: func(s *terminal.Screen, _ bool) {
+	return c.ShowNext(cli.View{Doc: o, Names: []string{o.ID}, People: func(s *terminal.Screen, _ bool) {
 		if !s.TTY {
 			s.Line(o.Time.Format(time.RFC3339Nano) + "\t" + terminal.OneLine(name) + "\t" + plain(o.Data))
 			return
@@ -242,7 +237,7 @@ func (c *conversation) print(o occurrence) error {
 	}})
 }
 
-// plain returns a value of JSON on one line: a string as its text.
+// plain returns a JSON value on one line, a string without quotes.
 func plain(value json.RawMessage) string {
 	var text *string
 	if json.Unmarshal(value, &text) == nil && text != nil {

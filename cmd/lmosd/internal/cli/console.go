@@ -128,6 +128,11 @@ func (c *Console) Note(format string, args ...any) {
 	}
 }
 
+// Warn writes a warning to standard error.
+func (c *Console) Warn(text string) {
+	c.Talk.Item(c.Talk.Paint(terminal.Yellow, "warning: "), 9, text)
+}
+
 // Print writes b, which is data, as it is.
 func (c *Console) Print(b []byte) error {
 	_, err := c.Out.Write(b)

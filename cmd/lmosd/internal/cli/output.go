@@ -8,6 +8,7 @@ import (
 
 	"github.com/itchyny/gojq"
 
+	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/interact"
@@ -24,6 +25,47 @@ type View struct {
 	Names []string
 	// People writes the form for people to a screen; wide asks for more columns.
 	People func(s *terminal.Screen, wide bool)
+}
+
+// A Head is the beginning of each document.
+type Head struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+// NewHead returns the head of a document of the given kind.
+func NewHead(kind string) Head { return Head{api.APIVersion, kind} }
+
+// A List is a document with items.
+type List[T any] struct {
+	Head
+	Items []T `json:"items"`
+}
+
+// Body returns the [View.People] that writes a table or a sheet.
+func Body(b interface{ Write(*terminal.Screen) }) func(*terminal.Screen, bool) {
+	return func(s *terminal.Screen, _ bool) { b.Write(s) }
+}
+
+// Line returns the [View.People] that writes one line.
+func Line(text string) func(*terminal.Screen, bool) {
+	return func(s *terminal.Screen, _ bool) { s.Line(terminal.OneLine(text)) }
+}
+
+// Each applies name to each item, for [View.Names].
+func Each[T any](items []T, name func(T) string) (names []string) {
+	for _, i := range items {
+		names = append(names, name(i))
+	}
+	return names
+}
+
+// ShowNext prints v as one of a sequence of documents.
+func (c *Console) ShowNext(v View) error {
+	if c.Flags.Output == "yaml" {
+		c.Out.Line("---")
+	}
+	return c.Show(v)
 }
 
 // Show prints v in the form that was asked for. An expression of --jq that fails is [interact.Usage].

@@ -26,6 +26,15 @@ func Logger(a *cli.Console, c *configs.Config) *slog.Logger {
 	return slog.New(&ownLog{Handler: h, level: level})
 }
 
+// CommandLogger returns the log of a command that runs without a node: warnings, and with -v all messages.
+func CommandLogger(a *cli.Console) *slog.Logger {
+	c := configs.Default()
+	if c.Telemetry.Log.Level = "warn"; a.Flags.Verbose {
+		c.Telemetry.Log.Level = "debug"
+	}
+	return Logger(a, c)
+}
+
 // inMilliseconds gives a duration its unit: took_ms for took. JSON has no durations.
 func inMilliseconds(_ []string, attr slog.Attr) slog.Attr {
 	if attr.Value.Kind() == slog.KindDuration {

@@ -125,10 +125,12 @@ func aligned(line []string, widths []int) string {
 // A Sheet is one thing with what is known about it, a line each.
 type Sheet struct{ rows [][2]string }
 
-// Add adds a line; one without a value is left out.
-func (s *Sheet) Add(name, value string) {
-	if value != "" {
-		s.rows = append(s.rows, [2]string{name, value})
+// Add adds a line for each value that is not empty.
+func (s *Sheet) Add(name string, values ...string) {
+	for _, value := range values {
+		if value != "" {
+			s.rows = append(s.rows, [2]string{name, value})
+		}
 	}
 }
 

@@ -1,8 +1,6 @@
-package main
+package render
 
 import (
-	"bytes"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,19 +11,19 @@ import (
 
 func TestNamesCanBeCopied(t *testing.T) {
 	t.Parallel()
-	owner := makeFake().owner
+	const owner = did.DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
 	g := api.Agent{Name: "weather", Owner: owner, Ref: "urn:x@" + owner.Multibase()}
-	if r := td.ParseRef(copyable(g)); r.Name != "weather" || len(r.Owner) != shortKey || !r.Owns(owner) {
-		t.Errorf("%s is read as %+v", copyable(g), r)
+	if r := td.ParseRef(Name(g)); r.Name != "weather" || len(r.Owner) != ShortKey || !r.Owns(owner) {
+		t.Errorf("%s is read as %+v", Name(g), r)
 	}
-	if got := fullName(g); got != "weather@"+owner.Multibase() {
+	if got := FullName(g); got != "weather@"+owner.Multibase() {
 		t.Errorf("the full name is %s", got)
 	}
 	g.Name = ""
-	if got := copyable(g); got != g.Ref {
+	if got := Name(g); got != g.Ref {
 		t.Errorf("without a name it is %s", got)
 	}
-	if got := copyable(api.Agent{Name: "x", Owner: did.DID("did:web:example.org"), Ref: "r"}); got != "r" {
+	if got := Name(api.Agent{Name: "x", Owner: did.DID("did:web:example.org"), Ref: "r"}); got != "r" {
 		t.Errorf("without a key it is %s", got)
 	}
 }
@@ -39,7 +37,7 @@ func TestNamesThatLookAlikeAreMarked(t *testing.T) {
 		"unreachable, ≈ echo (0)":             {Name: "ech0", Resembles: "echo", State: api.StateUnreachable},
 		"here, ≈ echo":                        {Name: "echo", Resembles: "echo", Local: true, State: api.StateReachable},
 	} {
-		if got := state(g); got != want {
+		if got := State(g); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -70,7 +68,7 @@ func TestCoverageLine(t *testing.T) {
 		"a page": {api.AgentList{Items: []api.Agent{{}}, Total: new(40), Next: "word", Coverage: td.Coverage{Asked: 1, Answered: 1, More: true}},
 			"1 of 40 agents from 0 peers · asked 1, answered 1 · 0.0 ms"},
 	} {
-		if got := coverageLine(&test.list, now); got != test.want {
+		if got := Coverage(&test.list, now); got != test.want {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, test.want)
 		}
 	}
@@ -83,30 +81,10 @@ func TestAgentsOfAListAreToldApart(t *testing.T) {
 	const owner = did.DID("did:key:" + key)
 	items := []api.Agent{{Name: "bill", Owner: owner, Ref: "urn:x:bill@" + key}, {Name: "pay", Owner: owner, Ref: "urn:x:pay@" + key},
 		{Name: "bill", Owner: owner, Ref: "urn:lmos:" + string(owner) + ":bill"}}
-	name := shortNames(items)
+	name := Names(items)
 	for i, want := range [][2]string{{"urn:x:bill@z6MkpTHR8VNs", items[0].Ref}, {"pay@z6MkpTHR8VNs", "pay@" + key}, {items[2].Ref, items[2].Ref}} {
 		if short, full := name(items[i]); short != want[0] || full != want[1] {
 			t.Errorf("got %s and %s, want %s", short, full, want)
-		}
-	}
-}
-
-// A token that goes to another host over plain HTTP is warned of, once.
-func TestATokenInTheClearIsWarnedOf(t *testing.T) {
-	t.Parallel()
-	for addr, want := range map[string]int{"http://192.0.2.1:4668": 1, "https://192.0.2.1:4668": 0, "http://127.0.0.1:4668": 0, "unix:/x/lmosd.sock": 0} {
-		var stdout, stderr bytes.Buffer
-		a := newApp([]string{"LMOSD_TOKEN=secret", "HOME=" + t.TempDir()}, strings.NewReader(""), &stdout, &stderr)
-		a.Flags.Node = addr
-		for range 2 { // nothing is sent yet
-			c, err := a.client()
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.Close()
-		}
-		if got := strings.Count(stderr.String(), "LMOS-W071"); got != want || strings.Contains(stderr.String(), "secret") || stdout.Len() > 0 {
-			t.Errorf("%s: said %q", addr, stderr.String())
 		}
 	}
 }

@@ -1,0 +1,146 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/did"
+)
+
+// Agents returns the table of agents that were found.
+func Agents(items []api.Agent, wide bool, now time.Time) *terminal.Table {
+	t := &terminal.Table{Header: []string{"AGENT", "CAPABILITIES", "ACTIONS", "STATE", "SEEN"}, Keep: []int{0, 3, 4}, Wide: wide}
+	if wide {
+		t.Header = append(t.Header, "TITLE", "ID", "OWNER", "HOSTS", "EXPIRES")
+	}
+	name := Names(items)
+	for _, g := range items {
+		row := []terminal.Cell{terminal.Short(name(g)), terminal.Text(strings.Join(g.Capabilities, ",")),
+			terminal.Text(strings.Join(g.Actions, ",")), terminal.Text(State(g)),
+			terminal.Short(terminal.Ago(g.LastSeen, now), g.LastSeen.Format(time.RFC3339))}
+		if wide {
+			row = append(row, terminal.Texts(g.Title, g.ID, string(g.Owner), strings.Join(DIDs(g.Hosts), ","), g.Expires.Format(time.RFC3339))...)
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
+// Scores returns the table of agents with the factors of their scores.
+func Scores(items []api.Agent, wide bool) *terminal.Table {
+	t := &terminal.Table{Header: []string{"AGENT", "SCORE", "WHY"}, Keep: []int{0, 1}, Wide: wide}
+	name := Names(items)
+	for _, g := range items {
+		t.Add(terminal.Short(name(g)), terminal.Text(fmt.Sprintf("%.3f", g.Score)),
+			terminal.Text(strings.Join(cli.Each(g.ScoreFactors, factor), ", ")))
+	}
+	return t
+}
+
+func factor(w api.ScoreFactor) string {
+	switch {
+	case w.Signal == "fallback":
+		return "(" + w.Found + ")"
+	case w.Asked != "" && w.Asked != w.Found:
+		return fmt.Sprintf("%s ≈ %s in %s %.3f", w.Asked, w.Found, w.Field, w.Amount)
+	case w.Asked != "":
+		return fmt.Sprintf("%s in %s %.3f", w.Asked, w.Field, w.Amount)
+	case w.Found != "":
+		return fmt.Sprintf("%s (%s) %.3f", w.Signal, w.Found, w.Amount)
+	}
+	return fmt.Sprintf("%s %.3f", w.Signal, w.Amount)
+}
+
+// Coverage returns a line about the completeness of a list.
+func Coverage(list *api.AgentList, now time.Time) string {
+	c := list.Coverage
+	hosts, states := map[did.DID]bool{}, map[api.State]int{}
+	for _, g := range list.Items {
+		for _, h := range g.Hosts {
+			hosts[h] = true
+		}
+		states[g.State]++
+	}
+	asked := fmt.Sprintf("asked %d, answered %d", c.Asked, c.Answered)
+	if c.Unreachable > 0 {
+		asked += fmt.Sprintf(", unreachable %d", c.Unreachable)
+	}
+	if !c.Oldest.IsZero() {
+		asked += ", oldest " + terminal.Ago(c.Oldest, now)
+	}
+	shown := terminal.Count(len(list.Items), "agent", "agents")
+	if list.Total != nil && *list.Total > len(list.Items) {
+		shown = fmt.Sprintf("%d of %s", len(list.Items), terminal.Count(*list.Total, "agent", "agents"))
+	}
+	parts := []string{shown + " from " + terminal.Count(len(hosts), "peer", "peers"), asked}
+	if n := states[api.StateUnreachable]; n > 0 {
+		parts = append(parts, terminal.Count(n, "agent is unreachable", "agents are unreachable"))
+	}
+	if c.Refused > 0 {
+		parts = append(parts, terminal.Count(c.Refused, "agent is refused to this node", "agents are refused to this node")+" (LMOS-1403)")
+	}
+	if n := states[api.StateUnknown]; n > 0 {
+		parts = append(parts, terminal.Count(n, "agent was not reached yet", "agents were not reached yet"))
+	}
+	switch {
+	case c.Truncated:
+		parts = append(parts, "incomplete: cut at the deadline or another bound")
+	case !c.Complete():
+		parts = append(parts, "incomplete")
+	}
+	return strings.Join(append(parts, terminal.Millis(list.Took)), " · ")
+}
+
+// signs are the first characters of the lines of changes.
+var signs = map[string]string{"known": " ", "added": "+", "changed": "~", "removed": "-", "overflow": "!"}
+
+// Change prints a line for a change.
+func Change(s *terminal.Screen, c api.AgentChange, now time.Time) {
+	what := "changes were missed: look again with lmosd find"
+	if c.Agent != nil {
+		what = Name(*c.Agent)
+		if !s.TTY {
+			what = FullName(*c.Agent)
+		}
+	}
+	at := c.Time
+	if at.IsZero() {
+		at = now
+	}
+	why := c.Reason
+	if why == "" && c.Agent != nil {
+		why = State(*c.Agent)
+	}
+	if !s.TTY {
+		s.Line(strings.Join([]string{signs[c.Change], at.Format(time.RFC3339Nano), terminal.OneLine(what), why}, "\t"))
+		return
+	}
+	s.Line(fmt.Sprintf("%s %s  %s  %s", s.Paint(terminal.Bold, signs[c.Change]), s.Paint(terminal.Dim, at.Local().Format("15:04:05")),
+		s.Paint(terminal.Bold, terminal.OneLine(what)), why))
+}
+
+// Route prints the selected agent; wide, with the other candidates.
+func Route(s *terminal.Screen, d *api.RouteAnswer, wide bool) {
+	picked := "no agent fits"
+	if d.Agent != nil {
+		picked = terminal.OneLine(d.Agent.Name) + "  " + terminal.OneLine(d.Agent.ID)
+		if s.TTY {
+			picked = terminal.OneLine(CandidateName(d.Agent))
+		}
+	}
+	s.Line(s.Paint(terminal.Bold, picked))
+	s.Line(fmt.Sprintf("%s: %s", d.Method, terminal.OneLine(d.Reason)))
+	if !wide || len(d.Candidates) == 0 {
+		return
+	}
+	t := &terminal.Table{Header: []string{"CANDIDATE", "SCORE", "CAPABILITIES"}, Keep: []int{0, 1}, Wide: wide}
+	for _, c := range d.Candidates {
+		ids := cli.Each(c.Capabilities, func(c api.CandidateCapability) string { return c.ID })
+		t.Add(terminal.Short(CandidateName(&c), c.ID), terminal.Text(fmt.Sprintf("%.3f", c.Score)), terminal.Text(strings.Join(ids, ",")))
+	}
+	t.Write(s)
+}

@@ -1,0 +1,99 @@
+// Package render formats the documents of the API as lines, tables and sheets.
+package render
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/internal/confusable"
+	"github.com/lmosd/lmosd/td"
+)
+
+// ShortKey is the number of letters of an owner's key in a short name. All commands accept a prefix of a key.
+const ShortKey = 12
+
+// Name returns a short reference of g, which all commands accept.
+func Name(g api.Agent) string {
+	key := g.Owner.Multibase()
+	if g.Name == "" || key == "" {
+		return g.Ref
+	}
+	return g.Name + "@" + key[:min(len(key), ShortKey)]
+}
+
+// FullName returns the name of g with the whole key of its owner.
+func FullName(g api.Agent) string {
+	if key := g.Owner.Multibase(); g.Name != "" && key != "" {
+		return g.Name + "@" + key
+	}
+	return g.Ref
+}
+
+// Names returns a function for the short and the full name of an agent of a list. It is the reference of the agent if another one in
+// the list has the same name and the same owner.
+func Names(items []api.Agent) func(api.Agent) (short, full string) {
+	count := map[string]int{}
+	for _, g := range items {
+		count[Name(g)]++
+	}
+	return func(g api.Agent) (short, full string) {
+		if count[Name(g)] == 1 {
+			return Name(g), FullName(g)
+		}
+		r := td.ParseRef(g.Ref)
+		if strings.HasPrefix(r.Owner, "z6Mk") {
+			r.Owner = r.Owner[:min(len(r.Owner), ShortKey)]
+		}
+		return r.String(), g.Ref
+	}
+}
+
+// CandidateName returns a short reference of c.
+func CandidateName(c *api.Candidate) string {
+	return Name(api.Agent{Name: c.Name, Owner: did.DID(WithMethod(td.ParseRef(c.ID).Owner)), Ref: c.ID})
+}
+
+// WithMethod completes the key of a did:key to the DID.
+func WithMethod(owner string) string {
+	if strings.HasPrefix(owner, "z6Mk") {
+		return "did:key:" + owner
+	}
+	return owner
+}
+
+// State returns the state of g: whether it can be called now, whether its owner signed contradictory records, and whether its name
+// resembles another.
+func State(g api.Agent) string {
+	s := string(g.State)
+	switch {
+	case g.State == api.StateUnreachable, g.State == api.StateRefused:
+	case g.Equivocation != nil:
+		s = "equivocal"
+	case g.Local:
+		s = "here"
+	}
+	if g.Resembles == "" {
+		return s
+	}
+	s += ", ≈ " + g.Resembles
+	if odd := confusable.Odd(g.Name, g.Resembles); odd != "" {
+		s += " (" + odd + ")"
+	}
+	return s
+}
+
+// Join joins the parts that are not empty.
+func Join(sep string, parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), sep)
+}
+
+// DIDs returns ids as texts.
+func DIDs(ids []did.DID) []string {
+	texts := make([]string, len(ids))
+	for i, id := range ids {
+		texts[i] = string(id)
+	}
+	return texts
+}

@@ -1,0 +1,133 @@
+package render
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/policy"
+)
+
+// Status prints the state of a node: on a terminal as a summary, elsewhere with a name and a value on each line. hint returns the
+// remedy of a warning.
+func Status(s *terminal.Screen, st *api.Status, hint func(string, []interact.Step) string) {
+	if !s.TTY {
+		statusSheet(st).Write(s)
+		return
+	}
+	color, ok := map[string]string{"ready": terminal.Green, "degraded": terminal.Yellow, "starting": terminal.Yellow}[st.State]
+	if !ok {
+		color = terminal.Red
+	}
+	s.Line(s.Paint(color, "● "+terminal.OneLine(st.State)) + "  " + terminal.OneLine(Join(" · ", st.DID.Short(), st.Name,
+		"up "+uptime(st), "lmosd "+st.Version, "profile "+st.Profile, "network "+st.Network)))
+	rows := &terminal.Sheet{}
+	rows.Add("peers", fmt.Sprintf("%d: %d direct, %d relayed · dht %s, table %d · gossip with %s on %s", st.Peers.Total, st.Peers.Direct,
+		st.Peers.Relayed, st.DHT.Mode, st.DHT.Table, terminal.Count(st.Gossip.Peers, "peer", "peers"),
+		terminal.Count(st.Gossip.Topics, "topic", "topics")))
+	rows.Add("agents", fmt.Sprintf("%d local, %d known", st.Agents.Local, st.Agents.Known))
+	rows.Add("calls", fmt.Sprintf("%d · errors %d · p50 %s, p99 %s · queue %d", st.Calls.Total, st.Calls.Errors,
+		terminal.Millis(st.Calls.P50), terminal.Millis(st.Calls.P99), st.Calls.Queue))
+	rows.Add("callers", Callers(st.Callers))
+	rows.Add("api", st.API)
+	rows.Add("data", st.DataDir)
+	rows.Write(s)
+	for _, w := range st.Warnings {
+		s.Line("  " + Warning(s, w))
+		if remedy := hint(w.Hint, w.Next); remedy != "" {
+			s.Line("    remedy: " + remedy)
+		}
+	}
+}
+
+func uptime(st *api.Status) string {
+	return terminal.Span(time.Duration(st.Uptime * float64(time.Second)))
+}
+
+func statusSheet(st *api.Status) *terminal.Sheet {
+	s := &terminal.Sheet{}
+	for _, row := range [][2]any{
+		{"state", st.State}, {"did", st.DID}, {"peer_id", st.PeerID}, {"name", st.Name}, {"version", st.Version}, {"uptime", uptime(st)},
+		{"profile", st.Profile}, {"network", st.Network}, {"data_dir", st.DataDir}, {"api", st.API}, {"callers", st.Callers},
+		{"peers", st.Peers.Total}, {"peers_direct", st.Peers.Direct}, {"peers_relayed", st.Peers.Relayed},
+		{"dht_mode", st.DHT.Mode}, {"dht_table", st.DHT.Table}, {"gossip_topics", st.Gossip.Topics}, {"gossip_peers", st.Gossip.Peers},
+		{"agents_local", st.Agents.Local}, {"agents_known", st.Agents.Known},
+		{"calls", st.Calls.Total}, {"calls_errors", st.Calls.Errors}, {"calls_queue", st.Calls.Queue},
+	} {
+		s.Add(row[0].(string), fmt.Sprint(row[1]))
+	}
+	s.Add("p2p", Addresses(st.Addrs)...)
+	for _, w := range st.Warnings {
+		s.Add("warning", strings.TrimSpace(w.Code+" "+w.Title+" "+w.Text))
+	}
+	return s
+}
+
+// Warning returns a warning on one line.
+func Warning(s *terminal.Screen, w api.Warning) string {
+	return s.Paint(terminal.Yellow, "!") + " " + terminal.OneLine(Join(" · ", w.Code+" "+w.Title, w.Text))
+}
+
+// Peers returns the table of connected nodes.
+func Peers(items []api.Peer, wide bool) *terminal.Table {
+	t := &terminal.Table{Header: []string{"PEER", "RTT", "DIRECTION", "TRANSPORT", "AGE", "ADDRESS"}, Keep: []int{0, 1, 2, 4}, Wide: wide}
+	if wide {
+		t.Header = append(t.Header, "PEER ID", "PROGRAM")
+	}
+	for _, p := range items {
+		rtt := "-"
+		if p.RTT > 0 {
+			rtt = terminal.Millis(p.RTT)
+		}
+		age := terminal.Span(time.Duration(p.Since * float64(time.Second)))
+		row := append([]terminal.Cell{terminal.Short(p.DID.Short(), string(p.DID))},
+			terminal.Texts(rtt, p.Direction, p.Transport, age, p.Addr)...)
+		if wide {
+			row = append(row, terminal.Texts(p.PeerID, p.Agent)...)
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
+// Callers describes the peers that may call the agents of a node; empty if the node does not report them.
+func Callers(callers string) string {
+	switch callers {
+	case policy.Anyone:
+		return "any peer that reaches this node may call its agents (trust.policy)"
+	case policy.Allowed:
+		return "the peers of trust.allow"
+	}
+	return terminal.OneLine(callers)
+}
+
+// Addresses returns multiaddrs in the order in which another host should try them: public addresses, addresses of the local network,
+// addresses of this machine; QUIC before TCP.
+func Addresses(addrs []string) []string {
+	list := slices.Clone(addrs)
+	slices.SortStableFunc(list, func(x, y string) int { return scope(x) - scope(y) })
+	return list
+}
+
+func scope(addr string) int {
+	part := strings.Split(addr, "/") // "", "ip4", "192.0.2.7", "udp", …
+	n := 0
+	if len(part) > 2 {
+		switch ip, err := netip.ParseAddr(part[2]); {
+		case err != nil: // a name
+		case ip.IsLoopback():
+			n = 4
+		case ip.IsPrivate() || ip.IsLinkLocalUnicast():
+			n = 2
+		}
+	}
+	if !strings.Contains(addr, "/quic-v1") {
+		n++
+	}
+	return n
+}
