@@ -138,7 +138,7 @@ func (d *Directory) compareLocked(e *entry, desc *td.Description) (known bool, e
 	case r.Seq > e.seq:
 		return false, nil
 	case r.Seq < e.seq:
-		d.count.rolledBack.Add(1)
+		d.count.inc(&d.count.RolledBack)
 		return false, d.rolledBackLocked(e, r, "an older record arrived")
 	}
 	cur := e.record()
@@ -206,10 +206,10 @@ func (d *Directory) setLocked(e *entry, in *arrival, own bool) {
 	e.seq, e.until = r.Seq, forgettable(r)
 	if in.view != nil {
 		d.liveLocked(e, in, own)
-		d.count.added.Add(1)
+		d.count.inc(&d.count.Added)
 	} else {
 		d.withdrawLocked(e, r)
-		d.count.withdrawn.Add(1)
+		d.count.inc(&d.count.Withdrawn)
 	}
 	d.notifyLocked(e)
 	if e.due().Before(d.wakeAt) {

@@ -108,7 +108,7 @@ type Directory struct {
 	// pending is the number of goroutines of Run that complete a queued record.
 	pending atomic.Int64
 	wake    backoff.Waker // the next expiry has changed
-	count   counts
+	count   counters
 	changed changeLog
 	views   views
 

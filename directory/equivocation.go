@@ -145,7 +145,7 @@ func (d *Directory) Equivocation(owner did.DID, thing string) (Equivocation, boo
 
 // equivocationLocked decides between two different records of one seq, in the same way on every node. The error is RolledBack if the known one stays.
 func (d *Directory) equivocationLocked(e *entry, cur, r *td.Record) error {
-	d.count.equivocations.Add(1)
+	d.count.inc(&d.count.Equivocations)
 	stays := cur.Compare(r) >= 0
 	f := Equivocation{Owner: r.Owner, Thing: r.Thing, Seq: r.Seq, Seen: time.Now(), Records: [2][]byte{r.WithoutTD(), cur.WithoutTD()}}
 	if stays {

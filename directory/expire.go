@@ -24,7 +24,7 @@ func (d *Directory) dropSome(now time.Time) (next time.Duration, done bool) {
 	left := dropAtOnce
 	for ; left > 0 && len(d.living) > 0 && !alive(d.living[0].view.record, now); left-- {
 		d.endLocked(d.living[0], Expired)
-		d.count.expired.Add(1)
+		d.count.inc(&d.count.Expired)
 	}
 	for ; left > 0 && len(d.gone) > 0 && !now.Before(d.gone[0].until); left-- {
 		d.forgetLocked(d.gone[0])

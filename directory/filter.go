@@ -34,36 +34,15 @@ func (s *checkLimit) next() bool {
 	return !s.cut
 }
 
-// fewToKeep is the number of candidates that stay unpacked after a check, because most of so few are yielded next.
-const fewToKeep = 64
-
-// filterViews returns the first views that match q, and whether it had to stop before the last one.
-func (d *Directory) filterViews(ctx context.Context, q *td.Query, views []*view, most int) (fit []*view, cut bool) {
-	look := (*view).peek
-	if len(views) <= fewToKeep {
-		look = d.views.describe
-	}
+// filter returns the first elements whose description matches q, and whether it had to stop before the last one.
+func filter[T any](ctx context.Context, q *td.Query, all []T, most int, describe func(T) *td.Description) (fit []T, cut bool) {
 	s := newCheckLimit(ctx)
-	for _, v := range views {
+	for _, one := range all {
 		if len(fit) == most || !s.next() {
 			break
 		}
-		if fits(q, look(v)) {
-			fit = append(fit, v)
-		}
-	}
-	return fit, s.cut
-}
-
-// filterCandidates is filterViews for candidates.
-func filterCandidates(ctx context.Context, q *td.Query, all []candidate, most int) (fit []candidate, cut bool) {
-	s := newCheckLimit(ctx)
-	for _, c := range all {
-		if len(fit) == most || !s.next() {
-			break
-		}
-		if fits(q, c.view.peek()) {
-			fit = append(fit, c)
+		if fits(q, describe(one)) {
+			fit = append(fit, one)
 		}
 	}
 	return fit, s.cut

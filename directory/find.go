@@ -129,6 +129,9 @@ func ranks(q *td.Query) bool {
 	return len(textmatch.Content(q.Text)) > 0 || slices.ContainsFunc(q.Or, func(o td.Query) bool { return o.Text != "" })
 }
 
+// fewToKeep is the number of candidates that stay unpacked after a check, because most of so few are yielded next.
+const fewToKeep = 64
+
 // plain is lookup without ranking.
 func (d *Directory) plain(ctx context.Context, q *td.Query, within ...*index.List) (f findings) {
 	now := time.Now()
@@ -144,7 +147,11 @@ func (d *Directory) plain(ctx context.Context, q *td.Query, within ...*index.Lis
 	}
 	d.mu.RUnlock()
 	if !c.Exact {
-		f.views, f.cut = d.filterViews(ctx, q, f.views, most)
+		describe := (*view).peek
+		if len(f.views) <= fewToKeep {
+			describe = d.views.describe
+		}
+		f.views, f.cut = filter(ctx, q, f.views, most, describe)
 		if f.total = len(f.views); f.cut || len(f.views) == most {
 			f.total = -1
 		}

@@ -358,7 +358,10 @@ func (d *Directory) lookUpOwned(ctx context.Context, owner did.DID, thing string
 // notFound returns the error for an unknown reference, with a suggestion. failed is the reason if the result may be incomplete.
 func (d *Directory) notFound(r td.Ref, failed error) error {
 	next := interact.Next(interact.StepFind)
-	if near := d.similarName(r.Name); near != "" {
+	d.mu.RLock()
+	near := d.index.SimilarName(r.Name)
+	d.mu.RUnlock()
+	if near != "" {
 		next = interact.Next(interact.StepShow, near)
 	}
 	title := fmt.Sprintf("no agent matches %q", r)

@@ -307,7 +307,7 @@ func TestNear(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if got := d.similarName(c.ref); got != c.want {
+			if got := d.index.SimilarName(c.ref); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})

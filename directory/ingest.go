@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/fetch"
 	"github.com/lmosd/lmosd/td"
 )
@@ -37,7 +38,7 @@ func (d *Directory) Enqueue(s *td.Signed) {
 		select {
 		case oldest := <-d.queue:
 			d.queued.Add(-int64(len(oldest.TD)))
-			d.count.dropped.Add(1)
+			d.count.inc(&d.count.Dropped)
 		default:
 		}
 	}
@@ -78,6 +79,17 @@ func (d *Directory) Signed(key [32]byte) *td.Signed {
 	return nil
 }
 
+// Seq returns the highest known sequence number of a Thing, also of a withdrawn or expired one; 0 if there is none. The next record of its
+// owner must have a higher one.
+func (d *Directory) Seq(owner did.DID, thing string) uint64 {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if e := d.entries[td.Key(owner, thing)]; e != nil {
+		return e.seq
+	}
+	return 0
+}
+
 // learn processes the queue until ctx ends. It does not wait for fetches, which run in g.
 func (d *Directory) learn(ctx context.Context, g *sync.WaitGroup) {
 	for {
@@ -111,7 +123,7 @@ func (d *Directory) accept(s *td.Signed, desc *td.Description, err error) {
 	switch {
 	case err == nil, errors.Is(err, errKnown):
 	case errors.Is(err, fetch.ErrBusy):
-		d.count.dropped.Add(1)
+		d.count.inc(&d.count.Dropped)
 	default:
 		d.log.Debug("record rejected", "err", err)
 	}
@@ -143,7 +155,7 @@ func (d *Directory) open(ctx context.Context, s *td.Signed) (*td.Description, *t
 	case fresh != nil:
 		return fresh, r, nil
 	case err != nil && !errors.Is(err, td.ErrNoTD):
-		d.count.invalid.Add(1)
+		d.count.inc(&d.count.Invalid)
 	}
 	return desc, r, err
 }
@@ -164,15 +176,15 @@ func (d *Directory) refreshed(s *td.Signed, r *td.Record, now time.Time) *td.Des
 
 // complete fetches the TD of a record that open has verified.
 func (d *Directory) complete(ctx context.Context, s *td.Signed, r *td.Record) (*td.Description, error) {
-	d.count.fetches.Add(1)
+	d.count.inc(&d.count.Fetches)
 	body, err := d.fetcher.TD(ctx, r)
 	if err != nil {
-		d.count.unfetched.Add(1)
+		d.count.inc(&d.count.Unfetched)
 		return nil, fmt.Errorf("%w: %w", errUnfetched, err)
 	}
 	desc, err := (&td.Signed{Record: s.Record, TD: body}).Verify(ctx, d.opts.Verifier, time.Now())
 	if err != nil {
-		d.count.invalid.Add(1)
+		d.count.inc(&d.count.Invalid)
 		d.fetcher.Failed(r)
 	}
 	return desc, err

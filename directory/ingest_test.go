@@ -40,14 +40,14 @@ func TestOffer(t *testing.T) {
 			want   string
 			stats  Stats
 		}{
-			{"with its TD inside", []*td.Signed{s}, a.id, Stats{Known: 1, Added: 1}},
-			{"without its TD", []*td.Signed{bare(t, s)}, a.id, Stats{Known: 1, Added: 1, Fetches: 1}},
-			{"refresh without its TD", []*td.Signed{s, bare(t, a.signed(t, 3))}, a.id, Stats{Known: 1, Added: 2}},
-			{"again", []*td.Signed{s, s, bare(t, s)}, a.id, Stats{Known: 1, Added: 1}},
-			{"older", []*td.Signed{s, a.signed(t, 1)}, a.id, Stats{Known: 1, Added: 1}},
-			{"tombstone", []*td.Signed{s, a.buried(t, 3)}, "", Stats{Gone: 1, Added: 1, Withdrawn: 1}},
-			{"tampered", []*td.Signed{tampered, s}, a.id, Stats{Known: 1, Added: 1, Invalid: 1}},
-			{"no record", []*td.Signed{{Record: []byte("x")}}, "", Stats{Invalid: 1}},
+			{"with its TD inside", []*td.Signed{s}, a.id, Stats{Known: 1, Counters: Counters{Added: 1}}},
+			{"without its TD", []*td.Signed{bare(t, s)}, a.id, Stats{Known: 1, Counters: Counters{Added: 1, Fetches: 1}}},
+			{"refresh without its TD", []*td.Signed{s, bare(t, a.signed(t, 3))}, a.id, Stats{Known: 1, Counters: Counters{Added: 2}}},
+			{"again", []*td.Signed{s, s, bare(t, s)}, a.id, Stats{Known: 1, Counters: Counters{Added: 1}}},
+			{"older", []*td.Signed{s, a.signed(t, 1)}, a.id, Stats{Known: 1, Counters: Counters{Added: 1}}},
+			{"tombstone", []*td.Signed{s, a.buried(t, 3)}, "", Stats{Gone: 1, Counters: Counters{Added: 1, Withdrawn: 1}}},
+			{"tampered", []*td.Signed{tampered, s}, a.id, Stats{Known: 1, Counters: Counters{Added: 1, Invalid: 1}}},
+			{"no record", []*td.Signed{{Record: []byte("x")}}, "", Stats{Counters: Counters{Invalid: 1}}},
 		} {
 			d := openDirectory(t, Options{Fetch: bodies(t, s)})
 			stop := run(t, d)

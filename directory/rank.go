@@ -85,11 +85,17 @@ type ranker struct {
 	fallback    string
 }
 
-func (d *Directory) ranker(ctx context.Context, q *td.Query) *ranker {
+// signalRanker returns a ranker without branches.
+func (d *Directory) signalRanker(ctx context.Context, q *td.Query) *ranker {
 	r := &ranker{d: d, now: time.Now()}
 	if q.Text != "" && len(q.Or) == 0 {
 		r.queryVector, r.fallback = d.embeddings.Query(ctx, q.Text)
 	}
+	return r
+}
+
+func (d *Directory) ranker(ctx context.Context, q *td.Query) *ranker {
+	r := d.signalRanker(ctx, q)
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for one := range q.Branches() {
@@ -105,7 +111,7 @@ func (r *ranker) explain(desc *td.Description) Ranked {
 		out.Factors = append(out.Factors, Factor{Signal: SignalMeaning, Amount: shareFit * fit})
 	} else {
 		if r.queryVector != nil {
-			out.Fallback = "its vector is not there yet"
+			out.Fallback = "its vector is not computed yet"
 		}
 		out.Factors = append(out.Factors, r.words(desc)...)
 	}
@@ -116,7 +122,7 @@ func (r *ranker) explain(desc *td.Description) Ranked {
 	return out
 }
 
-// embeddings returns the semantic similarity of the query and a Thing.
+// similarity returns the semantic similarity of the query and a Thing.
 func (r *ranker) similarity(desc *td.Description) (fit float64, ok bool) {
 	if r.queryVector == nil {
 		return 0, false
@@ -209,6 +215,8 @@ type candidate struct {
 	score float64
 }
 
+func (c candidate) peek() *td.Description { return c.view.peek() }
+
 func compareCandidates(a, b candidate) int {
 	return cmp.Or(index.Grade(b.score)-index.Grade(a.score), compareOwners(a.view.record, b.view.record))
 }
@@ -221,10 +229,7 @@ func poolOf(q *td.Query) int { return pool(wanted(q)) }
 
 // ranked is lookup for a query with words.
 func (d *Directory) ranked(ctx context.Context, q *td.Query) findings {
-	r := &ranker{d: d, now: time.Now()}
-	if q.Text != "" && len(q.Or) == 0 {
-		r.queryVector, r.fallback = d.embeddings.Query(ctx, q.Text)
-	}
+	r := d.signalRanker(ctx, q)
 	fit, total, ok := d.byWords(ctx, q, r.now)
 	if !ok {
 		return d.plain(ctx, q)
@@ -290,7 +295,7 @@ func (d *Directory) byWords(ctx context.Context, q *td.Query, now time.Time, wit
 	if !c.Exact {
 		slices.SortFunc(fit, compareCandidates)
 		var cut bool
-		fit, cut = filterCandidates(ctx, q, fit, poolOf(q))
+		fit, cut = filter(ctx, q, fit, poolOf(q), candidate.peek)
 		switch total = len(fit); {
 		case cut:
 			total = math.MaxInt

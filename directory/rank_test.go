@@ -314,7 +314,7 @@ func TestMeaning(t *testing.T) {
 		synctest.Wait()
 		o.fails = nil
 		r = d.Rank(t.Context(), td.Query{Text: "inventory"}, []*td.Description{fresh})[0]
-		if r.Fallback != "its vector is not there yet" {
+		if r.Fallback != "its vector is not computed yet" {
 			t.Errorf("without a vector: got %+v", r)
 		}
 		time.Sleep(2 * time.Second)

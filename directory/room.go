@@ -106,14 +106,14 @@ func (d *Directory) makeRoomLocked(e *entry, in *arrival) error {
 }
 
 func (d *Directory) noRoomLocked(in *arrival, why string) error {
-	d.count.refused.Add(1)
+	d.count.inc(&d.count.Refused)
 	return interact.Errorf(interact.Overloaded, "it is looked up in the mesh on demand; raise directory.max_things to keep more",
 		"no room for %s: %s", in.desc.Record.Thing, why)
 }
 
 // evictLocked evicts an entry. Its sequence number is kept as long as the memory for withdrawn Things has room.
 func (d *Directory) evictLocked(e *entry) {
-	d.count.evicted.Add(1)
+	d.count.inc(&d.count.Evicted)
 	e.used = false
 	d.endLocked(e, Evicted)
 	if len(d.gone) > d.opts.Max {

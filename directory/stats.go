@@ -1,16 +1,22 @@
 package directory
 
-import "sync/atomic"
+import "sync"
 
 // Stats has counters since [New], and current sizes.
 type Stats struct {
-	Own   int // things that this node publishes
-	Known int // things that are known, own ones included
+	Own   int // Things that this node publishes
+	Known int // all known Things
 	Gone  int // withdrawn and expired Things with a known sequence number
 	Down  int // nodes that count as down
 	Bytes int // approximate memory of descriptions of others and the index
 	Words int // distinct word roots in the index
 
+	Counters
+	Probes uint64 // of nodes that were down
+}
+
+// Counters are counters of events.
+type Counters struct {
 	Added         uint64 // new descriptions and new records of known ones
 	Withdrawn     uint64 // tombstones and moves
 	Expired       uint64
@@ -23,30 +29,26 @@ type Stats struct {
 	Fetches       uint64 // fetches of TDs
 	Unfetched     uint64 // failed fetches
 	Corrupt       uint64 // corrupt entries of the store
-	Probes        uint64 // of nodes that were down
 }
 
-type counts struct {
-	added, withdrawn, expired, rolledBack, equivocations, refused, evicted, invalid, dropped, fetches, unfetched, corrupt atomic.Uint64
+type counters struct {
+	mu sync.Mutex // owns Counters
+	Counters
+}
+
+// inc increments one of the counters.
+func (c *counters) inc(n *uint64) {
+	c.mu.Lock()
+	*n++
+	c.mu.Unlock()
 }
 
 // Stats returns the counters.
-func (d *Directory) Stats() Stats {
-	s := Stats{
-		Added:         d.count.added.Load(),
-		Withdrawn:     d.count.withdrawn.Load(),
-		Expired:       d.count.expired.Load(),
-		RolledBack:    d.count.rolledBack.Load(),
-		Equivocations: d.count.equivocations.Load(),
-		Refused:       d.count.refused.Load(),
-		Evicted:       d.count.evicted.Load(),
-		Invalid:       d.count.invalid.Load(),
-		Dropped:       d.count.dropped.Load(),
-		Fetches:       d.count.fetches.Load(),
-		Unfetched:     d.count.unfetched.Load(),
-		Corrupt:       d.count.corrupt.Load(),
-	}
+func (d *Directory) Stats() (s Stats) {
 	s.Down, s.Probes = d.Counts()
+	d.count.mu.Lock()
+	s.Counters = d.count.Counters
+	d.count.mu.Unlock()
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	s.Own, s.Known, s.Gone = d.own.Len(), len(d.living), len(d.gone)

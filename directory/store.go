@@ -123,7 +123,7 @@ func (d *Directory) each(ctx context.Context, prefix ds.Key, take func(key [32]b
 		switch {
 		case err == nil:
 		case errors.Is(err, errCorrupt):
-			d.count.corrupt.Add(1)
+			d.count.inc(&d.count.Corrupt)
 			d.log.Warn("corrupt directory entry deleted", "key", entry.Key, "err", err)
 			if err := d.opts.Store.Delete(ctx, ds.RawKey(entry.Key)); err != nil {
 				return err

@@ -136,6 +136,6 @@ func (d *Directory) nearest(ctx context.Context, q *td.Query, r *ranker) (all []
 	if c.Exact {
 		return all[:min(len(all), maxSemantic)], cut
 	}
-	all, early := filterCandidates(ctx, &rest, all, maxSemantic)
+	all, early := filter(ctx, &rest, all, maxSemantic, candidate.peek)
 	return all, cut || early
 }

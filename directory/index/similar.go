@@ -1,9 +1,8 @@
-package directory
+package index
 
 import (
 	"strings"
 
-	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/internal/textmatch"
 	"github.com/lmosd/lmosd/td"
 )
@@ -11,30 +10,28 @@ import (
 // maxCompared limits the names that are compared, so that a wrong name costs little.
 const maxCompared = 20_000
 
-// similarName returns the known name that is most similar to name, or "": at most a third of the letters differ, and at most three, in the whole
-// name or in one of its words.
-func (d *Directory) similarName(name string) string {
+// SimilarName returns the known name that is most similar to name, or "": at most a third of the letters differ, and at most 3, in the whole name
+// or in one of its words.
+func (x *Index) SimilarName(name string) string {
 	want := []rune(td.NameKey(name))
 	most := min(len(want)/3, 3)
 	if most == 0 || len(want) > 100 {
 		return ""
 	}
-	d.mu.RLock()
-	defer d.mu.RUnlock()
 	best, bestAt, looked := "", most+1, 0
-	for known := range d.index.Texts(index.Name) {
+	for known := range x.Texts(Name) {
 		if looked++; looked > maxCompared {
 			break
 		}
-		if at := nearness(want, known, most); at < bestAt || at == bestAt && best != "" && known < best {
+		if at := nameDistance(want, known, most); at < bestAt || at == bestAt && best != "" && known < best {
 			best, bestAt = known, at
 		}
 	}
 	return best
 }
 
-// nearness returns the smallest distance of want to a name or one of its words, or a value above most.
-func nearness(want []rune, name string, most int) int {
+// nameDistance returns the smallest distance of want to a name or one of its words, or a value above most.
+func nameDistance(want []rune, name string, most int) int {
 	least := textmatch.Distance(want, []rune(name), most)
 	for word := range strings.SplitSeq(name, "-") {
 		if len(word) < len(name) {
