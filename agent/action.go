@@ -13,21 +13,20 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// None is the input or output of an action that has none.
+// None is the type of a missing input or output.
 type None struct{}
 
-// Action makes an action of a function. In and Out are what encoding/json reads and writes; [None] is nothing. An error of f is
-// the agent's answer: its text goes to the caller, so it should hold no secret. f runs once per call, at the same time as
-// others; ctx ends when the caller gives up. With [Chunks] as In it reads its input while that comes, and with [Data] as Out the
-// output is no JSON.
+// Action returns an action that calls f. In and Out are types of encoding/json; [None] means none. The text of an error of f is sent to the
+// caller, so it must not contain secrets. f runs once per call, concurrently with others; ctx ends when the caller cancels. With [Chunks]
+// as In, f reads its input as it arrives; with [Data] as Out, the output is not JSON.
 func Action[In, Out any](name string, f func(ctx context.Context, in In) (Out, error), options ...Option) Part {
 	return &action[In, Out]{name: name, options: options, run: func(ctx context.Context, in In) iter.Seq2[Out, error] {
 		return func(yield func(Out, error) bool) { yield(f(ctx, in)) }
 	}, one: true}
 }
 
-// Stream makes an action that answers in parts: each Out that f yields goes to the caller at once, as a part of a running
-// action. f ends early if the caller leaves.
+// Stream returns an action with partial outputs: each Out that f yields is sent to the caller at once. The loop of f ends early if the
+// caller leaves.
 func Stream[In, Out any](name string, f func(ctx context.Context, in In) iter.Seq2[Out, error], options ...Option) Part {
 	return &action[In, Out]{name: name, options: options, run: f}
 }
@@ -36,7 +35,7 @@ type action[In, Out any] struct {
 	name    string
 	options []Option
 	run     func(ctx context.Context, in In) iter.Seq2[Out, error]
-	one     bool // the first Out is all
+	one     bool // the first Out is the whole output
 }
 
 func (a *action[In, Out]) add(s *server) error {
@@ -94,14 +93,14 @@ func (a *action[In, Out]) do(ctx context.Context, m *interact.Message, parking *
 	}
 }
 
-// guard yields what run gives. A panic in it is an error of this call alone.
+// guard yields the outputs of run. A panic in it becomes an error of this call.
 func guard[Out any](run func() iter.Seq2[Out, error]) iter.Seq2[Out, error] {
 	return func(yield func(Out, error) bool) {
 		left := false
 		defer func() {
 			if p := recover(); p != nil {
 				if left {
-					panic(p) // it is the caller's, whose loop was running
+					panic(p) // a panic of the caller's loop
 				}
 				var none Out
 				yield(none, &panicError{p, debug.Stack()})
@@ -118,15 +117,15 @@ func guard[Out any](run func() iter.Seq2[Out, error]) iter.Seq2[Out, error] {
 	}
 }
 
-// A panicError is a function that panicked. The stack is for the agent's own log.
+// A panicError reports a panic of a function. The stack is for the log of the agent.
 type panicError struct {
 	value any
 	stack []byte
 }
 
-func (e *panicError) Error() string { return fmt.Sprintf("it panicked: %v", e.value) }
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
-// failed is what the caller hears of an error of the agent's own code.
+// failed returns the error that the caller receives for an error of f.
 func failed(name string, err error) error {
 	if e, ok := errors.AsType[*interact.Error](err); ok {
 		return e
@@ -144,7 +143,7 @@ func decode(m *interact.Message, v any) error {
 		return nil
 	}
 	if m.Chunks != nil {
-		return interact.Errorf(interact.NotAllowed, "send the data as one input", "%s takes no request stream", m.Name)
+		return interact.Errorf(interact.NotAllowed, "send the data as one input", "%s does not accept a request stream", m.Name)
 	}
 	if _, none := v.(*None); none || len(m.Data) == 0 {
 		return nil
@@ -154,13 +153,13 @@ func decode(m *interact.Message, v any) error {
 		err = json.Unmarshal(data, v)
 	}
 	if err != nil {
-		return &interact.Error{Code: interact.Invalid, Title: "the input of " + m.Name + " is not of the type that the agent takes",
+		return &interact.Error{Code: interact.Invalid, Title: "the input of " + m.Name + " does not have the type of the action",
 			Hint: "see what it takes", Next: interact.Next(interact.StepShow), Err: err}
 	}
 	return nil
 }
 
-// status makes a state of an action with v as its data.
+// status returns a state of an action with v as its data.
 func status(m *interact.Message, s interact.Status, v any) (*interact.Message, error) {
 	if d, ok := v.(Data); ok {
 		r := m.Reply(interact.ActionStatus, cmp.Or(d.ContentType, octets), d.Bytes)
@@ -176,7 +175,7 @@ func status(m *interact.Message, s interact.Status, v any) (*interact.Message, e
 	return r, nil
 }
 
-// encode writes v; [None] is nothing. A list or map that is nil is an empty one: null would not fit its schema.
+// encode returns v as JSON; [None] is empty. A nil list or map is an empty one, because null does not match its schema.
 func encode(name string, v any) ([]byte, error) {
 	if _, none := v.(None); none {
 		return nil, nil
@@ -192,7 +191,7 @@ func encode(name string, v any) ([]byte, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return nil, &interact.Error{Code: interact.AgentFailed, Remote: true, Hint: "see the agent's log", Err: err,
-			Title: "the output of " + name + " cannot be written as JSON"}
+			Title: "the output of " + name + " cannot be encoded as JSON"}
 	}
 	return data, nil
 }

@@ -4,9 +4,9 @@
 //	err := agent.Serve(ctx, agent.Agent{Name: "weather"},
 //		agent.Action("getWeather", func(ctx context.Context, in Question) (string, error) { … }))
 //
-// The agent dials the node (one WebSocket, see interact/ws), so that it needs no port and no address of its own; when the
-// connection breaks it dials again, and the node keeps the agent's place for a while. The Thing Description is made of the Go
-// types: what a caller sends fits the schema before a function sees it.
+// The agent connects to the node (one WebSocket, see interact/ws), so that it needs no port and no address; if the connection breaks it
+// reconnects, and the node keeps the agent registered for a while. The Thing Description follows from the Go types: inputs are validated
+// before a function gets them.
 package agent
 
 import (
@@ -24,36 +24,36 @@ import (
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
-// An Agent is what an agent says of itself, and where its node is. Only Name is needed.
+// An Agent has the metadata of an agent, and the address of its node. Only Name is required.
 type Agent struct {
-	// Name is the title, by which others call the agent.
+	// Name is the title, by which other agents refer to it.
 	Name string
-	// ID is a URI; empty lets the node make one of its own DID and the name.
+	// ID is a URI; empty lets the node generate one from its DID and the name.
 	ID          string
 	Description string
-	// Version is that of the agent, "1.0.0".
+	// Version is the version of the agent, "1.0.0".
 	Version string
-	// Capabilities are ids under which others look for the agent, "urn:example:weather".
+	// Capabilities are the ids by which others find the agent, "urn:example:weather".
 	Capabilities []string
-	// Tool says that this is a tool and no agent (@type lmos:Tool).
+	// Tool declares a tool instead of an agent (@type lmos:Tool).
 	Tool bool
-	// Node is the URL or the socket of the node, and Token its token; empty takes those of this machine, see [Local].
+	// Node is the URL or the socket of the node, and Token its token; empty means those of this host, see [Local].
 	Node, Token string
-	// Ready is called each time the node has taken the agent, with its id. Nil is not called.
+	// Ready, if not nil, is called with the id each time the node has registered the agent.
 	Ready func(id string)
 	Log   *slog.Logger
 }
 
-// A Part is one affordance of an agent: what [Action], [Stream], [Property], [State] and [Event] make.
+// A Part is one affordance of an agent: the result of [Action], [Stream], [Property], [State] or [Event].
 type Part interface{ add(*server) error }
 
-// An Option says more about a part.
+// An Option sets metadata of a part.
 type Option func(about map[string]any)
 
-// Doc describes a part in words.
+// Doc sets the description of a part.
 func Doc(text string) Option { return func(about map[string]any) { about["description"] = text } }
 
-// Safe says that an action changes nothing, so that it may be asked twice (TD 1.1, safe).
+// Safe declares that an action changes nothing, so that it may be repeated (TD 1.1 "safe").
 func Safe() Option {
 	return func(about map[string]any) { about["safe"], about["idempotent"] = true, true }
 }
@@ -61,12 +61,11 @@ func Safe() Option {
 // Idempotent declares that repeated calls with the same input have the effect of one call (TD 1.1 "idempotent").
 func Idempotent() Option { return func(about map[string]any) { about["idempotent"] = true } }
 
-// Async says that an action takes long: the node runs it as a task that outlives its caller (TD 1.1, synchronous: false).
+// Async declares that an action takes long: the node runs it as a task that outlives its caller (TD 1.1 "synchronous": false).
 func Async() Option { return func(about map[string]any) { about["synchronous"] = false } }
 
-// Serve offers the parts as one agent until ctx ends; then the agent is withdrawn and the result is nil. A broken connection is
-// dialled again, with pauses up to five seconds. The error is an [*interact.Error]: that there is no node at first, that it
-// refuses the agent, or what is wrong with the parts.
+// Serve publishes the parts as one agent until ctx ends; then the agent is withdrawn and the result is nil. It reconnects, with pauses of
+// up to 5 s. The error is an [*interact.Error]: no node at the start, a rejected agent, or invalid parts.
 func Serve(ctx context.Context, a Agent, parts ...Part) error {
 	td, thing, err := New(a, parts...)
 	if err != nil {
@@ -78,9 +77,8 @@ func Serve(ctx context.Context, a Agent, parts ...Part) error {
 	return Attach(ctx, a.Node, a.Token, td, thing, a.Ready, a.Log)
 }
 
-// Attach offers a thing of any kind, as [Serve] offers one that is made of parts: td is its description, complete or a draft
-// without forms; node is the URL or the socket of the node, and token the node's token. Ready is called each time the node has
-// taken the thing, with its id; nil is not called. A nil log discards.
+// Attach publishes any Thing, as [Serve] does: td is its TD, complete or a draft without forms; node is the URL or the socket of the node,
+// and token its token. Ready, if not nil, is called with the id each time the node has registered the Thing. A nil log discards.
 func Attach(ctx context.Context, node, token string, td []byte, thing interact.Thing, ready func(id string),
 	log *slog.Logger) error {
 	o, err := socketOf(node)
@@ -91,7 +89,7 @@ func Attach(ctx context.Context, node, token string, td []byte, thing interact.T
 	return keep(ctx, o, ready)
 }
 
-// AttachChanging is [Attach] for a thing whose description changes: now returns it, and a channel that is closed when there is another.
+// AttachChanging is [Attach] for a Thing whose TD changes: now returns it, and a channel that is closed when it has changed.
 func AttachChanging(ctx context.Context, node, token string, now func() (td []byte, changed <-chan struct{}), thing interact.Thing,
 	ready func(id string), log *slog.Logger) error {
 	o, err := socketOf(node)
@@ -102,8 +100,8 @@ func AttachChanging(ctx context.Context, node, token string, now func() (td []by
 	return keep(ctx, o, ready)
 }
 
-// New makes the draft of a description and the thing of an agent, for a program that offers them itself: to a node in its own
-// process (node.Node.Offer, after td.Draft), or over another connection.
+// New returns the draft of the TD and the Thing of an agent, for programs that publish it themselves: to a node in the same process
+// (node.Node.Offer, after td.Draft), or over another connection.
 func New(a Agent, parts ...Part) (td []byte, thing interact.Thing, err error) {
 	s, err := newServer(a, parts)
 	if err != nil {
@@ -112,10 +110,10 @@ func New(a Agent, parts ...Part) (td []byte, thing interact.Thing, err error) {
 	return s.td, s, nil
 }
 
-// longestPause is the longest time between two attempts to reach the node.
+// longestPause is the longest pause between two attempts to connect.
 const longestPause = 5 * time.Second
 
-// keep attaches again whenever the connection breaks after the first success.
+// keep attaches again when the connection breaks after the first success.
 func keep(ctx context.Context, o ws.AttachOptions, ready func(id string)) error {
 	known := false
 	pauses := backoff.Backoff{First: longestPause / 64, Max: longestPause}
@@ -140,20 +138,20 @@ func keep(ctx context.Context, o ws.AttachOptions, ready func(id string)) error 
 	}
 }
 
-// passing reports whether err is of the connection, so that it is worth dialling again.
+// passing reports whether err is a connection error, which is retried.
 func passing(err error) bool {
 	e, ok := errors.AsType[*interact.Error](err)
 	return !ok || e.Code.Retryable() || e.Code == interact.Cancelled
 }
 
-// A server is the thing behind the connection.
+// A server is the Thing behind the connection.
 type server struct {
-	about      map[string]any // the description, as it grows
+	about      map[string]any // the TD, while it is built
 	td         []byte
 	actions    map[string]interact.Func
 	properties map[string]*property
 	events     map[string]*topic
-	parking    interact.Parking // of actions that ask
+	parking    interact.Parking // of actions that require input
 }
 
 func newServer(a Agent, parts []Part) (*server, error) {
@@ -195,7 +193,7 @@ func describe(a Agent) map[string]any {
 	return about
 }
 
-// put adds an affordance to the description. Two of one name are an error.
+// put adds an affordance to the TD. Its name must be unique.
 func (s *server) put(kind, name string, about map[string]any, options []Option) error {
 	all, _ := s.about[kind].(map[string]any)
 	if all == nil {
@@ -203,7 +201,7 @@ func (s *server) put(kind, name string, about map[string]any, options []Option) 
 		s.about[kind] = all
 	}
 	if name == "" || all[name] != nil {
-		return interact.Errorf(interact.BadTD, "give each its own", "the name %q among the agent's %s is empty or taken", name, kind)
+		return interact.Errorf(interact.BadTD, "use unique names", "the name %q among the agent's %s is empty or taken", name, kind)
 	}
 	for _, o := range options {
 		o(about)
@@ -241,31 +239,31 @@ func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 	case interact.ObserveAllProperties:
 		return s.observeAll(ctx, m)
 	default:
-		return interact.Fail(interact.Errorf(interact.NotAllowed, "the node answers this for its agents",
-			"an agent is not asked for %s", m.Type.Op()))
+		return interact.Fail(interact.Errorf(interact.NotAllowed, "the node handles this operation",
+			"agents do not support %s", m.Type.Op()))
 	}
-	return interact.Fail(interact.Errorf(interact.NoAffordance, "see what it has", "there is no %q here", m.Name).Then(interact.StepShow))
+	return interact.Fail(interact.Errorf(interact.NoAffordance, "see what it has", "unknown affordance %q", m.Name).Then(interact.StepShow))
 }
 
-// CallerOf returns who asks, to a function of an agent that has the context of a call; nil where nobody says: outside of a call, for
-// events and observations, which are for many, and from a node that does not tell. It must not be changed. Its ID is what to keep
-// something for a caller under; what is behind a node's # is that node's word.
+// CallerOf returns the caller to a function that has the context of a call; nil outside of a call, for events and observations, which have
+// many receivers, and if the node does not send it. It is read-only. Its ID is the key for data of the caller; the part after # is a claim
+// of the caller's node.
 func CallerOf(ctx context.Context) *did.Principal { return did.PrincipalOf(ctx) }
 
-// Local returns where the node of this machine is, and the token: LMOSD_NODE and LMOSD_TOKEN if they are set, else the socket
-// in the data folder if there is one, else the URL of the default port with the token of the data folder.
+// Local returns the address of the node on this host, and the token: LMOSD_NODE and LMOSD_TOKEN if they are set, else the socket in the
+// data folder if it exists, else the URL of the default port with the token of the data folder.
 func Local() (node, token string) { return local() }
 
-// Mesh returns a client of the node of this machine: to find, call, read, write and watch other agents. The caller closes it.
+// Mesh returns a client of the node on this host, to find, call, read, write and watch other agents. The caller closes it.
 func Mesh() (*api.Client, error) {
 	node, token := Local()
 	return api.Dial(node, token)
 }
 
-// Call calls an action of an agent through the node of this machine, and decodes its output; a nil input is none, and an
-// io.Reader or an [Upload] is sent while it is read. The parts of an output that comes as a stream are put together (see
-// [interact.Join]), text decodes as a string, and what is neither JSON nor text as one in base64url. Without a deadline in ctx the node waits 30 s.
-// The error is an [*interact.Error] or wraps a context error.
+// Call invokes an action of an agent through the node on this host, and decodes its output; a nil input sends none, and an io.Reader or an
+// [Upload] is sent while it is read. Partial outputs are joined (see [interact.Join]); text decodes as a string, and data that is neither
+// JSON nor text as a string in base64url. Without a deadline in ctx the node waits 30 s. The error is an [*interact.Error] or wraps a
+// context error.
 func Call[Out any](ctx context.Context, agent, action string, input any) (Out, error) {
 	var out Out
 	mesh, err := Mesh()
@@ -278,7 +276,7 @@ func Call[Out any](ctx context.Context, agent, action string, input any) (Out, e
 		return out, err
 	}
 	if err := json.Unmarshal(raw, &out); err != nil {
-		return out, &interact.Error{Code: interact.AgentFailed, Title: "the output of " + action + " is no " + typeName[Out](),
+		return out, &interact.Error{Code: interact.AgentFailed, Title: "the output of " + action + " is not of type " + typeName[Out](),
 			Hint: "see what it gives", Next: interact.Next(interact.StepShow, agent), Err: err}
 	}
 	return out, nil

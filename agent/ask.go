@@ -10,37 +10,36 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// ErrDeclined is the error of [Ask] when who was asked says no, or nothing.
-var ErrDeclined = errors.New("who called it gave no answer")
+// ErrDeclined is the error of [Ask] if the caller declines or cancels.
+var ErrDeclined = errors.New("the caller declined to provide input")
 
-// maxTries is how often one is asked whose answer does not fit.
+// maxTries limits the requests for valid input.
 const maxTries = 8
 
-// RequiresInput declares that an action may require input from its caller ([Ask]) before it goes on. `lmosd call` then waits for the answer; others find it
-// out.
+// RequiresInput declares that an action may require input from its caller ([Ask]). `lmosd call` then waits for the request.
 func RequiresInput() Option {
 	return func(about map[string]any) { about["lmosd:requiresInput"] = true }
 }
 
 type askerKey struct{}
 
-// An asker is the run of an action that may ask. It is used in the goroutine of the run only.
+// An asker is the run of an action that may require input. Only the goroutine of the run uses it.
 type asker struct {
 	parking *interact.Parking
 	m       *interact.Message
 	yield   func(*interact.Message, error) bool
-	left    bool // the consumer has: nothing may be yielded any more
+	left    bool // the consumer left: yield must not be called
 }
 
-// withAsker lets an action ask.
+// withAsker returns the context of an action that may require input.
 func withAsker(ctx context.Context, a *asker) context.Context {
 	return context.WithValue(ctx, askerKey{}, a)
 }
 
-// Ask asks who called the action that ctx belongs to, in words, for a T, and waits for it: an hour at most, since a run lasts no
-// longer. A struct of texts, numbers and flags is what most can be shown as a form. What does not fit T is asked for again. The
-// error is [ErrDeclined], that of ctx, or an [*interact.Error]: NotAllowed in a function that is no action, Invalid after eight
-// bad answers. It must be called in the goroutine in which the action's function was.
+// Ask requests a T from the caller of the action of ctx, with a message, and waits for it, at most 1 h, the maximal duration of a run. A
+// struct of strings, numbers and booleans is what most clients can show as a form. Input that does not match T is requested again. The
+// error is [ErrDeclined], that of ctx, or an [*interact.Error]: NotAllowed outside of an action, Invalid after 8 invalid answers. It must
+// be called in the goroutine of the action.
 func Ask[T any](ctx context.Context, message string) (T, error) {
 	var v T
 	schema, err := json.Marshal(schemaFor[T]())
@@ -55,10 +54,10 @@ func Ask[T any](ctx context.Context, message string) (T, error) {
 		}
 		in.Message = message + "\n" + wrong
 	}
-	return v, interact.Errorf(interact.Invalid, "answer with what its schema says", "no answer to %s fits", interact.Clip(message, 64))
+	return v, interact.Errorf(interact.Invalid, "send input that matches the schema", "no answer to %s was valid", interact.Clip(message, 64))
 }
 
-// fill asks once. Where the answer does not fit it says why, for the next time.
+// fill requests the input once. If the answer is invalid, wrong is the reason.
 func fill(ctx context.Context, in interact.Input, v any) (wrong string, err error) {
 	answers, err := AskFor(ctx, interact.Inputs{"answer": in})
 	if err != nil {
@@ -73,7 +72,7 @@ func fill(ctx context.Context, in interact.Input, v any) (wrong string, err erro
 		return "", err
 	}
 	if err := json.Unmarshal(content, &value); err != nil {
-		return "the answer is no JSON", nil
+		return "the answer is not JSON", nil
 	}
 	if issues := td.ParseSchema(schema).Check(value); len(issues) > 0 {
 		return fmt.Sprint(issues[0].Pointer, " ", issues[0].Reason), nil
@@ -81,12 +80,12 @@ func fill(ctx context.Context, in interact.Input, v any) (wrong string, err erro
 	return "", json.Unmarshal(content, v)
 }
 
-// AskFor asks who called the action that ctx belongs to for several things at once, of any kind: an address to open, the words of
-// a model. It is as [Ask], and the content of the answers is not checked.
+// AskFor requests several inputs of any kind from the caller, such as a URL to open or the output of a model. It is like [Ask], but does
+// not check the content of the answers.
 func AskFor(ctx context.Context, in interact.Inputs) (interact.Answers, error) {
 	a, ok := ctx.Value(askerKey{}).(*asker)
 	if !ok || a.left {
-		return nil, interact.Errorf(interact.NotAllowed, "ask with the context of an action", "nobody is there who could be asked")
+		return nil, interact.Errorf(interact.NotAllowed, "call it with the context of an action", "no caller is available to provide input")
 	}
 	answers, left, err := a.parking.Ask(ctx, a.m, in, a.yield)
 	if left {

@@ -15,7 +15,7 @@ import (
 
 // call invokes an action and returns the whole output, in JSON.
 func call(ctx context.Context, mesh *api.Client, agent, action string, input any) ([]byte, error) {
-	// The states of the run, and not its output alone: parts of JSON have borders there.
+	// Request the states of the run instead of its output: they delimit partial JSON outputs.
 	o := api.CallOptions{Accept: "text/event-stream"}
 	switch body, streams := input.(io.Reader); {
 	case streams:
@@ -26,7 +26,7 @@ func call(ctx context.Context, mesh *api.Client, agent, action string, input any
 	case input != nil:
 		var err error
 		if o.Body, err = json.Marshal(input); err != nil {
-			return nil, &interact.Error{Code: interact.Invalid, Title: "the input cannot be written as JSON",
+			return nil, &interact.Error{Code: interact.Invalid, Title: "the input cannot be encoded as JSON",
 				Hint: "see its type", Err: err}
 		}
 	}
@@ -44,7 +44,7 @@ type state struct {
 	Error  json.RawMessage `json:"error"`
 }
 
-// outcome returns the output in the states of a run, which are the events of stream.
+// outcome returns the output of a stream of states.
 func outcome(action string, stream []byte) ([]byte, error) {
 	var parts []interact.Part
 	for e, err := range problem.Events(bytes.NewReader(stream), len(stream)+1) {
@@ -60,7 +60,7 @@ func outcome(action string, stream []byte) ([]byte, error) {
 		case status == interact.StatusFailed:
 			return nil, problem.Unmarshal(http.StatusInternalServerError, s.Error)
 		case status == interact.StatusCancelled:
-			return nil, interact.Errorf(interact.Cancelled, "ask again", "%s was cancelled", action)
+			return nil, interact.Errorf(interact.Cancelled, "call it again", "%s was cancelled", action)
 		case status == interact.StatusCompleted && (s.Output != nil || len(parts) == 0):
 			return s.Output, nil
 		case status == interact.StatusCompleted:

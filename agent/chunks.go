@@ -7,18 +7,17 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Chunks is the input of an action that takes it while it comes: sound, a file. Use it as the In of [Action] or [Stream]. An
-// input that came whole is one chunk. It is read once, by one of its methods, while the function runs; a function that does not
-// read it on holds its caller back, and nobody else. It must not be kept.
+// Chunks is an input that the action reads as it arrives, such as audio or a file. Use it as the In of [Action] or [Stream]. It is read
+// once, by one of its methods, while the function runs; a function that does not read it blocks only its caller. It must not be kept.
 type Chunks struct {
-	// ContentType is what the caller says of it, "audio/wav".
+	// ContentType is the media type that the caller sent, "audio/wav".
 	ContentType string
 	all         iter.Seq2[[]byte, error]
 	pull        *pull
 }
 
-// All returns the chunks: what the caller sent at once, cut at 64 KiB. A chunk is the loop's until it asks for the next. The
-// sequence ends with an error if the caller broke off or left; to leave the loop tells the caller's side to send no more.
+// All returns the chunks as the caller sent them, at most 64 KiB each. A chunk is valid until the next one. The sequence ends with an error
+// if the caller disconnects; leaving the loop stops the caller's side.
 func (c Chunks) All() iter.Seq2[[]byte, error] {
 	if c.all == nil {
 		return func(func([]byte, error) bool) {}
@@ -26,22 +25,22 @@ func (c Chunks) All() iter.Seq2[[]byte, error] {
 	return c.all
 }
 
-// Reader returns all chunks as one text of bytes. Each call returns the same.
+// Reader returns the concatenated chunks. Each call returns the same Reader.
 func (c Chunks) Reader() io.Reader {
 	if c.pull == nil {
-		return io.MultiReader() // which is at its end
+		return io.MultiReader() // at its end
 	}
 	return c.pull
 }
 
-// Data is an output, or a part of one, that is not JSON: sound, an image. Use it as the Out of [Action] or [Stream].
+// Data is an output, or a part of one, that is not JSON, such as audio or an image. Use it as the Out of [Action] or [Stream].
 type Data struct {
-	// ContentType says what Bytes are; empty means "application/octet-stream".
+	// ContentType is the media type of Bytes; empty means "application/octet-stream".
 	ContentType string
 	Bytes       []byte
 }
 
-// octets is the media type of bytes of which nothing is known.
+// octets is the default media type of bytes.
 const octets = "application/octet-stream"
 
 // chunksOf returns the input of m. The caller closes its pull.
@@ -60,7 +59,7 @@ func chunksOf(m *interact.Message) Chunks {
 	return c
 }
 
-// A pull reads chunks when they are asked for.
+// A pull reads chunks on demand.
 type pull struct {
 	all  iter.Seq2[[]byte, error]
 	next func() ([]byte, error, bool)
@@ -87,7 +86,7 @@ func (p *pull) Read(b []byte) (int, error) {
 	return 0, p.err
 }
 
-// close ends what was begun. Read returns an error from then on.
+// close ends the iteration. Read then returns an error.
 func (p *pull) close() {
 	if p == nil {
 		return
@@ -95,12 +94,12 @@ func (p *pull) close() {
 	if p.stop != nil {
 		p.stop()
 	}
-	p.rest, p.err = nil, interact.Errorf(interact.Cancelled, "read it before the function returns", "the call is over")
+	p.rest, p.err = nil, interact.Errorf(interact.Cancelled, "read it before the function returns", "the call has ended")
 }
 
-// Upload is an input for [Call] that is sent while Reader is read, as an action takes it whose In is [Chunks].
+// Upload is an input for [Call] that is sent while Reader is read, for an action whose In is [Chunks].
 type Upload struct {
-	// ContentType says what it is, of neither JSON nor CBOR; empty means "application/octet-stream".
+	// ContentType is its media type, neither JSON nor CBOR; empty means "application/octet-stream".
 	ContentType string
 	io.Reader
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// An Event is something the agent tells whoever subscribes. It is safe for concurrent use.
+// An Event is an event of the agent. It is safe for concurrent use.
 type Event[T any] struct {
 	topic   *topic
 	options []Option
@@ -20,7 +20,7 @@ func NewEvent[T any](name string, options ...Option) *Event[T] {
 	return &Event[T]{newTopic(name), options}
 }
 
-// Emit tells all subscribers. It does not wait for them: one that does not keep up is dropped, with a reason.
+// Emit sends v to all subscribers. It does not block: a subscriber that is too slow gets an error.
 func (e *Event[T]) Emit(v T) { e.topic.deliver(e.topic.happens(v)) }
 
 func (e *Event[T]) add(s *server) error {
@@ -35,17 +35,16 @@ func (e *Event[T]) add(s *server) error {
 	return nil
 }
 
-// waiting is how many values may wait for a listener. The node listens once, whatever the number of subscribers is.
+// waiting is the queue length of a listener. The node listens once for all of its subscribers.
 const waiting = 1024
 
-// A source is what can be listened to. Join lets l hear what comes from then on, and perhaps what came after the reading or event
-// with the id after.
+// A source can be subscribed to. Join sends later values to l, and if possible those after the reading or event with the id after.
 type source interface {
 	join(l *listener, after string)
 	leave(l *listener)
 }
 
-// A topic is what many may listen to.
+// A topic has listeners.
 type topic struct {
 	name string
 
@@ -53,10 +52,10 @@ type topic struct {
 	listeners map[*listener]struct{} // owned by mu
 }
 
-// A listener is one who listens. The channel is closed when it was too slow.
+// A listener receives values. The channel is closed if it is too slow.
 type listener struct{ values chan happening }
 
-// A happening is a value that is told, or the reason why there is none.
+// A happening is a value to send, or an error instead.
 type happening struct {
 	name, id string
 	data     []byte
@@ -64,7 +63,7 @@ type happening struct {
 	at       time.Time
 }
 
-// reply makes a message of it that answers m; nil with an error.
+// reply returns the reply to m; nil with an error.
 func (h *happening) reply(m *interact.Message, typ interact.Type) *interact.Message {
 	if h.err != nil {
 		return nil
@@ -76,7 +75,7 @@ func (h *happening) reply(m *interact.Message, typ interact.Type) *interact.Mess
 
 func newTopic(name string) *topic { return &topic{name: name, listeners: map[*listener]struct{}{}} }
 
-// happens makes of v what is told.
+// happens encodes v.
 func (t *topic) happens(v any) happening {
 	data, err := encode(t.name, v)
 	return happening{name: t.name, data: data, err: err, at: time.Now()}
@@ -125,7 +124,7 @@ func (s *server) observeAll(ctx context.Context, m *interact.Message) iter.Seq2[
 	return listenTo(ctx, m, interact.PropertyReading, all)
 }
 
-// listenTo yields what the topics tell until the listener leaves.
+// listenTo yields the values of the sources until the listener leaves.
 func listenTo(ctx context.Context, m *interact.Message, typ interact.Type, sources []source) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		l := make([]*listener, len(sources))
@@ -154,7 +153,7 @@ func listenTo(ctx context.Context, m *interact.Message, typ interact.Type, sourc
 	}
 }
 
-// forward gives on what one topic tells, and says at the end that it was cut.
+// forward passes on the values of one source, and an error if it is cut.
 func forward(ctx context.Context, from <-chan happening, to chan<- happening) {
 	for {
 		var h happening
@@ -162,7 +161,7 @@ func forward(ctx context.Context, from <-chan happening, to chan<- happening) {
 		case next, ok := <-from:
 			if h = next; !ok {
 				h.err = interact.Errorf(interact.Overloaded, "subscribe again, and read faster",
-					"the subscriber reads too slowly: %d values waited", waiting)
+					"the subscriber is too slow: %d values are queued", waiting)
 			}
 		case <-ctx.Done():
 			return

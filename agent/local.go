@@ -30,7 +30,7 @@ func local() (node, token string) {
 	return "http://127.0.0.1:4668", token
 }
 
-// dataDir is the data folder of a node that is not configured.
+// dataDir returns the default data folder.
 func dataDir() string {
 	if dir := os.Getenv("LMOSD_DATA_DIR"); dir != "" {
 		return dir
@@ -40,12 +40,12 @@ func dataDir() string {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		home = "." // the next step says that nobody is there
+		home = "." // the next step reports that no node runs
 	}
 	return filepath.Join(home, ".local", "share", "lmosd")
 }
 
-// socketOf returns how the WebSocket of a node is reached: node is a URL, or the path of a socket, with or without "unix:".
+// socketOf returns the WebSocket address of a node: node is a URL, or the path of a socket, with or without "unix:".
 func socketOf(node string) (ws.AttachOptions, error) {
 	if path, ok := strings.CutPrefix(node, "unix:"); ok || strings.HasPrefix(node, "/") {
 		return ws.AttachOptions{URL: "ws://localhost/ws", Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -55,7 +55,7 @@ func socketOf(node string) (ws.AttachOptions, error) {
 	rest, ok := strings.CutPrefix(node, "http")
 	if !ok {
 		return ws.AttachOptions{}, interact.Errorf(interact.Usage, "for example http://127.0.0.1:4668",
-			"%q is neither the URL nor the socket of a node", node)
+			"expected the URL or the socket of a node, got %q", node)
 	}
 	return ws.AttachOptions{URL: "ws" + strings.TrimSuffix(rest, "/") + "/ws"}, nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Property makes a property of two functions; a nil write makes it read-only, a nil read write-only.
+// Property returns a property of two functions; a nil write makes it read-only, a nil read write-only.
 func Property[T any](name string, read func(ctx context.Context) (T, error), write func(ctx context.Context, v T) error,
 	options ...Option) Part {
 	p := &property{name: name, about: propertyAbout[T](read == nil, write == nil, false), options: options}
@@ -51,22 +51,21 @@ func propertyAbout[T any](writeOnly, readOnly, observable bool) map[string]any {
 	return about
 }
 
-// A State is a property that the agent itself holds: others read, write and observe it. It is safe for concurrent use.
+// A State is a property with a value in memory: others can read, write and observe it. It is safe for concurrent use.
 type State[T any] struct {
 	name    string
 	options []Option
 	changes *topic
 	changed func(T) error
 
-	start string // begins the ids of its readings
+	start string // prefix of the ids of its readings
 
 	mu      sync.Mutex
 	value   T     // owned by mu
 	version int64 // counts the values; owned by mu
 }
 
-// NewState returns a property with a first value. Written, if it is not nil, is asked before a value that somebody writes is
-// taken, and may refuse it.
+// NewState returns a property with a first value. Written, if not nil, is called before a written value is stored, and may reject it.
 func NewState[T any](name string, first T, written func(v T) error, options ...Option) *State[T] {
 	return &State[T]{name: name, options: options, changes: newTopic(name), changed: written, start: interact.NewID() + "-",
 		value: first}
@@ -79,7 +78,7 @@ func (s *State[T]) Get() T {
 	return s.value
 }
 
-// Set changes the value and tells who observes it.
+// Set changes the value and notifies observers.
 func (s *State[T]) Set(v T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,26 +87,26 @@ func (s *State[T]) Set(v T) {
 	s.changes.deliver(s.nowLocked())
 }
 
-// nowLocked is the value as it is told.
+// nowLocked returns the current value as a happening.
 func (s *State[T]) nowLocked() happening {
 	h := s.changes.happens(s.value)
 	h.id = s.start + strconv.FormatInt(s.version, 36)
 	return h
 }
 
-// join lets l listen. It hears the current value if after names an earlier one: who read that misses no change.
+// join subscribes l. It receives the current value if after is the id of an earlier one, so that it misses no change.
 func (s *State[T]) join(l *listener, after string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes.join(l, "")
 	if now := s.nowLocked(); after != "" && after != now.id {
-		l.values <- now // it is new and has room
+		l.values <- now // l is new and has room
 	}
 }
 
 func (s *State[T]) leave(l *listener) { s.changes.leave(l) }
 
-// now is the value as it is told.
+// now returns the current value as a happening.
 func (s *State[T]) now(context.Context) happening {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +131,7 @@ func (s *State[T]) add(to *server) error {
 	return p.add(to)
 }
 
-// A property is a property whatever its Go type is.
+// A property is the untyped part of a property.
 type property struct {
 	name    string
 	about   map[string]any
@@ -167,8 +166,8 @@ func (p *property) do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 	case m.Type == interact.ObserveProperty && p.changes != nil:
 		return listenTo(ctx, m, interact.PropertyReading, []source{p.changes})
 	}
-	return interact.Fail(interact.Errorf(interact.NotAllowed, "see what it offers",
-		"%s is not offered for %s", m.Type.Op(), p.name).Then(interact.StepShow))
+	return interact.Fail(interact.Errorf(interact.NotAllowed, "see its operations",
+		"%s is not supported by %s", m.Type.Op(), p.name).Then(interact.StepShow))
 }
 
 // readSome reads the properties that m names, or all that can be read.
@@ -203,7 +202,7 @@ func (s *server) readSome(ctx context.Context, m *interact.Message) (*interact.M
 	return r, nil
 }
 
-// writeSome writes one property after the other; the first that fails ends it.
+// writeSome writes properties in order, until one fails.
 func (s *server) writeSome(ctx context.Context, m *interact.Message) (*interact.Message, error) {
 	var values map[string]json.RawMessage
 	if err := decode(m, &values); err != nil {

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// maxDepth is how deep types are looked into; below, anything is taken.
+// maxDepth limits the nesting of types; deeper values have no schema.
 const maxDepth = 12
 
-// schemaFor returns the data schema of T (TD 1.1 §5.3.2), as far as its Go type tells; nil for [None] and for what is no JSON, an
-// empty one for what can be anything. Struct fields go by their json tags; those with omitempty, omitzero or a pointer are
-// optional; those that encoding/json writes as null when they are nil may be null; the tag desc describes one.
+// schemaFor returns the data schema of T (TD 1.1 §5.3.2), as far as its Go type determines it; nil for [None] and non-JSON types, an empty
+// one for any value. Struct fields have the names of their json tags; those with omitempty, omitzero or a pointer are optional; those that
+// encoding/json writes as null if they are nil may be null; the tag desc is the description.
 func schemaFor[T any]() map[string]any {
 	t := reflect.TypeFor[T]()
 	switch t {
@@ -40,7 +40,7 @@ func schemaOf(t reflect.Type, depth int) map[string]any {
 	case t == timeType:
 		return map[string]any{"type": "string", "format": "date-time"}
 	case t.Implements(jsonType):
-		return map[string]any{} // only its own code knows
+		return map[string]any{} // encoded by its own methods
 	case t.Implements(textType):
 		return map[string]any{"type": "string"}
 	}
@@ -69,7 +69,7 @@ func schemaOf(t reflect.Type, depth int) map[string]any {
 
 // orNull is s, or null.
 func orNull(s map[string]any) map[string]any {
-	if s["type"] == nil { // it is anything, or has null already
+	if s["type"] == nil { // any type, or null already
 		return s
 	}
 	return map[string]any{"oneOf": []any{s, map[string]any{"type": "null"}}}
@@ -113,7 +113,7 @@ func structSchema(t reflect.Type, depth int) map[string]any {
 	return s
 }
 
-// members are an object whose order counts: that of the fields of a struct, in which a form asks for them.
+// members is an object in the order of struct fields, in which forms show them.
 type members struct {
 	names []string
 	of    map[string]any
@@ -145,7 +145,7 @@ func (m members) MarshalJSON() ([]byte, error) {
 	return append(out, '}'), nil
 }
 
-// fieldSchema is the schema of a field: one that is left out when it is nil is never null.
+// fieldSchema returns the schema of a field; one that is omitted when nil is never null.
 func fieldSchema(t reflect.Type, optional bool, depth int) map[string]any {
 	switch kind := t.Kind(); {
 	case optional && kind == reflect.Pointer:
@@ -156,7 +156,7 @@ func fieldSchema(t reflect.Type, optional bool, depth int) map[string]any {
 	return schemaOf(t, depth)
 }
 
-// inUnexported reports whether f lies in an embedded struct that has a name of its own in JSON, so that it is not t's member.
+// inUnexported reports whether f is in an embedded struct that has its own name in JSON, so that it is not a member of t.
 func inUnexported(t reflect.Type, f reflect.StructField) bool {
 	for i := 1; i < len(f.Index); i++ {
 		outer := t.FieldByIndex(f.Index[:i])

@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// APIVersion is the first member of every JSON document that lmosd gives to programs.
+// APIVersion is the first member of every JSON document for programs.
 const APIVersion = "lmosd/v1"
 
 // Status is GET /v1/status.
@@ -45,7 +45,7 @@ type Status struct {
 	Agents struct {
 		Local int `json:"local"`
 		Known int `json:"known"`
-		// Fill is how full the directory is, of what others publish: 1 is full.
+		// Fill is the fraction of the directory that records of other nodes occupy.
 		Fill float64 `json:"fill"`
 	} `json:"agents"`
 	Calls struct {
@@ -60,17 +60,17 @@ type Status struct {
 	Warnings      []Warning      `json:"warnings"`
 }
 
-// Equivocation is two different records of one thing with one sequence number, both signed by its owner.
+// Equivocation is two different records of one Thing with one sequence number, both signed by its owner.
 type Equivocation struct {
 	ID    string    `json:"id"`
 	Owner did.DID   `json:"owner"`
 	Seq   uint64    `json:"seq"`
 	Seen  time.Time `json:"seen"`
-	// Records are the two, base64, the one that counts first; in GET /v1/agents/{ref} only.
+	// Records are both, base64, the effective one first; in GET /v1/agents/{ref} only.
 	Records [][]byte `json:"records,omitempty"`
 }
 
-// A Warning is a state of the node that someone should know about.
+// A Warning is a state of the node that users should know about.
 type Warning struct {
 	Code     string         `json:"code"` // LMOS-W…
 	Title    string         `json:"title"`
@@ -100,7 +100,7 @@ type PeerList struct {
 	Items      []Peer `json:"items"`
 }
 
-// Agent is a thing as lists show it.
+// Agent is a Thing in a list.
 type Agent struct {
 	ID           string    `json:"id"`
 	Ref          string    `json:"ref"` // exact: id and owner
@@ -114,14 +114,14 @@ type Agent struct {
 	Properties   []string  `json:"properties"`
 	Local        bool      `json:"local"`
 	State        State     `json:"state"`     // reachable, unknown, unreachable or refused
-	LastSeen     time.Time `json:"last_seen"` // a host of it was there; if it was never reached, its record was issued
-	// Resembles is the name that Name looks like and is not, of a thing that is trusted more or known for longer (UTS #39).
+	LastSeen     time.Time `json:"last_seen"` // the last contact with a host; if there was none, the issue of its record
+	// Resembles is the similar name of another Thing that is trusted more or known for longer (UTS #39).
 	Resembles string `json:"resembles,omitempty"`
 	// Equivocation is set if the owner has signed two records with one sequence number.
 	Equivocation *Equivocation `json:"equivocation,omitempty"`
-	Seen         time.Time     `json:"seen"` // the record was issued
+	Seen         time.Time     `json:"seen"` // the issue of the record
 	Expires      time.Time     `json:"expires"`
-	Score        float64       `json:"score,omitempty"` // 0 to 1: how well it fits what was asked for
+	Score        float64       `json:"score,omitempty"` // 0 to 1: the match with the query
 	// ScoreFactors are the parts of the score, if the request asked for them (explain=true).
 	ScoreFactors []ScoreFactor `json:"score_factors,omitempty"`
 }
@@ -129,30 +129,30 @@ type Agent struct {
 // A State is the reachability of an agent.
 type State string
 
-// The states of an agent, as far as the node knows.
+// The states of an agent, as known to the node.
 const (
 	StateReachable   State = "reachable"
 	StateUnknown     State = "unknown"
 	StateUnreachable State = "unreachable"
-	StateRefused     State = "refused" // its hosts refuse this node by policy, or this node refuses its hosts
+	StateRefused     State = "refused" // its hosts reject this node by policy, or this node rejects them
 )
 
 // A ScoreFactor is one part of a score.
 type ScoreFactor struct {
 	Signal string  `json:"signal"` // word, meaning, query, trust, reach, latency, freshness, or fallback
 	Amount float64 `json:"amount"`
-	Asked  string  `json:"asked,omitempty"` // the word of the question
-	Found  string  `json:"found,omitempty"` // the word of the thing; of trust and a fallback, why
-	Field  string  `json:"field,omitempty"` // where that stands
+	Asked  string  `json:"asked,omitempty"` // the word of the query
+	Found  string  `json:"found,omitempty"` // the word of the Thing; for trust and a fallback, the reason
+	Field  string  `json:"field,omitempty"` // the field of that word
 }
 
-// AgentChange is one event of GET /v1/find: what came, changed or went since. The event's name is Change.
+// AgentChange is one event of GET /v1/find. The name of the event is Change.
 type AgentChange struct {
-	Change string    `json:"change"` // known, ready, added, changed, removed or overflow: then search again
+	Change string    `json:"change"` // known, ready, added, changed, removed, or overflow: search again
 	Reason string    `json:"reason,omitempty"`
 	Time   time.Time `json:"time,omitzero"`
-	Agent  *Agent    `json:"agent,omitempty"` // as it is, or as it last was
-	// Coverage ends what was known at the beginning, in an event of its own named ready.
+	Agent  *Agent    `json:"agent,omitempty"` // its current or last state
+	// Coverage is only in the event ready, which ends the known agents.
 	Coverage *td.Coverage `json:"coverage,omitempty"`
 }
 
@@ -162,35 +162,35 @@ type AgentList struct {
 	Kind       string      `json:"kind"` // AgentList
 	Items      []Agent     `json:"items"`
 	Coverage   td.Coverage `json:"coverage"`
-	// Total is how many things fit, on all pages, as far as is known; absent if that was not counted.
+	// Total is the number of matching Things on all pages; absent if it is unknown.
 	Total *int `json:"total,omitempty"`
 	// Next is the cursor of the next page (GET /v1/find?page=); absent on the last.
 	Next string  `json:"next,omitempty"`
 	Took float64 `json:"took_ms"`
-	// Warnings are those of the node that say why an answer may be wrong or lack something.
+	// Warnings are those of the node about results that may be wrong or incomplete.
 	Warnings []Warning `json:"warnings,omitempty"`
 }
 
-// RouteRequest is the body of POST /v1/route: a task in words (lmos-classifier, ClassificationRequest).
+// RouteRequest is the body of POST /v1/route: a task in natural language (lmos-classifier, ClassificationRequest).
 type RouteRequest struct {
 	Message string `json:"message"`
-	History []Turn `json:"history,omitempty"` // before it, the eldest first
-	Method  string `json:"method,omitempty"`  // empty: that of the node
-	// Among is a question that says which agents may be chosen ([querytext.Parse]), or [AmongAll]; empty: all of type agent.
+	History []Turn `json:"history,omitempty"` // earlier messages, oldest first
+	Method  string `json:"method,omitempty"`  // empty: the default of the node
+	// Among is a query that selects the candidates ([querytext.Parse]), or [AmongAll]; empty: all of type agent.
 	Among string `json:"among,omitempty"`
 }
 
-// AmongAll takes tools in.
+// AmongAll includes tools.
 const AmongAll = "all"
 
 // RouteAnswer is POST /v1/route: the selected agent, or none, and the reason (lmos-classifier, ClassificationResult).
 type RouteAnswer struct {
 	APIVersion string      `json:"apiVersion"`
 	Kind       string      `json:"kind"`       // Route
-	Agent      *Candidate  `json:"agent"`      // nil: no agent fits
-	Candidates []Candidate `json:"candidates"` // the best first, the selected one included; at most eight
-	Method     string      `json:"method"`     // the method that decided
-	// TieBreak is the criterion that selected the agent among others that offer exactly the same; empty: there is no other.
+	Agent      *Candidate  `json:"agent"`      // nil: no match
+	Candidates []Candidate `json:"candidates"` // best first, including the selected one; at most 8
+	Method     string      `json:"method"`     // the deciding method
+	// TieBreak is the criterion that selected the agent among those with equal matches; empty: no others.
 	TieBreak string  `json:"tie_break,omitempty"`
 	Reason   string  `json:"reason"` // never empty
 	Took     float64 `json:"took_ms"`
@@ -217,21 +217,21 @@ type Turn struct {
 	Content string `json:"content"`
 }
 
-// AgentDetail is GET /v1/agents/{ref}: one thing with what was verified.
+// AgentDetail is GET /v1/agents/{ref}: a Thing with the result of its verification.
 type AgentDetail struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"` // Agent
 	Agent      Agent  `json:"agent"`
-	MovedFrom  string `json:"moved_from,omitempty"` // what was asked for, if that has moved to this agent
-	// Namesakes are others of the name that was asked for, which came after this agent because it is of this node or of a trusted owner.
+	MovedFrom  string `json:"moved_from,omitempty"` // the requested reference, if it resolved to the successor
+	// Namesakes are other Things of the requested name; this agent is of this node or of a trusted owner.
 	Namesakes []string        `json:"namesakes,omitempty"`
 	Signature Signature       `json:"signature"`
 	TD        json.RawMessage `json:"td"`     // without insignificant space; GET /things/{id} has the signed bytes
-	Record    []byte          `json:"record"` // the signed record, base64: what travels through the mesh
+	Record    []byte          `json:"record"` // the signed record, base64
 	Warnings  []Warning       `json:"warnings,omitempty"`
 }
 
-// Signature is the verdict on a description.
+// Signature is the verification result of a description.
 type Signature struct {
 	Verified bool      `json:"verified"`
 	Method   string    `json:"method"` // the key's DID URL
@@ -242,7 +242,7 @@ type Signature struct {
 	Size     int       `json:"size"`
 }
 
-// Publication is the answer to POST /v1/publish, DELETE /v1/agents/{ref} and POST /v1/move/{ref}.
+// Publication is the response of POST /v1/publish, DELETE /v1/agents/{ref} and POST /v1/move/{ref}.
 type Publication struct {
 	APIVersion string  `json:"apiVersion"`
 	Kind       string  `json:"kind"` // Publication
@@ -252,12 +252,12 @@ type Publication struct {
 	Owner      did.DID `json:"owner"`
 	Seq        uint64  `json:"seq"`
 	Withdrawn  bool    `json:"withdrawn,omitempty"`
-	MovedTo    did.DID `json:"moved_to,omitempty"`   // whose the thing is from now on
-	Successor  string  `json:"successor,omitempty"`  // the exact name of the thing there; empty as long as the owner is not known to offer it
-	Created    bool    `json:"created,omitempty"`    // the thing was not offered here before
-	Capability string  `json:"capability,omitempty"` // the first one, for the next command
-	Action     string  `json:"action,omitempty"`     // likewise
-	// Replicas of Wanted DHT servers have the record; GossipPeers were told. Pending: nobody yet, it is retried.
+	MovedTo    did.DID `json:"moved_to,omitempty"`   // the DID of the new owner
+	Successor  string  `json:"successor,omitempty"`  // the exact reference at the new owner, if it is known
+	Created    bool    `json:"created,omitempty"`    // the Thing was not published here before
+	Capability string  `json:"capability,omitempty"` // the first one, for hints
+	Action     string  `json:"action,omitempty"`     // the first one, for hints
+	// Replicas of Wanted DHT servers store the record; GossipPeers received it. Pending: none yet, the announcement is retried.
 	Replicas    int        `json:"replicas"`
 	Wanted      int        `json:"wanted"`
 	GossipPeers int        `json:"gossip_peers"`
@@ -269,7 +269,7 @@ type Publication struct {
 	Warnings    []td.Issue `json:"warnings,omitempty"`
 }
 
-// Identity is GET /v1/id: who the node is.
+// Identity is GET /v1/id: the identity of the node.
 type Identity struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"` // Identity
@@ -279,7 +279,7 @@ type Identity struct {
 	Document   json.RawMessage `json:"document"` // the DID document
 }
 
-// Version is GET /version: what program runs.
+// Version is GET /version: the program of the node.
 type Version struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"` // Version

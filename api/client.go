@@ -36,9 +36,8 @@ type Client struct {
 	http   *http.Client
 }
 
-// Dial returns a client of the node at target: the path of its unix socket (absolute, or with the prefix "unix:"), or an
-// http or https URL. The token is sent as bearer; empty sends none. Nothing is connected until the first request.
-// Another form of target is an [*interact.Error] of code Usage.
+// Dial returns a client of the node at target: the path of its unix socket (absolute, or with the prefix "unix:"), or an http or https URL.
+// Other targets are errors of code Usage. The token is sent as bearer token unless it is empty. The first request connects.
 func Dial(target, token string) (*Client, error) {
 	c := &Client{target: target, token: token}
 	transport := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 30 * time.Second, DisableCompression: true}
@@ -53,7 +52,7 @@ func Dial(target, token string) (*Client, error) {
 	transport.DialContext, transport.ForceAttemptHTTP2 = streambody.Dial(new(net.Dialer).DialContext), true
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return nil, interact.Errorf(interact.Usage, "", "%q is neither the URL nor the socket of a node", target).
+		return nil, interact.Errorf(interact.Usage, "", "expected the URL or the socket of a node, got %q", target).
 			Then(interact.StepStatus, defaultURL)
 	}
 	c.base = u.Scheme + "://" + u.Host + strings.TrimSuffix(u.EscapedPath(), "/")
@@ -67,8 +66,8 @@ func socketPath(target string) (path string, ok bool) {
 	return target, strings.HasPrefix(target, "/")
 }
 
-// NewClient returns a client whose requests go through t, to the host localhost, with the token as [Dial] sends it. Errors name the
-// node by target.
+// NewClient returns a client that sends requests through t, to the host localhost, with the token as in [Dial]. Errors name the node
+// target.
 func NewClient(target, token string, t http.RoundTripper) *Client {
 	return &Client{target: target, token: token, base: "http://localhost", http: &http.Client{Transport: t, CheckRedirect: noRedirect}}
 }
@@ -81,12 +80,11 @@ func (c *Client) Target() string { return c.target }
 // Close closes idle connections. Running requests continue.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Status returns the state of the node.
 func (c *Client) Status(ctx context.Context) (*Status, error) {
 	return get[Status](ctx, c, "/v1/status")
 }
 
-// Identity returns the node's DID, PeerID and DID document.
+// Identity returns the DID, PeerID and DID document of the node.
 func (c *Client) Identity(ctx context.Context) (*Identity, error) {
 	return get[Identity](ctx, c, "/v1/id")
 }
@@ -191,24 +189,23 @@ func (c *Client) Agent(ctx context.Context, ref string) (*AgentDetail, error) {
 	return get[AgentDetail](ctx, c, "/v1/agents/"+url.PathEscape(ref))
 }
 
-// Thing returns the TD of the thing that ref names, byte for byte as its owner signed it: its SHA-256 is the Hash of the
-// thing's [Signature].
+// Thing returns the TD of a Thing, with the bytes that its owner signed: their SHA-256 is the Hash of its [Signature].
 func (c *Client) Thing(ctx context.Context, ref string) ([]byte, error) {
 	raw, _, err := c.do(ctx, http.MethodGet, "/things/"+url.PathEscape(ref), "", nil)
 	return raw, err
 }
 
-// Publish signs, stores and announces a TD, with or without an id. It needs the token or the socket.
+// Publish signs, stores and announces a TD, with or without an id. It needs the token or the socket, as do Unpublish and Move.
 func (c *Client) Publish(ctx context.Context, raw []byte) (*Publication, error) {
 	return ask[Publication](ctx, c, http.MethodPost, "/v1/publish", "application/td+json", raw)
 }
 
-// Unpublish withdraws the thing that ref names. It needs the token or the socket.
+// Unpublish withdraws a Thing.
 func (c *Client) Unpublish(ctx context.Context, ref string) (*Publication, error) {
 	return ask[Publication](ctx, c, http.MethodDelete, "/v1/agents/"+url.PathEscape(ref), "", nil)
 }
 
-// Move withdraws the Thing that ref names and publishes its new owner: to is the DID of the owner, or the name of the Thing there. It needs the token or the socket.
+// Move withdraws a Thing and publishes its new owner: to is the DID of the owner, or the reference of the Thing there.
 func (c *Client) Move(ctx context.Context, ref, to string) (*Publication, error) {
 	body, err := json.Marshal(MoveRequest{To: to})
 	if err != nil {
@@ -217,10 +214,9 @@ func (c *Client) Move(ctx context.Context, ref, to string) (*Publication, error)
 	return ask[Publication](ctx, c, http.MethodPost, "/v1/move/"+url.PathEscape(ref), interact.JSON, body)
 }
 
-// Call invokes an action of the thing that ref names and returns its output with its content type; an action without
-// output gives none of both. A nil body sends no input; an empty contentType means JSON. The node waits for the agent as
-// long as ctx allows, at most ten minutes; without a deadline, 30 s. Read and Write do the same. Of an action that goes on as a task
-// it returns the state: [Client.Invoke] tells the two apart.
+// Call invokes an action and returns its output with the content type, both empty without an output. A nil body sends no input; an empty
+// contentType means JSON. The node waits for the agent until the deadline of ctx, at most 10 min, by default 30 s, also in Read and Write.
+// If the action continues as a task, the output is its state: use [Client.Invoke] to distinguish them.
 func (c *Client) Call(ctx context.Context, ref, action, contentType string, body []byte) ([]byte, string, error) {
 	if contentType == "" && body != nil {
 		contentType = interact.JSON
@@ -310,7 +306,7 @@ func (c *Client) do(ctx context.Context, method, path, contentType string, body 
 		reader = bytes.NewReader(body)
 		header.Set("Content-Type", contentType)
 	}
-	// The node would wait 30 s for an agent; it need not give up before ctx does (RFC 7240 §4.3).
+	// Ask the node to wait as long as ctx, not 30 s (RFC 7240 §4.3).
 	if deadline, ok := ctx.Deadline(); ok {
 		header.Set("Prefer", fmt.Sprintf("wait=%d", int(math.Ceil(max(time.Until(deadline).Seconds(), 1)))))
 	}
@@ -370,7 +366,7 @@ func (c *Client) read(ctx context.Context, resp *http.Response) ([]byte, string,
 	case err != nil:
 		return nil, "", c.lost(ctx, err)
 	case len(body) > maxAnswer:
-		return nil, "", interact.Errorf(interact.TooLarge, "ask for fewer results at once", "the answer has more than %d bytes", maxAnswer).
+		return nil, "", interact.Errorf(interact.TooLarge, "request fewer results", "the response has more than %d bytes", maxAnswer).
 			Then(interact.StepOption, "limit", "20")
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
 		return nil, "", problem.Read(resp, body)
@@ -383,7 +379,7 @@ const defaultURL = "http://127.0.0.1:4668"
 
 // notANode returns the error of a response that a node would not send.
 func (c *Client) notANode(err error) error {
-	return &interact.Error{Code: interact.NodeLost, Title: "what answers at " + c.target + " is not a node of lmosd",
+	return &interact.Error{Code: interact.NodeLost, Title: c.target + " is not a node of lmosd",
 		Next: interact.Next(interact.StepStatus, defaultURL), Err: foreignError{err}}
 }
 
@@ -393,9 +389,9 @@ type foreignError struct{ error }
 // lost returns the error of a request without a response: the context ended, no node listens, or the connection broke.
 func (c *Client) lost(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("ask the node at %s: %w", c.target, ctx.Err())
+		return fmt.Errorf("request to the node at %s: %w", c.target, ctx.Err())
 	}
-	// The URL would only repeat the target.
+	// Drop the URL, which repeats the target.
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
@@ -409,5 +405,5 @@ func (c *Client) lost(ctx context.Context, err error) error {
 		Next: interact.Next(interact.StepStatus), Err: err}
 }
 
-// clip bounds text that was received and makes it safe to print.
+// clip shortens received text and makes it printable.
 func clip(s string) string { return interact.Clip(interact.Readable(s), 200) }

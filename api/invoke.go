@@ -19,59 +19,55 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// CallOptions say how [Client.Invoke] invokes an action. The zero value sends no input and waits for the output.
+// CallOptions are the options of [Client.Invoke]. The zero value sends no input and waits for the output.
 type CallOptions struct {
 	// ContentType is the media type of the input; empty means JSON.
 	ContentType string
-	// Body is the input; nil sends none. Stream is one that goes on while it is read, instead of Body, of a media type that is
-	// neither JSON nor CBOR.
+	// Body is the input; nil sends none. Stream is an input that is sent while it is read, instead of Body; its media type is neither JSON
+	// nor CBOR.
 	Body   []byte
 	Stream io.Reader
-	// Accept is the media type that the output should have; empty means any.
+	// Accept is the requested media type of the output; empty means any.
 	Accept string
-	// Output gets the output as it comes, of any length; the result has none then. Values of JSON that come in parts are on a line
-	// each (application/x-ndjson), unless Accept asks for another type than JSON. Nil keeps the output for the result, 16 MiB at
-	// most.
+	// Output receives the output as it arrives, of any length; the result then has none. Partial JSON outputs are on one line each
+	// (application/x-ndjson), unless Accept is another type than JSON. If Output is nil, the result has the output, at most 16 MiB.
 	Output io.Writer
-	// Began is told the media type of what Output gets: once, before the first byte, and of an action without output never. Nil
-	// is told nothing. Without Output it is not used: the result says the type.
+	// Began is called with the media type of the data for Output, once, before its first byte. It may be nil.
 	Began func(media string)
-	// Async asks that the action go on without the caller.
+	// Async requests that the action continue without the caller.
 	Async bool
-	// Key makes the call repeatable: with one key the action runs once (see interact.Message).
+	// Key makes the call repeatable: calls with one key run the action once (see interact.Message).
 	Key string
-	// Asks says that the caller can be asked: an action that wants to know more goes on as a Task that is input-required. It
-	// needs a Key, and gets one if there is none. Of an action that reads a Stream nothing can be asked.
+	// Asks declares that the caller can provide input: an action that requires input continues as a Task that is input-required. It needs a
+	// Key; an empty one is generated. An action that reads a Stream cannot require input.
 	Asks bool
-	// Via chooses the way to the thing: the name of a [Path], a scheme or an address.
+	// Via selects the path to the Thing: the name of a [Path], a scheme or a URL.
 	Via string
-	// Timing asks where the time goes.
+	// Timing requests the durations of the stages.
 	Timing bool
-	// TraceParent makes the call a part of a trace: "00-", trace id, "-", parent id, "-", flags in lower-case hexadecimal digits
-	// (W3C Trace Context §3.2.2, version 00). Flags of 01 ask the nodes that record spans to record it. Empty leaves the trace to
-	// the node.
+	// TraceParent makes the call a part of a trace: "00-", trace id, "-", parent id, "-", flags in lower-case hexadecimal digits (W3C Trace
+	// Context §3.2.2, version 00). Flags 01 request that nodes record it. Empty leaves the trace to the node.
 	TraceParent string
 }
 
 // A CallResult is what [Client.Invoke] returns.
 type CallResult struct {
-	// Output is what the action put out, of the media type Media; both are empty if there is none.
+	// Output is the output of the action, of the media type Media; both are empty without one.
 	Output []byte
 	Media  string
-	// Task is the run of an action that goes on: of one that was called with Async, or never answers at once, or asks for
-	// something. [Client.WaitTask] waits for it. Nil for one that has ended.
+	// Task is the state of an action that continues: one with Async, one that is always asynchronous, or one that requires input.
+	// [Client.WaitTask] waits for it. Nil for an action that has ended.
 	Task *Task
-	// Timing says where the time went, if that was asked for.
+	// Timing has the durations of the stages, if requested.
 	Timing *interact.Timing
 }
 
-// Invoke invokes an action of the thing that ref names. It waits like [Client.Call]; an input that is a stream may take ten
-// minutes. An output that breaks off is the error [interact.NodeLost], after what had come was written to Output; a TraceParent
-// that is none is [interact.Usage], and nothing is asked.
+// Invoke invokes an action. It waits like [Client.Call]; a Stream may take 10 min. An interrupted output is the error [interact.NodeLost],
+// after its beginning was written to Output. An invalid TraceParent is [interact.Usage], without a request.
 func (c *Client) Invoke(ctx context.Context, ref, action string, o CallOptions) (*CallResult, error) {
 	if o.TraceParent != "" && !isTraceParent(o.TraceParent) {
-		return nil, interact.Errorf(interact.Usage, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 is one",
-			"%q is no traceparent", clip(o.TraceParent))
+		return nil, interact.Errorf(interact.Usage, "for example 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+			"%q is not a traceparent", clip(o.TraceParent))
 	}
 	if o.Asks && o.Key == "" {
 		o.Key = interact.NewID()
@@ -120,7 +116,7 @@ func (o *CallOptions) header(ctx context.Context, body bool) http.Header {
 	}
 	set("Accept", o.Accept)
 	if o.Output != nil && (o.Accept == "" || td.IsJSON(o.Accept)) {
-		h.Set("Accept", cmp.Or(o.Accept, "*/*")+", application/x-ndjson;q=0.9") // less liked: it is for the node, not for the agent
+		h.Set("Accept", cmp.Or(o.Accept, "*/*")+", application/x-ndjson;q=0.9") // lower preference: for the node, not for the agent
 	}
 	set("Traceparent", o.TraceParent)
 	set("Idempotency-Key", o.Key)
@@ -139,10 +135,10 @@ func (o *CallOptions) header(ctx context.Context, body bool) http.Header {
 	return h
 }
 
-// traceParent is the form of version 00. An all-zero id is none (Trace Context §3.2.2.3, §3.2.2.4).
+// traceParent matches version 00. All-zero ids are invalid (Trace Context §3.2.2.3, §3.2.2.4).
 var traceParent = regexp.MustCompile(`^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
-// isTraceParent reports whether a node takes text over. One that it does not, it replaces without a word.
+// isTraceParent reports whether a node uses text; it would replace others silently.
 func isTraceParent(text string) bool {
 	return traceParent.MatchString(text) && strings.Trim(text[3:35], "0") != "" && strings.Trim(text[36:52], "0") != ""
 }
@@ -160,7 +156,7 @@ func (c *Client) copyOutput(ctx context.Context, w io.Writer, body io.Reader) er
 	return c.lost(ctx, err)
 }
 
-// A writeErrorRecorder keeps the error of its writer, to tell it from an error of the source.
+// A writeErrorRecorder keeps the error of its writer, to distinguish it from an error of the source.
 type writeErrorRecorder struct {
 	io.Writer
 	err error
@@ -172,7 +168,7 @@ func (w *writeErrorRecorder) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// readTask reads the state of a run as the status resource says it (WoT Profile, ActionStatus). Its id is the last part of href.
+// readTask reads the state of a run from its status resource (WoT Profile, ActionStatus). Its id is the last part of href.
 func readTask(data []byte, ref, action string) (*Task, error) {
 	var s struct {
 		Status    string          `json:"status"`
@@ -197,7 +193,7 @@ func readTask(data []byte, ref, action string) (*Task, error) {
 		Requested: s.Requested, Ended: s.Ended}, nil
 }
 
-// readTiming reads a Server-Timing header (W3C Server Timing §2). What it does not know it leaves out.
+// readTiming reads a Server-Timing header (W3C Server Timing §2). It ignores unknown entries.
 func readTiming(header string) *interact.Timing {
 	t := &interact.Timing{}
 	durations := map[string]*time.Duration{"resolve": &t.Resolve, "host": &t.Host, "agent": &t.Agent, "total": &t.Total}

@@ -30,25 +30,24 @@ type Event struct {
 const (
 	firstPause = 100 * time.Millisecond
 	mostPause  = 5 * time.Second
-	maxAbsence = time.Minute // of a node, or of the Thing on it, after which the watcher fails
+	maxAbsence = time.Minute // of a node, or of the Thing, after which the watcher fails
 )
 
-// Watch yields what happens to the thing that ref names: kind is "events" or "properties", name the event or the property; empty
-// means all. It begins after the event with the ID after, as far as that is kept; empty means now. A connection that breaks is
-// made again, for up to a minute, and continues after the last event. In this minute [interact.NotFound] is no end either: a node
-// that started again is there before its agents are. The sequence ends with an error, when ctx or the loop does, or when the thing
-// has nothing more to say.
+// Watch yields the events or property changes of a Thing: kind is "events" or "properties", name the event or the property; empty means
+// all. It begins after the event with the ID after, if the host still has it; empty means now. It reconnects for up to 1 min and continues
+// after the last event. During this time [interact.NotFound] is temporary, because a restarted node answers before its agents are
+// registered. The sequence ends with an error, with ctx, or when the stream of the Thing ends.
 func (c *Client) Watch(ctx context.Context, ref, kind, name, after string) iter.Seq2[Event, error] {
 	return c.watch(ctx, affordance(ref, kind, name), after)
 }
 
-// runPath is where the state of a run is.
+// runPath returns the path of the state of a run.
 func runPath(t *Task) string {
 	return affordance(t.Thing, "actions", t.Action) + "/" + url.PathEscape(t.ID)
 }
 
-// WaitTask waits until a run of an action has ended, or wants to know something ([Client.AnswerTask]), and returns its state:
-// with the output, what it wants to know, or the error, which is none of WaitTask's. Of t it needs Thing, Action and ID.
+// WaitTask waits until a run has ended or requires input ([Client.AnswerTask]), and returns its state with the output, the required input,
+// or the error of the run. It uses Thing, Action and ID of t.
 func (c *Client) WaitTask(ctx context.Context, t *Task) (*Task, error) {
 	for e, err := range c.watch(ctx, runPath(t), "") {
 		if err != nil {
@@ -62,20 +61,20 @@ func (c *Client) WaitTask(ctx context.Context, t *Task) (*Task, error) {
 			return now, nil
 		}
 	}
-	return nil, interact.Errorf(interact.NodeLost, "", "the node does not tell how %s went on", clip(t.ID)).Then(interact.StepStatus)
+	return nil, interact.Errorf(interact.NodeLost, "", "the node does not report the state of %s", clip(t.ID)).Then(interact.StepStatus)
 }
 
-// AnswerTask tells a run what it wants to know. Of t it needs Thing, Action and ID. The error is NoTask if it waits for nothing.
+// AnswerTask sends the input that a run requires. It uses Thing, Action and ID of t. The error is NoTask if the run requires none.
 func (c *Client) AnswerTask(ctx context.Context, t *Task, answers interact.Answers) error {
 	body, err := json.Marshal(answers)
 	if err != nil {
-		return &interact.Error{Code: interact.Invalid, Title: "the answers are no JSON", Err: err, Hint: "the content of each is JSON"}
+		return &interact.Error{Code: interact.Invalid, Title: "the answers are not JSON", Err: err, Hint: "the content of each is JSON"}
 	}
 	_, _, err = c.do(ctx, http.MethodPost, runPath(t), interact.JSON, body)
 	return err
 }
 
-// watch yields the events at path over as many connections as it takes.
+// watch yields the events at path and reconnects.
 func (c *Client) watch(ctx context.Context, path, after string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		w := &watcher{Client: c, path: path, after: after, yield: yield}
@@ -83,7 +82,7 @@ func (c *Client) watch(ctx context.Context, path, after string) iter.Seq2[Event,
 		for {
 			before, start := w.seen, time.Now()
 			err := w.connect(ctx)
-			// One that ends at once with the node's word is as good as none, though it began with a good status.
+			// A stream that ends at once with an error of the node counts as a failed connection.
 			if w.seen > before || !w.opened.Before(start) && time.Since(w.opened) > mostPause {
 				pauses.Reset()
 				since = time.Now()
@@ -112,9 +111,9 @@ type watcher struct {
 	*Client
 	path, after string
 	yield       func(Event, error) bool
-	seen        int       // events
-	left        bool      // the loop was
-	opened      time.Time // when the last connection was that had a good status; zero if none had
+	seen        int       // number of events
+	left        bool      // the loop was left
+	opened      time.Time // the last connection with a 2xx status; zero without one
 }
 
 // connect reads events until the connection ends; nil if the node or the loop ended it.
@@ -148,13 +147,13 @@ func (w *watcher) connect(ctx context.Context) error {
 			return err
 		}
 	}
-	if ctx.Err() != nil { // inside of a process that is an end like any other
+	if ctx.Err() != nil { // in-process, the end of ctx looks like any other
 		return w.lost(ctx, ctx.Err())
 	}
 	return nil
 }
 
-// event hands an event on. The error is what is wrong with it.
+// event yields an event. The error reports an invalid one.
 func (w *watcher) event(e sse.Event) error {
 	if !json.Valid(e.Data) {
 		return w.notANode(errors.New("an event that is not JSON"))

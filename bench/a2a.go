@@ -88,11 +88,11 @@ func serveA2AAgent(ctx context.Context) error {
 		return err
 	}
 	at := fmt.Sprintf("http://%s", l.Addr())
-	card := &a2a.AgentCard{Name: "Echo", Description: "Says what it is told.", Version: "1",
+	card := &a2a.AgentCard{Name: "Echo", Description: "Echoes messages.", Version: "1",
 		SupportedInterfaces: []*a2a.AgentInterface{a2a.NewAgentInterface(at, a2a.TransportProtocolJSONRPC)},
 		DefaultInputModes:   []string{"text/plain"}, DefaultOutputModes: []string{"text/plain"},
 		Capabilities: a2a.AgentCapabilities{Streaming: true},
-		Skills:       []a2a.AgentSkill{{ID: "say", Name: "Say", Description: "Says it.", Tags: []string{"words"}}}}
+		Skills:       []a2a.AgentSkill{{ID: "say", Name: "Say", Description: "Echoes it.", Tags: []string{"words"}}}}
 	mux := http.NewServeMux()
 	mux.Handle("/.well-known/agent-card.json", a2asrv.NewStaticAgentCardHandler(card))
 	mux.Handle("/", a2asrv.NewJSONRPCHandler(a2asrv.NewHandler(echo{})))

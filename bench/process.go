@@ -33,7 +33,7 @@ func child(ctx context.Context, role string) (line string, stop func(), err erro
 	line, err = bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		stop()
-		return "", nil, fmt.Errorf("%s said nothing: %w", role, err)
+		return "", nil, fmt.Errorf("%s printed nothing: %w", role, err)
 	}
 	return strings.TrimSpace(line), stop, nil
 }

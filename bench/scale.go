@@ -45,14 +45,14 @@ var (
 		{"archive", "Moves the %s out of the active lists; it can be found again by search."},
 		{"restore", "Brings an archived %s back to where it was."},
 		{"share", "Gives another person access to the %s, to read or to write."},
-		{"revoke", "Takes away the access that somebody has to the %s."},
-		{"comment", "Adds a comment to the %s, in Markdown, and tells its followers."},
+		{"revoke", "Revokes the access of a person to the %s."},
+		{"comment", "Adds a comment to the %s, in Markdown, and notifies its followers."},
 		{"follow", "Sends a notification whenever the %s changes, until it is unfollowed."},
 		{"export", "Writes the %s as a PDF, CSV or JSON document and returns a link to it."},
 		{"import", "Reads a %s from a document of one of the supported formats."},
 		{"duplicate", "Makes a copy of the %s under another title."},
 		{"compare", "Shows what differs between two versions of the %s, field by field."},
-		{"approve", "Marks the %s as approved by the person who calls, with an optional note."},
+		{"approve", "Marks the %s as approved by the caller, with an optional note."},
 		{"schedule", "Plans a date at which the %s is to be worked on, in RFC 3339."},
 		{"summarize", "Writes a short summary of the %s and of its recent changes in plain language."},
 		{"statistics", "Counts and sums over each %s of a period, by day, week or month."},
@@ -79,7 +79,7 @@ func manyTable(ctx context.Context, p plan) error {
 	defer stopFar()
 	n := len(subjects)
 	fmt.Printf("%d MCP servers (Go SDK, over HTTP) with %d tools each.\n\n", n, len(deeds))
-	fmt.Println("| while nobody calls | heap and stacks | RSS | goroutines | descriptors |\n|---|---|---|---|---|")
+	fmt.Println("| without calls | heap and stacks | RSS | goroutines | descriptors |\n|---|---|---|---|---|")
 	host.print("each server at its node", n)
 	far.print("each server at the other node, all pinned at /mcp", n)
 	return manyCalls(ctx, p, far.At+"/mcp")
@@ -334,7 +334,7 @@ func serveManyConsumer(ctx context.Context, addr string) error {
 			break
 		}
 		if time.Now().After(deadline) {
-			return errors.New("it does not hear of all servers")
+			return errors.New("not all servers were found")
 		}
 	}
 	s, end, err := mcpSession(ctx, n.API()+"/mcp")

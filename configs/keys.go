@@ -173,7 +173,7 @@ type choiceError struct {
 }
 
 func (e *choiceError) Error() string {
-	return fmt.Sprintf("%q is none of %s", e.given, strings.Join(e.known, ", "))
+	return fmt.Sprintf("%q, expected one of %s", e.given, strings.Join(e.known, ", "))
 }
 
 // checkRange holds v against the tags min and max.

@@ -27,7 +27,7 @@ func TestSet(t *testing.T) {
 		{"interact.timeout", []string{"99ms"}, "error: the min is 100ms"},
 		{"trust.rate.per_peer", []string{"0/s"}, "0/s"},
 		{"trust.policy", []string{"verified"}, "verified"},
-		{"trust.policy", []string{"Verified"}, "error: none of open, verified, allowlist"},
+		{"trust.policy", []string{"Verified"}, "error: expected one of open, verified, allowlist"},
 		{"http.hosts", []string{"a", "b"}, "a\nb"},
 		{"http.hosts", nil, ""},
 		{"http.listen", []string{"a", "b"}, "error: one value is wanted, 2 were given"},

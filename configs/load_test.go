@@ -213,7 +213,7 @@ var wrongFiles = []struct {
 	{"a string where a list is", "mesh: {bootstrap: /ip4/1.2.3.4}\n", interact.ConfigInvalid, ":1:19", "a list is wanted"},
 	{"a number in a list", "http:\n  hosts:\n    - a\n    - 1\n", interact.ConfigInvalid, ":4:7", "a string is wanted in"},
 	{"a list where a string is", "profile: [lan]\n", interact.ConfigInvalid, ":1:10", "this is a list"},
-	{"none of the values", "mesh: {dht: {mode: serve}}\n", interact.ConfigInvalid, ":1:20", "none of auto, server, client"},
+	{"none of the values", "mesh: {dht: {mode: serve}}\n", interact.ConfigInvalid, ":1:20", "expected one of auto, server, client"},
 	{"below the minimum", "mesh: {dht: {ttl: 1m}}\n", interact.ConfigInvalid, ":1:19", "the min is 10m"},
 	{"above the maximum", "mesh: {dht: {ttl: 25h}}\n", interact.ConfigInvalid, ":1:19", "the max is 24h"},
 	{"a duration without unit", "interact: {timeout: 30}\n", interact.ConfigInvalid, ":1:21", "a number and a unit"},

@@ -1,9 +1,8 @@
 // Package did implements DID Core: identifiers, DID documents, did:key, and the [Signer] and [Resolver] interfaces.
 //
-// A node has one Ed25519 key. Its did:key and its libp2p PeerID are two spellings of that key, and this package maps
-// one to the other exactly. Everything here works without a network: a did:key document is computed, other documents
-// are parsed by [ParseDocument] from bytes that a resolver fetched. Sources: W3C DID Core 1.0; did:key (W3C CCG);
-// Controlled Identifiers 1.0 (multikeys); libp2p peer ids.
+// A node has one Ed25519 key. Its did:key and its libp2p PeerID are two encodings of that key, which this package converts. No function
+// sends a request: did:key documents are computed, other documents are parsed by [ParseDocument]. Sources: W3C DID Core 1.0; did:key (W3C
+// CCG); Controlled Identifiers 1.0 (multikeys); libp2p peer ids.
 package did
 
 import (
@@ -16,9 +15,9 @@ import (
 // [ParsePeer]; equal DIDs are equal strings, so that they can be compared with == and be keys of maps. A value
 // converted from any other string has not been checked: [DID.Key] and [DID.Peer] check again, the other methods do not.
 //
-// The did:keys that those four accept are Ed25519 keys that can sign (see [CheckKey]) in their one spelling. Only
-// [ParseForeign] accepts did:keys of other algorithms, which occur in foreign documents and are never the DID of a node or
-// an owner. The zero value identifies no subject.
+// These four accept only did:keys of Ed25519 keys that can sign (see [CheckKey]), in their canonical spelling. [ParseForeign] also accepts
+// did:keys of other algorithms, which occur in foreign documents and are never the DID of a node or an owner. The zero value identifies no
+// subject.
 type DID string
 
 // Errors of resolution. They are wrapped with the DID and the cause.

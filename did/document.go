@@ -7,7 +7,7 @@ import (
 
 // A Document is a DID document: its raw JSON and a typed view of what lmosd uses (DID Core §5).
 type Document struct {
-	Raw                json.RawMessage // as it was read or computed
+	Raw                json.RawMessage // as received or computed
 	ID                 DID
 	Controller         []DID
 	AlsoKnownAs        []string
@@ -38,7 +38,7 @@ type Service struct {
 	Endpoint json.RawMessage
 }
 
-// relationships are the members of a document that say what a key may do (DID Core §5.3).
+// relationships are the members that list the permitted uses of a key (DID Core §5.3).
 var relationships = []string{
 	"authentication", "assertionMethod", "keyAgreement", "capabilityInvocation", "capabilityDelegation",
 }

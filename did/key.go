@@ -29,7 +29,7 @@ func fromChecked(pub []byte) DID {
 }
 
 // Key returns the public key of a did:key. The error wraps [ErrMethod] for other methods and for did:keys of other
-// algorithms, and [ErrInvalid] for a text that [Parse] would refuse. The caller owns the result.
+// algorithms, and [ErrInvalid] for a text that [Parse] rejects. The caller owns the result.
 func (d DID) Key() (ed25519.PublicKey, error) {
 	if !isEd25519(string(d)) {
 		return nil, fmt.Errorf("%w: %q has no Ed25519 key in its name", ErrMethod, d.Short())
@@ -40,7 +40,7 @@ func (d DID) Key() (ed25519.PublicKey, error) {
 // isEd25519 reports whether s looks like the did:key of an Ed25519 key: ed 01 and 32 bytes always begin with z6Mk.
 func isEd25519(s string) bool { return strings.HasPrefix(s, keyPrefix+"z6Mk") }
 
-// keyOf reads a text that begins with did:key: by the rules of the one spelling.
+// keyOf reads a text that begins with did:key:, in the canonical spelling.
 func keyOf(s string) (ed25519.PublicKey, error) {
 	body := s[len(keyPrefix):]
 	if err := checkKeyBody(body); err != nil {
@@ -68,15 +68,15 @@ func keyOf(s string) (ed25519.PublicKey, error) {
 func checkKeyBody(body string) error {
 	switch {
 	case strings.ContainsAny(body, "#/?"):
-		return errors.New("a DID URL, where a DID without path, query and fragment is needed")
+		return errors.New("expected a DID without path, query and fragment")
 	case strings.HasPrefix(body, "u"):
-		return errors.New("the base64url form; only the base58btc form z6Mk… is accepted")
+		return errors.New("expected the base58btc form z6Mk…, got base64url")
 	case strings.Contains(body, ":"):
 		return errors.New("a did:key has no version")
 	case !strings.HasPrefix(body, "z"):
 		return errors.New("the part after did:key: begins with z")
 	case len(body) != 48:
-		return fmt.Errorf("%d characters after did:key:, an Ed25519 key has 48", len(body))
+		return fmt.Errorf("expected 48 characters after did:key:, got %d", len(body))
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func checkKeyBody(body string) error {
 // safe for concurrent use. The error wraps [ErrInvalid].
 func CheckKey(pub ed25519.PublicKey) error {
 	if len(pub) != ed25519.PublicKeySize {
-		return fmt.Errorf("%w: an Ed25519 key has 32 bytes, this one has %d", ErrInvalid, len(pub))
+		return fmt.Errorf("%w: expected an Ed25519 key of 32 bytes, got %d", ErrInvalid, len(pub))
 	}
 	key := [32]byte(pub)
 	if checkedKeys.has(key) {
@@ -113,11 +113,11 @@ func checkPoint(pub []byte) error {
 	return nil
 }
 
-// checkedKeys is a pure memory of checkPoint: dropping it costs time and changes no answer.
+// checkedKeys caches the results of checkPoint.
 var checkedKeys keyCache
 
-// keyCache remembers keys in two generations of at most half keys each. When the young one is full it becomes the old
-// one. A key that is asked for again in the old generation moves to the young, so that keys in use stay.
+// keyCache has two generations of at most generationSize keys. When the recent one is full it becomes the older one. A hit in the older one
+// is added to the recent one, so that keys in use stay.
 type keyCache struct {
 	mu            sync.Mutex
 	recent, older map[[32]byte]struct{} // owned by mu
@@ -181,7 +181,7 @@ func EncodeBase58(b []byte) string { return "z" + base58.Encode(b) }
 func DecodeBase58(s string) ([]byte, error) {
 	digits, ok := strings.CutPrefix(s, "z")
 	if !ok || digits == "" || len(s) > MaxLength {
-		return nil, fmt.Errorf("%w: %q is no base58btc text of the form z…, at most %d long", ErrInvalid, cut(s), MaxLength)
+		return nil, fmt.Errorf("%w: %q is not base58btc of the form z… with at most %d characters", ErrInvalid, cut(s), MaxLength)
 	}
 	b, err := base58.Decode(digits)
 	if err != nil {

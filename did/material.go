@@ -49,7 +49,7 @@ var codecs = map[uint64]struct {
 // splitMultikey reads a multicodec code and the key after it (Controlled Identifiers §2.2.2), and checks the key.
 func splitMultikey(b []byte) (material, error) {
 	code, n := binary.Uvarint(b)
-	if n <= 0 || n > 1 && b[n-1] == 0 { // a last byte of zero is a longer spelling of a smaller number
+	if n <= 0 || n > 1 && b[n-1] == 0 { // a last byte of zero is a longer encoding of a smaller number
 		return material{}, errors.New("no multicodec code before the key")
 	}
 	c, ok := codecs[code]
@@ -58,13 +58,13 @@ func splitMultikey(b []byte) (material, error) {
 	}
 	m := material{c.keyType, b[n:]}
 	if c.size != 0 && len(m.key) != c.size {
-		return material{}, fmt.Errorf("a %s key has %d bytes, this one has %d", c.keyType, c.size, len(m.key))
+		return material{}, fmt.Errorf("expected a %s key of %d bytes, got %d", c.keyType, c.size, len(m.key))
 	}
 	return m, m.check()
 }
 
-// check refuses Ed25519 keys under which signatures mean nothing, X25519 keys with which every agreement gives zero,
-// and points that are not on their curve. secp256k1, BLS and RSA are carried unchecked: nothing here uses them.
+// check rejects Ed25519 keys whose signatures prove nothing, X25519 keys with which every agreement gives zero, and points that are not on
+// their curve. secp256k1, BLS and RSA are not checked, because they are not used here.
 func (m material) check() error {
 	switch m.keyType {
 	case Ed25519:
@@ -73,7 +73,7 @@ func (m material) check() error {
 		return checkAgreement(m.key)
 	case P256, P384, P521:
 		if x, _ := elliptic.UnmarshalCompressed(curves[m.keyType], m.key); x == nil {
-			return fmt.Errorf("the %s key is no compressed point of the curve", m.keyType)
+			return fmt.Errorf("the %s key is not a compressed point of the curve", m.keyType)
 		}
 	}
 	return nil
@@ -81,8 +81,7 @@ func (m material) check() error {
 
 var curves = map[string]elliptic.Curve{P256: elliptic.P256(), P384: elliptic.P384(), P521: elliptic.P521()}
 
-// anyX25519 is a private key for one question only: whether agreeing with a public key gives zero. Its value is no
-// secret.
+// anyX25519 is a fixed private key, used only to test whether the agreement with a public key gives zero.
 var anyX25519 = func() *ecdh.PrivateKey {
 	k, err := ecdh.X25519().NewPrivateKey(make([]byte, 32)) // clamped: 2^254
 	if err != nil {
@@ -119,7 +118,7 @@ func readMultibase(s string) (material, error) {
 	return splitMultikey(b)
 }
 
-// readBase58 reads publicKeyBase58 of the suites before 2020; their type says what it is.
+// readBase58 reads publicKeyBase58 of the suites before 2020; the type determines the algorithm.
 func readBase58(s, typ string) (material, error) {
 	want := suites[typ]
 	if want == "" || len(s) > MaxLength {
@@ -130,7 +129,7 @@ func readBase58(s, typ string) (material, error) {
 	case err != nil:
 		return material{}, errors.New("publicKeyBase58 is not base58btc")
 	case len(b) != 32:
-		return material{}, fmt.Errorf("a key of type %s has 32 bytes, this one has %d", typ, len(b))
+		return material{}, fmt.Errorf("expected a key of type %s with 32 bytes, got %d", typ, len(b))
 	}
 	m := material{want, b}
 	return m, m.check()
@@ -173,7 +172,7 @@ func readPoint(jwk map[string]any, crv string) (material, error) {
 	m := material{crv, append([]byte{2 | y[size-1]&1}, x...)}
 	_, got := elliptic.UnmarshalCompressed(curve, m.key)
 	if got == nil || got.Cmp(new(big.Int).SetBytes(y)) != 0 {
-		return material{}, fmt.Errorf("the %s key is no point of the curve", crv)
+		return material{}, fmt.Errorf("the %s key is not a point of the curve", crv)
 	}
 	return m, nil
 }
@@ -187,7 +186,7 @@ func jwkBytes(jwk map[string]any, name string, size int) ([]byte, error) {
 	return b, nil
 }
 
-// isPrivateJWK tells the members that hold private or symmetric key material (RFC 7518 §6).
+// isPrivateJWK reports whether a member holds private or symmetric key material (RFC 7518 §6).
 func isPrivateJWK(name string) bool {
 	switch name {
 	case "d", "p", "q", "dp", "dq", "qi", "oth", "k":

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// MaxLength is how long a DID may be, in bytes. DID Core sets no limit.
+// MaxLength limits a DID, in bytes. DID Core sets no limit.
 const MaxLength = 1024
 
 // Parse reads a DID in its canonical spelling. A did:key is exactly "did:key:z6Mk…" with 48 characters after
 // "did:key:", the one spelling of an Ed25519 key that can sign; the base64url form, a version, and keys of other
-// algorithms are refused. Other methods are checked against the syntax of DID Core §3.1 only. The error wraps
+// algorithms are rejected. Other methods are checked only against the syntax of DID Core §3.1. The error wraps
 // [ErrInvalid].
 func Parse(s string) (DID, error) {
 	if strings.HasPrefix(s, keyPrefix) {
@@ -27,7 +27,7 @@ func Parse(s string) (DID, error) {
 }
 
 // ParseForeign is [Parse] for the DIDs of foreign documents: it also accepts a did:key of any algorithm in its
-// base58btc form. Such a DID may be resolved and shown; it is no principal of the mesh. The error wraps [ErrInvalid].
+// base58btc form. Such a DID may be resolved and displayed, but is never a principal of the mesh. The error wraps [ErrInvalid].
 func ParseForeign(s string) (DID, error) {
 	if !strings.HasPrefix(s, keyPrefix) || isEd25519(s) {
 		return Parse(s)
@@ -76,7 +76,7 @@ func (d DID) Short() string {
 	return s
 }
 
-// A URL is a DID URL (DID Core §3.2): a DID with what follows it.
+// A URL is a DID URL (DID Core §3.2).
 type URL struct {
 	DID      DID
 	Path     string // with its slash, or empty
@@ -89,7 +89,7 @@ type URL struct {
 // itself, or the X25519 key derived from it. The error wraps [ErrInvalid].
 func ParseURL(s string) (URL, error) {
 	if len(s) > 2*MaxLength {
-		return URL{}, invalid(s, "longer than a DID URL may be")
+		return URL{}, invalid(s, "too long for a DID URL")
 	}
 	rest, fragment, hasFragment := strings.Cut(s, "#")
 	rest, query, hasQuery := strings.Cut(rest, "?")
@@ -106,12 +106,12 @@ func ParseURL(s string) (URL, error) {
 	case hasFragment && fragment == "" || hasQuery && query == "":
 		return URL{}, invalid(s, "an empty fragment or query")
 	case !isURLText(path, "/") || !isURLText(query, "/?") || !isURLText(fragment, "/?"):
-		return URL{}, invalid(s, "a character that a URL cannot have")
+		return URL{}, invalid(s, "a character that is not valid in a URL")
 	}
 	return u, u.checkKeyURL(s)
 }
 
-// String returns the DID URL as it is written.
+// String returns the text of the DID URL.
 func (u URL) String() string {
 	s := string(u.DID) + u.Path
 	if u.Query != "" {
@@ -138,10 +138,10 @@ func (u URL) checkKeyURL(s string) error {
 	if pub, err := u.DID.Key(); err == nil && u.Fragment == agreementMultibase(pub) {
 		return nil
 	}
-	return invalid(s, "the fragment names no key of this did:key")
+	return invalid(s, "the fragment is not a key of this did:key")
 }
 
-// checkSyntax holds s against the grammar of DID Core §3.1.
+// checkSyntax checks s against the grammar of DID Core §3.1.
 func checkSyntax(s string) error {
 	rest, ok := strings.CutPrefix(s, "did:")
 	method, id, found := strings.Cut(rest, ":")
@@ -149,7 +149,7 @@ func checkSyntax(s string) error {
 	case !ok:
 		return errors.New(`a DID begins with "did:"`)
 	case len(s) > MaxLength:
-		return fmt.Errorf("%d bytes; a DID may have %d", len(s), MaxLength)
+		return fmt.Errorf("%d bytes, the limit is %d", len(s), MaxLength)
 	case !found || method == "" || strings.Trim(method, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
 		return fmt.Errorf("a DID is did:METHOD:ID with a method of lower-case letters and digits")
 	case id == "" || strings.HasSuffix(id, ":"):
@@ -171,7 +171,7 @@ func checkIDChars(id string) error {
 	return nil
 }
 
-// isURLText tells whether s has only the characters of RFC 3986 §3.3 (pchar) and those of extra.
+// isURLText reports whether s has only the characters of RFC 3986 §3.3 (pchar) and those of extra.
 func isURLText(s, extra string) bool {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {

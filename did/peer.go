@@ -9,11 +9,11 @@ import (
 	"github.com/mr-tron/base58"
 )
 
-// peerPrefix stands before the 32 key bytes of an Ed25519 PeerID: identity multihash of 36 bytes, protobuf key type 1
-// (Ed25519), 32 bytes of data (libp2p peer ids §Keys).
+// peerPrefix precedes the 32 key bytes of an Ed25519 PeerID: identity multihash of 36 bytes, protobuf key type 1 (Ed25519), 32 bytes of
+// data (libp2p peer ids §Keys).
 const peerPrefix = "\x00\x24\x08\x01\x12\x20"
 
-// cidPrefix stands before the multihash in the CID form of a PeerID: version 1, codec libp2p-key.
+// cidPrefix precedes the multihash in the CID form of a PeerID: version 1, codec libp2p-key.
 const cidPrefix = "\x01\x72"
 
 const peerLength = len(peerPrefix) + 32
@@ -36,7 +36,7 @@ func (d DID) Peer() ([]byte, error) {
 	return append([]byte(peerPrefix), pub...), nil
 }
 
-// PeerText returns the PeerID of a did:key as people know it, "12D3KooW…", or "" if d has none.
+// PeerText returns the PeerID of a did:key as text, "12D3KooW…", or "" if d has none.
 func (d DID) PeerText() string {
 	id, err := d.Peer()
 	if err != nil {
@@ -70,7 +70,7 @@ func ParsePeer(text string) (DID, error) {
 }
 
 func badPeer(text string) error {
-	return fmt.Errorf("%w: %q is no PeerID of the form 12D3KooW…, bafzaa… or k51…", ErrInvalid, cut(text))
+	return fmt.Errorf("%w: %q is not a PeerID of the form 12D3KooW…, bafzaa… or k51…", ErrInvalid, cut(text))
 }
 
 func decodePeerBase58(text string) ([]byte, bool) {
@@ -90,7 +90,7 @@ func decodePeerBase32(text string) ([]byte, bool) {
 }
 
 func decodePeerBase36(text string) ([]byte, bool) {
-	// The CID begins with 01, so that no leading zero gets lost in the number.
+	// The CID begins with 01, so that the number has no leading zeros to lose.
 	n, ok := new(big.Int).SetString(text[1:], 36)
 	if !ok || n.Text(36) != text[1:] {
 		return nil, false

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// A Via is the way in which a caller was authenticated.
+// A Via is a method of authentication.
 type Via string
 
-// The ways of authentication. Agents receive these values.
+// The methods of authentication. Agents receive these values.
 const (
 	// Process is code of the node's own process: an embedder, or the node itself.
 	Process Via = "process"
@@ -32,11 +32,10 @@ const (
 	unprovenID = "unproven"
 )
 
-// A Principal is an authenticated caller, as proven by the binding that received the request. Policy, limits, tasks and agents know nothing
-// else about the caller. Principals are shared and read-only, so that they cost nothing per call. Equal values are the same caller.
+// A Principal is an authenticated caller, as proven by the binding that received the request. Policy, limits, tasks and agents use no other
+// information about the caller. Principals are shared and read-only, so that calls do not allocate them. Equal values are the same caller.
 //
-// The name of a consumer behind another node ([Principal.Name]) is a claim of that node. It distinguishes the consumers of that node, and
-// never gives a principal more rights than its node has.
+// The name of a consumer behind another node ([Principal.Name]) is a claim of that node. It only distinguishes the consumers of that node.
 type Principal struct {
 	// DID is the DID of the caller: today that of the node; empty for consumers of this node.
 	DID DID
@@ -44,7 +43,7 @@ type Principal struct {
 	Node DID
 	// Name is the node's name of a consumer behind it; empty for the node itself, or a consumer without a name.
 	Name string
-	// Via is the way of authentication.
+	// Via is the method of authentication.
 	Via Via
 }
 
@@ -52,8 +51,7 @@ type Principal struct {
 var consumers = map[Via]*Principal{Process: {Via: Process}, Socket: {Via: Socket}, Loopback: {Via: Loopback}, Token: {Via: Token},
 	Unproven: {Via: Unproven}}
 
-// Consumer returns the principal of a consumer of this node, by the way of authentication and its name, if it has one. Principals
-// without a name are shared.
+// Consumer returns the principal of a consumer of this node. Principals without a name are shared.
 func Consumer(via Via, name string) *Principal {
 	if p := consumers[via]; p != nil && name == "" {
 		return p
@@ -80,8 +78,7 @@ func (p *Principal) ID() string {
 	return id
 }
 
-// Base is [Principal.ID] without the name: what all consumers behind one node have in common, and what their node cannot multiply by
-// inventing names. It does not allocate.
+// Base is [Principal.ID] without the name, so that a node gains nothing by inventing names. It does not allocate.
 func (p *Principal) Base() string {
 	switch {
 	case p == nil:
@@ -105,12 +102,12 @@ type principalJSON struct {
 	Via  Via    `json:"via"`
 }
 
-// MarshalJSON writes p as agents are told it: {"id", "did", "node", "name", "via"}, without what is empty.
+// MarshalJSON writes p as agents receive it: {"id", "did", "node", "name", "via"}, without empty members.
 func (p Principal) MarshalJSON() ([]byte, error) {
 	return json.Marshal(principalJSON{p.ID(), p.DID, p.Node, p.Name, p.Via})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes, for an agent that is told by its node; the id follows from the rest.
+// UnmarshalJSON reads the form of MarshalJSON; the id follows from the other members.
 func (p *Principal) UnmarshalJSON(text []byte) error {
 	var t principalJSON
 	if err := json.Unmarshal(text, &t); err != nil {
@@ -123,11 +120,11 @@ func (p *Principal) UnmarshalJSON(text []byte) error {
 // Local reports whether p is a consumer of this node, proven or not; false for nil.
 func (p *Principal) Local() bool { return p != nil && p.Node == "" }
 
-// Short is a form for people: "z6MkpTHR…", "z6MkpTHR…#name", "local".
+// Short returns a form for display: "z6MkpTHR…", "z6MkpTHR…#name", "local".
 func (p *Principal) Short() string {
 	switch {
 	case p == nil:
-		return "nobody"
+		return "unknown"
 	case p.DID == "" && p.Node == "":
 		return p.ID()
 	}
@@ -138,11 +135,11 @@ func (p *Principal) Short() string {
 	return id
 }
 
-// MaxPrincipalName bounds the name of a consumer that a node tells another, in bytes.
+// MaxPrincipalName limits the name of a consumer behind another node, in bytes.
 const MaxPrincipalName = 64
 
-// ValidPrincipalName reports whether a node may call a consumer name before other nodes: one to 64 of [a-z0-9._-]. Names of this
-// machine that are no such name ("uid:1000") are never told.
+// ValidPrincipalName reports whether a node may send name to other nodes: one to 64 of [a-z0-9._-]. Other names of consumers, such as
+// "uid:1000", stay on the node.
 func ValidPrincipalName(name string) bool {
 	return name != "" && len(name) <= MaxPrincipalName &&
 		strings.IndexFunc(name, func(c rune) bool {
@@ -152,12 +149,12 @@ func ValidPrincipalName(name string) bool {
 
 type principalKey struct{}
 
-// WithPrincipal returns a context of what p asks: the edge of a node sets it once for a request, and bindings behind it read it.
+// WithPrincipal returns a context of the requests of p. The listener of a request sets it, and bindings read it.
 func WithPrincipal(ctx context.Context, p *Principal) context.Context {
 	return context.WithValue(ctx, principalKey{}, p)
 }
 
-// PrincipalOf returns who asks; nil if the context says nothing of it.
+// PrincipalOf returns the caller; nil without one.
 func PrincipalOf(ctx context.Context) *Principal {
 	p, _ := ctx.Value(principalKey{}).(*Principal)
 	return p

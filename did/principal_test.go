@@ -15,7 +15,7 @@ func TestPrincipalNames(t *testing.T) {
 		id, base, short string
 		local           bool
 	}{
-		{nil, "", "", "nobody", false},
+		{nil, "", "", "unknown", false},
 		{Consumer(Loopback, ""), "local", "local", "local", true},
 		{Consumer(Socket, "uid:1000"), "local#uid:1000", "local", "local#uid:1000", true},
 		{Consumer(Token, "operator"), "local#operator", "local", "local#operator", true},

@@ -9,20 +9,19 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// Limits of a DID document. Keys cost time to check, so that their number is bounded beside the size.
+// Limits of a DID document. The number of keys is limited because checking them takes time.
 const (
 	MaxDocument = 256 << 10 // bytes
-	MaxMethods  = 128       // verification methods, embedded ones counted too, and entries of one relationship
+	MaxMethods  = 128       // verification methods, including embedded ones, and entries of one relationship
 )
 
-// ParseDocument reads the DID document of want: strict JSON within [MaxDocument] and [MaxMethods] whose id is want,
-// byte for byte; an empty want takes any id. It reads multikeys, JSON Web Keys and the Ed25519 and X25519 suites of
-// 2018 to 2020, string and array forms, relative ids, and methods embedded in a relationship. Keys of unknown
-// algorithms stay in the document with an empty KeyType and no PublicKey. Refused are: two methods with one id, private
-// key members, and keys that are ill-formed or weak ([CheckKey]). Raw keeps raw itself; the caller must not change it.
-// The error wraps [ErrInvalid].
+// ParseDocument reads the DID document of want: strict JSON within [MaxDocument] and [MaxMethods] whose id is want, byte for byte; an empty
+// want accepts any id. It reads multikeys, JSON Web Keys and the Ed25519 and X25519 suites of 2018 to 2020, string and array forms,
+// relative ids, and methods embedded in a relationship. Keys of unknown algorithms stay in the document with an empty KeyType and no
+// PublicKey. It rejects duplicate ids of methods, private key members, and keys that are malformed or weak ([CheckKey]). Raw refers to raw,
+// which the caller must not change. The error wraps [ErrInvalid].
 //
-// The document is only as true as its source: the caller says how it was fetched.
+// The caller must obtain the document from a trustworthy source.
 func ParseDocument(raw []byte, want DID) (*Document, error) {
 	return parse(raw, want, (*reader).context, (*reader).controllers, (*reader).methods, (*reader).relationships, (*reader).services)
 }
@@ -45,8 +44,7 @@ func parse(raw []byte, want DID, steps ...func(*reader) error) (*Document, error
 	return r.doc, nil
 }
 
-// ParseServices reads the id and the services of the DID document of want, like [ParseDocument], and nothing else: for readers that look
-// for endpoints and need no key. The documents of LMOS have keys that are ill-formed.
+// ParseServices is [ParseDocument] for the id and the services only. LMOS documents have malformed keys.
 func ParseServices(raw []byte, want DID) (*Document, error) {
 	return parse(raw, want, (*reader).services)
 }
@@ -68,7 +66,7 @@ func (r *reader) id(want DID) error {
 	return err
 }
 
-// context checks the form alone: contexts are never fetched, and documents without one are in use (DID Core §6.2).
+// context checks only the form: contexts are never fetched, and documents without one are in use (DID Core §6.2).
 func (r *reader) context() error {
 	switch v := r.top["@context"].(type) {
 	case nil, string, map[string]any:
@@ -78,12 +76,12 @@ func (r *reader) context() error {
 			switch c.(type) {
 			case string, map[string]any:
 			default:
-				return errors.New("@context has an entry that is no text and no object")
+				return errors.New("@context has an entry that is neither a string nor an object")
 			}
 		}
 		return nil
 	}
-	return errors.New("@context is no text, object or array")
+	return errors.New("@context is not a string, an object or an array")
 }
 
 func (r *reader) controllers() error {
@@ -112,7 +110,7 @@ func (r *reader) methods() error {
 	for _, v := range list {
 		m, ok := v.(map[string]any)
 		if !ok {
-			return errors.New("verificationMethod has an entry that is no object")
+			return errors.New("verificationMethod has an entry that is not an object")
 		}
 		if _, err := r.method(m); err != nil {
 			return err
@@ -135,7 +133,7 @@ func (r *reader) method(m map[string]any) (string, error) {
 	}
 	vm := VerificationMethod{ID: id, Controller: r.doc.ID}
 	vm.Type, _ = m["type"].(string)
-	// Some documents leave the controller out where it is the document's own DID.
+	// Some documents omit a controller that is the document's own DID.
 	if c, ok := m["controller"]; ok {
 		s, _ := c.(string)
 		if vm.Controller, err = ParseForeign(s); err != nil {
@@ -151,7 +149,7 @@ func (r *reader) method(m map[string]any) (string, error) {
 	return id, nil
 }
 
-// readMaterial finds the one member that holds the key.
+// readMaterial reads the one member that holds the key.
 func readMaterial(m map[string]any, typ string) (material, error) {
 	var found []material
 	for name, v := range m {
@@ -160,7 +158,7 @@ func readMaterial(m map[string]any, typ string) (material, error) {
 		s, _ := v.(string)
 		switch {
 		case isPrivateMember(name):
-			return material{}, fmt.Errorf("a private key member %q", name)
+			return material{}, fmt.Errorf("the private key member %q", name)
 		case name == "publicKeyMultibase":
 			key, err = readMultibase(s)
 		case name == "publicKeyBase58":
@@ -177,7 +175,7 @@ func readMaterial(m map[string]any, typ string) (material, error) {
 		found = append(found, key)
 	}
 	switch {
-	case len(found) > 1: // DID Core §5.2: not more than one form of the key
+	case len(found) > 1: // DID Core §5.2: at most one form of the key
 		return material{}, errors.New("the key is given in more than one form")
 	case len(found) == 0: // blockchainAccountId, publicKeyHex and others
 		return material{}, nil
@@ -192,8 +190,7 @@ func isPrivateMember(name string) bool {
 	return name == "d" || strings.HasPrefix(name, "privateKey") || strings.HasPrefix(name, "secretKey")
 }
 
-// relationships reads the lists of methods by purpose. An entry is the id of a method, or a method that serves this
-// purpose only (DID Core §5.3).
+// relationships reads the lists of methods by purpose. An entry is the id of a method, or a method for this purpose only (DID Core §5.3).
 func (r *reader) relationships() error {
 	for _, name := range relationships {
 		list, err := items(r.top[name])
@@ -238,7 +235,7 @@ func (r *reader) services() error {
 func (r *reader) service(v any) (Service, error) {
 	m, ok := v.(map[string]any)
 	if !ok {
-		return Service{}, errors.New("an entry that is no object")
+		return Service{}, errors.New("an entry that is not an object")
 	}
 	id, _ := m["id"].(string)
 	if strings.HasPrefix(id, "#") {
@@ -281,10 +278,10 @@ func items(v any) ([]any, error) {
 	case string, map[string]any:
 		return []any{v}, nil
 	}
-	return nil, errors.New("no array")
+	return nil, errors.New("not an array")
 }
 
-// texts is items for text.
+// texts is items for strings.
 func texts(v any) ([]string, error) {
 	list, err := items(v)
 	if err != nil {
@@ -294,7 +291,7 @@ func texts(v any) ([]string, error) {
 	for _, v := range list {
 		s, ok := v.(string)
 		if !ok {
-			return nil, errors.New("an entry that is no text")
+			return nil, errors.New("an entry that is not a string")
 		}
 		out = append(out, s)
 	}

@@ -7,9 +7,8 @@ import (
 	"fmt"
 )
 
-// Keys returns the resolver of did:key for Ed25519 keys. It computes the document, without a network and always with
-// the same bytes. Its errors wrap [ErrInvalid], or [ErrMethod] for other methods and other algorithms. It is safe for
-// concurrent use.
+// Keys returns the resolver of did:key for Ed25519 keys. It computes the document, always with the same bytes. Its errors wrap
+// [ErrInvalid], or [ErrMethod] for other methods and other algorithms. It is safe for concurrent use.
 func Keys() Resolver { return keys{} }
 
 type keys struct{}
@@ -46,7 +45,7 @@ func (keys) Resolve(_ context.Context, id DID) (*Document, error) {
 	}, nil
 }
 
-// keyDocument writes the document. Nothing in it needs an escape: the parts are base58 and fixed text.
+// keyDocument returns the JSON of the document. Base58 needs no escaping.
 func keyDocument(id, key, agree string) json.RawMessage {
 	method := func(fragment string) string {
 		return `{"id":"` + id + `#` + fragment + `","type":"Multikey","controller":"` + id +
@@ -60,13 +59,13 @@ func keyDocument(id, key, agree string) json.RawMessage {
 		`,"keyAgreement":[` + method(agree) + `]}`)
 }
 
-// Resolvers returns a resolver that asks the one of the DID's method. A method that is not in the map gives an error
-// that wraps [ErrMethod]. The map must not change afterwards.
+// Resolvers returns a resolver that uses the one of the DID's method. A method that is not in the map gives an error that wraps
+// [ErrMethod]. The map must not change afterwards.
 func Resolvers(byMethod map[string]Resolver) Resolver { return dispatch(byMethod) }
 
 type dispatch map[string]Resolver
 
-// Resolve asks the resolver of the method of id.
+// Resolve uses the resolver of the method of id.
 func (d dispatch) Resolve(ctx context.Context, id DID) (*Document, error) {
 	r, ok := d[id.Method()]
 	if !ok {
@@ -75,13 +74,13 @@ func (d dispatch) Resolve(ctx context.Context, id DID) (*Document, error) {
 	return r.Resolve(ctx, id)
 }
 
-// Fallback returns a resolver that asks rs in order. Only an error that wraps [ErrMethod] makes it ask the next; any
-// other answer is final, so that a fallback never overrules a refusal.
+// Fallback returns a resolver that uses rs in order. Only an error that wraps [ErrMethod] leads to the next; all other results are final,
+// so that a fallback never overrules a rejection.
 func Fallback(rs ...Resolver) Resolver { return fallback(rs) }
 
 type fallback []Resolver
 
-// Resolve returns the first answer that is not [ErrMethod].
+// Resolve returns the first result that is not [ErrMethod].
 func (f fallback) Resolve(ctx context.Context, id DID) (*Document, error) {
 	for _, r := range f {
 		doc, err := r.Resolve(ctx, id)

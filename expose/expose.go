@@ -1,5 +1,5 @@
-// Package expose turns a command, an OpenAPI document, a self-describing web server or a Thing Description into an agent. What it
-// makes is offered by others: by `lmosd expose`, which attaches to a node, and by a node that runs the agents of its configuration.
+// Package expose turns a command, an OpenAPI document, a self-describing web server or a Thing Description into an agent. The caller
+// publishes it: `lmosd expose` attaches it to a node, and a node publishes the agents of its configuration.
 package expose
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/lmosd/lmosd/td/openapi"
 )
 
-// A Spec says what is exposed, and what it is called. Target is needed:
+// A Spec describes what is exposed. Target is required:
 //
 //	exec:COMMAND     a process for each call (package interact/command)
 //	a2a:URL          an A2A agent, by its address or that of its card; other protocols by the names of their bridges
@@ -33,55 +33,54 @@ import (
 //	mcp:COMMAND      an MCP server that runs here; mcp:https://… one that is elsewhere; and so on, for each bridge
 type Spec struct {
 	Target string
-	// Name is the title. Empty means that of the document, or the name of the command's file. A TD says itself what it is called
-	// and can do, and takes none of the first three.
+	// Name is the title. Empty means that of the document, or the name of the command's file. A TD has its own name, description and
+	// capabilities, so it accepts none of these three.
 	Name, Description string
 	// Capabilities are added to those of the document.
 	Capabilities []string
-	// Actions are those of a command; none means one, "run".
+	// Actions are the names of the actions of a command; none means one, "run".
 	Actions []string
-	// Delimiter is what ends a part of a command's output: each is sent at once. \n, \t, \0 and \\ are what they are in C. Empty sends
-	// all at the end.
+	// Delimiter ends a part of a command's output; each part is sent at once. \n, \t, \0 and \\ are escapes. Empty sends the whole output
+	// at the end.
 	Delimiter string
-	// Dir is the folder in which a command runs; empty means the present one.
+	// Dir is the folder in which a command runs; empty means the current one.
 	Dir string
-	// Server replaces the server that an OpenAPI document names.
+	// Server replaces the server of an OpenAPI document.
 	Server string
-	// Env are variables of an MCP server's environment, "NAME=value", or "NAME" for that of this process; it has few others.
+	// Env are environment variables of an MCP server, "NAME=value", or "NAME" for that of this process; it inherits few others.
 	Env []string
-	// Approvals is the file that keeps the tools of an MCP server as they were first; empty keeps them in memory. Approve takes those that
-	// the server has changed since as they are; others are held back.
+	// Approvals is the file of the approved tool definitions of an MCP server; empty keeps them in memory. Approve approves changed
+	// definitions, which are disabled otherwise.
 	Approvals string
 	Approve   bool
-	// PublishPrivate tells other nodes of an MCP server that says that its lists are private, too.
+	// PublishPrivate announces an MCP server to other nodes even if it declares its lists private.
 	PublishPrivate bool
 }
 
-// An Agent can be offered to the mesh.
+// An Agent can be published.
 type Agent struct {
-	// TD describes it. With a Thing it is a draft, see [td.Draft].
+	// TD is its description; with a Thing it is a draft, see [td.Draft].
 	TD []byte
-	// Thing answers; nil if the forms of the TD do.
+	// Thing handles the interactions; nil if the forms of the TD do.
 	Thing interact.Thing
-	// Warnings are what could not be taken over.
+	// Warnings are the parts that could not be converted.
 	Warnings []string
-	// Changes yields another TD whenever the agent has changed, until ctx ends; nil: it never says.
+	// Changes yields the TD after each change of the agent, until ctx ends; nil if changes are not detected.
 	Changes func(ctx context.Context) iter.Seq[[]byte]
 
 	close func()
 }
 
-// Close ends what the agent runs, and waits for it.
+// Close stops the programs of the agent, and waits for them.
 func (a *Agent) Close() {
 	if a.close != nil {
 		a.close()
 	}
 }
 
-// Open makes an agent of s, which the caller closes. Nothing runs before it is called, but a web server is asked what it is. The
-// error is an [*interact.Error]: Usage for a target or setting that is wrong, ConfigInvalid for a command or folder that is,
-// BadTD, NotJSON and TooLarge for documents, Unreachable and AgentFailed for web servers; or it wraps the error of ctx. A nil log
-// discards.
+// Open returns the agent of s, which the caller closes. Programs run only when it is called, but web servers are probed. The error is an
+// [*interact.Error]: Usage for a wrong target or setting, ConfigInvalid for a wrong command or folder, BadTD, NotJSON and TooLarge for
+// documents, Unreachable and AgentFailed for web servers; or it wraps the error of ctx. A nil log discards.
 func Open(ctx context.Context, s Spec, bridges []bridge.Bridge, log *slog.Logger) (*Agent, error) {
 	kind, rest, found := strings.Cut(s.Target, ":")
 	if !found {
@@ -108,7 +107,7 @@ func Open(ctx context.Context, s Spec, bridges []bridge.Bridge, log *slog.Logger
 		}
 	}
 	if kind == "mcp" || kind == "a2a" {
-		return nil, interact.Errorf(interact.Usage, "expose it as a command or an HTTP server", "%s: is not spoken here", kind).Then(interact.StepHelp, "expose")
+		return nil, interact.Errorf(interact.Usage, "expose it as a command or an HTTP server", "the protocol %s: is not supported", kind).Then(interact.StepHelp, "expose")
 	}
 	raw, err := load(ctx, s.Target)
 	if err != nil {
@@ -117,10 +116,10 @@ func Open(ctx context.Context, s Spec, bridges []bridge.Bridge, log *slog.Logger
 	return described(s, raw)
 }
 
-// fits says which setting makes no sense for a kind of target.
+// fits returns an error for a setting that does not apply to a kind of target.
 func (s Spec) fits(kind string) error {
 	if strings.TrimSpace(s.Target) == "" {
-		return interact.Errorf(interact.Usage, "", "nothing is named that could be exposed").
+		return interact.Errorf(interact.Usage, "", "the target is missing").
 			Then(interact.StepExpose, "exec:./agent.sh", "name", "weather")
 	}
 	for _, setting := range []struct {
@@ -141,7 +140,7 @@ func (s Spec) fits(kind string) error {
 	return nil
 }
 
-// bridged is an agent of another protocol.
+// bridged returns an agent of another protocol.
 func bridged(ctx context.Context, s Spec, target string, b bridge.Bridge) (*Agent, error) {
 	a, err := b.Import(ctx, target, bridge.Import{Name: s.Name, Description: s.Description, Capabilities: s.Capabilities, Dir: s.Dir,
 		Env: s.Env, Pins: s.Approvals, Approve: s.Approve, PublishPrivate: s.PublishPrivate})
@@ -154,7 +153,7 @@ func bridged(ctx context.Context, s Spec, target string, b bridge.Bridge) (*Agen
 func openCommand(s Spec, line string, log *slog.Logger) (*Agent, error) {
 	words := strings.Fields(line)
 	if len(words) == 0 {
-		return nil, interact.Errorf(interact.Usage, "", "exec: names no command").
+		return nil, interact.Errorf(interact.Usage, "", "exec: requires a command").
 			Then(interact.StepExpose, "exec:./agent.sh --fast", "name", "weather")
 	}
 	if err := runnable(words[0], s.Dir); err != nil {
@@ -186,8 +185,7 @@ func parsed(raw []byte) (*td.Thing, error) {
 	return td.Parse(draft)
 }
 
-// runnable finds the mistake of many first tries: a script that is elsewhere, or has no execute bit. What a shell looks for in its
-// own ways is left to it.
+// runnable detects two common mistakes: a missing script, and one without an execute bit. Other lookups are left to the shell.
 func runnable(program, dir string) error {
 	if !strings.ContainsRune(program, '/') || strings.ContainsAny(program, "$`'\"\\*?[~=") {
 		return nil
@@ -198,14 +196,14 @@ func runnable(program, dir string) error {
 	}
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return interact.Errorf(interact.ConfigInvalid, "is it in another folder? name the folder that the command runs in", "there is no %s", path).Then(interact.StepOption, "dir", "DIR")
+		return interact.Errorf(interact.ConfigInvalid, "set the folder in which the command runs", "%s does not exist", path).Then(interact.StepOption, "dir", "DIR")
 	case err == nil && info.Mode()&0o111 == 0:
-		return interact.Errorf(interact.ConfigInvalid, "chmod +x "+interact.Quote(path), "%s cannot be run", path)
+		return interact.Errorf(interact.ConfigInvalid, "chmod +x "+interact.Quote(path), "%s is not executable", path)
 	}
 	return nil
 }
 
-// openDocument is an agent that an OpenAPI document from a file or URL describes.
+// openDocument returns the agent of an OpenAPI document from a file or URL.
 func openDocument(s Spec, raw []byte, from string) (*Agent, error) {
 	thing, warnings, err := openapi.Convert(raw, openapi.Options{Server: s.Server, Name: s.Name})
 	if at := serverFor(raw, from); err != nil && s.Server == "" && at != "" {
@@ -216,15 +214,15 @@ func openDocument(s Spec, raw []byte, from string) (*Agent, error) {
 	}
 	if err != nil {
 		bad := *interact.AsError(err)
-		bad.Title, bad.Hint, bad.Next = from+" is no OpenAPI document that can be exposed", "give one of version 3, and its server if it names none",
+		bad.Title, bad.Hint, bad.Next = from+" is not an OpenAPI document that can be exposed", "use a document of version 3, and set its server if it has none",
 			interact.Next(interact.StepOption, "server", "URL")
 		return nil, &bad
 	}
 	return &Agent{TD: thing, Warnings: warnings}, nil
 }
 
-// serverFor is where the server of a document is that names none, or one without a host: relative to the document (OpenAPI 3.1
-// §4.8.5). It is empty if that cannot be told: a document from a file is nowhere, and one in YAML may name what is not read here.
+// serverFor returns the server of a document without one, or with one without a host: relative to the document (OpenAPI 3.1 §4.8.5). It is
+// "" if it is unknown: for a document from a file, and for YAML.
 func serverFor(raw []byte, from string) string {
 	base, err := url.Parse(from)
 	if err != nil || base.Host == "" {
@@ -249,26 +247,26 @@ func serverFor(raw []byte, from string) string {
 	return at.String()
 }
 
-// described is an agent whose TD is there.
+// described returns the agent of a TD.
 func described(s Spec, raw []byte) (*Agent, error) {
 	if _, err := td.Parse(raw); err != nil {
 		return nil, interact.AsError(err)
 	}
 	if s.Name != "" || s.Description != "" || len(s.Capabilities) > 0 {
 		return nil, interact.Errorf(interact.Usage, "change the description, or leave out name, description and capabilities",
-			"a Thing Description says itself what it is called and can do")
+			"a Thing Description has its own name, description and capabilities")
 	}
 	return &Agent{TD: raw}, nil
 }
 
-// describe adds to a description what s says beside the title; more are capabilities that it does not have yet.
+// describe adds the settings of s to a description; more are further capabilities.
 func (s Spec) describe(raw []byte, more []string) ([]byte, error) {
 	if s.Description == "" && len(more) == 0 {
 		return raw, nil
 	}
 	var doc map[string]any
 	if err := json.Unmarshal(raw, &doc); err != nil {
-		return nil, interact.AsError(fmt.Errorf("read the description that was made: %w", err))
+		return nil, interact.AsError(fmt.Errorf("read the generated description: %w", err))
 	}
 	if s.Description != "" {
 		doc["description"] = s.Description

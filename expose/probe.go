@@ -17,18 +17,18 @@ import (
 	"github.com/lmosd/lmosd/td/openapi"
 )
 
-// probeFor bounds how long a web server may take to say what it is, for each question.
+// probeFor limits each request to a web server.
 const probeFor = 10 * time.Second
 
-// places are where web servers describe themselves, below their root (WoT Discovery §6.4; did:web; what OpenAPI servers usually do).
+// places are the well-known paths of descriptions (WoT Discovery §6.4; did:web; common OpenAPI paths).
 var places = []string{"/.well-known/wot", "/.well-known/did.json", "/openapi.json", "/openapi.yaml"}
 
-// probe finds out what a web server is: a TD, a DID document that leads to one, or an OpenAPI document, at the address itself, else at a
-// well-known place.
+// probe determines what a web server is: it looks for a TD, a DID document that links to one, or an OpenAPI document, at the URL and then
+// at well-known paths.
 func probe(ctx context.Context, s Spec) (*Agent, error) {
 	root, err := url.Parse(s.Target)
 	if err != nil || root.Host == "" {
-		return nil, interact.Errorf(interact.Usage, "for example http://127.0.0.1:8080", "%s is no address of a web server", s.Target)
+		return nil, interact.Errorf(interact.Usage, "for example http://127.0.0.1:8080", "expected the URL of a web server, got %s", s.Target)
 	}
 	asked := []string{s.Target}
 	for _, place := range places {
@@ -59,11 +59,11 @@ func probe(ctx context.Context, s Spec) (*Agent, error) {
 		}
 	}
 	return nil, interact.Errorf(interact.BadTD, "write a description and publish it, or expose a document",
-		"%s describes itself neither as a Thing nor with OpenAPI 3 (looked there, and at %s)", s.Target, strings.Join(places, ", ")).
+		"%s has no Thing Description and no OpenAPI 3 document (searched there, and at %s)", s.Target, strings.Join(places, ", ")).
 		Then(interact.StepPublish).Then(interact.StepExpose, "openapi:FILE")
 }
 
-// identified is the agent whose TD a DID document has at an address.
+// identified returns the agent whose TD a DID document links to.
 func identified(ctx context.Context, s Spec, at *url.URL) (*Agent, error) {
 	raw, err := fetchURL(ctx, at)
 	if err != nil {
@@ -74,7 +74,7 @@ func identified(ctx context.Context, s Spec, at *url.URL) (*Agent, error) {
 
 func fetchURL(ctx context.Context, at *url.URL) ([]byte, error) { return fetch(ctx, at.String()) }
 
-// load reads a file, or asks a URL.
+// load reads a file or a URL.
 func load(ctx context.Context, name string) ([]byte, error) {
 	if strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://") {
 		return fetch(ctx, name)
@@ -87,25 +87,25 @@ func load(ctx context.Context, name string) ([]byte, error) {
 	return bounded(f, name)
 }
 
-// bounded reads a document.
+// bounded reads a document up to the limit.
 func bounded(r io.Reader, name string) ([]byte, error) {
 	raw, err := io.ReadAll(io.LimitReader(r, openapi.MaxDocument+1))
 	switch {
 	case err != nil:
-		return nil, &interact.Error{Code: interact.Usage, Title: name + " cannot be read to its end", Err: err, Hint: "see what it is: file " + interact.Quote(name)}
+		return nil, &interact.Error{Code: interact.Usage, Title: name + " cannot be read to its end", Err: err, Hint: "check its type: file " + interact.Quote(name)}
 	case len(raw) > openapi.MaxDocument:
 		return nil, interact.Errorf(interact.TooLarge, "shorten it", "%s has more than %d bytes", name, openapi.MaxDocument)
 	}
 	return raw, nil
 }
 
-// fetch asks for a description. The address is the administrator's own, so that it may be anywhere.
+// fetch requests a description. The administrator chose the URL, so it may be on any network.
 func fetch(ctx context.Context, address string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeFor)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return nil, &interact.Error{Code: interact.Usage, Title: address + " is no address", Err: err, Hint: "for example http://127.0.0.1:8080"}
+		return nil, &interact.Error{Code: interact.Usage, Title: address + " is not a URL", Err: err, Hint: "for example http://127.0.0.1:8080"}
 	}
 	req.Header.Set("Accept", "application/td+json, application/json;q=0.9, */*;q=0.1")
 	transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -113,13 +113,13 @@ func fetch(ctx context.Context, address string) ([]byte, error) {
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	switch {
 	case err != nil && context.Cause(ctx) == context.Canceled:
-		return nil, fmt.Errorf("ask %s what it is: %w", address, ctx.Err())
+		return nil, fmt.Errorf("probe %s: %w", address, ctx.Err())
 	case err != nil:
-		return nil, &interact.Error{Code: interact.Unreachable, Title: "nothing answers at " + address, Err: err, Hint: "start the agent first"}
+		return nil, &interact.Error{Code: interact.Unreachable, Title: "no server responds at " + address, Err: err, Hint: "start the agent first"}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, interact.Errorf(interact.AgentFailed, "look at it: curl -i "+interact.Quote(address), "%s answers %s", address, resp.Status)
+		return nil, interact.Errorf(interact.AgentFailed, "check it: curl -i "+interact.Quote(address), "%s answers %s", address, resp.Status)
 	}
 	return bounded(resp.Body, address)
 }

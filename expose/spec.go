@@ -8,24 +8,23 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Flags names the settings of a Spec for a parser of flags: text adds one that is given once, list one that may repeat, flag one without
-// a value.
+// Flags defines the settings of a Spec as flags: text adds one with a value, list one that may repeat, flag one without a value.
 func Flags(s *Spec, text func(to *string, name, usage string), list func(to *[]string, name, usage string), flag func(to *bool, name, usage string)) {
-	text(&s.Name, "name", "what others call the agent")
-	text(&s.Description, "description", "what it does, in a sentence")
+	text(&s.Name, "name", "the name of the agent")
+	text(&s.Description, "description", "a description of one sentence")
 	list(&s.Capabilities, "capability", "`ID` under which others find it; may repeat")
 	list(&s.Actions, "action", "`NAME` of an action of a command, which reads it in $LMOSD_ACTION; may repeat (default: run)")
 	text(&s.Delimiter, "delimiter", `the text that ends a part of a command's output, for example '\n': each part is sent at once`)
 	text(&s.Dir, "dir", "`DIR` in which a command runs")
 	list(&s.Env, "env", "`NAME` or NAME=value of a variable that an MCP server gets beside PATH, HOME and the like; may repeat")
 	text(&s.Approvals, "approvals", "`FILE` of the approved tool definitions of an MCP server")
-	flag(&s.Approve, "approve", "take the tools of an MCP server as they are now, also those that it has changed")
+	flag(&s.Approve, "approve", "approve the current tools of an MCP server, also changed ones")
 	flag(&s.PublishPrivate, "publish-private", "publish an MCP server that declares its lists private")
 	text(&s.Server, "server", "`URL` of the server that an OpenAPI document describes")
 }
 
-// ParseLine reads a Spec from a line: the target and flags, as `lmosd expose` takes them. Words are split as a shell does, with
-// quotes and a backslash; nothing is expanded. The error is an [*interact.Error] of code ConfigInvalid.
+// ParseLine reads a Spec from a line with a target and flags, as `lmosd expose` accepts them. Words are split as in a shell, with quotes
+// and backslashes; nothing is expanded. The error is an [*interact.Error] of code ConfigInvalid.
 func ParseLine(line string) (Spec, error) {
 	words, ok := split(line)
 	if !ok {
@@ -55,17 +54,17 @@ func ParseLine(line string) (Spec, error) {
 }
 
 func unreadable(line string, err error) error {
-	return &interact.Error{Code: interact.ConfigInvalid, Title: "this is no target with flags: " + line, Err: err,
-		Hint: "write it like the arguments of expose", Next: interact.Next(interact.StepExpose, "exec:./weather.sh --fast", "name", "weather")}
+	return &interact.Error{Code: interact.ConfigInvalid, Title: "expected a target with flags, got: " + line, Err: err,
+		Hint: "use the arguments of expose", Next: interact.Next(interact.StepExpose, "exec:./weather.sh --fast", "name", "weather")}
 }
 
-// unescape replaces \n, \t, \0 and \\, because few shells have a word for them.
+// unescape replaces \n, \t, \0 and \\, which few shells can express.
 func unescape(text string) string {
 	return strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\t`, "\t", `\0`, "\x00").Replace(text)
 }
 
-// split cuts a line into words (POSIX Shell Command Language §2.2): between single quotes all is as it is; between double quotes a
-// backslash stands before a quote and itself. It reports whether the line is complete.
+// split splits a line into words (POSIX Shell Command Language §2.2): single quotes quote everything; between double quotes a backslash
+// escapes a quote and itself. It reports whether the line is complete.
 func split(line string) (words []string, ok bool) {
 	var word strings.Builder
 	var quote rune

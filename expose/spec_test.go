@@ -29,7 +29,7 @@ func TestParseLine(t *testing.T) {
 func TestLinesThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for line, says := range map[string]string{
-		"": "no target", "--name x": "no target", "exec:./a --fast": "-fast", "exec:a exec:b": "no target", "exec:'a": "a quote is not closed",
+		"": "expected a target", "--name x": "expected a target", "exec:./a --fast": "-fast", "exec:a exec:b": "expected a target", "exec:'a": "a quote is not closed",
 		`exec:a\`: "a quote is not closed", "exec:a --name": "needs an argument", "exec:a --help": "help",
 	} {
 		_, err := ParseLine(line)

@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/interact/rest/server"
 )
 
-// An access is what a route needs of its caller. Callers of the unix socket may do everything.
+// access is what a route requires of its caller. Callers of the unix socket may use every route.
 //
 //	         loopback   beyond loopback
 //	open     anyone     anyone
@@ -25,9 +25,8 @@ import (
 //	call     anyone     token
 //	admin    token      token
 //
-// What is read of the directory is open with Options.OpenDirectory.
-//
-// Reads are answered while the node drains, calls and administration are not. Who a caller is to the mesh, [guard.identified] says.
+// Reads of the directory are open with Options.OpenDirectory. While the node drains, reads are answered; calls and administration are not.
+// [guard.identified] says which principal a caller is.
 type access uint8
 
 const (
@@ -43,8 +42,8 @@ func trusted(r *http.Request) bool {
 	return p != nil && (p.Via == did.Socket || p.Via == did.Process)
 }
 
-// identified returns r with the principal that it proved: what its listener says of all who come by it, or the token. A request that
-// a proxy passed on looks local and is not: without a token nothing is known of who sends it.
+// identified returns r with the principal that its listener or the token proves. A request that a proxy forwarded looks local but is not:
+// without a token its sender is unproven.
 func (g *guard) identified(r *http.Request) *http.Request {
 	switch token, ok := bearer(r.Header.Get("Authorization")); {
 	case trusted(r):
@@ -62,7 +61,7 @@ const Operator = "operator"
 
 var operator = did.Consumer(did.Token, Operator)
 
-// forwarded reports whether a proxy says that it passed a request on (RFC 7239, and what was used before).
+// forwarded reports whether a proxy forwarded a request, by its headers (RFC 7239 and its predecessors).
 func forwarded(h http.Header) bool {
 	for _, name := range [...]string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if h[name] != nil {
@@ -72,14 +71,14 @@ func forwarded(h http.Header) bool {
 	return false
 }
 
-// A guard decides who may ask. It is read-only.
+// A guard decides which callers may use which routes. It is read-only.
 type guard struct {
-	token     [sha256.Size]byte // of Options.Token; compared in place of it, so that its length does not show
+	token     [sha256.Size]byte // of Options.Token; comparing hashes hides its length
 	hasToken  bool
 	tokenFile string
 	noAuth    bool
 	loopback  bool // only this host reaches the listener
-	proxied   bool // a proxy may stand before the listener
+	proxied   bool // a proxy may be in front of the listener
 	hosts     map[string]bool
 	origins   []string
 }
@@ -95,12 +94,12 @@ func newGuard(o Options, l net.Listener) guard {
 	return g
 }
 
-// browser refuses what a web page of somebody else may have sent: a Host that is not ours (DNS rebinding), and anything
-// but GET and HEAD from a foreign origin. A WebSocket is a GET that the page can talk through, and reading what an agent offers
-// makes the agent work: the page sees at least how long it took.
+// browser rejects requests that a foreign web page may have sent: a Host that is not of this node (DNS rebinding), and all but GET and HEAD
+// from a foreign origin. Opening a WebSocket and reading from an agent are GETs, but are rejected too: the first is a channel for calls,
+// the second makes the agent work and its timing is visible to the page.
 func (g *guard) browser(r *http.Request) error {
 	if trusted(r) {
-		return nil // no browser opens a unix socket
+		return nil // browsers do not open unix sockets
 	}
 	if !g.hostAllowed(r) {
 		return interact.Errorf(interact.Forbidden, "use http://127.0.0.1, or add the name to http.hosts",
@@ -113,12 +112,12 @@ func (g *guard) browser(r *http.Request) error {
 	if reads && !isInteraction(r) || g.originAllowed(r) {
 		return nil
 	}
-	return interact.Errorf(interact.Forbidden, "ask from the page that the node serves, or from a program",
-		"a web page of origin %q may not change or call anything here", clip(r.Header.Get("Origin")))
+	return interact.Errorf(interact.Forbidden, "send the request from the page of the node, or from a program",
+		"a web page of origin %q may not send this request", clip(r.Header.Get("Origin")))
 }
 
-// isInteraction reports whether r makes an agent, the mesh or this node work: whatever is below a thing, but for its description,
-// and searches.
+// isInteraction reports whether r causes work at an agent, the mesh or this node: routes below a Thing except its description, and
+// searches.
 func isInteraction(r *http.Request) bool {
 	for _, costly := range []string{"/v1/find", "/search/", "/events", "/a2a/"} {
 		if strings.HasPrefix(r.URL.Path, costly) {
@@ -129,7 +128,7 @@ func isInteraction(r *http.Request) bool {
 	return below != "" && below != "td"
 }
 
-// isCard reports whether r is for the card of an A2A agent, or of the node.
+// isCard reports whether r is for the Agent Card of an A2A agent or of the node.
 func isCard(r *http.Request) bool {
 	path := r.URL.Path
 	for _, file := range []string{"/.well-known/agent-card.json", "/.well-known/agent.json"} {
@@ -140,17 +139,16 @@ func isCard(r *http.Request) bool {
 	return false
 }
 
-// tokenOfQuery takes the token of the node out of the query, where a browser has to put it: neither EventSource nor WebSocket
-// sends headers that a page chooses. Nowhere else is it taken, for addresses are kept in many places. It must not reach an
-// agent, as a variable of its address would: what stands there for the node goes no further, right or wrong, and the right
-// token does not from any request.
+// tokenOfQuery moves the token of the node from the query to the Authorization header, for EventSource and WebSocket in browsers, which
+// cannot set headers. Other requests may not use it, because URLs are logged and stored. The token of the node is removed from the query of
+// every request, so that it does not reach an agent as a URI variable.
 func (g *guard) tokenOfQuery(r *http.Request) {
 	if !strings.Contains(r.URL.RawQuery, "token") && !strings.Contains(r.URL.RawQuery, "%") {
 		return
 	}
 	query := r.URL.Query()
 	given := query["token"]
-	// Who can send the header does, and means a variable; nobody needs a token on the unix socket.
+	// A client that sends Authorization means a URI variable by token; callers of the unix socket need no token.
 	forNode := !trusted(r) && r.Header.Get("Authorization") == "" && r.Method == http.MethodGet &&
 		(r.URL.Path == socketRoute || strings.Contains(r.Header.Get("Accept"), "text/event-stream"))
 	left := slices.DeleteFunc(slices.Clone(given), func(token string) bool { return forNode || g.isToken(token) })
@@ -194,7 +192,7 @@ func localIP(r *http.Request) netip.Addr {
 	if !ok {
 		return netip.Addr{}
 	}
-	ip, _ := netip.AddrFromSlice(tcp.IP) // an unusable one equals nothing
+	ip, _ := netip.AddrFromSlice(tcp.IP) // the zero Addr equals no other
 	return ip.Unmap().WithZone("")
 }
 
@@ -210,14 +208,14 @@ func hostName(host string) string {
 func portOK(host string) bool {
 	_, port, err := net.SplitHostPort(host)
 	if err != nil || port == "" {
-		return true // without a port; a host that is nothing at all is not allowed as a name
+		return true // hostAllowed rejects a malformed host as a name
 	}
 	_, err = strconv.ParseUint(port, 10, 16)
 	return err == nil
 }
 
-// originAllowed reports whether no browser sent r, or the page is ours. A browser names the page in Origin; where it
-// leaves that out, Sec-Fetch-Site tells (Fetch Metadata §2.4).
+// originAllowed reports whether r has the node's own or an allowed origin, or is not from a browser. Without Origin, Sec-Fetch-Site decides
+// (Fetch Metadata §2.4).
 func (g *guard) originAllowed(r *http.Request) bool {
 	switch origins := r.Header.Values("Origin"); {
 	case len(origins) == 0:
@@ -233,7 +231,7 @@ func (g *guard) originAllowed(r *http.Request) bool {
 	}
 }
 
-// authorize reports why r may not use a route that needs a.
+// authorize returns why r may not use a route that requires a.
 func (g *guard) authorize(r *http.Request, a access) error {
 	if a == open || trusted(r) || g.loopback && (a < admin || g.noAuth) {
 		return nil
@@ -249,7 +247,7 @@ func (g *guard) authorize(r *http.Request, a access) error {
 	return nil
 }
 
-// caller is what a bridge hears of who sends r.
+// caller returns the sender of r as bridges see it.
 func (g *guard) caller(r *http.Request) bridge.Caller {
 	shown := r.Header.Get("Authorization")
 	if token, ok := bearer(shown); ok && g.isToken(token) {
@@ -258,8 +256,8 @@ func (g *guard) caller(r *http.Request) bridge.Caller {
 	return bridge.Caller{Operator: trusted(r), Authorization: shown}
 }
 
-// Introducible returns the TCP port at which other hosts read the directory without a token: what may be announced to them. It is
-// 0 if nobody else reaches the API, or may not read it.
+// Introducible returns the TCP port at which other hosts can read the directory without a token, which may be announced to them; 0 if they
+// cannot.
 func (g *Gateway) Introducible() uint16 {
 	addr, ok := g.Addr().(*net.TCPAddr)
 	if !ok || g.guard.loopback || g.directoryAccess() != open {
@@ -268,7 +266,7 @@ func (g *Gateway) Introducible() uint16 {
 	return addr.AddrPort().Port()
 }
 
-// directoryAccess is what reading the directory needs.
+// directoryAccess returns the access that reads of the directory require.
 func (g *Gateway) directoryAccess() access {
 	if g.o.OpenDirectory {
 		return open
@@ -287,8 +285,7 @@ func (g *guard) tokenHint() string {
 	}
 }
 
-// bearer returns the token of an Authorization header (RFC 6750 §2.1). Anything else, "null" of some clients included,
-// is anonymous.
+// bearer returns the token of an Authorization header (RFC 6750 §2.1). Other values, such as the "null" of some clients, mean anonymous.
 func bearer(header string) (token string, ok bool) {
 	scheme, token, _ := strings.Cut(strings.TrimSpace(header), " ")
 	token = strings.TrimSpace(token)

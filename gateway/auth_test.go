@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// WoT Discovery §7.1.1: exploration-secboot-401 exploration-secboot-auth; redirections of OAuth 2.0 are none of this node's.
+// WoT Discovery §7.1.1: exploration-secboot-401 exploration-secboot-auth. This node does not redirect for OAuth 2.0.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{})
@@ -49,7 +49,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// Everything that changes the node needs the token.
+// All requests that change the node require the token.
 func TestWritesNeedTheToken(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{})
@@ -77,7 +77,7 @@ func TestNoToken(t *testing.T) {
 	}
 	req.Header.Set("Authorization", "Bearer x")
 	if err := g.guard.authorize(req, admin); err == nil {
-		t.Error("a node without a token takes any")
+		t.Error("a node without a token accepts a token")
 	}
 	open, err := New(Options{Node: newFake(), Listen: "127.0.0.1:0", NoAuth: true})
 	if err != nil {
@@ -90,7 +90,7 @@ func TestNoToken(t *testing.T) {
 	}
 }
 
-// Other hosts need the token for all but what health checks and strangers may see.
+// Other hosts need the token for all but health checks and the TD of the node.
 func TestBeyondLoopback(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{Listen: "0.0.0.0:0"})
@@ -132,7 +132,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// The address that a request was sent to is one of ours, whatever it is.
+// The address that a request was sent to is an allowed host.
 func TestHostIsTheLocalAddress(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string]bool{"192.0.2.7:4668": true, "192.0.2.8": false, "": true} {
@@ -184,12 +184,12 @@ func TestOrigins(t *testing.T) {
 				"Access-Control-Request-Method": "POST"}}, 403},
 		{"reading from anywhere", exchange{path: "/v1/status",
 			header: map[string]string{"Origin": "http://evil.example"}}, 200},
-		// What makes the mesh or the node work is no mere reading.
+		// Requests that cause work at the mesh or the node are not mere reads.
 		{"a search", exchange{path: "/v1/find?q=x", header: map[string]string{"Origin": "http://evil.example"}}, 403},
 		{"an A2A agent", exchange{path: "/a2a/x/tasks", header: map[string]string{"Origin": "http://evil.example"}}, 403},
 		{"a search in a language", exchange{path: "/search/jsonpath?query=$", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
 		{"changes of the directory", exchange{path: "/events", header: map[string]string{"Sec-Fetch-Site": "cross-site"}}, 403},
-		// What asks an agent is none either.
+		// Neither are requests to agents.
 		{"a description", ask("", "Origin", "http://evil.example"), 200},
 		{"a description with forms", ask("/td", "Sec-Fetch-Site", "cross-site"), 200},
 		{"a property, no browser", ask("/properties/unit"), 200},
@@ -215,7 +215,7 @@ func TestOrigins(t *testing.T) {
 			if c.status == 403 {
 				c.x.code = "LMOS-1403"
 			}
-			// No answer lets another page read it.
+			// No response permits another page to read it.
 			c.x.want = map[string]string{"Access-Control-Allow-Origin": ""}
 			r.check(t, c.x)
 		})

@@ -8,7 +8,7 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 )
 
-// a mirror is a bridge that says who asks.
+// mirror is a bridge that responds with its caller.
 type mirror struct{}
 
 func (mirror) Paths() []string { return []string{"/a2a/", "/.well-known/agent-card.json"} }
@@ -17,8 +17,7 @@ func (mirror) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Caller", fmt.Sprintf("%+v", bridge.CallerOf(r)))
 }
 
-// TestCallers are what a bridge hears of who asks, and who may ask it what: nobody's cards are a secret to the pages of others, but
-// beyond loopback they are read like the directory.
+// Bridges see proven callers. Any page may read Agent Cards; beyond loopback, cards have the access rules of the directory.
 func TestCallers(t *testing.T) {
 	t.Parallel()
 	const page, card = "https://page.example", "/a2a/x/.well-known/agent-card.json"
@@ -37,24 +36,24 @@ func TestCallers(t *testing.T) {
 		"another token":               {near, "POST", "/a2a/x", wrong, "", false, 200, false, true},
 		"the token":                   {near, "POST", "/a2a/x", right, "", false, 200, true, false},
 		"the socket":                  {near, "POST", "/a2a/x", nobody, "", true, 200, true, false},
-		"somebody behind the socket":  {near, "POST", "/a2a/x", wrong, "", true, 200, true, true},
+		"a header over the socket":    {near, "POST", "/a2a/x", wrong, "", true, 200, true, true},
 		"the token over the socket":   {near, "POST", "/a2a/x", right, "", true, 200, true, false},
 		"no token from afar":          {far, "POST", "/a2a/x", nobody, "", false, 401, false, false},
 		"the token from afar":         {far, "POST", "/a2a/x", right, "", false, 200, true, false},
 		"a page":                      {near, "POST", "/a2a/x", nobody, page, false, 403, false, false},
-		"a page that asks first":      {near, "OPTIONS", "/a2a/x", nobody, page, false, 403, false, false},
+		"a preflight of a page":       {near, "OPTIONS", "/a2a/x", nobody, page, false, 403, false, false},
 		"a page lists tasks":          {near, "GET", "/a2a/x/tasks", nobody, page, false, 403, false, false},
 		"a card":                      {near, "GET", card, nobody, page, false, 200, false, false},
 		"the node's card":             {near, "GET", "/.well-known/agent-card.json", nobody, page, false, 200, false, false},
 		"a card by its old name":      {near, "GET", "/a2a/x/.well-known/agent.json", nobody, page, false, 200, false, false},
-		"may a page read the card":    {near, "OPTIONS", card, nobody, page, false, 200, false, false},
-		"may a page change the card":  {near, "PUT", card, nobody, page, false, 403, false, false},
+		"preflight of a card":         {near, "OPTIONS", card, nobody, page, false, 200, false, false},
+		"a page changes a card":       {near, "PUT", card, nobody, page, false, 403, false, false},
 		"a card from afar":            {far, "GET", card, nobody, page, false, 401, false, false},
 		"a card with the token":       {far, "GET", card, right, page, false, 200, true, false},
-		"may a page ask from afar":    {far, "OPTIONS", card, nobody, page, false, 200, false, false},
+		"preflight from afar":         {far, "OPTIONS", card, nobody, page, false, 200, false, false},
 		"a card of an open directory": {opened, "GET", card, nobody, page, false, 200, false, false},
-		"an open directory is no way": {opened, "POST", "/a2a/x", nobody, "", false, 401, false, false},
-		"a file that is called so":    {near, "GET", "/things/.well-known/agent-card.json", nobody, page, false, 404, false, false},
+		"a call at an open directory": {opened, "POST", "/a2a/x", nobody, "", false, 401, false, false},
+		"a file of the same name":     {near, "GET", "/things/.well-known/agent-card.json", nobody, page, false, 404, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

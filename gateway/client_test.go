@@ -93,12 +93,12 @@ func testClientCalls(t *testing.T, c *api.Client) {
 		t.Errorf("Write: %v", err)
 	}
 	if _, err := c.Thing(ctx, "weathr"); interact.AsError(err).Code != interact.NotFound {
-		t.Errorf("Thing of nobody: %v", err)
+		t.Errorf("unknown Thing: %v", err)
 	}
 	_, _, err = c.Call(ctx, "weathr", "ask", "", nil)
 	if e := interact.AsError(err); e == nil || e.Code != interact.NotFound || e.Hint != "lmosd find weathr" ||
 		e.Title != `no agent matches "weathr"` {
-		t.Errorf("Call of nobody: %#v", e)
+		t.Errorf("call of an unknown Thing: %#v", e)
 	}
 }
 
@@ -121,11 +121,11 @@ func TestClientPublishes(t *testing.T) {
 	}
 	_, err = c.Move(t.Context(), "urn:x:new//a", "")
 	if e := interact.AsError(err); e.Code != interact.Invalid {
-		t.Errorf("Move to nobody: %#v", e)
+		t.Errorf("Move to an unknown owner: %#v", e)
 	}
 	_, err = c.Publish(t.Context(), []byte(`{"id":"urn:x:1"}`))
 	if e := interact.AsError(err); e.Code != interact.BadTD || len(e.Issues) == 0 {
-		t.Errorf("Publish of no TD: %#v", e)
+		t.Errorf("Publish of something else than a TD: %#v", e)
 	}
 	_, err = dial(t, r.url, "").Publish(t.Context(), nil)
 	if e := interact.AsError(err); e.Code != interact.Unauthenticated || !strings.Contains(e.Hint, "/data/api.token") {

@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// hrefs returns the addresses of all forms and links in a TD.
+// hrefs returns the targets of all forms and links in a TD.
 func hrefs(t *testing.T, raw string) (all []string) {
 	t.Helper()
 	thing, err := td.Parse([]byte(raw))
@@ -22,7 +22,7 @@ func hrefs(t *testing.T, raw string) (all []string) {
 		t.Fatalf("%v: %s", err, raw)
 	}
 	for _, w := range thing.Warnings {
-		if w.Pointer != "/actions/listen/forms/0" { // it takes audio, and there is no JSON to put first
+		if w.Pointer != "/actions/listen/forms/0" { // it accepts audio, so no JSON form precedes
 			t.Errorf("warning: %v", w)
 		}
 	}
@@ -76,7 +76,7 @@ func TestDescriptionOfTheNode(t *testing.T) {
 	beyond.check(t, exchange{path: "/things/urn:x:station/td", status: 401})
 }
 
-// All TDs with forms of the node, a page at a time.
+// Lists contain all TDs with forms of the node, by page.
 func TestListThingsWithFormsOfTheNode(t *testing.T) {
 	t.Parallel()
 	second := station(t)
@@ -98,18 +98,18 @@ func TestListThingsWithFormsOfTheNode(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &page); err != nil || len(page) != 1 {
 		t.Fatalf("got %s", body)
 	}
-	// Two owners may have things of one id: their addresses differ.
+	// Two owners may have Things with one id: their URLs differ.
 	if next := hrefs(t, string(page[0])); next[0] == first[0] || !strings.HasPrefix(next[0], r.url) {
 		t.Errorf("got %s, then %s", first[0], next[0])
 	}
 	r.check(t, exchange{path: "/things?forms=mine", status: 400, code: "LMOS-2000"})
 	r.check(t, exchange{path: "/things?forms=node", status: 200, contain: `"longpoll"`})
 	if _, body := r.do(t, exchange{path: "/things"}); strings.Contains(body, `"longpoll"`) {
-		t.Error("without asking, TDs are not as they were signed")
+		t.Error("the default list does not contain the signed TDs")
 	}
 }
 
-// What is below a thing is counted by its route, and never by what the caller chose.
+// Requests below Things are counted by route, not by the values in the path.
 func TestRoutesBelowThings(t *testing.T) {
 	t.Parallel()
 	for below, want := range map[string]string{
@@ -136,7 +136,7 @@ func TestRoutesBelowThings(t *testing.T) {
 	})
 }
 
-// A page that the node serves may watch; what another page sends by POST is refused.
+// Pages that the node serves may observe; a POST from another page is rejected.
 func TestEventsForBrowsers(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{Node: stationNode(t, counting(1))})
@@ -144,7 +144,7 @@ func TestEventsForBrowsers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As Chromium's EventSource asks.
+	// As Chromium's EventSource sends it.
 	for name, value := range map[string]string{"Accept": "text/event-stream", "Cache-Control": "no-cache", "Sec-Fetch-Site": "same-origin",
 		"Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty", "Referer": r.url + "/"} {
 		req.Header.Set(name, value)
@@ -161,7 +161,7 @@ func TestEventsForBrowsers(t *testing.T) {
 		"Origin": "http://evil.example", "Accept": "text/event-stream"}})
 }
 
-// Webhooks go where the options say.
+// Webhooks use the dialer of the options.
 func TestWebhooksOfTheGateway(t *testing.T) {
 	t.Parallel()
 	got := make(chan string, 10)
@@ -217,11 +217,11 @@ func TestStages(t *testing.T) {
 		}
 	}
 	if opName(opOf(200)) != "other" || opName(opOf(interact.Event)) != "other" {
-		t.Error("what is no operation is counted as one")
+		t.Error("a message that is not an operation is counted as one")
 	}
 }
 
-// A request stream lasts longer than a body may: its parts have their time, not the whole.
+// A request stream may last longer than a body: the timeout applies to its parts, not to the whole.
 func TestSlowRequestStream(t *testing.T) {
 	t.Parallel()
 	quick := defaultTimeouts

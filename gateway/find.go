@@ -25,10 +25,10 @@ import (
 
 // Limits of a search.
 const (
-	findTime    = 2 * time.Second // if none is given
+	findTime    = 2 * time.Second // default
 	maxFindTime = time.Minute
-	maxFind     = 1000 // things in an answer
-	maxTerms    = 16   // capabilities in a question
+	maxFind     = 1000 // Things in a response
+	maxTerms    = 16   // capabilities in a query
 )
 
 // agentMethods are the methods of /v1/agents/{ref}.
@@ -39,8 +39,7 @@ func (g *Gateway) agentMethods() map[string]http.Handler {
 	}
 }
 
-// find answers a search with what was found in time, the best first, and how complete that is. Who wants events gets what changes,
-// too.
+// find returns the Things found in time, best first, with the coverage. Clients that accept events also receive the changes.
 func (g *Gateway) find(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Has("page") {
 		return g.nextPage(w, r)
@@ -59,7 +58,7 @@ func (g *Gateway) find(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, list)
 }
 
-// nextPage answers with what comes after an earlier answer.
+// nextPage returns the page after an earlier response.
 func (g *Gateway) nextPage(w http.ResponseWriter, r *http.Request) error {
 	v, err := params(r, "page", "timeout")
 	if err != nil {
@@ -80,10 +79,10 @@ func (g *Gateway) nextPage(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, list)
 }
 
-// search asks the directory and the mesh for as long as f says, for a page; nil is the first.
+// search queries the directory and the mesh for one page within the timeout of f; a nil page is the first.
 func (g *Gateway) search(r *http.Request, f finding, page *paging.Search) (*api.AgentList, error) {
 	start := time.Now()
-	if f.strategy != "" { // it chooses among all
+	if f.strategy != "" { // the strategy chooses among all
 		f.limit, f.query.Limit = f.query.Max(), maxFind
 	}
 	if page == nil {
@@ -98,7 +97,7 @@ func (g *Gateway) search(r *http.Request, f finding, page *paging.Search) (*api.
 		case err == nil:
 			found = append(found, d)
 		case r.Context().Err() == nil && interact.AsError(err).Code == interact.Timeout:
-			f.query.Counter.SetTruncated() // our own deadline: what came in time is the answer
+			f.query.Counter.SetTruncated() // own deadline: the response has what came in time
 		default:
 			return nil, err
 		}
@@ -111,7 +110,7 @@ func (g *Gateway) search(r *http.Request, f finding, page *paging.Search) (*api.
 			list.Coverage.Refused++
 		}
 	}
-	// A strategy leaves out what is below the capability, which was counted.
+	// A strategy removes Things that were counted.
 	if total, ok := f.query.Counter.Total(); ok && total >= len(list.Items) && f.strategy == "" {
 		list.Total = &total
 	}
@@ -119,7 +118,7 @@ func (g *Gateway) search(r *http.Request, f finding, page *paging.Search) (*api.
 	return list, nil
 }
 
-// ranked returns the things of a page as lists show them: the best first, if something is asked for; and the cursor of the next page.
+// ranked returns the Things of a page, ranked if the query has criteria, and the cursor of the next page.
 func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description, page *paging.Search) (items []api.Agent, next string) {
 	items = make([]api.Agent, 0, len(found))
 	g.o.Node.Look(ctx, found...)
@@ -146,8 +145,8 @@ func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description
 	return items, next
 }
 
-// resolve leaves what provides the capability itself, not one below it, in the order in which the strategy takes its versions
-// (LMOS platform, CapabilityResolver); those of one version stay in their order.
+// resolve keeps the Things that provide the capability itself, not one below it, and orders them by version as the strategy prescribes
+// (LMOS platform, CapabilityResolver); Things of equal version keep their order.
 func (f *finding) resolve(all []directory.Ranked) []directory.Ranked {
 	asked := td.Requirement{ID: f.query.Capability[0], Name: f.query.Capability[0], Version: f.query.Version}
 	versions := map[*td.Description]string{}
@@ -218,12 +217,12 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 	}
 	g.o.Node.Look(r.Context(), d)
 	record := d.Signed.Record
-	if whole, err := d.Signed.WithInlineTD(); err == nil { // the directory keeps records without the TD inside
+	if whole, err := d.Signed.WithInlineTD(); err == nil { // the directory stores records without the TD
 		record = whole.Record
 	}
 	detail := api.AgentDetail{APIVersion: api.APIVersion, Kind: "Agent", Agent: g.agent(d), MovedFrom: movedFrom(ref, d), Namesakes: g.o.Node.Namesakes(ref, d), TD: d.Raw, Record: record, Warnings: g.o.Node.Doubts(),
 		Signature: api.Signature{
-			// A Description exists only if its record and proof verified.
+			// A Description exists only after its record and proof were verified.
 			Verified: true,
 			Method:   d.ProofMethod, Suite: "eddsa-jcs-2022", Created: d.ProofCreated.UTC(),
 			Seq: d.Record.Seq, Hash: hex.EncodeToString(d.Record.Hash[:]), Size: len(d.Raw),
@@ -234,7 +233,7 @@ func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, detail)
 }
 
-// movedFrom returns a reference that names another owner than that of the thing that it led to.
+// movedFrom returns ref if it names another owner than that of the Thing it resolved to.
 func movedFrom(ref string, d *td.Description) string {
 	if td.ParseRef(ref).Owns(d.Record.Owner) {
 		return ""
@@ -252,7 +251,7 @@ func (g *Gateway) postMove(w http.ResponseWriter, r *http.Request) error {
 	}
 	var req api.MoveRequest
 	if json.Unmarshal(body, &req) != nil || req.To == "" {
-		return interact.Errorf(interact.Invalid, `send {"to":"did:key:z6Mk…"}`, "the body is no JSON object that says to whom")
+		return interact.Errorf(interact.Invalid, `send {"to":"did:key:z6Mk…"}`, "expected a JSON object with the member to")
 	}
 	p, err := g.o.Node.Move(r.Context(), r.PathValue("ref"), req.To)
 	if err != nil {
@@ -271,17 +270,17 @@ func (g *Gateway) deleteAgent(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, p)
 }
 
-// A finding is what GET /v1/find is asked.
+// A finding is a parsed GET /v1/find.
 type finding struct {
 	query   td.Query
 	timeout time.Duration
 	explain bool
 
-	strategy td.Strategy // empty: the best by rank first
-	limit    int         // with a strategy, which chooses among more
+	strategy td.Strategy // empty: ranked
+	limit    int         // of the response, if a strategy chooses among more
 }
 
-// parseFind reads the query of GET /v1/find: q is a question ([querytext.Parse]), the others hold for all of it.
+// parseFind reads the query of GET /v1/find. Parameter q is free text ([querytext.Parse]); the others apply to all of its alternatives.
 func parseFind(r *http.Request) (f finding, err error) {
 	v, err := params(r, "capability", "version", "type", "action", "property", "event", "owner", "organization", "host", "protocol",
 		"id", "name", "q", "limit", "timeout", "explain", "strategy")
@@ -315,28 +314,28 @@ func parseFind(r *http.Request) (f finding, err error) {
 	return f, err
 }
 
-// strategyOf reads which version of a capability comes first.
+// strategyOf reads the strategy that orders the versions of a capability.
 func strategyOf(name string, q td.Query) (td.Strategy, error) {
 	s := td.Strategy(strings.ToUpper(name))
 	switch {
 	case s != "" && s != td.Highest && s != td.MostSimilar:
-		return "", interact.Errorf(interact.Usage, "strategy=HIGHEST or strategy=MOST_SIMILAR", "%q is no strategy", clip(name))
+		return "", interact.Errorf(interact.Usage, "strategy=HIGHEST or strategy=MOST_SIMILAR", "%q is not a strategy", clip(name))
 	case s != "" && (len(q.Capability) != 1 || len(q.Or) > 0):
 		return "", interact.Errorf(interact.Usage, "for example capability=urn:example:weather&version=^1&strategy=HIGHEST",
-			"a strategy is for one capability")
+			"a strategy requires exactly one capability")
 	}
 	return s, nil
 }
 
 func checkTerms(q td.Query) error {
 	if len(q.Capability) > maxTerms {
-		return interact.Errorf(interact.Usage, "ask for fewer", "%d capabilities are asked for, %d are possible",
+		return interact.Errorf(interact.Usage, "use fewer", "the query has %d capabilities, the limit is %d",
 			len(q.Capability), maxTerms)
 	}
 	for _, c := range q.Capability {
 		if _, ok := td.Normal(c); !ok {
 			return interact.Errorf(interact.Usage, "a capability looks like urn:example:weather:forecast",
-				"%q is no capability: it is empty or has more than %d bytes", clip(c), td.MaxCapability)
+				"%q is not a capability: it is empty or has more than %d bytes", clip(c), td.MaxCapability)
 		}
 	}
 	if _, err := td.ParseRange(q.Version); q.Version != "" && err != nil {
@@ -345,7 +344,7 @@ func checkTerms(q td.Query) error {
 	for name, value := range map[string]string{"id": q.ID, "name": q.Name, "action": q.Action, "property": q.Property, "event": q.Event, "type": q.Type,
 		"organization": q.Organization, "protocol": q.Protocol} {
 		if len(value) > td.MaxID {
-			return interact.Errorf(interact.Usage, "ask for less", "%s has %d bytes, %d are possible", name,
+			return interact.Errorf(interact.Usage, "shorten it", "%s has %d bytes, the limit is %d", name,
 				len(value), td.MaxID)
 		}
 	}
@@ -368,7 +367,7 @@ func parseDID(v url.Values, name string) (did.DID, error) {
 	return id, nil
 }
 
-// yes reads a parameter that is true or false.
+// yes reads a boolean parameter.
 func yes(v url.Values, name string) (bool, error) {
 	switch s := v.Get(name); s {
 	case "", "false", "0":
@@ -376,31 +375,31 @@ func yes(v url.Values, name string) (bool, error) {
 	case "true", "1":
 		return true, nil
 	default:
-		return false, interact.Errorf(interact.Usage, name+"=true", "%s is %q; it must be true or false", name, clip(s))
+		return false, interact.Errorf(interact.Usage, name+"=true", "%s is %q; expected true or false", name, clip(s))
 	}
 }
 
-// params reads the query of r. A parameter that the route does not know is an error: ignoring it would answer another
-// question (WoT Discovery §7.3.1). Only capability may repeat.
+// params reads the query of r. An unknown parameter is an error, because ignoring it would answer another query (WoT Discovery §7.3.1).
+// Only capability may repeat.
 func params(r *http.Request, known ...string) (url.Values, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, interact.Errorf(interact.Usage, "percent-encode its values", "the query cannot be read: %v", err)
+		return nil, interact.Errorf(interact.Usage, "percent-encode its values", "invalid query: %v", err)
 	}
 	for name, values := range q {
 		if !slices.Contains(known, name) {
-			return nil, interact.Errorf(interact.Usage, "known are "+strings.Join(known, ", "),
-				"the parameter %q is not known here", clip(name))
+			return nil, interact.Errorf(interact.Usage, "known parameters: "+strings.Join(known, ", "),
+				"unknown parameter %q", clip(name))
 		}
 		if len(values) > 1 && name != "capability" {
-			return nil, interact.Errorf(interact.Usage, "give it once", "the parameter %q is given %d times", name,
+			return nil, interact.Errorf(interact.Usage, "send it once", "the parameter %q is repeated %d times", name,
 				len(values))
 		}
 	}
 	return q, nil
 }
 
-// whole reads a whole number between low and high; absent is otherwise.
+// whole reads an integer from low to high; an absent one is otherwise.
 func whole(q url.Values, name string, low, high, otherwise int) (int, error) {
 	if !q.Has(name) {
 		return otherwise, nil
@@ -408,13 +407,13 @@ func whole(q url.Values, name string, low, high, otherwise int) (int, error) {
 	n, err := strconv.Atoi(q.Get(name))
 	if err != nil || n < low || n > high {
 		return 0, interact.Errorf(interact.Usage, name+"="+strconv.Itoa(max(low, 10)),
-			"%s is %q; it must be a number from %d to %d",
+			"%s is %q; expected a number from %d to %d",
 			name, clip(q.Get(name)), low, high)
 	}
 	return n, nil
 }
 
-// duration reads a positive duration of at most high; absent is otherwise.
+// duration reads a positive duration of at most high; an absent one is otherwise.
 func duration(q url.Values, name string, high, otherwise time.Duration) (time.Duration, error) {
 	if !q.Has(name) {
 		return otherwise, nil
@@ -422,7 +421,7 @@ func duration(q url.Values, name string, high, otherwise time.Duration) (time.Du
 	d, err := time.ParseDuration(q.Get(name))
 	if err != nil || d <= 0 || d > high {
 		return 0, interact.Errorf(interact.Usage, name+"="+otherwise.String(),
-			"%s is %q; it must be a duration up to %s, with a unit",
+			"%s is %q; expected a duration with a unit, up to %s",
 			name, clip(q.Get(name)), high)
 	}
 	return d, nil

@@ -102,7 +102,7 @@ func TestParseFindRefuses(t *testing.T) {
 	}
 }
 
-// LMOS platform, CapabilityResolver: HIGHEST takes the highest version that fits, MOST_SIMILAR the lowest.
+// LMOS platform, CapabilityResolver: HIGHEST selects the highest version that fits, MOST_SIMILAR the lowest.
 func TestStrategies(t *testing.T) {
 	t.Parallel()
 	var all []*td.Description
@@ -139,7 +139,7 @@ func TestStrategies(t *testing.T) {
 			t.Errorf("%s of %q: got %s, %+v; want %s", tt.s, tt.version, s, list.Coverage, tt.want)
 		}
 		if list.Total != nil {
-			t.Errorf("%s of %q: there are %d in all, with those that it leaves out", tt.s, tt.version, *list.Total)
+			t.Errorf("%s of %q: the total is %d and includes excluded Things", tt.s, tt.version, *list.Total)
 		}
 	}
 }
@@ -148,7 +148,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// The gateway reads the queries that the client writes.
+// The gateway parses the queries that the client encodes.
 func TestFindRoundTrip(t *testing.T) {
 	t.Parallel()
 	want := td.Query{Capability: []string{"a:b", "c d"}, ID: "urn:x?y=1&z", Owner: owner2, Action: "ask",
@@ -159,7 +159,7 @@ func TestFindRoundTrip(t *testing.T) {
 		return nil, errors.New("recorded")
 	}))
 	if _, err := client.Find(t.Context(), want, 300*time.Millisecond); err == nil {
-		t.Error("a search without an answer")
+		t.Error("the search did not fail")
 	}
 	got, timeout, err := parsed(query)
 	if err != nil {
@@ -196,7 +196,7 @@ func FuzzParseFind(f *testing.F) {
 	})
 }
 
-// Whatever the path: no redirect, no panic, and a failure is a problem document.
+// For every path there is no redirect and no panic, and errors are problem documents.
 func FuzzDispatch(f *testing.F) {
 	for _, p := range []string{"/", "/things", "/things/", "/things/urn:x:weather", "/things/a//b", "/things/%2F%2F",
 		"/things/../x", "//things//x",

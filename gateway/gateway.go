@@ -19,103 +19,102 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// DefaultListen is where a node serves its API if nobody says otherwise.
+// DefaultListen is the default address of the API.
 const DefaultListen = "127.0.0.1:4668"
 
-// None as Listen or Socket in [Options] serves nothing there.
+// None as Listen or Socket in [Options] disables the listener.
 const None = "none"
 
-// CallbacksPath is where agents post what this node subscribed to by webhook; one segment follows.
+// CallbacksPath is the prefix of the URLs to which agents post webhook events for this node; one segment follows.
 const CallbacksPath = "/callbacks/"
 
 // Limits of a request, in bytes. Each route bounds its body.
 const (
-	maxHeader  = 64 << 10 // all headers
-	maxIgnored = 32 << 20 // of a body, after the answer
+	maxHeader  = 64 << 10 // all headers of a request
+	maxIgnored = 32 << 20 // of a body that no handler read
 )
 
-// A patience says how long the server waits for what.
+// timeouts are the timeouts of the server.
 type timeouts struct {
 	header time.Duration // from a connection to all headers of a request
-	body   time.Duration // from the first read of a body to its end; a request stream has its own (see serve.Server)
-	write  time.Duration // for a part of an answer, 64 KiB at most, to be taken
+	body   time.Duration // from the first read of a body to its end; a request stream has its own (see server.Server)
+	write  time.Duration // for a peer to receive at most 64 KiB of a response
 	idle   time.Duration // for the next request on a connection
-	drain  time.Duration // for calls that run when the node stops
-	close  time.Duration // for answers that are being written after that
+	drain  time.Duration // for running calls when the node stops
+	close  time.Duration // for responses that are being written after that
 }
 
 var defaultTimeouts = timeouts{header: 5 * time.Second, body: time.Minute, write: 30 * time.Second, idle: 2 * time.Minute,
 	drain: 8 * time.Second, close: time.Second}
 
-// Options say what a gateway serves, where, and to whom.
+// Options are the settings of a gateway.
 type Options struct {
-	// Node is what is served. It is needed.
+	// Node is required.
 	Node Node
-	// Listen is the TCP address and port. Empty means [DefaultListen], [None] serves the socket only. An address that other
-	// hosts reach needs Token.
+	// Listen is the TCP address and port. Empty means [DefaultListen]; [None] serves only the socket. An address beyond loopback requires
+	// Token.
 	Listen string
-	// Explicit says that somebody asked for Listen: if its port is busy, New fails. Otherwise a free port is taken.
+	// Explicit makes New fail if the port of Listen is busy. Otherwise New uses a free port.
 	Explicit bool
-	// Socket is the path of the unix socket, at most 100 bytes, in a folder that only the user can enter. Whoever opens it
-	// has all rights. Empty or [None] makes no socket.
+	// Socket is the path of the unix socket, at most 100 bytes, in a folder that only the user can enter. Its callers have all rights.
+	// Empty or [None] creates no socket.
 	Socket string
-	// Token is what a caller over TCP shows to change the node (RFC 6750). Empty means that no caller over TCP may.
+	// Token authorizes callers over TCP to change the node (RFC 6750). Empty: no caller over TCP may.
 	Token string
-	// TokenFile is the file that holds Token; only to tell people.
+	// TokenFile is the file that holds Token, for hints.
 	TokenFile string
-	// NoAuth lets every caller over TCP change the node. It is refused beyond loopback.
+	// NoAuth lets every caller over TCP change the node. It is rejected beyond loopback.
 	NoAuth bool
-	// OpenDirectory lets callers elsewhere read the directory without the token: its lists, searches, events and TDs.
+	// OpenDirectory lets callers on other hosts read the directory without the token: lists, searches, events and TDs.
 	OpenDirectory bool
-	// Hosts are the names, beside literal addresses and localhost, under which the API may be addressed. A request with
-	// another Host is refused, against DNS rebinding. Origins are the web origins ("https://console.example"), beside the
-	// gateway's own, from which browsers may send more than GET and HEAD, and read what agents offer.
+	// Hosts are the names, besides IP addresses and localhost, that a request may have as its Host (against DNS rebinding). Origins are the
+	// web origins ("https://console.example"), besides the gateway's own, from which browsers may send other methods than GET and HEAD, and
+	// read from agents.
 	Hosts, Origins []string
-	// PublicURL is the address of the API as consumers reach it, "https://node.example", for the addresses in descriptions. Empty
-	// means the scheme and Host of each request.
+	// PublicURL is the URL of the API as consumers reach it, "https://node.example", for the forms in TDs. Empty means the scheme and Host
+	// of each request.
 	PublicURL string
-	// WS serves GET /ws; nil serves none. Its sockets are not the gateway's: Run does not wait for them, and whoever made WS closes
-	// it after Run, for calls of peers that still run may be answered by agents behind them.
+	// WS serves GET /ws; nil serves none. Run does not wait for its sockets: their owner closes WS after Run, because agents attached to
+	// them may still answer calls of peers.
 	WS WebSocket
-	// Callbacks takes what agents post to addresses below CallbacksPath, which nobody else knows (rest.Callbacks); nil takes nothing.
+	// Callbacks receives the webhook events below CallbacksPath (rest.Callbacks); nil receives none.
 	Callbacks http.Handler
-	// CallbackDial connects to the addresses that consumers give for webhooks. Nil connects to addresses of the public internet
-	// only, or to any with PrivateCallbacks.
+	// CallbackDial connects to the webhook URLs of consumers. Nil connects only to public addresses, or to all with PrivateCallbacks.
 	CallbackDial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	PrivateCallbacks bool
-	// Bridges serve clients of other protocols, to whoever may call. Run ends their requests; they are their makers' to close.
+	// Bridges serve clients of other protocols. Run ends their requests; their owner closes them.
 	Bridges []Bridge
-	// MaxTD bounds a TD that is published, in bytes; zero or more than [td.MaxTD] means td.MaxTD.
+	// MaxTD limits a published TD, in bytes; zero or more than [td.MaxTD] means td.MaxTD.
 	MaxTD int
-	// MaxConns bounds the connections over TCP and over the socket, each; more wait. Zero means 1024.
+	// MaxConns limits the connections over TCP and over the socket, each; further ones wait. Zero means 1024.
 	MaxConns int
-	// Metrics is what the node counts; nil counts only what the gateway does. HideMetrics serves no /metrics.
+	// Metrics are the metrics of the node; nil means those of the gateway only. HideMetrics disables /metrics.
 	Metrics     *Metrics
 	HideMetrics bool
-	// Counters returns what the parts of the node counted, for /metrics; it is called at every scrape, maybe concurrently.
+	// Counters returns the counters of the parts of the node, for /metrics. Scrapes call it concurrently.
 	Counters func() []Counter
-	// Log tells of requests that failed here; nil discards.
+	// Log receives requests that failed at this node; nil discards.
 	Log *slog.Logger
 
 	timeouts timeouts // zero means defaultTimeouts
 }
 
-// A WebSocket is what serves the WebSocket endpoint (interact/ws).
+// A WebSocket serves the WebSocket endpoint (interact/ws).
 type WebSocket interface {
-	// Serve upgrades r and serves its socket until that ends. mayRegister tells whether the caller may
-	// offer agents of its own; what it may ask as a consumer is for the mesh to say. What is no upgrade it refuses.
+	// Serve upgrades r and serves its socket until that ends; it rejects other requests. mayRegister permits the caller to attach agents.
+	// Policy in the mesh decides what it may do as a consumer.
 	Serve(w http.ResponseWriter, r *http.Request, mayRegister bool)
 }
 
-// A Bridge is what serves clients of another protocol (bridge.Handler).
+// A Bridge serves clients of another protocol (bridge.Handler).
 type Bridge interface {
 	http.Handler
-	// Paths are what it serves: patterns of [http.ServeMux] without a method.
+	// Paths returns the patterns of [http.ServeMux], without a method, that it serves.
 	Paths() []string
 }
 
-// A Gateway is the HTTP server of a node. [New] opens it, [Gateway.Run] serves, [Gateway.Close] closes. Its methods are
-// safe for concurrent use.
+// A Gateway is the HTTP server of a node. [New] opens it, [Gateway.Run] serves, [Gateway.Close] closes. Its methods are safe for concurrent
+// use.
 type Gateway struct {
 	o         Options
 	log       *slog.Logger
@@ -129,26 +128,26 @@ type Gateway struct {
 	tcp       net.Listener // nil: none
 	socket    net.Listener // nil: none
 	servers   []httpServer
-	// alive ends when running requests must end; every request's context comes from it.
+	// alive is the parent of the contexts of all requests. It ends when running requests must end.
 	alive context.Context
 	kill  context.CancelFunc
-	// opened ends with Close. WebSockets live until then: agents attached over them answer calls of peers while the node drains.
+	// opened ends with Close. WebSockets live until then: attached agents answer calls of peers while the node drains.
 	opened context.Context
 	close  context.CancelFunc
-	// ending ends when those who watch must end, which is sooner.
+	// ending ends when the streams of changes must end, before alive.
 	ending  context.Context
 	end     context.CancelFunc
-	finders atomic.Int64 // who watch what is found
+	finders atomic.Int64 // open streams of search results
 }
 
-// A server serves one listener.
+// A httpServer serves one listener.
 type httpServer struct {
 	*http.Server
 	listener net.Listener
 }
 
-// New opens the listeners of o; nobody is served before Run. The error is an [*interact.Error]: PortBusy (a port or socket
-// that another process answers on), WildcardBind, or ConfigInvalid.
+// New opens the listeners of o; Run serves them. The error is an [*interact.Error]: PortBusy (another process listens on the port or
+// socket), WildcardBind, or ConfigInvalid.
 func New(o Options) (*Gateway, error) {
 	o = o.withDefaults()
 	g := &Gateway{o: o, log: o.Log, metrics: o.Metrics, pages: paging.New()}
@@ -207,7 +206,7 @@ func (g *Gateway) open() (err error) {
 	return nil
 }
 
-// who is what a TCP listener proves of those who come by it.
+// who returns the principal of the callers of a TCP listener.
 func who(loopback bool) *did.Principal {
 	if loopback {
 		return did.Consumer(did.Loopback, "")
@@ -215,7 +214,7 @@ func who(loopback bool) *did.Principal {
 	return did.Consumer(did.Unproven, "")
 }
 
-// serveOn prepares a server for l, which proves p of all who come by it. Callers of the unix socket have all rights.
+// serveOn prepares a server for l, whose callers are p.
 func (g *Gateway) serveOn(l net.Listener, p *did.Principal) {
 	base := did.WithPrincipal(g.alive, p)
 	g.servers = append(g.servers, httpServer{listener: limit(l, g.o.MaxConns, g.o.timeouts.write), Server: &http.Server{
@@ -226,11 +225,11 @@ func (g *Gateway) serveOn(l net.Listener, p *did.Principal) {
 		IdleTimeout:       g.o.timeouts.idle,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
-		// No WriteTimeout: an answer may take as long as its agent. The connection bounds each write.
+		// No WriteTimeout: a response takes as long as its agent. The connection limits each write.
 	}})
 }
 
-// named is the context of a connection: that to the unix socket names the user at its other end.
+// named returns the context of a connection; for the unix socket it has the user of the peer.
 func named(ctx context.Context, c net.Conn) context.Context {
 	l, ok := c.(*limitedConn)
 	if !ok || did.PrincipalOf(ctx).Via != did.Socket {
@@ -239,7 +238,7 @@ func named(ctx context.Context, c net.Conn) context.Context {
 	return did.WithPrincipal(ctx, did.Consumer(did.Socket, userOf(l.Conn)))
 }
 
-// Addr returns the TCP address that is listened on, or nil.
+// Addr returns the TCP address of the listener, or nil.
 func (g *Gateway) Addr() net.Addr {
 	if g.tcp == nil {
 		return nil
@@ -247,8 +246,7 @@ func (g *Gateway) Addr() net.Addr {
 	return g.tcp.Addr()
 }
 
-// URL returns the address of the API without a trailing slash, or "" if only a socket is served. For a wildcard address it
-// names loopback.
+// URL returns the URL of the API without a trailing slash, or "" without a TCP listener. A wildcard address is shown as loopback.
 func (g *Gateway) URL() string {
 	addr, ok := g.Addr().(*net.TCPAddr)
 	if !ok {
@@ -261,10 +259,9 @@ func (g *Gateway) URL() string {
 	return "http://" + shown.String()
 }
 
-// Run serves until ctx ends, then drains: /healthz is red at once, new calls get [interact.ShuttingDown], streams of events, long
-// polls and webhooks end, running calls have eight seconds to finish and are cancelled then. It returns when its last goroutine
-// has, but for those of WebSockets; a stop by ctx is no error. What the calls need (the mesh) must live until Run returns. It is
-// called once.
+// Run serves until ctx ends, then drains: /healthz fails at once, new calls get [interact.ShuttingDown], event streams, long polls and
+// webhooks end, and running calls are cancelled after 8 s. It returns when its last goroutine has ended, except those of WebSockets; a stop
+// by ctx is not an error. The mesh must live until Run returns. Run is called once.
 func (g *Gateway) Run(ctx context.Context) error {
 	group, gctx := errgroup.WithContext(ctx)
 	for _, s := range g.servers {
@@ -288,10 +285,10 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// drain ends the servers. The listeners stay open until the running calls are done, so that health checks see why.
+// drain ends the servers. The listeners stay open until the running calls have ended, so that health checks see the state.
 func (g *Gateway) drain() {
 	start, idle := time.Now(), g.gate.Close()
-	g.things.Drain() // what would never be idle
+	g.things.Drain() // streams do not end by themselves
 	g.directory.Drain()
 	g.end()
 	select {
@@ -304,14 +301,14 @@ func (g *Gateway) drain() {
 	defer cancel()
 	for _, s := range g.servers {
 		if s.Shutdown(ctx) != nil {
-			s.Server.Close() // what is left had its time
+			s.Server.Close() // after the timeout
 		}
 	}
 	g.things.Close()
 	g.log.Debug("gateway closed", "took", time.Since(start))
 }
 
-// Close closes the listeners and every connection at once. After Run it does nothing more.
+// Close closes the listeners and all connections at once.
 func (g *Gateway) Close() error {
 	g.close()
 	if g.things != nil {
@@ -319,7 +316,7 @@ func (g *Gateway) Close() error {
 		g.directory.Drain()
 	}
 	for _, s := range g.servers {
-		s.Server.Close() // its listener is closed below, whether it was served or not
+		s.Server.Close() // the listener is closed below
 	}
 	for _, l := range []net.Listener{g.tcp, g.socket} {
 		if l == nil {

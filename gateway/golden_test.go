@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// What programs read stays as it is in testdata; go test ./gateway -update writes it anew.
+// The contracts of the API are in testdata; go test ./gateway -update rewrites them.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{Node: goldenNode()})
@@ -57,7 +57,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// goldenNode has fixed answers in every field, and is not ready.
+// goldenNode has a fixed value in every field, and is not ready.
 func goldenNode() *fakeNode {
 	weather := describe("urn:x:weather", "Weather", owner1)
 	bare := describe("urn:x:bare", "Bare", owner2)
@@ -98,7 +98,7 @@ func goldenStatus() *api.Status {
 	return s
 }
 
-// changing are the members that differ at every run.
+// changing are the members that differ in each run.
 var changing = regexp.MustCompile(`"(instance|took_ms|elapsed_ms)":("[^"]*"|[0-9.e-]+)`)
 
 func golden(t *testing.T, name string, body []byte, url string) {
@@ -125,7 +125,7 @@ func golden(t *testing.T, name string, body []byte, url string) {
 	}
 }
 
-// The identity's document is the one that anybody computes from the DID.
+// The document of the identity is computed from the DID.
 func TestIdentityDocument(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{})

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// TestIdleConnections keeps a connection after an answer, and after several, and asks no more: it is closed when nobody has asked
-// for as long as a gateway waits, and not before.
+// An idle connection is closed after the idle timeout, and not before.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	for name, requests := range map[string]int{"after one request": 1, "after three": 3} {

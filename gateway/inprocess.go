@@ -11,8 +11,8 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// Inside returns a client that asks g in this process, without a connection and with the rights of the unix socket. It works
-// from New on, whether or not g listens anywhere: embedders and simulations use it.
+// Inside returns a client of g in this process, without a connection and with the rights of the unix socket. It works after New, with or
+// without listeners; embedders and simulations use it.
 func (g *Gateway) Inside() *api.Client {
 	return api.NewClient("inside", "", inside{g})
 }
@@ -20,8 +20,8 @@ func (g *Gateway) Inside() *api.Client {
 // inside carries requests to a gateway as function calls.
 type inside struct{ g *Gateway }
 
-// RoundTrip answers as soon as the handler does. The handler runs until it is done, or the body of the answer is closed, which
-// waits for it; once the gateway is closed its context is cancelled.
+// RoundTrip returns when the handler begins its response. The handler runs until it returns or the body is closed, which waits for it.
+// Closing the gateway cancels its context.
 func (t inside) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := req.Context().Err(); err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (t inside) RoundTrip(req *http.Request) (*http.Response, error) {
 	case r.Body == nil:
 		r.Body = http.NoBody
 	case r.Body != http.NoBody && r.ContentLength == 0:
-		r.ContentLength = -1 // "unknown" is zero to who sends, and -1 to who receives
+		r.ContentLength = -1 // an unknown length is 0 in a client's request, and -1 in a server's
 	}
 	body, out := io.Pipe()
 	w := &written{header: http.Header{}, out: out, head: req.Method == http.MethodHead, started: make(chan struct{})}
@@ -42,7 +42,7 @@ func (t inside) RoundTrip(req *http.Request) (*http.Response, error) {
 	go func() {
 		defer close(done)
 		defer cancel()
-		defer context.AfterFunc(t.g.alive, cancel)() // a drain ends it, as it ends requests that came by a connection
+		defer context.AfterFunc(t.g.alive, cancel)() // as a drain ends requests over connections
 		defer r.Body.Close()
 		defer w.close()
 		t.g.serve(w, r)
@@ -71,14 +71,14 @@ func (b *insideBody) Close() error {
 	return err
 }
 
-// written is an http.ResponseWriter into a pipe. Its methods are called by the handler's goroutine only; status and sent may be
-// read once begun is closed.
+// written is an http.ResponseWriter into a pipe. Only the goroutine of the handler calls its methods; status and sent may be read after
+// started is closed.
 type written struct {
 	header  http.Header
 	out     *io.PipeWriter
-	head    bool // the answer has no body
+	head    bool // the response has no body
 	status  int
-	sent    http.Header // as it was when the answer began
+	sent    http.Header // the header when the response began
 	started chan struct{}
 	once    sync.Once
 }
@@ -106,7 +106,7 @@ func (w *written) Write(b []byte) (int, error) {
 // Flush implements [http.Flusher].
 func (w *written) Flush() { w.WriteHeader(http.StatusOK) }
 
-// close ends the answer when the handler has returned. One that aborted did not answer to the end, and the reader is told.
+// close ends the response after the handler has returned. An aborted handler is an error for the reader.
 func (w *written) close() {
 	v := recover()
 	w.WriteHeader(http.StatusOK)

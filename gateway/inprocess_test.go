@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-func TestInsideAsksWithoutListening(t *testing.T) {
+func TestInsideWithoutListeners(t *testing.T) {
 	t.Parallel()
 	node := newFake()
 	g, err := New(Options{Node: node, Listen: None})
@@ -28,7 +28,7 @@ func TestInsideAsksWithoutListening(t *testing.T) {
 		t.Errorf("an unknown agent gave %v, want %v", err, interact.NotFound)
 	}
 	if _, err := c.Unpublish(t.Context(), "nobody-of-that-name"); interact.AsError(err) == nil || interact.AsError(err).Code == interact.Unauthenticated {
-		t.Errorf("withdrawing gave %v, want the rights of an administrator", err)
+		t.Errorf("Unpublish: %v, want the rights of an administrator", err)
 	}
 }
 

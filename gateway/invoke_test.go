@@ -18,7 +18,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// parrot answers with what it was told, part by part if it comes so.
+// parrot replies with its input, in as many parts.
 func parrot(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 	reply := func(s interact.Status, data []byte) *interact.Message {
 		r := m.Reply(interact.ActionStatus, m.ContentType, data)
@@ -61,22 +61,22 @@ func TestInvoke(t *testing.T) {
 			t.Errorf("%s: %v %s", name, err, d)
 		}
 		if m := <-asked; m.Key != "k" || m.Via != "mesh" || m.TraceParent != inTrace || time.Until(m.Deadline) < 80*time.Second {
-			t.Errorf("%s: asked %+v", name, m)
+			t.Errorf("%s: request %+v", name, m)
 		}
 		if got, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{}); err != nil || len(got.Output) > 0 ||
 			got.Media != "" || got.Timing != nil || got.Task != nil {
-			t.Errorf("%s: without anything: %+v, %v", name, got, err)
+			t.Errorf("%s: without input: %+v, %v", name, got, err)
 		}
 		if m := <-asked; m.ContentType != "" || len(m.Data) > 0 || m.TraceParent != "" {
-			t.Errorf("%s: asked %+v", name, m)
+			t.Errorf("%s: request %+v", name, m)
 		}
-		// To an agent that cannot let it go on, an asynchronous call is one like others.
+		// If an agent cannot run an action in the background, an asynchronous call is synchronous.
 		if got, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Body: []byte("1"), Async: true}); err != nil ||
 			got.Task != nil || string(got.Output) != "1" {
 			t.Errorf("%s: asynchronous: %+v, %v", name, got, err)
 		}
 		if m := <-asked; !m.Detach {
-			t.Errorf("%s: asked %+v", name, m)
+			t.Errorf("%s: request %+v", name, m)
 		}
 		if _, err := c.Invoke(t.Context(), "urn:x:station", "scam", api.CallOptions{}); interact.AsError(err).Code != interact.NoAffordance {
 			t.Errorf("%s: unknown action: %v", name, err)
@@ -84,8 +84,8 @@ func TestInvoke(t *testing.T) {
 	}
 }
 
-// What a node would not take over, and replace without a word, is not sent.
-func TestInvokeInNoTrace(t *testing.T) {
+// The client does not send a traceparent that a node would replace.
+func TestInvokeRejectsInvalidTraces(t *testing.T) {
 	t.Parallel()
 	for _, parent := range []string{"x", inTrace[:54], inTrace + "-x", " " + inTrace, inTrace + "\n", strings.ToUpper(inTrace),
 		"01" + inTrace[2:], "00-" + strings.Repeat("0", 32) + inTrace[35:],
@@ -97,8 +97,8 @@ func TestInvokeInNoTrace(t *testing.T) {
 	}
 }
 
-// Whoever takes an output as it comes knows its type before its first byte, and asks the agent for no lines of JSON.
-func TestInvokeTellsTheTypeFirst(t *testing.T) {
+// A streamed output has its type before its first byte, and is not requested as JSON lines.
+func TestInvokeReportsTheTypeFirst(t *testing.T) {
 	t.Parallel()
 	accepts := make(chan string, 100)
 	r := start(t, Options{Node: stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
@@ -133,7 +133,7 @@ func TestInvokeTellsTheTypeFirst(t *testing.T) {
 	}
 }
 
-// pattern is size bytes without end in sight.
+// pattern returns size bytes.
 func pattern(size int) io.Reader { return io.LimitReader(&repeating{}, int64(size)) }
 
 type repeating struct{ n byte }
@@ -146,7 +146,7 @@ func (r *repeating) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A stream of more than any body may have goes through the gateway and back.
+// The gateway passes a stream that is larger than any body may be, in both directions.
 func TestInvokeWithAStream(t *testing.T) {
 	t.Parallel()
 	const size = 12 << 20
@@ -164,7 +164,7 @@ func TestInvokeWithAStream(t *testing.T) {
 	}
 }
 
-// fullDisk takes some bytes and no more.
+// fullDisk accepts left bytes.
 type fullDisk struct{ left int }
 
 var errFull = errors.New("the disk is full")
@@ -176,7 +176,7 @@ func (f *fullDisk) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestInvokeThatBreaksOff(t *testing.T) {
+func TestInvokeWithABrokenOutput(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{Node: stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		r := m.Reply(interact.ActionStatus, "text/plain", []byte("half"))
@@ -198,7 +198,7 @@ func TestInvokeThatBreaksOff(t *testing.T) {
 	}
 }
 
-// What answers may be another program.
+// The server may be another program.
 func TestInvokeOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{"no JSON": "<html>", "no state": `{"href":"/x"}`, "no id": `{"status":"odd","href":"/%zz"}`} {
@@ -214,7 +214,7 @@ func TestInvokeOfAnotherServer(t *testing.T) {
 	}
 }
 
-// The answer of a client inside of the process begins when the handler's does, and ends with it.
+// The response of an in-process client begins when the handler begins it, and ends with it.
 func TestInsideStreams(t *testing.T) {
 	t.Parallel()
 	next := make(chan string)
@@ -251,7 +251,7 @@ func TestInsideStreams(t *testing.T) {
 		t.Errorf("got %q, %v", buf, err)
 	}
 	close(next)
-	resp.Body.Close() // the handler is cancelled, and has returned
+	resp.Body.Close() // this cancels the handler and waits for it
 	<-left
 	head, err := inside{g}.RoundTrip(httptest.NewRequestWithContext(t.Context(), "HEAD", "/things/urn:x:station", nil))
 	if err != nil {
@@ -263,8 +263,8 @@ func TestInsideStreams(t *testing.T) {
 	}
 }
 
-// What an action wants to know is a task's, and is told it.
-func TestInvokeOfWhatAsks(t *testing.T) {
+// An action that requires input becomes a task, which receives the input.
+func TestInvokeWithRequiredInput(t *testing.T) {
 	t.Parallel()
 	told := make(chan string, 1)
 	r := start(t, Options{Node: stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
@@ -278,7 +278,7 @@ func TestInvokeOfWhatAsks(t *testing.T) {
 			s.Status, s.Data = interact.StatusCompleted, []byte(`"done"`)
 			yield(s, nil)
 		case m.Type == interact.InvokeAction && m.Key == "":
-			t.Error("a run that is to go on has no key")
+			t.Error("a detached invocation has no key")
 		default:
 			yield(s, nil)
 		}
@@ -298,6 +298,6 @@ func TestInvokeOfWhatAsks(t *testing.T) {
 		t.Errorf("after: got %+v, %v", now, err)
 	}
 	if got := <-told; got != `run{"q":{"action":"accept","content":{"a":1}}}` {
-		t.Errorf("told %s", got)
+		t.Errorf("the action received %s", got)
 	}
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// maxSocketPath keeps below the shortest limit of the systems (104 bytes with the final zero).
+// maxSocketPath is below the smallest limit of the systems (104 bytes with the final zero).
 const maxSocketPath = 100
 
-// listenTCP listens where o says, or on a free port if that one is busy and nobody asked for it.
+// listenTCP listens as o says, or on a free port if that one is busy and not explicit.
 func listenTCP(o Options) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(o.Listen)
 	if err != nil {
 		return nil, &interact.Error{Code: interact.ConfigInvalid, Next: interact.Next(interact.StepRun, "http.listen", DefaultListen),
-			Title: fmt.Sprintf("%q is no address and port to listen on", o.Listen), Err: err}
+			Title: fmt.Sprintf("expected an address and port to listen on, got %q", o.Listen), Err: err}
 	}
 	l, err := net.Listen("tcp", o.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -35,7 +35,7 @@ func listenTCP(o Options) (net.Listener, error) {
 			return nil, portBusy(o.Listen, by)
 		}
 		if l, err = net.Listen("tcp", net.JoinHostPort(host, "0")); err == nil {
-			o.Log.Warn("the default port is busy; a free one is taken", "busy", o.Listen, "by", by, "listen", l.Addr().String())
+			o.Log.Warn("default port busy, free port used", "busy", o.Listen, "by", by, "listen", l.Addr().String())
 		}
 	}
 	if err != nil {
@@ -43,7 +43,7 @@ func listenTCP(o Options) (net.Listener, error) {
 			Title: "cannot listen on " + o.Listen, Err: err}
 	}
 	if !isLoopback(l.Addr()) && (o.Token == "" || o.NoAuth) {
-		l.Close() // nobody was served
+		l.Close()
 		return nil, interact.Errorf(interact.WildcardBind, "listen on 127.0.0.1:"+port+", or set http.auth: token",
 			"other hosts would reach %s, and nothing authenticates them", o.Listen)
 	}
@@ -62,7 +62,7 @@ func portBusy(listen, by string) *interact.Error {
 	return interact.Errorf(interact.PortBusy, "", "%s is in use%s", listen, by).Then(interact.StepRun, "http.listen", "127.0.0.1:0")
 }
 
-// holder names the process that listens on a port, as far as the system tells: "process 4711 (lmosd)", or "".
+// holder names the process that listens on a port, "process 4711 (lmosd)", or returns "" if it is unknown.
 func holder(port string) string {
 	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
 		if pid, name := portHolder("/proc", uint16(n)); pid != 0 {
@@ -72,12 +72,12 @@ func holder(port string) string {
 	return ""
 }
 
-// portHolder returns the id and name of a process that listens on a TCP port, as far as a Linux /proc at root tells:
-// processes of other users are hidden, and then pid is zero.
+// portHolder returns the id and name of a process that listens on a TCP port, from a Linux /proc at root. It returns 0 for processes of
+// other users, which are hidden.
 func portHolder(root string, port uint16) (pid int, name string) {
 	var inodes []string
 	for _, table := range []string{"/net/tcp", "/net/tcp6"} {
-		// A system without /proc just tells nothing.
+		// The table is missing on systems without /proc.
 		if text, err := os.ReadFile(root + table); err == nil {
 			inodes = append(inodes, listening(text, port)...)
 		}
@@ -92,7 +92,7 @@ func portHolder(root string, port uint16) (pid int, name string) {
 	for _, p := range procs {
 		pid, err := strconv.Atoi(p.Name())
 		if err == nil && hasSocket(root+"/"+p.Name()+"/fd", inodes) {
-			comm, _ := os.ReadFile(root + "/" + p.Name() + "/comm") // the name is a courtesy
+			comm, _ := os.ReadFile(root + "/" + p.Name() + "/comm") // the name is optional
 			return pid, strings.TrimSpace(string(comm))
 		}
 	}
@@ -135,12 +135,12 @@ func hasSocket(dir string, inodes []string) bool {
 	return false
 }
 
-// listenUnix listens on a unix socket that only the user can open. What a dead process left there is removed.
+// listenUnix listens on a unix socket that only the user can open. It replaces the socket of a process that has ended.
 func listenUnix(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, interact.Errorf(interact.ConfigInvalid,
 			"choose a shorter path, or a shorter data directory",
-			"the path of the socket has %d bytes, %d are possible: %s", len(path), maxSocketPath, path).
+			"the path of the socket has %d bytes, the limit is %d: %s", len(path), maxSocketPath, path).
 			Then(interact.StepRun, "http.socket", "/run/user/1000/lmosd.sock")
 	}
 	if err := removeStale(path); err != nil {
@@ -152,7 +152,7 @@ func listenUnix(path string) (net.Listener, error) {
 	}
 	// Between these two calls only the folder guards the socket; the data folder has mode 0700.
 	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close() // nobody was served
+		l.Close()
 		return nil, socketError("cannot protect the socket "+path, err)
 	}
 	return l, nil
@@ -162,35 +162,35 @@ func socketError(title string, err error) *interact.Error {
 	return &interact.Error{Code: interact.ConfigInvalid, Title: title, Next: interact.Next(interact.StepRun, "http.socket", "none"), Err: err}
 }
 
-// removeStale removes the socket at path if nobody answers on it. Anything but a socket is left alone.
+// removeStale removes the socket at path if no process listens on it. It keeps other files.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return socketError("cannot look at the socket "+path, err)
+		return socketError("cannot inspect the socket "+path, err)
 	case info.Mode().Type() != fs.ModeSocket:
 		return interact.Errorf(interact.ConfigInvalid, "move it away, or set another path in http.socket",
-			"%s exists and is no socket", path)
+			"%s exists and is not a socket", path)
 	}
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	switch {
 	case err == nil:
-		conn.Close() // it was only a question
+		conn.Close()
 		return interact.Errorf(interact.PortBusy, "", "another process answers on the socket %s", path).
 			Then(interact.StepStatus, "unix:"+path)
 	case !errors.Is(err, syscall.ECONNREFUSED):
-		return socketError("cannot tell whether another process uses the socket "+path, err)
+		return socketError("cannot determine whether another process uses the socket "+path, err)
 	}
 	if err := os.Remove(path); err != nil {
-		return socketError("cannot remove the socket that a dead process left at "+path, err)
+		return socketError("cannot remove the unused socket "+path, err)
 	}
 	return nil
 }
 
-// limit bounds the connections of l that are open at once; more wait in the system's queue. It also bounds how long a peer may
-// take for a part of what is written to it.
+// limit limits the open connections of l; further ones wait in the accept queue. It also limits the time that a peer takes to receive a
+// part of a response.
 func limit(l net.Listener, conns int, write time.Duration) net.Listener {
 	return &limited{Listener: l, write: write, places: make(chan struct{}, conns), done: make(chan struct{})}
 }
@@ -225,19 +225,19 @@ func (l *limited) Close() error {
 type limitedConn struct {
 	net.Conn
 	writeTimeout time.Duration
-	own          atomic.Bool // somebody set a deadline for writing
+	own          atomic.Bool // the caller set a write deadline
 	leave        func()
 }
 
-// writeBlock is how much a peer has to take within the patience, in bytes.
+// writeBlock is the number of bytes that a peer must receive within the write timeout.
 const writeBlock = 64 << 10
 
-// Write gives the peer its time for each part. A deadline for the whole answer would cut what is large or long, and with none a
-// peer that reads nothing would keep its place for ever.
+// Write gives each block of b its own deadline. A deadline for the whole response would cut large ones; without a deadline, a peer that
+// does not read would occupy a slot without limit.
 func (c *limitedConn) Write(b []byte) (n int, err error) {
 	for {
 		if !c.own.Load() {
-			_ = c.Conn.SetWriteDeadline(time.Now().Add(c.writeTimeout)) // a broken connection is told of by Write
+			_ = c.Conn.SetWriteDeadline(time.Now().Add(c.writeTimeout)) // Write reports a broken connection
 		}
 		m, err := c.Conn.Write(b[:min(len(b), writeBlock)])
 		n, b = n+m, b[m:]
@@ -247,13 +247,13 @@ func (c *limitedConn) Write(b []byte) (n int, err error) {
 	}
 }
 
-// SetWriteDeadline takes the deadline of somebody who knows better; zero gives it back.
+// SetWriteDeadline sets a deadline in place of that of Write; zero removes it.
 func (c *limitedConn) SetWriteDeadline(t time.Time) error {
 	c.own.Store(!t.IsZero())
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// SetDeadline does the same for both directions.
+// SetDeadline is SetWriteDeadline for both directions.
 func (c *limitedConn) SetDeadline(t time.Time) error {
 	c.own.Store(!t.IsZero())
 	return c.Conn.SetDeadline(t)

@@ -27,7 +27,7 @@ func occupy(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func TestBusyPortThatNobodyChose(t *testing.T) {
+func TestBusyDefaultPort(t *testing.T) {
 	t.Parallel()
 	busy := occupy(t)
 	var log strings.Builder
@@ -44,7 +44,7 @@ func TestBusyPortThatNobodyChose(t *testing.T) {
 	}
 }
 
-func TestBusyPortThatWasChosen(t *testing.T) {
+func TestBusyExplicitPort(t *testing.T) {
 	t.Parallel()
 	busy := occupy(t)
 	_, err := New(Options{Node: newFake(), Listen: busy, Explicit: true})
@@ -54,7 +54,7 @@ func TestBusyPortThatWasChosen(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	if _, err := os.Stat("/proc/net/tcp"); err != nil {
-		return // a system that does not tell
+		return // the system does not report the process
 	}
 	if want := fmt.Sprintf("process %d (", os.Getpid()); !strings.Contains(e.Error(), want) {
 		t.Errorf("got %q, want %q in it", e.Error(), want)
@@ -63,7 +63,7 @@ func TestBusyPortThatWasChosen(t *testing.T) {
 
 func TestDefaultListen(t *testing.T) {
 	t.Parallel()
-	// Whether the default port is free on this machine or not: a gateway is there.
+	// The default port may be busy on this machine.
 	g, err := New(Options{Node: newFake()})
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestSocket(t *testing.T) {
 		Socket: path}); interact.AsError(err).Code != interact.PortBusy {
 		t.Errorf("a second gateway: %v", err)
 	}
-	// The first one was not disturbed.
+	// The first gateway still serves.
 	r.check(t, exchange{path: "/healthz", socket: true, status: 200})
 	r.end()
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -160,13 +160,13 @@ func TestStaleSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.SetUnlinkOnClose(false) // as a killed process leaves it
+	l.SetUnlinkOnClose(false) // as a killed process does
 	l.Close()
 	r := start(t, Options{Socket: path})
 	r.check(t, exchange{path: "/healthz", socket: true, status: 200})
 }
 
-func TestFileInTheWayOfTheSocket(t *testing.T) {
+func TestSocketPathOfAFile(t *testing.T) {
 	t.Parallel()
 	path := socketFile(t)
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
@@ -181,7 +181,7 @@ func TestFileInTheWayOfTheSocket(t *testing.T) {
 	}
 }
 
-// A gateway that fails to open leaves nothing open.
+// If New fails, it closes what it opened.
 func TestNewClosesWhatItOpened(t *testing.T) {
 	t.Parallel()
 	addr := occupy(t)
@@ -245,7 +245,7 @@ func TestPortHolder(t *testing.T) {
 	}
 }
 
-// procTable has port 4668 (123C) listening with inode 2002, and an established connection of port 4669 (123D).
+// procTable lists port 4668 (123C) as listening with inode 2002, and an established connection of port 4669 (123D).
 const procTable = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:123C 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 2002 1 0000000000000000 100 0 0 10 0
    1: 0100007F:123D 0100007F:D2F0 01 00000000:00000000 00:00000000 00000000  1000        0 2003 1 0000000000000000 20 4 30 10 -1
@@ -264,7 +264,7 @@ func FuzzListening(f *testing.F) {
 	})
 }
 
-// More connections than the bound wait, and are served when others end.
+// Connections above the limit wait until others end.
 func TestConnectionBound(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -298,7 +298,7 @@ func TestConnectionBound(t *testing.T) {
 	case <-time.After(20 * time.Millisecond):
 	}
 	first.Close()
-	first.Close() // a second time frees nothing more
+	first.Close() // the second Close frees nothing
 	second := <-accepted
 	bound.Close()
 	if err := <-ended; !errors.Is(err, net.ErrClosed) {
@@ -315,7 +315,7 @@ func TestLargeHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	// What is behind the limit is not read, so that sending more would break the connection before the answer.
+	// The server does not read beyond the limit, so sending more would break the connection before the response.
 	if _, err := fmt.Fprintf(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Large: %s", strings.Repeat("x",
 		69<<10)); err != nil {
 		t.Fatal(err)

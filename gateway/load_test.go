@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Many clients at once, over TCP and the socket, reading, calling and changing; then everything was counted.
+// Many clients read, call and change concurrently over TCP and the socket; all requests are counted.
 func TestManyClients(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics()
@@ -59,7 +59,7 @@ func round(ctx context.Context, c *api.Client, caller, n int) error {
 	return err
 }
 
-// What the node refuses to publish is told as it said it, on each of the ways to publish.
+// Both routes to publish return the error of the node.
 func TestRefusedPublications(t *testing.T) {
 	t.Parallel()
 	node := newFake()
@@ -81,7 +81,7 @@ func TestRefusedPublications(t *testing.T) {
 	}
 }
 
-// A publication that nobody else has yet is told and counted as pending.
+// A publication that no other node has yet is reported and counted as pending.
 func TestPendingPublication(t *testing.T) {
 	t.Parallel()
 	node := newFake()
@@ -97,7 +97,7 @@ func TestPendingPublication(t *testing.T) {
 	}
 }
 
-// A request line of odd bytes costs its own connection and nothing else.
+// A malformed request ends only its own connection.
 func TestGarbage(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{})

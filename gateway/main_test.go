@@ -43,11 +43,11 @@ const (
 	token  = "a-token-of-the-node"
 )
 
-// a fakeNode is a map of things, and functions for what a test wants otherwise.
+// a fakeNode has a map of Things, and functions that tests may replace.
 type fakeNode struct {
 	mu     sync.Mutex
 	things map[string]*td.Description // owned by mu
-	asked  chan<- string              // is told what is asked for and not known; nil tells nobody
+	asked  chan<- string              // receives unknown references; may be nil
 
 	mesh      interact.Func
 	find      func(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
@@ -76,7 +76,7 @@ func (n *fakeNode) Mesh() interact.Thing {
 	return n.mesh
 }
 
-// echo answers an action with its input, and a property with its name.
+// echo replies to an action with its input, and to a property with its name.
 func echo(_ context.Context, m *interact.Message) (*interact.Message, error) {
 	switch m.Type {
 	case interact.InvokeAction:
@@ -88,7 +88,7 @@ func echo(_ context.Context, m *interact.Message) (*interact.Message, error) {
 	case interact.WriteProperty:
 		return m.Reply(interact.Acknowledgement, "", nil), nil
 	}
-	return nil, interact.Errorf(interact.NotAllowed, "ask something else", "the fake does not know type %d", m.Type)
+	return nil, interact.Errorf(interact.NotAllowed, "send another type", "the fake does not support type %d", m.Type)
 }
 
 func (n *fakeNode) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
@@ -178,7 +178,7 @@ func (n *fakeNode) Get(_ context.Context, ref string) (*td.Description, error) {
 	}
 	select {
 	case n.asked <- ref:
-	default: // nobody wants to know
+	default:
 	}
 	return nil, interact.Errorf(interact.NotFound, "lmosd find "+ref, "no agent matches %q", ref)
 }
@@ -187,7 +187,7 @@ func (n *fakeNode) Presence(d *td.Description) reachability.Presence {
 	return reachability.Presence{State: reachability.Reachable, LastSeen: d.Record.Issued.Add(time.Minute)}
 }
 
-// Resembles: nothing looks like anything but what begins with a Cyrillic letter.
+// Resembles matches names that begin with a Cyrillic letter.
 func (n *fakeNode) Resembles(r *td.Record) string {
 	if rest, ok := strings.CutPrefix(strings.ToLower(r.Title), "\u0435"); ok {
 		return "e" + rest
@@ -197,7 +197,7 @@ func (n *fakeNode) Resembles(r *td.Record) string {
 
 func (n *fakeNode) Look(context.Context, ...*td.Description) {}
 
-// Rank puts the last title of the alphabet first.
+// Rank orders by title, descending.
 func (n *fakeNode) Rank(_ context.Context, _ td.Query, found []*td.Description) (all []directory.Ranked) {
 	for _, d := range found {
 		all = append(all, directory.Ranked{Description: d, Score: 0.5, Factors: []directory.Factor{
@@ -207,7 +207,6 @@ func (n *fakeNode) Rank(_ context.Context, _ td.Query, found []*td.Description) 
 	return all
 }
 
-// Fork is of things whose id says so.
 func (n *fakeNode) Namesakes(string, *td.Description) []string { return nil }
 
 func (n *fakeNode) Equivocation(r *td.Record) (f directory.Equivocation, ok bool) {
@@ -281,7 +280,7 @@ func (n *fakeNode) Description() []byte { return n.described }
 
 func (n *fakeNode) Ready() error { return n.notReady }
 
-// describe makes a description as verification would: only tests may.
+// describe returns a description without verification.
 func describe(id, title string, owner did.DID) *td.Description {
 	raw := []byte(`{"id":"` + id + `","title":"` + title + `"}`)
 	issued := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
@@ -299,19 +298,19 @@ func describe(id, title string, owner did.DID) *td.Description {
 	}
 }
 
-// A running gateway, its TCP URL, and clients that leave nothing behind.
+// running is a gateway with its TCP URL and clients that keep no idle connections.
 type running struct {
 	*Gateway
 	t    *testing.T
 	url  string
 	http *http.Client // over TCP
-	unix *http.Client // over the socket; the host of the URL does not matter
+	unix *http.Client // over the socket; the host of the URL is ignored
 	stop context.CancelFunc
-	done chan error // what Run returned
-	end  func()     // stops, waits and checks; a test may call it before its end
+	done chan error // receives the result of Run
+	end  func()     // stops, waits and checks; tests may call it early
 }
 
-// start runs a gateway on a free port and a socket until the test ends. Each of prepare may change it before.
+// start runs a gateway on a free port and a socket until the test ends; prepare may change it first.
 func start(t *testing.T, o Options, prepare ...func(*Gateway)) *running {
 	t.Helper()
 	if o.Node == nil {
@@ -354,7 +353,7 @@ func (r *running) wait() {
 	}
 }
 
-// client returns an HTTP client that connects to addr, whatever the URL says.
+// client returns an HTTP client that connects to addr for every URL.
 func client(t *testing.T, network, addr string) *http.Client {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, addr)
@@ -365,7 +364,7 @@ func client(t *testing.T, network, addr string) *http.Client {
 	}}
 }
 
-// socketFile returns a path for a socket, short enough for every system.
+// socketFile returns a socket path that is short enough for every system.
 func socketFile(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "gw")
@@ -376,21 +375,21 @@ func socketFile(t *testing.T) string {
 	return filepath.Join(dir, "lmosd.sock")
 }
 
-// An exchange is a request and what is wanted of its answer.
+// An exchange is a request with its expected response.
 type exchange struct {
 	name    string
 	method  string // GET if empty
 	path    string
 	header  map[string]string // Host sets the host
 	body    string
-	socket  bool // asked over the unix socket
+	socket  bool // sent over the unix socket
 	status  int
 	code    string            // of the problem document
-	want    map[string]string // headers of the answer; "" wants none
+	want    map[string]string // headers of the response; "" means absent
 	contain string            // in the body
 }
 
-// check runs x. A failure must be a problem document.
+// check sends x. An error must be a problem document.
 func (r *running) check(t *testing.T, x exchange) {
 	t.Helper()
 	resp, body := r.do(t, x)
@@ -416,7 +415,7 @@ func checkProblem(t *testing.T, resp *http.Response, body, code string) {
 		t.Errorf("content type %q of status %d", got, resp.StatusCode)
 	}
 	for _, member := range []string{`"type":`, `"title":`, `"status":`, `"detail":`} {
-		// Whoever cancelled needs no hint.
+		// A caller that cancelled needs no hint.
 		if resp.StatusCode != 499 && !strings.Contains(body, member) {
 			t.Errorf("problem without %s: %s", member, body)
 		}
@@ -461,7 +460,7 @@ func (r *running) do(t *testing.T, x exchange) (*http.Response, string) {
 	return resp, string(body)
 }
 
-// merge returns a header with further pairs.
+// merge returns h with further pairs.
 func merge(h map[string]string, pairs ...string) map[string]string {
 	out := map[string]string{}
 	for k, v := range h {
@@ -493,7 +492,7 @@ func contextWith(t *testing.T, key, value any) context.Context {
 	return context.WithValue(t.Context(), key, value)
 }
 
-// afterTime echoes when d is over, unless the call is cancelled before.
+// afterTime echoes after d, unless the call is cancelled.
 func afterTime(d time.Duration) interact.Func {
 	return func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		select {
@@ -505,7 +504,7 @@ func afterTime(d time.Duration) interact.Func {
 	}
 }
 
-// rawLine sends bytes on a connection of its own and returns the first line that comes back; empty if there is none.
+// rawLine sends bytes on its own connection and returns the first line of the response, or "".
 func rawLine(t *testing.T, r *running, send string) string {
 	t.Helper()
 	c, err := net.Dial("tcp", r.Addr().String())
@@ -519,6 +518,6 @@ func rawLine(t *testing.T, r *running, send string) string {
 	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	line, _ := bufio.NewReader(c).ReadString('\n') // a broken connection is an answer too
+	line, _ := bufio.NewReader(c).ReadString('\n') // the connection may break
 	return line
 }

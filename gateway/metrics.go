@@ -19,8 +19,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Metrics counts what a node does, for GET /metrics (names begin with lmosd_) and for [Status.Calls]. No label ever holds a
-// peer, DID, thing or host. It is safe for concurrent use.
+// Metrics counts the work of a node, for GET /metrics (names begin with lmosd_) and [Status.Calls]. No label contains a peer, DID, Thing or
+// host. It is safe for concurrent use.
 type Metrics struct {
 	registry       *prometheus.Registry
 	calls          *prometheus.CounterVec
@@ -36,10 +36,10 @@ type Metrics struct {
 	recent        recent
 }
 
-// buckets are the bounds of all histograms, in seconds: from a local call to the longest wait.
+// buckets are the bounds of all histograms, in seconds.
 var buckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
-// NewMetrics returns metrics with a registry of their own, which also has those of Go and of the process.
+// NewMetrics returns metrics with their own registry, which includes those of Go and of the process.
 func NewMetrics() *Metrics {
 	m := &Metrics{
 		registry:       prometheus.NewRegistry(),
@@ -58,7 +58,7 @@ func NewMetrics() *Metrics {
 		func() float64 { return float64(m.inFlight.Load()) })
 	for _, kind := range []string{"sse", "longpoll", "webhook"} {
 		for _, dropped := range []string{"false", "true"} {
-			m.events.WithLabelValues(kind, dropped) // that there were none is worth knowing, too
+			m.events.WithLabelValues(kind, dropped) // export zeros, too
 		}
 	}
 	m.registry.MustRegister(m.calls, m.callSeconds, m.requests, m.requestSeconds, m.publishes, m.events, m.findSeconds, inFlight,
@@ -81,15 +81,14 @@ func (m *Metrics) Registerer() prometheus.Registerer { return m.registry }
 // stageTotal is the stage of an interaction as a whole.
 const stageTotal = "total"
 
-// Middleware counts and times every interaction that passes. The protocol is the label of these interactions: "mesh" for those
-// that this node asks for, "stream" for those that other nodes ask of it. [Status.Calls] sums up all.
+// Middleware counts and times all interactions. The label protocol is "mesh" for those of this node's consumers and "stream" for those of
+// other nodes. [Status.Calls] is the sum of all.
 func (m *Metrics) Middleware(protocol string) interact.Middleware {
 	return m.wrap(stageTotal, protocol, true)
 }
 
-// Stage times a part of interactions that [Metrics.Middleware] counts: stage says which, "mesh" what the way through the mesh takes,
-// "stream" what is asked over one, "agent" what the agent takes; protocol is the binding that carries it, "http" or "mqtt". Both
-// are labels, so they must be of few values.
+// Stage times a stage of interactions that [Metrics.Middleware] counts: "mesh" is the path through the mesh, "stream" a request over a
+// stream, "agent" the agent; protocol is the binding, such as "http" or "mqtt". Both are labels, so they must have few values.
 func (m *Metrics) Stage(stage, protocol string) interact.Middleware {
 	return m.wrap(stage, protocol, false)
 }
@@ -111,7 +110,7 @@ func (m *Metrics) wrap(stage, protocol string, count bool) interact.Middleware {
 	}
 }
 
-// An interaction is one that is being counted.
+// An interaction is being counted.
 type interaction struct {
 	*series
 	op    int
@@ -127,7 +126,7 @@ func (c *interaction) reply(r *interact.Message, err error) bool {
 	return c.yield(r, err)
 }
 
-// done counts the call. A consumer that left the loop early took what it wanted: that is no failure.
+// done counts the interaction. A consumer that leaves the loop early is not a failure.
 func (c *interaction) done() {
 	took, timed := time.Since(c.start), !interact.Type(c.op).Long()
 	if timed {
@@ -148,7 +147,7 @@ func (c *interaction) done() {
 	}
 }
 
-// opCount is how many values the label op has: the message types of requests, and 0 for what is none.
+// opCount is the number of values of the label op: the message types of requests, and 0 for others.
 const opCount = int(interact.ContinueAction) + 1
 
 // opName is the value of the label op: an operation of TD 1.1 §5.3.4.2, or "other".
@@ -161,7 +160,7 @@ func opOf(t interact.Type) int {
 	return 0
 }
 
-// results are the values of the label result: "ok" and the slugs of the catalogue. resultIndex finds them by code.
+// results are the values of the label result: "ok" and the slugs of the error codes. resultIndex has their indexes by code.
 var (
 	results, resultIndex = resultLabels()
 	cancelledResult      = resultIndex[interact.Cancelled]
@@ -190,14 +189,13 @@ func resultOf(err error) int {
 	return resultIndex[interact.Internal]
 }
 
-// series holds the counters of one protocol in one stage. Each is looked up once, when it first counts, so that only what
-// happened is exported.
+// series holds the counters of one protocol and stage. Each is created on first use, so that unused ones are not exported.
 type series struct {
 	metrics   *Metrics
 	protocol  string
 	stage     string
-	counts    bool                                            // it is counted here, and not only timed
-	counters  [opCount][64]atomic.Pointer[prometheus.Counter] // the catalogue has less than 64 codes
+	counts    bool                                            // counted, not only timed
+	counters  [opCount][64]atomic.Pointer[prometheus.Counter] // there are fewer than 64 codes
 	observers [opCount]atomic.Pointer[prometheus.Observer]
 }
 
@@ -221,7 +219,7 @@ func (s *series) observer(op int) prometheus.Observer {
 	return o
 }
 
-// recent holds the times of the last calls, in microseconds.
+// recent holds the durations of the last calls, in microseconds.
 type recent struct {
 	next  atomic.Uint64
 	times [1024]atomic.Uint32
@@ -233,7 +231,7 @@ func (r *recent) add(d time.Duration) {
 	r.times[i%uint64(len(r.times))].Store(uint32(us))
 }
 
-// percentiles returns the given fractions (0 to 1) of the recent times, in milliseconds; zeros if there are none.
+// percentiles returns the given fractions (0 to 1) of the recent durations, in milliseconds; zeros without calls.
 func (r *recent) percentiles(fractions ...float64) []float64 {
 	n := min(r.next.Load(), uint64(len(r.times)))
 	us := make([]uint32, n)
@@ -250,8 +248,7 @@ func (r *recent) percentiles(fractions ...float64) []float64 {
 	return out
 }
 
-// FillCalls sets what s.Calls tells of the calls so far; Queue is left to the node. The percentiles are those of the last
-// 1024 calls.
+// FillCalls sets s.Calls except Queue. The percentiles are those of the last 1024 calls.
 func (m *Metrics) FillCalls(s *api.Status) {
 	p := m.recent.percentiles(0.5, 0.99)
 	s.Calls.Total, s.Calls.Errors = m.total.Load(), m.failed.Load()
@@ -261,13 +258,13 @@ func (m *Metrics) FillCalls(s *api.Status) {
 // request counts one HTTP request by the pattern of its route.
 func (m *Metrics) request(route string, status int, took time.Duration) {
 	if status == 0 {
-		status = http.StatusOK // what net/http sends for a handler that wrote nothing
+		status = http.StatusOK // net/http sends it for a handler that wrote nothing
 	}
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
 	m.requestSeconds.WithLabelValues(route).Observe(took.Seconds())
 }
 
-// published counts one publication: ok, pending if no other node has it yet, or why it failed.
+// published counts one publication: ok, pending (no other node has it yet), or its error.
 func (m *Metrics) published(p *api.Publication, err error) {
 	result := results[resultOf(err)]
 	if err == nil && p.Pending {
@@ -276,23 +273,23 @@ func (m *Metrics) published(p *api.Publication, err error) {
 	m.publishes.WithLabelValues(result).Inc()
 }
 
-// event counts one event or reading that was sent to a consumer, or could not be.
+// event counts one event or reading that was sent to a consumer or dropped.
 func (m *Metrics) event(kind string, dropped bool) {
 	m.events.WithLabelValues(kind, strconv.FormatBool(dropped)).Inc()
 }
 
 func (m *Metrics) found(took time.Duration) { m.findSeconds.Observe(took.Seconds()) }
 
-// A Counter is what a part of the node counted since it started, as /metrics shows it.
+// A Counter is a counter of a part of the node since it started.
 type Counter struct {
-	// Name is the metric's, without "lmosd_": "gossip_messages_total".
+	// Name is the name without "lmosd_": "gossip_messages_total".
 	Name string
-	// Label and Value are one label and its value, out of few; both may be empty.
+	// Label and Value are one label and its value, of few; both may be empty.
 	Label, Value string
 	Count        float64
 }
 
-// handler serves the registry, and the state of g's node at the time of the request.
+// handler serves the registry, and the current state of the node of g.
 func (m *Metrics) handler(g *Gateway) http.Handler {
 	state := prometheus.NewRegistry()
 	state.MustRegister(&collector{g: g})
@@ -300,12 +297,12 @@ func (m *Metrics) handler(g *Gateway) http.Handler {
 		state.MustRegister(counted(g.o.Counters))
 	}
 	return promhttp.HandlerFor(prometheus.Gatherers{m.registry, state}, promhttp.HandlerOpts{
-		// A part that reports nonsense does not hide the others.
+		// A part with invalid metrics does not hide the others.
 		ErrorHandling: promhttp.ContinueOnError,
 	})
 }
 
-// collector tells the state of the node.
+// collector exports the state of the node.
 type collector struct{ g *Gateway }
 
 var (
@@ -352,7 +349,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// counted shows the Counters of the options. It describes nothing, so that the registry takes what comes.
+// counted exports the Counters of the options. It describes no metric, so that the registry accepts all.
 type counted func() []Counter
 
 // Describe implements [prometheus.Collector].

@@ -64,7 +64,7 @@ func TestWrapCounts(t *testing.T) {
 	}
 }
 
-// While a call runs it is in flight; one that is left early is no error, and an endless one has no time.
+// A running call is in flight; one that is left early is not an error; an endless one is not timed.
 func TestWrapOfAStream(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics()
@@ -88,11 +88,11 @@ func TestWrapOfAStream(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if _, timed := got[`lmosd_call_seconds_count{op="subscribeevent",protocol="mesh",stage="total"}`]; timed {
-		t.Error("a subscription is timed")
+		t.Error("subscriptions must not be timed")
 	}
 }
 
-// A thing that panics is not in flight for ever.
+// A Thing that panics is not in flight afterwards.
 func TestWrapOfAPanic(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics()
@@ -110,7 +110,7 @@ func TestWrapOfAPanic(t *testing.T) {
 	}
 }
 
-// scrape returns what the registry has, by name and labels.
+// scrape returns the samples of the registry, by name and labels.
 func scrape(t *testing.T, m *Metrics) map[string]string {
 	t.Helper()
 	r := start(t, Options{Metrics: m})
@@ -186,7 +186,7 @@ func TestMetricNames(t *testing.T) {
 	checkLabels(t, body)
 }
 
-// checkLabels refuses labels that grow with the mesh, and metrics without the prefix.
+// checkLabels rejects labels whose values grow with the mesh, and metrics without the prefix.
 func checkLabels(t *testing.T, body string) {
 	t.Helper()
 	allowed := []string{"op", "protocol", "result", "stage", "kind", "dropped", "route", "code", "le", "source", "direction", "transport",
@@ -228,7 +228,7 @@ func TestRecent(t *testing.T) {
 	}
 }
 
-// Every code of the catalogue has its place in the table of counters.
+// Each error code has an index in the table of counters.
 func TestResults(t *testing.T) {
 	t.Parallel()
 	if n := len(results); n > len(series{}.counters[0]) {

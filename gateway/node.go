@@ -47,7 +47,7 @@ func (g *Gateway) fixed() map[string]http.Handler {
 		})
 	}
 	if g.o.WS != nil {
-		routes["GET "+socketRoute] = g.guarded(open, g.serveSocket) // it asks for the caller's rights itself
+		routes["GET "+socketRoute] = g.guarded(open, g.serveSocket) // it checks the rights of the caller itself
 	}
 	for _, b := range g.o.Bridges {
 		for _, path := range b.Paths() {
@@ -64,14 +64,13 @@ func (g *Gateway) fixed() map[string]http.Handler {
 	return routes
 }
 
-// bridge lets b answer those who may call. A card is read like what the directory has of the agent, and whether a page may read it is
-// nobody's secret.
+// bridge serves a bridge. Agent Cards require the rights of reading the directory; CORS preflights of cards are open.
 func (g *Gateway) bridge(b Bridge) http.Handler {
-	calls, cards, asks := g.guarded(call, g.bridged(b)), g.guarded(g.directoryAccess(), g.bridged(b)), g.guarded(open, g.bridged(b))
+	calls, cards, preflights := g.guarded(call, g.bridged(b)), g.guarded(g.directoryAccess(), g.bridged(b)), g.guarded(open, g.bridged(b))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case isCard(r) && r.Method == http.MethodOptions:
-			asks.ServeHTTP(w, r)
+			preflights.ServeHTTP(w, r)
 		case isCard(r):
 			cards.ServeHTTP(w, r)
 		default:
@@ -80,7 +79,7 @@ func (g *Gateway) bridge(b Bridge) http.Handler {
 	})
 }
 
-// bridged lets a bridge answer, until the gateway ends: its streams would go on for ever.
+// bridged serves a bridge until the gateway ends, which ends its streams.
 func (g *Gateway) bridged(b Bridge) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		ctx, cancel := context.WithCancel(bridge.WithCaller(r.Context(), g.guard.caller(r)))
@@ -133,7 +132,7 @@ func (g *Gateway) connect(w http.ResponseWriter, r *http.Request) error {
 	var req api.ConnectRequest
 	if json.Unmarshal(body, &req) != nil || req.Addr == "" {
 		return interact.Errorf(interact.Invalid, `send {"addr":"/ip4/192.0.2.1/tcp/4667/p2p/12D3Koo…"}`,
-			"the body is no JSON object with the addr of a peer")
+			"expected a JSON object with the addr of a peer")
 	}
 	if err := g.o.Node.Connect(r.Context(), req.Addr); err != nil {
 		return err
@@ -162,7 +161,7 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, status, p)
 }
 
-// healthy is green while the process works, and red as soon as it begins to stop.
+// healthy succeeds while the process serves, and fails when it begins to stop.
 func (g *Gateway) healthy(w http.ResponseWriter, _ *http.Request) error {
 	if g.gate.Closed() {
 		return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
@@ -170,7 +169,7 @@ func (g *Gateway) healthy(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "pass"})
 }
 
-// A check is one line of GET /readyz?verbose.
+// A check is one entry of GET /readyz?verbose.
 type check struct {
 	Name    string  `json:"name"`
 	Status  string  `json:"status"` // pass, warn or fail
@@ -198,7 +197,7 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, map[string]string{"status": "pass"})
 }
 
-// writeChecks says whether the node serves, and what someone should know about beside that.
+// writeChecks reports whether the node serves, and its warnings.
 func writeChecks(w http.ResponseWriter, c check, err error, warnings []api.Warning) error {
 	status := http.StatusOK
 	c.Status = "pass"

@@ -6,8 +6,7 @@ import (
 	"syscall"
 )
 
-// userOf names the user at the other end of a connection to the unix socket, as the kernel says it (SO_PEERCRED, unix(7)): "uid:1000".
-// It is empty where the kernel does not say.
+// userOf returns the user at the other end of a unix socket (SO_PEERCRED, unix(7)), "uid:1000", or "" if it is unknown.
 func userOf(c net.Conn) string {
 	s, ok := c.(syscall.Conn)
 	if !ok {

@@ -4,5 +4,5 @@ package gateway
 
 import "net"
 
-// userOf names nobody: this system's socket has no name for who is at its other end here.
+// userOf returns "": only Linux reports the user of a peer here.
 func userOf(net.Conn) string { return "" }

@@ -7,7 +7,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// TestPrincipals: who asks is what was proven, and no more: what a proxy passes on comes from loopback and is not local.
+// The principal of a request is the proven one; requests that a proxy forwards from loopback are not local.
 func TestPrincipals(t *testing.T) {
 	t.Parallel()
 	token, proxied := Options{Token: "secret"}, Options{Token: "secret", PublicURL: "https://node.example"}
@@ -25,7 +25,7 @@ func TestPrincipals(t *testing.T) {
 		"beyond loopback, the token": {token, did.Unproven, map[string]string{"Authorization": "bearer secret"}, did.Token},
 		"a proxy":                    {proxied, did.Loopback, nil, did.Unproven},
 		"a proxy, the token":         {proxied, did.Loopback, map[string]string{"Authorization": "Bearer secret"}, did.Token},
-		"a proxy that says so":       {token, did.Loopback, map[string]string{"X-Forwarded-For": "192.0.2.1"}, did.Unproven},
+		"a proxy with headers":       {token, did.Loopback, map[string]string{"X-Forwarded-For": "192.0.2.1"}, did.Unproven},
 		"a proxy as in RFC 7239":     {token, did.Loopback, map[string]string{"Forwarded": "for=192.0.2.1"}, did.Unproven},
 		"the socket":                 {token, did.Socket, nil, did.Socket},
 		"the socket, forwarded":      {proxied, did.Socket, map[string]string{"X-Forwarded-For": "192.0.2.1"}, did.Socket},

@@ -15,10 +15,10 @@ import (
 	"github.com/lmosd/lmosd/td/querytext"
 )
 
-// maxRoute bounds the body of POST /v1/route, in bytes.
+// maxRoute limits the body of POST /v1/route, in bytes.
 const maxRoute = 1 << 20
 
-// route picks an agent for a task.
+// route selects an agent for a task.
 func (g *Gateway) route(w http.ResponseWriter, r *http.Request) error {
 	q, err := g.readRoute(w, r)
 	if err != nil {
@@ -67,7 +67,7 @@ func (g *Gateway) readRoute(w http.ResponseWriter, r *http.Request) (q route.Req
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&body); err != nil || d.More() {
-		return q, &interact.Error{Code: interact.Invalid, Title: "the body is no task", Hint: example, Err: err}
+		return q, &interact.Error{Code: interact.Invalid, Title: "the body is not a task", Hint: example, Err: err}
 	}
 	q = route.Request{Message: body.Message, Method: route.Method(body.Method)}
 	for _, t := range body.History {

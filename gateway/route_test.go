@@ -12,10 +12,10 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Route picks the agent that the task names, and repeats what it was asked.
+// Route selects the agent that the task names, and repeats the request.
 func (n *fakeNode) Route(_ context.Context, q route.Request) (*route.Decision, error) {
 	if q.Message == "" {
-		return nil, interact.Errorf(interact.Usage, "say what", "the task is missing")
+		return nil, interact.Errorf(interact.Usage, "send a message", "the task is missing")
 	}
 	d := &route.Decision{Candidates: []route.Candidate{}, Method: q.Method, Reason: q.Filter.String()}
 	if q.All {

@@ -91,7 +91,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// HEAD is possible wherever GET is, and says what GET says, without a body.
+// Every GET route supports HEAD, with the same header and without a body.
 func TestHead(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{})
@@ -154,7 +154,7 @@ func TestInteractions(t *testing.T) {
 	}
 }
 
-// What an upstream says keeps its code on the way out.
+// Errors of the mesh keep their codes.
 func TestErrorsOfTheMesh(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -219,7 +219,7 @@ func TestPanicOfAHandler(t *testing.T) {
 	}
 }
 
-// A panic in the middle of an answer must not look like its end.
+// After a panic, a started response must not look complete.
 func TestPanicInAnAnswer(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{}, func(g *Gateway) {
@@ -235,11 +235,11 @@ func TestPanicInAnAnswer(t *testing.T) {
 		resp.Body.Close()
 	}
 	if err == nil {
-		t.Error("the answer looks whole")
+		t.Error("the response looks complete")
 	}
 }
 
-// An error that nobody foresaw is logged with its cause, which is not sent.
+// An unexpected error is logged with its cause, which is not sent.
 func TestInternalError(t *testing.T) {
 	t.Parallel()
 	node := newFake()
@@ -254,7 +254,7 @@ func TestInternalError(t *testing.T) {
 	}
 }
 
-func TestFindAnswersWhatCameInTime(t *testing.T) {
+func TestFindReturnsWhatCameInTime(t *testing.T) {
 	t.Parallel()
 	node := newFake()
 	node.find = func(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
@@ -281,7 +281,7 @@ func TestFindAnswersWhatCameInTime(t *testing.T) {
 	r.check(t, exchange{path: "/v1/find", status: 503, code: "LMOS-1529"})
 }
 
-// What a caller sent neither fills an error nor commands the terminal that shows it.
+// Text of a caller is shortened in errors, and its control characters are removed.
 func TestErrorsAreShort(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x\u202e", 5000)
@@ -314,7 +314,7 @@ func TestErrorsAreShort(t *testing.T) {
 	}
 }
 
-// TestTheDIDDocumentOfANode leads to its TD, if it has a name on the web (WoT Discovery §6.5); a did:key alone has no services.
+// The DID document of a node with a public URL links to its TD (WoT Discovery §6.5); a did:key has no services.
 func TestTheDIDDocumentOfANode(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{Node: newFake(), PublicURL: "https://node.example/"})

@@ -29,7 +29,7 @@ import (
 // tdJSON is the media type of a Thing Description (TD 1.1 §9).
 const tdJSON = "application/td+json"
 
-// serve answers one request: browser checks, then the route, and whatever goes wrong is a problem document.
+// serve answers one request: checks of browsers, then the route. Errors become problem documents.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	start, rec := time.Now(), &recorder{ResponseWriter: w}
 	g.guard.tokenOfQuery(r)
@@ -47,7 +47,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	finish(body)
 }
 
-// routeOf returns the path of the pattern that r matched, without what the caller chose; "none" if it matched none.
+// routeOf returns the path of the pattern that r matched, without the values in it; "none" without a match.
 func routeOf(r *http.Request) string {
 	_, path, both := strings.Cut(r.Pattern, " ")
 	switch {
@@ -60,7 +60,7 @@ func routeOf(r *http.Request) string {
 	}
 }
 
-// recovered answers for a handler that panicked; the server lives on.
+// recovered answers for a handler that panicked.
 func (g *Gateway) recovered(w *recorder, r *http.Request) {
 	v := recover()
 	switch {
@@ -71,10 +71,10 @@ func (g *Gateway) recovered(w *recorder, r *http.Request) {
 	}
 	g.log.Error("handler panicked", "route", routeOf(r), "panic", v, "stack", string(debug.Stack()))
 	if w.status != 0 {
-		panic(http.ErrAbortHandler) // half an answer must not look whole
+		panic(http.ErrAbortHandler) // the client must see that the response is incomplete
 	}
 	g.fail(w, r, interact.Errorf(interact.Internal, "see the log of the node, and report it",
-		"the node failed to answer"))
+		"the request failed in the node"))
 }
 
 // fail writes err as a problem document (RFC 9457).
@@ -85,10 +85,10 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	problem.Write(w, r, err)
 }
 
-// A handler answers a request, or returns why not before it wrote anything.
+// A handler answers a request, or returns an error before it wrote anything.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// guarded runs h for callers who may, and, but for reading, only while the gateway does not drain.
+// guarded runs h for authorized callers and, except for reads, only until the gateway drains.
 func (g *Gateway) guarded(a access, h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := g.guard.authorize(r, a)
@@ -116,8 +116,8 @@ func (g *Gateway) counted(a access, f func() error) error {
 	return f()
 }
 
-// newRoutes returns the routes of the gateway. The mux sees only paths that it would not redirect: some clients of agents
-// fail on any redirect, and an id may contain "//" (WoT Discovery §7.3; RFC 3986 §3.3).
+// newRoutes returns the routes of the gateway. The mux gets only paths that it would not redirect: some clients fail on redirects, and an
+// id may contain "//" (WoT Discovery §7.3; RFC 3986 §3.3).
 func (g *Gateway) newRoutes() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, h := range g.fixed() {
@@ -156,7 +156,7 @@ func (g *Gateway) newRoutes() http.Handler {
 	})
 }
 
-// interactionPattern names a route below a thing without what the caller chose.
+// interactionPattern returns the pattern of a route below a Thing, without the values in it.
 func interactionPattern(below string) string {
 	parts := strings.Split(below, "/")
 	pattern := "/things/{id}/" + parts[0]
@@ -169,13 +169,13 @@ func interactionPattern(below string) string {
 	return pattern
 }
 
-// isClean reports whether the mux takes p as it is.
+// isClean reports whether the mux accepts p without a redirect.
 func isClean(p string) bool {
 	c := path.Clean(p)
 	return strings.HasPrefix(p, "/") && (c == p || c+"/" == p)
 }
 
-// tail returns what follows prefix in an escaped path, unescaped once; empty if there is nothing.
+// tail returns the rest of an escaped path after prefix, unescaped once; or "".
 func tail(escaped, prefix string) string {
 	ref, ok := strings.CutPrefix(escaped, prefix)
 	if !ok {
@@ -187,7 +187,7 @@ func tail(escaped, prefix string) string {
 	return ref
 }
 
-// muxError says in our words what the mux would say: no such path, or another method.
+// muxError returns the problem of the response that the mux would send: unknown path, or method not allowed.
 func muxError(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) error {
 	if p := r.URL.EscapedPath(); isClean(p) {
 		h, _ := mux.Handler(r)
@@ -198,11 +198,11 @@ func muxError(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) error 
 		}
 	}
 	return interact.Errorf(interact.NoAffordance,
-		"GET /.well-known/wot describes the node, GET /things lists what it knows",
+		"GET /.well-known/wot describes the node, GET /things lists its directory",
 		"nothing is served at %s", clip(r.URL.Path))
 }
 
-// dispatch asks the handler of r's method; HEAD is asked of GET's.
+// dispatch calls the handler of the method of r; HEAD is that of GET.
 func (g *Gateway) dispatch(methods map[string]http.Handler, w http.ResponseWriter, r *http.Request) {
 	method := r.Method
 	if method == http.MethodHead {
@@ -220,7 +220,7 @@ func (g *Gateway) dispatch(methods map[string]http.Handler, w http.ResponseWrite
 	g.fail(w, r, notAllowed(w, r, strings.Join(allow, ", ")))
 }
 
-// A recorder remembers the status of an answer; zero means that nothing was written yet.
+// A recorder records the status of a response; zero means that nothing was written.
 type recorder struct {
 	http.ResponseWriter
 	status int
@@ -240,23 +240,23 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Hijack hands the connection over to a WebSocket.
+// Hijack implements [http.Hijacker], for WebSockets.
 func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.status = http.StatusSwitchingProtocols
 	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 
-// Unwrap serves [http.ResponseController].
+// Unwrap implements the method of [http.ResponseController].
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// discard is a ResponseWriter of which only the header is looked at.
+// discard is a ResponseWriter that keeps only the header.
 type discard struct{ header http.Header }
 
 func (d discard) Header() http.Header         { return d.header }
 func (d discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d discard) WriteHeader(int)             {}
 
-// timed gives the body of r some time to arrive, whether a handler reads it or it is thrown away.
+// timed limits the time for the body of r to arrive.
 func (g *Gateway) timed(w http.ResponseWriter, r *http.Request) *timedBody {
 	body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
 	if body.arrived.Store(r.ContentLength == 0); !body.arrived.Load() {
@@ -265,13 +265,13 @@ func (g *Gateway) timed(w http.ResponseWriter, r *http.Request) *timedBody {
 	return body
 }
 
-// A timedBody is a request body with a deadline, which is lifted at its end: from then on the server reads to see whether
-// the client goes away, and a deadline would look like that.
+// A timedBody is a request body with a deadline, which is removed at its end: then the server reads to detect a disconnect of the client,
+// which a deadline would look like.
 type timedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
-	arrived atomic.Bool // to its end; who reads may be another goroutine than the handler's
-	turn    sync.Mutex  // one reads at a time: finish may meet who still does
+	arrived atomic.Bool // completely; the reader may be another goroutine than the handler
+	turn    sync.Mutex  // held during a read: finish may read concurrently with the handler
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
@@ -286,18 +286,18 @@ func (b *timedBody) Read(p []byte) (int, error) {
 }
 
 func (b *timedBody) deadline(t time.Time) {
-	// A connection without deadlines has no slow clients either.
+	// Connections without deadlines need none.
 	_ = b.control.SetReadDeadline(t)
 }
 
-// finish sends the answer and throws away what still comes of the body. Closing the connection at once would let the
-// client, which is still sending, see that it broke, and not the answer that says why.
+// finish sends the response, then discards the rest of the body. If the connection were closed at once, a client that is still sending
+// would see a broken connection instead of the response.
 func finish(body *timedBody) {
 	if body.arrived.Load() {
 		return
 	}
 	if body.control.Flush() == nil {
-		_, _ = io.CopyN(io.Discard, body, maxIgnored) // the answer is given
+		_, _ = io.CopyN(io.Discard, body, maxIgnored)
 	}
 }
 
@@ -314,7 +314,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error)
 	case errors.As(err, &over):
 		return nil, tooLarge
 	case err != nil:
-		return nil, &interact.Error{Code: interact.Invalid, Title: "the body did not arrive", Hint: "send it again",
+		return nil, &interact.Error{Code: interact.Invalid, Title: "the body is incomplete", Hint: "send it again",
 			Err: err}
 	}
 	return body, nil
@@ -337,6 +337,6 @@ func writeBytes(w http.ResponseWriter, status int, contentType string, body []by
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	// A client that went away needs no answer.
+	// A client that disconnected gets no response.
 	_, _ = w.Write(body)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// pipes is a listener whose connections are pipes: it works in a bubble of testing/synctest, where time passes when all wait.
+// pipes is a listener whose connections are pipes, for bubbles of testing/synctest.
 type pipes struct {
 	calls chan net.Conn
 	done  chan struct{}
@@ -52,7 +52,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// inBubble runs a gateway on pipes in a bubble. Prepare may change it before; nil does not.
+// inBubble runs a gateway on pipes in a bubble. prepare may change it first.
 func inBubble(t *testing.T, o Options, prepare func(*Gateway), test func(t *testing.T, r *running, p *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
 		o.Listen, o.Token = None, token
@@ -79,7 +79,7 @@ func inBubble(t *testing.T, o Options, prepare func(*Gateway), test func(t *test
 	})
 }
 
-// A client that sends its headers, or its body, drop by drop is cut off, and others are served meanwhile.
+// A client that sends its headers or body too slowly is disconnected; others are served.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	const post = "POST /things/urn:x:weather/actions/ask HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token +
@@ -92,9 +92,9 @@ func TestSlowClients(t *testing.T) {
 		"headers": {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ", defaultTimeouts.header},
 		"body": {"POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/td+json\r\nAuthorization: Bearer " + token +
 			"\r\nContent-Length: 1000\r\n\r\n{", defaultTimeouts.body},
-		"body of a call":         {post + "Content-Length: 1000\r\n\r\n{", defaultTimeouts.body},
-		"body that nobody reads": {"POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{", defaultTimeouts.body},
-		"chunked body":           {post + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", defaultTimeouts.body},
+		"body of a call":             {post + "Content-Length: 1000\r\n\r\n{", defaultTimeouts.body},
+		"body that no handler reads": {"POST /v1/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{", defaultTimeouts.body},
+		"chunked body":               {post + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", defaultTimeouts.body},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -109,7 +109,7 @@ func TestSlowClients(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.check(t, exchange{path: "/healthz", status: 200})
-				_, _ = io.Copy(io.Discard, c) // how it ends is the server's choice
+				_, _ = io.Copy(io.Discard, c) // the server decides how it ends
 				if took := time.Since(begin); took < tt.most || took > tt.most+time.Second {
 					t.Errorf("cut off after %v, want %v", took, tt.most)
 				}
@@ -118,7 +118,7 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// A body that came in time does not end the call by the time limit of bodies.
+// The timeout of a body that arrived does not end the call.
 func TestSlowAnswerAfterABody(t *testing.T) {
 	t.Parallel()
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
@@ -129,12 +129,12 @@ func TestSlowAnswerAfterABody(t *testing.T) {
 	})
 }
 
-// A peer that takes nothing loses its connection; one that takes a little at a time does not.
-func TestPeerThatTakesNothing(t *testing.T) {
+// A peer that receives nothing is disconnected; one that receives slowly is not.
+func TestPeersThatReceiveSlowly(t *testing.T) {
 	t.Parallel()
 	const size = 4 << 20
 	for name, tt := range map[string]struct {
-		part  int // bytes that are taken in a pause
+		part  int // bytes received per pause
 		pause time.Duration
 		whole bool
 	}{
@@ -189,8 +189,8 @@ func TestPeerThatTakesNothing(t *testing.T) {
 	}
 }
 
-// The node waits as long as the client does, and the client no longer.
-func TestClientTellsItsPatience(t *testing.T) {
+// The node waits as long as the client does.
+func TestClientSendsItsTimeout(t *testing.T) {
 	t.Parallel()
 	asked := make(chan time.Duration, 1)
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
@@ -235,7 +235,7 @@ func TestClientGivesUp(t *testing.T) {
 				defer cancel()
 				_, _, err := c.Call(ctx, "urn:x:weather", "ask", "", []byte(`1`))
 				if interact.AsError(err).Code != interact.Timeout || !inside && !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("got %v", err) // inside, both sides notice at once
+					t.Errorf("got %v", err) // in process, both sides notice at once
 				}
 				if err := <-ended; err == nil {
 					t.Error("the call was not cancelled")

@@ -10,8 +10,8 @@ import (
 // socketRoute is the path of the WebSocket endpoint.
 const socketRoute = "/ws"
 
-// serveSocket serves one WebSocket. Who may call may consume, and who may administer the node may offer agents. A drain does not
-// wait for it: it is idle most of the time.
+// serveSocket serves one WebSocket. Callers with the right to call may consume; those with the right to administer may attach agents. A
+// drain does not wait for it, because it is mostly idle.
 func (g *Gateway) serveSocket(w http.ResponseWriter, r *http.Request) error {
 	if err := g.guard.authorize(r, call); err != nil {
 		return err

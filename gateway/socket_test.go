@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A plainSocket switches protocols without a WebSocket's frames, tells who came, and holds the connection until its end.
+// A plainSocket switches protocols without WebSocket frames, reports its caller, and holds the connection until its end.
 type plainSocket struct {
 	came  chan bool // mayRegister
 	ended chan error
@@ -41,8 +41,8 @@ func (s *plainSocket) Serve(w http.ResponseWriter, r *http.Request, mayRegister 
 	s.ended <- r.Context().Err()
 }
 
-// upgrade sends an upgrade request with headers in pairs over network, and returns the answer's status and header. The
-// connection is closed with the test.
+// upgrade sends an upgrade request with pairs of headers over network, and returns the status and header of the response. The connection is
+// closed with the test.
 func (r *running) upgrade(t *testing.T, network, path string, headers ...string) *http.Response {
 	t.Helper()
 	addr := r.Addr().String()
@@ -85,8 +85,8 @@ func TestWebSocket(t *testing.T) {
 		{"a wrong token in the query", "tcp", "/ws?token=x&y=1", nil, 101, false, "y=1"},
 		{"over the socket", "unix", "/ws", nil, 101, true, ""},
 		{"from another page", "tcp", "/ws", []string{"Origin", "http://evil.example"}, 403, false, ""},
-		{"from no page at all", "tcp", "/ws", []string{"Origin", "null"}, 403, false, ""},
-		{"from a page, as Fetch Metadata tells", "tcp", "/ws", []string{"Sec-Fetch-Site", "cross-site"}, 403, false, ""},
+		{"from a null origin", "tcp", "/ws", []string{"Origin", "null"}, 403, false, ""},
+		{"from a page, by Fetch Metadata", "tcp", "/ws", []string{"Sec-Fetch-Site", "cross-site"}, 403, false, ""},
 	} {
 		resp := r.upgrade(t, tt.network, tt.path, tt.headers...)
 		if resp.StatusCode != tt.status || resp.Header.Get("Query") != tt.query {
@@ -100,7 +100,7 @@ func TestWebSocket(t *testing.T) {
 		}
 	}
 	r.check(t, exchange{method: "POST", path: "/ws", header: asAdmin, status: 405})
-	if resp, _ := r.do(t, exchange{path: "/ws"}); resp.StatusCode != http.StatusUpgradeRequired { // that is for the socket to say
+	if resp, _ := r.do(t, exchange{path: "/ws"}); resp.StatusCode != http.StatusUpgradeRequired { // the socket rejects it
 		t.Errorf("no upgrade: %d", resp.StatusCode)
 	}
 	r.end()
@@ -118,12 +118,12 @@ func TestWebSocketIsCounted(t *testing.T) {
 	r := start(t, Options{WS: ws, Metrics: m})
 	r.upgrade(t, "tcp", "/ws")
 	<-ws.came
-	r.end() // a drain does not wait for sockets that nobody closes
+	r.end() // a drain does not wait for open sockets
 	<-ws.ended
 	until(t, "the count", func() bool { return scrape(t, m)[`lmosd_http_requests_total{code="101",route="/ws"}`] == "1" })
 }
 
-// Beyond loopback, a consumer shows the token too.
+// Beyond loopback, consumers need the token, too.
 func TestWebSocketBeyondLoopback(t *testing.T) {
 	t.Parallel()
 	ws := newPlainSocket()
@@ -160,7 +160,7 @@ func TestWebSocketWhileDraining(t *testing.T) {
 	close(mesh.release)
 	<-call
 	err := <-r.done
-	r.done <- err // for the end
+	r.done <- err // for r.end
 	select {
 	case err := <-ws.ended:
 		t.Errorf("a socket ended with %v before Close: an agent behind it may be answering a peer", err)
@@ -176,7 +176,7 @@ func TestNoWebSocket(t *testing.T) {
 	r.check(t, exchange{path: "/ws", status: 404, code: "LMOS-1405"})
 }
 
-// A token in the query is for browsers that can do no better, and for nothing else.
+// Only browsers' EventSource and WebSocket requests may have the token in the query.
 func TestTokenInTheQuery(t *testing.T) {
 	t.Parallel()
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
@@ -189,15 +189,15 @@ func TestTokenInTheQuery(t *testing.T) {
 	path := "/things/urn:x:weather/properties/unit?token=" + token
 	r.check(t, exchange{path: path, status: 401})
 	r.check(t, exchange{method: "POST", path: "/v1/publish?token=" + token, header: map[string]string{"Accept": "text/event-stream"}, status: 401})
-	r.check(t, exchange{path: path, header: events(""), status: 405, code: "LMOS-1406"}) // it cannot be observed, and was asked for
+	r.check(t, exchange{path: path, header: events(""), status: 405, code: "LMOS-1406"}) // not observable, but authorized
 	r.check(t, exchange{path: "/things/urn:x:weather/properties/unit?token=x", header: events(""), status: 401})
 	if asked != nil {
-		t.Errorf("asked %+v", asked)
+		t.Errorf("request %+v", asked)
 	}
 }
 
-// What the query says of the node's token does not reach an agent that has a variable of that name.
-func TestTokenGoesNoFurther(t *testing.T) {
+// The token of the node in a query does not reach agents as a URI variable.
+func TestTokenDoesNotReachAgents(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{})
 	for _, tt := range []struct {
@@ -230,7 +230,7 @@ func TestTokenGoesNoFurther(t *testing.T) {
 	}
 }
 
-// events are the headers that ask for events.
+// events returns the headers of a request for events.
 func events(authorization string) map[string]string {
 	h := map[string]string{"Accept": "text/event-stream"}
 	if authorization != "" {

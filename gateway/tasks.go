@@ -9,27 +9,27 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Tasks are the runs of actions that this node's agents, or its consumers, have under way, and the last ones that ended.
+// Tasks are the runs of actions of this node's agents or consumers: the running ones and those that ended last.
 type Tasks interface {
-	// List returns them newest first, and asks their hosts how those stand that have not ended, for some seconds at most. Of one whose
-	// host does not say, the state is unknown. Known returns the state that was heard of last; it sends no request.
+	// List returns them, newest first, with the states that their hosts report within some seconds; a state that is not reported is
+	// unknown. Known returns the last reported states and sends no request.
 	List(ctx context.Context) []api.Task
 	Known() []api.Task
-	// Get returns the state of one now. Cancel ends one, and returns what has become of it. The error of both is an
-	// [*interact.Error] of code NoTask, or what the thing that was asked said.
+	// Get returns the current state of a task. Cancel cancels one and returns its state. The error of both is an [*interact.Error] of code
+	// NoTask, or that of the Thing.
 	Get(ctx context.Context, id string) (*api.Task, error)
 	Cancel(ctx context.Context, id string) (*api.Task, error)
 }
 
-// A TaskKeeper is a [Node] that keeps tasks.
+// A TaskKeeper is a [Node] with tasks.
 type TaskKeeper interface{ Tasks() Tasks }
 
-// A PathFinder is a [Node] that tells how a thing is reached: its ways, best first. The error is that of Directory.Get.
+// A PathFinder is a [Node] that returns the paths to a Thing, best first. The error is that of Directory.Get.
 type PathFinder interface {
 	Paths(ctx context.Context, ref string) ([]api.Path, error)
 }
 
-// A Pinger is a [Node] that measures how far away the host of a thing is, n times. The error is that of Directory.Get, or
+// A Pinger is a [Node] that measures n round trips to the host of a Thing; n is 1 to 100. The error is that of Directory.Get, or
 // Unreachable.
 type Pinger interface {
 	Ping(ctx context.Context, ref string, n int) (*api.Ping, error)
@@ -37,10 +37,10 @@ type Pinger interface {
 
 const (
 	maxPings = 100
-	pingTime = time.Minute // for all of one request
+	pingTime = time.Minute // for all pings of a request
 )
 
-// named returns the methods of routes that end with a name, by what stands before it.
+// named returns the methods of the routes that end with a name, by the prefix of the name.
 func (g *Gateway) named() map[string]map[string]http.Handler {
 	return map[string]map[string]http.Handler{
 		"/v1/agents/": g.agentMethods(),
@@ -51,9 +51,9 @@ func (g *Gateway) named() map[string]map[string]http.Handler {
 	}
 }
 
-// lacks says that this node does not have something.
+// lacks returns the error of a node without what.
 func lacks(what string) error {
-	return interact.Errorf(interact.NoAffordance, "", "this node keeps no %s", what).Then(interact.StepStatus)
+	return interact.Errorf(interact.NoAffordance, "", "this node has no %s", what).Then(interact.StepStatus)
 }
 
 func (g *Gateway) tasks() (Tasks, error) {
@@ -63,7 +63,7 @@ func (g *Gateway) tasks() (Tasks, error) {
 	return nil, lacks("tasks")
 }
 
-// listTasks lists nothing for a node that keeps nothing.
+// listTasks returns an empty list for a node without tasks.
 func (g *Gateway) listTasks(w http.ResponseWriter, r *http.Request) error {
 	q, err := params(r, "known")
 	if err != nil {
@@ -131,7 +131,7 @@ func (g *Gateway) paths(w http.ResponseWriter, r *http.Request) error {
 func (g *Gateway) ping(w http.ResponseWriter, r *http.Request) error {
 	p, ok := g.o.Node.(Pinger)
 	if !ok {
-		return lacks("measure of distance")
+		return lacks("ping")
 	}
 	q, err := params(r, "n", "timeout")
 	if err != nil {

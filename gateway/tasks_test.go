@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A busyNode has tasks, paths and distances.
+// A busyNode has tasks, paths and round trips.
 type busyNode struct {
 	*fakeNode
 	tasks fakeTasks
@@ -33,7 +33,7 @@ func (n *busyNode) Ping(ctx context.Context, ref string, times int) (*api.Ping, 
 		return nil, err
 	}
 	if _, ok := ctx.Deadline(); !ok {
-		return nil, interact.Errorf(interact.Internal, "bound it", "a ping without end")
+		return nil, interact.Errorf(interact.Internal, "set a deadline", "a ping without a deadline")
 	}
 	return &api.Ping{Ref: d.Ref(), Node: owner2, Path: "mesh quic-v1", RTT: make([]float64, times)}, nil
 }
@@ -43,7 +43,7 @@ type fakeTasks map[string]api.Task
 
 func (f fakeTasks) List(context.Context) []api.Task {
 	all := f.Known()
-	if len(all) > 0 && all[0].Status == "running" { // its host does not say
+	if len(all) > 0 && all[0].Status == "running" { // its host does not answer
 		all[0].Status, all[0].LastStatus, all[0].LastSeen, all[0].Reason = api.UnknownTask, all[0].Status, requested, "away"
 	}
 	return all
@@ -127,7 +127,7 @@ func TestTaskRoutes(t *testing.T) {
 	}
 }
 
-// A node that keeps none of this says so.
+// A node without tasks, paths and pings returns errors.
 func TestNodeWithoutTasks(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{})
@@ -167,7 +167,7 @@ func TestClientOfTasks(t *testing.T) {
 		t.Errorf("Ping: %+v, %v", ping, err)
 	}
 	values, media, err := c.ReadMultiple(t.Context(), "urn:x:weather", "unit")
-	if e := interact.AsError(err); e == nil || e.Code != interact.NotAllowed { // the fake's mesh cannot
+	if e := interact.AsError(err); e == nil || e.Code != interact.NotAllowed { // the fake does not support it
 		t.Errorf("ReadMultiple: %s %s %v", values, media, err)
 	}
 }

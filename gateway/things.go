@@ -15,10 +15,10 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// tdTypes are the media types that a TD is accepted as (WoT Discovery §7.3.2.1).
+// tdTypes are the accepted media types of a TD (WoT Discovery §7.3.2.1).
 var tdTypes = []string{tdJSON, "application/json", "application/ld+json"}
 
-// newDirectory makes the server of the directory (WoT Discovery §7). It needs g.things.
+// newDirectory creates the server of the directory (WoT Discovery §7). It needs g.things.
 func (g *Gateway) newDirectory() *tdd.Server {
 	needs := map[tdd.Access]access{tdd.Open: open, tdd.Read: g.directoryAccess(), tdd.Change: admin}
 	return tdd.New(tdd.Options{
@@ -27,7 +27,7 @@ func (g *Gateway) newDirectory() *tdd.Server {
 	})
 }
 
-// meshOnly keeps the changes of discovered things out of the events of the directory, whose lists do not have them either.
+// meshOnly removes changes of discovered Things from the events of the directory, whose lists do not include them.
 type meshOnly struct{ Node }
 
 // Watch implements [tdd.Things].
@@ -41,15 +41,14 @@ func (m meshOnly) Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2
 	}
 }
 
-// A registrar publishes what the directory is told.
+// A registrar publishes the TDs that the directory receives.
 type registrar struct{ *Gateway }
 
-// Registered implements [tdd.Publisher], as do those below.
 func (r registrar) Registered(record *td.Record) (publication.Registration, bool) {
 	return r.o.Node.Registered(record)
 }
 
-// Enter publishes a TD.
+// Enter implements [tdd.Publisher].
 func (r registrar) Enter(ctx context.Context, raw []byte, reg publication.Registration) (id string, created bool, err error) {
 	p, err := r.o.Node.Enter(ctx, raw, reg)
 	r.metrics.published(p, err)
@@ -59,18 +58,18 @@ func (r registrar) Enter(ctx context.Context, raw []byte, reg publication.Regist
 	return p.ID, p.Created, nil
 }
 
-// Register changes when a thing ends.
+// Register implements [tdd.Publisher].
 func (r registrar) Register(ctx context.Context, id string, reg publication.Registration) error {
 	return r.o.Node.Extend(ctx, id, reg)
 }
 
-// Withdraw ends a thing.
+// Withdraw implements [tdd.Publisher].
 func (r registrar) Withdraw(ctx context.Context, id string) error {
 	_, err := r.o.Node.Unpublish(ctx, id)
 	return err
 }
 
-// newThings makes the server of what is below /things/{id}.
+// newThings creates the server of the paths below /things/{id}.
 func (g *Gateway) newThings() *server.Server {
 	o := server.Options{Mesh: g.o.Node.Mesh(), Find: g.o.Node.Get, Log: g.log, Base: g.base, Count: g.metrics.event,
 		Bearer: g.tcp != nil && !g.guard.loopback, CallbackDial: g.o.CallbackDial, PrivateCallbacks: g.o.PrivateCallbacks}
@@ -80,7 +79,7 @@ func (g *Gateway) newThings() *server.Server {
 	return server.New(o)
 }
 
-// base is the address of the API for the caller of r. Who came by the unix socket is told the one that everybody can use.
+// base returns the URL of the API for the caller of r. Callers of the unix socket get the TCP one, if there is one.
 func (g *Gateway) base(r *http.Request) string {
 	switch url := g.URL(); {
 	case g.o.PublicURL != "":
@@ -91,7 +90,7 @@ func (g *Gateway) base(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-// interactions serves the affordances of things, and their TDs with forms of this node, to callers who may do what a needs.
+// interactions serves the affordances of Things, and their TDs with forms of this node, to callers with access a.
 func (g *Gateway) interactions(a access) http.Handler {
 	return g.guarded(a, func(w http.ResponseWriter, r *http.Request) error {
 		g.things.ServeHTTP(w, r)

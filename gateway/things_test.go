@@ -58,7 +58,7 @@ func TestCreateThings(t *testing.T) {
 	}
 }
 
-// A body whose length is not announced is cut where it is too long.
+// A body of unknown length is limited, too.
 func TestTooLargeWithoutALength(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{MaxTD: 1000})
@@ -123,7 +123,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// The directory's routes have the rights and the errors of the gateway's, and end with it.
+// The routes of the directory have the access rules and errors of the gateway, and end with it.
 func TestDirectoryIsServed(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{})
@@ -156,6 +156,6 @@ func TestDirectoryIsServed(t *testing.T) {
 	defer resp.Body.Close()
 	r.stop()
 	if _, err := io.ReadAll(resp.Body); err != nil {
-		t.Errorf("the stream of events does not end well: %v", err)
+		t.Errorf("the event stream failed: %v", err)
 	}
 }

@@ -21,8 +21,8 @@ func TokenPath(dir string) string {
 	return filepath.Join(dir, "api.token")
 }
 
-// OpenToken returns the API token, which permits changes of the node over TCP: 32 random bytes in base64url. It is created once, in a file that
-// only its owner can read. Without a data directory each start has a new one. The error is of code KeyPermissions, or that of a failed read or
+// OpenToken returns the API token, which permits changes of the node over TCP: 32 random bytes in base64url. It is created once, in a file
+// that only its owner can read. Without a data directory each start creates one. The error is of code KeyPermissions, or that of a read or
 // write.
 func OpenToken(dir string) (string, error) {
 	path := TokenPath(dir)

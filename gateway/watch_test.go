@@ -20,7 +20,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A station is a thing of which something can be watched.
+// station returns the TD of a Thing with observable affordances.
 func station(t *testing.T) *td.Description {
 	t.Helper()
 	thing, err := td.Parse([]byte(`{"@context":"https://www.w3.org/2022/wot/td/v1.1","id":"urn:x:station","title":"Station",
@@ -37,7 +37,7 @@ func station(t *testing.T) *td.Description {
 	return d
 }
 
-// stationNode offers the station over a mesh.
+// stationNode serves the station over a mesh.
 func stationNode(t *testing.T, mesh func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool)) *fakeNode {
 	node := newFake(station(t))
 	node.mesh = func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -46,7 +46,7 @@ func stationNode(t *testing.T, mesh func(ctx context.Context, m *interact.Messag
 	return node
 }
 
-// counting yields events that continue after m.After, up to end, and then nothing.
+// counting yields the events after m.After up to end, then waits.
 func counting(end int) func(context.Context, *interact.Message, func(*interact.Message, error) bool) {
 	return func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		after := 0
@@ -132,7 +132,7 @@ func TestWatchErrors(t *testing.T) {
 	}
 }
 
-// A node that starts again is there before its agents are.
+// A node that restarts may answer before its agents are registered.
 func TestWatchOutlivesTheNode(t *testing.T) {
 	t.Parallel()
 	first := start(t, Options{Node: stationNode(t, counting(1))})
@@ -156,7 +156,7 @@ func TestWatchOutlivesTheNode(t *testing.T) {
 		node.things, node.asked = map[string]*td.Description{}, asked
 		second = start(t, Options{Node: node, Listen: addr, Explicit: true})
 		go func() {
-			<-asked // and it is told that there is no such agent
+			<-asked // the agent is unknown
 			node.mu.Lock()
 			defer node.mu.Unlock()
 			node.things = all
@@ -168,21 +168,21 @@ func TestWatchOutlivesTheNode(t *testing.T) {
 	second.end()
 }
 
-// How long an agent may be away.
+// A watch outlives the absence of an agent up to a limit.
 func TestWatchOfAThingThatGoes(t *testing.T) {
 	t.Parallel()
 	lost := interact.Errorf(interact.Unreachable, "lmosd status", "it broke")
 	for name, tt := range map[string]struct {
-		back   time.Duration // when it is known again; 0 for never
-		then   error         // what its host says from the second time on
+		back   time.Duration // when it is registered again; 0: never
+		then   error         // error of its host from the second request on
 		code   interact.Code // at the end
-		most   time.Duration // that it takes
+		most   time.Duration // maximal duration
 		events int
 	}{
 		"it comes back": {back: 50 * time.Second, code: interact.Withdrawn, most: 56 * time.Second, events: 2,
 			then: interact.Errorf(interact.Withdrawn, "", "gone")},
 		"it does not": {code: interact.NotFound, most: 66 * time.Second, events: 1},
-		"its host knows it not": {back: time.Nanosecond, code: interact.NotFound, most: 66 * time.Second, events: 1,
+		"its host does not know it": {back: time.Nanosecond, code: interact.NotFound, most: 66 * time.Second, events: 1,
 			then: interact.Errorf(interact.NotFound, "", "no")},
 		"its host does not serve": {back: time.Nanosecond, code: interact.Overloaded, most: 66 * time.Second, events: 1,
 			then: interact.Errorf(interact.Overloaded, "", "no")},
@@ -254,7 +254,7 @@ func TestWatchUntilTheCallerGoes(t *testing.T) {
 	}
 }
 
-// A drain ends streams and polls at once, and the watcher knows that the node comes back.
+// A drain ends streams and polls at once; the watcher knows that the node comes back.
 func TestDrainEndsWatchers(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{Node: stationNode(t, counting(1))})

@@ -16,7 +16,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Bounds of those who watch what is found.
+// Limits of the streams of search results.
 const (
 	maxFinders    = 128
 	findKeepAlive = 15 * time.Second
@@ -31,15 +31,14 @@ func wantsEvents(r *http.Request) bool {
 	return strings.Contains(accept, sse.MediaType) && !strings.Contains(accept, interact.JSON)
 }
 
-// watchFind answers by events: what is known first, then what changes. Who comes back with the number of the last event gets what
-// came after it.
+// watchFind sends events: the known results, then changes. Last-Event-ID resumes after an earlier event.
 func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f finding) error {
 	if f.strategy != "" {
-		return interact.Errorf(interact.Usage, "leave the strategy out", "changes come in no order of versions")
+		return interact.Errorf(interact.Usage, "leave the strategy out", "a stream of changes has no order of versions")
 	}
 	if g.finders.Add(1) > maxFinders {
 		g.finders.Add(-1)
-		return interact.Errorf(interact.Overloaded, "try again when others have left", "%d watch already", maxFinders)
+		return interact.Errorf(interact.Overloaded, "try again when others have left", "%d streams of search results are open", maxFinders)
 	}
 	defer g.finders.Add(-1)
 	ctx, cancel := context.WithCancel(r.Context())
@@ -49,9 +48,9 @@ func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f finding) e
 	defer e.End()
 	latest := g.o.Node.Latest()
 	after, err := strconv.ParseUint(r.Header.Get("Last-Event-Id"), 10, 64)
-	if err != nil || after == 0 || after > latest { // it is new, or was at another node
+	if err != nil || after == 0 || after > latest { // a new client, or an id of another node
 		if after = latest; g.sendKnown(r, e, f, after) != nil {
-			return nil // the consumer is gone
+			return nil // the client disconnected
 		}
 	}
 	changes := g.changes(ctx, f.query, after)
@@ -72,12 +71,12 @@ func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f finding) e
 		}
 	}
 	cancel()
-	for range changes { // its goroutine has ended when this returns
+	for range changes { // until its goroutine has ended
 	}
 	return nil
 }
 
-// changes yields what the directory tells, until ctx ends.
+// changes yields the changes of the directory until ctx ends.
 func (g *Gateway) changes(ctx context.Context, q td.Query, after uint64) <-chan directory.Change {
 	changes := make(chan directory.Change)
 	go func() {
@@ -103,7 +102,7 @@ func (g *Gateway) sendKnown(r *http.Request, e *sse.Writer, f finding, at uint64
 		problem.Send(e, err)
 		return err
 	}
-	for i := range list.Items { // without an id: who comes back from here begins anew
+	for i := range list.Items { // without an id: a reconnect from here starts again
 		if err := send(e, "", api.AgentChange{Change: "known", Agent: &list.Items[i]}); err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// watched is a node that knows the weather, and has seen it change since.
+// watched is a node with a weather Thing that changed.
 func watched(*testing.T) *fakeNode {
 	weather := describe("urn:x:weather", "Weather", owner1)
 	n := newFake(weather)
@@ -56,8 +56,8 @@ func TestWatchFind(t *testing.T) {
 	}
 }
 
-// Who comes back with the number of the last event gets only what came after it.
-func TestWatchFindGoesOn(t *testing.T) {
+// Last-Event-ID resumes after that event.
+func TestWatchFindResumes(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{Node: watched(t)})
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/v1/find", nil)
@@ -86,8 +86,8 @@ func TestWatchFindGoesOn(t *testing.T) {
 	}
 }
 
-// Who was cut off before all was told begins anew: what is known has no number to go on after. So does who was at another node.
-func TestWatchFindBeginsAnew(t *testing.T) {
+// A client without the number of an event, or with one of another node, gets all known results again.
+func TestWatchFindStartsAgain(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{Node: watched(t)})
 	for _, last := range []string{"", "0", "999", "x"} {
@@ -117,7 +117,7 @@ func TestWatchFindBeginsAnew(t *testing.T) {
 	}
 }
 
-// Those who watch are bounded, and end with the node, which says so.
+// The number of streams is limited. When the node ends, streams end with an error event.
 func TestWatchFindEnds(t *testing.T) {
 	t.Parallel()
 	var g *Gateway

@@ -7,18 +7,18 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// Bounds of what is remembered of peers whose calls succeeded.
+// Limits of the memory of peers whose calls succeeded.
 const (
 	maxAcquaintances = 4096
-	// probation is how long after the first success a peer is still untrusted: a key that was made for an attack has to wait.
+	// probation is how long a peer remains untrusted after its first success, so that a key created for an attack must wait.
 	probation = time.Minute
 	// forgetAfter is how long a peer that does not call is remembered.
 	forgetAfter = time.Hour
 )
 
-// acquaintances are the peers whose calls succeeded before, in memory only. What anybody can earn with one harmless call must not
-// be worth much: it is a lane beside that of the keys that nobody knows (see shares), not the places of those that somebody
-// chose. When there is no room newcomers are not remembered, so that a flood of keys makes nobody forgotten.
+// acquaintances are the peers whose calls succeeded before, in memory only. They get the share of known keys (see shares), and nothing of
+// higher classes, because any key can earn it with one harmless call. When the table is full, new peers are not remembered, so that a flood
+// of keys evicts no peer.
 type acquaintances struct {
 	mu  sync.Mutex
 	all map[did.DID]acquaintance // owned by mu
@@ -26,7 +26,7 @@ type acquaintances struct {
 
 type acquaintance struct{ first, last time.Time }
 
-// has reports whether id is known at now, and keeps it so.
+// has reports whether id is known at now, and renews it.
 func (as *acquaintances) has(id did.DID, now time.Time) bool {
 	as.mu.Lock()
 	defer as.mu.Unlock()
@@ -39,7 +39,7 @@ func (as *acquaintances) has(id did.DID, now time.Time) bool {
 	return true
 }
 
-// succeeded notes that a call of id succeeded.
+// succeeded records a successful call of id.
 func (as *acquaintances) succeeded(id did.DID, now time.Time) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
@@ -58,7 +58,7 @@ func (as *acquaintances) succeeded(id did.DID, now time.Time) {
 	as.all[id] = a
 }
 
-// sweepLocked forgets who has not called for long, and reports whether there is room.
+// sweepLocked drops peers that have not called for long, and reports whether there is room.
 func (as *acquaintances) sweepLocked(now time.Time) bool {
 	for id, a := range as.all {
 		if now.Sub(a.last) > forgetAfter {

@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// TestAcquaintance: a peer is known a while after its first success, for as long as it calls; no flood of keys makes it forgotten.
+// A peer is known some time after its first success, as long as it calls; a flood of keys does not evict it.
 func TestAcquaintance(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestAcquaintance(t *testing.T) {
 	})
 }
 
-// TestClaims: a node is charged for its consumers, by name; who proved nothing has none of the places of this machine.
+// The calls of consumers count for their node, by name; unproven callers get none of the places of this host.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	p := New(Rules{Allow: []did.DID{bob}})
@@ -68,7 +68,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestUntrustedDeadline: what an untrusted caller may ask for is cut, and the error names the key; nobody else's is.
+// Deadlines of untrusted callers are shortened, and the error names the key; those of others are not.
 func TestUntrustedDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

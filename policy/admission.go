@@ -9,30 +9,29 @@ import (
 	"time"
 )
 
-// A class is how much is known of a caller. A higher class is served first, and keeps places that a lower one never takes.
+// A class is the trust in a caller. A higher class is served first, and has places that lower ones cannot take.
 type class int
 
 const (
-	untrusted class = iota // a key that nobody knows: anybody can make one, or a thousand
-	known                  // a key whose calls succeeded before: it costs a call and a while, so it buys no place of the classes above
+	untrusted class = iota // an unknown key, of which anyone can create any number
+	known                  // a key whose calls succeeded before
 	allowed                // trust.allow lists it
-	owner                  // a caller on this machine
+	owner                  // a caller on this host
 	classes   int   = iota
 )
 
-// A share is what a class, and a caller in it, may have of the places of an admission.
+// A share limits how many places of an admission a class, and a caller in it, may have.
 type share struct {
-	class int // places of the class at once
+	class int // places of the class and all lower ones together
 	below int // places of the class and all lower ones together
-	each  int // places that a caller gets before callers that have as many already
-	spare int // places that stay free for others when a caller takes more than that
+	each  int // places that a caller gets before callers that have as many
+	spare int // places that stay free when a caller takes more than that
 }
 
-// shares divides n places. Untrusted callers have at most half together, known ones half, and both three quarters, so that
-// neither can push the other out; an eighth is for callers on this machine alone. A caller takes more than a sixteenth only
-// while half of what its class may have stays free: calls cannot be interrupted, so that room for a newcomer must be there
-// before it comes. One caller of a class leaves half of it to others, four leave a place at once to a fifth, eight fill it. With
-// few places some of these are the same: of 1 every caller may have it, of 2 or 3 strangers may have 1.
+// shares divides n places. Untrusted callers have at most half, known ones half, both together three quarters, and an eighth is reserved
+// for callers on this host. A caller takes more than a sixteenth only while half of the share of its class stays free, because calls cannot
+// be interrupted to make room for a new caller. Thus one caller of a class leaves half of its share, four leave a place for a fifth, and
+// eight fill it. With few places some of these are the same: of 1 every caller may have it, of 2 or 3 untrusted ones may have 1.
 func shares(n int) [classes]share {
 	half, some := max(n/2, 1), max(n/16, 1)
 	rest := max(n-max(n/8, 1), 1)
@@ -44,30 +43,29 @@ func shares(n int) [classes]share {
 	}
 }
 
-// Bounds of what waits, in multiples of the places.
+// Limits of the queue, in multiples of the places.
 const (
 	classWaits = 16 // of a class; beyond it the caller with the longest queue loses its newest call
 	peerWaits  = 4  // of a node
 	nameWaits  = 2  // of one consumer of a node
 )
 
-// Why an admission does not let a call in. Else it is the error of the context.
+// Reasons why an admission rejects a call, besides the error of the context.
 var (
 	errFull = errors.New("the queue is full")
 	errLate = errors.New("no place was free in time")
 )
 
-// A claim says who wants a place: a node, and a consumer behind it. A node is charged for all of its consumers, which share
-// what it gets by turns: it may call them as it likes, and invented names buy nothing. A consumer that has a name leaves an eighth of
-// what its node gets to the others, since room for them must be there before they come.
+// A claim is the request of a node, or of a consumer behind it, for a place. All consumers of a node count for the node and take turns, so
+// that invented names gain nothing. A named consumer leaves an eighth of the places of its node to the others, for new consumers.
 type claim struct {
 	class      class
 	node, name string
 }
 
-// An admission is a fair queue before a number of places: of an agent, or of a node. Callers take turns, by node and then by
-// consumer; each consumer's calls go in the order in which they came. What waits costs no goroutine, and what does not wait no
-// allocation but for the first call of a caller that had none. It is safe for concurrent use.
+// An admission is a fair queue before the places of an agent or of a node. Callers take turns, by node and then by consumer; the calls of a
+// consumer are in order. A waiting call needs no goroutine, and one that does not wait allocates only for a new caller. It is safe for
+// concurrent use.
 type admission struct {
 	places int
 	shares [classes]share
@@ -77,10 +75,10 @@ type admission struct {
 	used    [classes]int
 	waiting [classes]int
 	peers   map[peerKey]*peer
-	rings   [classes][2]list.List // of *peer that wait: those with less than their share, and the others; the first is next
-	idle    []*peer               // to be used again
-	spare   []*line               // to be used again
-	took    time.Duration         // moving average of how long a place was held; 0: unknown
+	rings   [classes][2]list.List // of waiting *peer: those below their share, and the others; the first is next
+	idle    []*peer               // for reuse
+	spare   []*line               // for reuse
+	took    time.Duration         // moving average of the time that a place is held; 0: unknown
 }
 
 type peerKey struct {
@@ -88,18 +86,18 @@ type peerKey struct {
 	node  string
 }
 
-// A peer is what one node has in one class. Its fields are owned by admission.mu.
+// A peer is the state of one node in one class. Its fields are owned by admission.mu.
 type peer struct {
 	key     peerKey
 	running int
 	waiting int
-	lines   map[string]*line // by the name of a consumer: those that have a place or wait for one
-	names   list.List        // of *line that wait, in the order of their turns
+	lines   map[string]*line // by name of the consumer: those that have or want a place
+	names   list.List        // of waiting *line, in order of their turns
 	at      *list.Element
-	ring    *list.List // that at is in; nil if nothing waits
+	ring    *list.List // the list of at; nil if no call waits
 }
 
-// A line is what one consumer of a node has. Its fields are owned by admission.mu.
+// A line is the state of one consumer of a node. Its fields are owned by admission.mu.
 type line struct {
 	name    string
 	running int
@@ -107,16 +105,16 @@ type line struct {
 	at      *list.Element
 }
 
-// A waiter is a call that waits. Its fields are owned by admission.mu, but for what ready says.
+// A waiter is a waiting call. Its fields are owned by admission.mu, except the content of ready.
 type waiter struct {
 	peer  *peer
 	line  *line
 	at    *list.Element
-	ready chan error // gets nil for a place, or errFull
-	over  bool       // ready got one
+	ready chan error // receives nil for a place, or errFull
+	over  bool       // ready received a value
 }
 
-// A place is what a call holds while it runs. The zero place is none.
+// A place is held by a running call. The zero place is none.
 type place struct {
 	peer  *peer
 	line  *line
@@ -127,8 +125,8 @@ func newAdmission(places int) *admission {
 	return &admission{places: places, shares: shares(places), peers: map[peerKey]*peer{}}
 }
 
-// enter takes a place for who. If there is none it waits, until ctx ends or until by, if that is not zero. What it returns must be
-// given to leave. The error is errFull, errLate, or that of ctx.
+// enter returns a place for who, which must be passed to leave. It waits until ctx ends or, if by is not zero, until by. The error is
+// errFull, errLate, or that of ctx.
 func (a *admission) enter(ctx context.Context, by time.Time, who claim) (place, error) {
 	a.mu.Lock()
 	p := a.peerLocked(peerKey{who.class, who.node})
@@ -149,7 +147,7 @@ func (a *admission) enter(ctx context.Context, by time.Time, who claim) (place, 
 	return a.wait(ctx, by, w)
 }
 
-// wait waits for what happens to w.
+// wait waits for a place.
 func (a *admission) wait(ctx context.Context, by time.Time, w *waiter) (place, error) {
 	var late <-chan time.Time
 	if !by.IsZero() {
@@ -177,13 +175,13 @@ func (a *admission) wait(ctx context.Context, by time.Time, w *waiter) (place, e
 	case !w.over:
 		a.removeLocked(w)
 		a.dropLocked(w.peer, w.line)
-	case <-w.ready == nil: // it got its place at the last moment
+	case <-w.ready == nil: // it got a place concurrently
 		a.leaveLocked(w.peer, w.line)
 	}
 	return place{}, err
 }
 
-// leave gives a place back.
+// leave releases a place.
 func (a *admission) leave(p place) {
 	if p.peer == nil {
 		return
@@ -198,7 +196,7 @@ func (a *admission) leave(p place) {
 	a.leaveLocked(p.peer, p.line)
 }
 
-// after is a guess of how long it takes until a call that found no room may find some.
+// after estimates the time until a rejected call may find room.
 func (a *admission) after() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -206,17 +204,17 @@ func (a *admission) after() time.Duration {
 	for _, n := range a.waiting {
 		waiting += n
 	}
-	took := cmp.Or(a.took, time.Second) // nothing has ended yet
+	took := cmp.Or(a.took, time.Second) // no call has ended yet
 	return min(max(took*time.Duration(waiting)/time.Duration(a.places), minAfter), maxAfter)
 }
 
-// Bounds of what a caller is told to wait before it tries again.
+// Limits of the time after which a caller may retry.
 const (
 	minAfter = 50 * time.Millisecond
 	maxAfter = 10 * time.Second
 )
 
-// unused reports whether nobody has a place or waits.
+// unused reports whether no call runs or waits.
 func (a *admission) unused() bool {
 	if a == nil {
 		return true
@@ -226,7 +224,7 @@ func (a *admission) unused() bool {
 	return len(a.peers) == 0
 }
 
-// freeLocked is how many places a class may still take.
+// freeLocked returns the number of places that a class may still take.
 func (a *admission) freeLocked(c class) int {
 	free, sum := a.shares[c].class-a.used[c], 0
 	for k := range a.used {
@@ -238,17 +236,17 @@ func (a *admission) freeLocked(c class) int {
 	return free
 }
 
-// poor reports whether p has less than its share.
+// poor reports whether p is below its share.
 func (a *admission) poor(p *peer) bool { return p.running < a.shares[p.key.class].each }
 
-// roomLocked is how many more places p may take now.
+// roomLocked returns the number of places that p may still take.
 func (a *admission) roomLocked(p *peer) int {
 	s, free := a.shares[p.key.class], a.freeLocked(p.key.class)
 	return min(free, max(s.each-p.running, free-s.spare))
 }
 
-// fitsLocked reports whether a consumer of p may take a slot now. A waiting consumer with the same rights is never overtaken: it would have the
-// slot already.
+// fitsLocked reports whether a consumer of p may take a place now. It never overtakes a waiting consumer with the same rights, which would
+// have the place already.
 func (a *admission) fitsLocked(p *peer, l *line) bool {
 	room := a.roomLocked(p)
 	may := p.running + room
@@ -270,7 +268,7 @@ func (a *admission) leaveLocked(p *peer, l *line) {
 	a.grantLocked()
 }
 
-// maxIdle is how many peers and lines without a call are kept for those that come.
+// maxIdle is the number of unused peers and lines that are kept for reuse.
 const maxIdle = 64
 
 func (a *admission) peerLocked(k peerKey) *peer {
@@ -303,7 +301,7 @@ func (a *admission) lineLocked(p *peer, name string) *line {
 	return l
 }
 
-// dropLocked forgets l, and p, if they have nothing here.
+// dropLocked removes l, and p, if they have no calls.
 func (a *admission) dropLocked(p *peer, l *line) {
 	if l.running+l.calls.Len() > 0 {
 		return
@@ -321,7 +319,7 @@ func (a *admission) dropLocked(p *peer, l *line) {
 	}
 }
 
-// queueLocked puts a call of a consumer of p at the end of its line.
+// queueLocked queues a call of a consumer of p.
 func (a *admission) queueLocked(p *peer, l *line) (*waiter, error) {
 	if p.waiting >= peerWaits*a.places || l.calls.Len() >= nameWaits*a.places || !a.makeRoomLocked(p) {
 		return nil, errFull
@@ -337,7 +335,8 @@ func (a *admission) queueLocked(p *peer, l *line) (*waiter, error) {
 	return w, nil
 }
 
-// makeRoomLocked makes room in the queue for one more call of p, at the cost of who has most that wait. It reports false if that is p itself.
+// makeRoomLocked makes room in the queue for a call of p by removing a call of the peer with the most waiting calls. It returns false if
+// that is p.
 func (a *admission) makeRoomLocked(p *peer) bool {
 	c := p.key.class
 	if a.waiting[c] < classWaits*a.places {
@@ -364,7 +363,7 @@ func (w *waiter) finish(err error) {
 	w.ready <- err
 }
 
-// removeLocked takes w out of its line.
+// removeLocked removes w from its line.
 func (a *admission) removeLocked(w *waiter) {
 	w.line.calls.Remove(w.at)
 	if w.line.calls.Len() == 0 {
@@ -375,7 +374,7 @@ func (a *admission) removeLocked(w *waiter) {
 	a.placeLocked(w.peer)
 }
 
-// placeLocked sees that p is in the ring where it belongs. It keeps its turn there.
+// placeLocked moves p to its ring. It keeps its turn within a ring.
 func (a *admission) placeLocked(p *peer) {
 	var ring *list.List
 	if p.waiting > 0 {
@@ -395,7 +394,7 @@ func (a *admission) placeLocked(p *peer) {
 	}
 }
 
-// grantLocked gives the places that are free to those that wait for them.
+// grantLocked grants the free places.
 func (a *admission) grantLocked() {
 	for c := owner; c >= untrusted; c-- {
 		for a.waiting[c] > 0 {
@@ -413,14 +412,14 @@ func (a *admission) grantLocked() {
 	}
 }
 
-// nextLocked returns which consumer of a class is to have the next place; nil if none may. It passes over those that leave places to the
-// other consumers of their nodes: they have places, so that there are no more of them than places.
+// nextLocked returns the consumer of a class that gets the next place; nil if none may. It skips consumers that must leave places to other
+// consumers of their nodes. These have places, so their number is limited.
 func (a *admission) nextLocked(c class) (*peer, *line) {
 	for i := range a.rings[c] {
 		for e := a.rings[c][i].Front(); e != nil; e = e.Next() {
 			p := e.Value.(*peer)
 			if a.roomLocked(p) <= 0 {
-				break // nor have the others of the ring room
+				break // the other peers of the ring have no room either
 			}
 			for n := p.names.Front(); n != nil; n = n.Next() {
 				if l := n.Value.(*line); a.fitsLocked(p, l) {

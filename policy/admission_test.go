@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// A crowd calls an admission from within a bubble.
+// A crowd calls an admission within a bubble.
 type crowd struct {
 	t  *testing.T
 	a  *admission
 	wg sync.WaitGroup
 
 	mu    sync.Mutex
-	held  map[string][]place // by who
-	order []string           // who got places
+	held  map[string][]place // by caller
+	order []string           // callers in the order of their places
 	errs  []error
 }
 
@@ -29,13 +29,13 @@ func newCrowd(t *testing.T, places int) *crowd {
 	return &crowd{t: t, a: newAdmission(places), held: map[string][]place{}}
 }
 
-// from is a claim of the caller that text names: "node" or "node#name".
+// from returns the claim of a caller "node" or "node#name".
 func from(c class, text string) claim {
 	node, name, _ := strings.Cut(text, "#")
 	return claim{c, node, name}
 }
 
-// ask has a caller ask for n places, in this order, and returns how many it holds when all is quiet.
+// ask requests n places for a caller, in order, and returns how many it holds when all calls are blocked.
 func (c *crowd) ask(ctx context.Context, cl class, who string, n int) int {
 	for range n {
 		c.wg.Go(func() {
@@ -72,7 +72,7 @@ func (c *crowd) end(who string, n int) {
 	}
 }
 
-// close ends what runs, and what that lets run, to the end. Then nothing may be left.
+// close ends all calls, also those that start because of it, and checks that none is left.
 func (c *crowd) close() {
 	for more := true; more; {
 		more = false
@@ -87,7 +87,7 @@ func (c *crowd) close() {
 	}
 }
 
-// TestOneKeyLeavesPlaces: of one key's 64 slow calls 16 run, of four keys' 28, and a newcomer finds a place at once.
+// Of one key's 64 slow calls 16 run, of four keys' 28, and a new caller gets a place at once.
 func TestOneKeyLeavesPlaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestOneKeyLeavesPlaces(t *testing.T) {
 			}
 			if i == 0 || i == 3 {
 				if n := c.ask(t.Context(), untrusted, "honest", 4); n != 4 {
-					t.Errorf("beside %d attackers an honest newcomer has %d places of 4", i+1, n)
+					t.Errorf("with %d attackers a new caller has %d places of 4", i+1, n)
 				}
 				c.end("honest", 4)
 			}
@@ -111,8 +111,8 @@ func TestOneKeyLeavesPlaces(t *testing.T) {
 	})
 }
 
-// TestFreshKeysDoNotTouchTheOthers: 64 keys fill the untrusted half, 64 that are known a quarter more; the rest stays.
-func TestFreshKeysDoNotTouchTheOthers(t *testing.T) {
+// 64 unknown keys fill the untrusted half, 64 known ones a quarter more; the rest stays free.
+func TestUnknownKeysLeavePlaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 64)
@@ -134,7 +134,7 @@ func TestFreshKeysDoNotTouchTheOthers(t *testing.T) {
 			t.Errorf("fresh and known keys have %d places, want three quarters", n)
 		}
 		if n := c.ask(t.Context(), allowed, "chosen", 1); n != 1 {
-			t.Error("trust.allow buys no place")
+			t.Error("a peer of trust.allow has no place")
 		}
 		flood(allowed)
 		if n := c.a.used[untrusted] + c.a.used[known] + c.a.used[allowed]; n != 56 {
@@ -143,7 +143,7 @@ func TestFreshKeysDoNotTouchTheOthers(t *testing.T) {
 		if n := c.ask(t.Context(), owner, "", 8); n != 8 {
 			t.Errorf("the owner has %d places of 8", n)
 		}
-		// Known keys do not starve those that nobody knows either.
+		// Known keys leave places to unknown ones.
 		for i := range 64 {
 			c.end(fmt.Sprint(untrusted, "-", i), c.has(fmt.Sprint(untrusted, "-", i)))
 		}
@@ -153,8 +153,7 @@ func TestFreshKeysDoNotTouchTheOthers(t *testing.T) {
 	})
 }
 
-// TestConsumersOfANodeLeavePlaces: of one consumer's slow calls not all run that its node may have. Another one of the same node finds a
-// place at once, and all together have no more than the node without names.
+// One consumer does not get all places of its node. Another one gets a place at once, and all together have no more than the node.
 func TestConsumersOfANodeLeavePlaces(t *testing.T) {
 	t.Parallel()
 	for cl, all := range map[class]int{untrusted: 16, allowed: 42, owner: 64} {
@@ -177,7 +176,7 @@ func TestConsumersOfANodeLeavePlaces(t *testing.T) {
 	}
 }
 
-// TestShares: whatever the number of places, each class can have one, the sums fit, and a fifth caller finds a place after four.
+// For every number of places each class can have one, the sums fit, and a fifth caller gets a place after four.
 func TestShares(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 300; n++ {
@@ -196,13 +195,13 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestTurns: nodes take turns, whatever they have waiting, and the consumers of a node take turns within it.
+// Nodes take turns regardless of their queues, and so do the consumers of a node.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 2)
 		defer c.close()
-		c.ask(t.Context(), untrusted, "first", 1) // the one place that strangers have
+		c.ask(t.Context(), untrusted, "first", 1) // the one place of untrusted callers
 		for _, who := range []string{"a#x", "a#x", "a#x", "a#y", "b", "b", "a#z"} {
 			c.ask(t.Context(), untrusted, who, 1)
 		}
@@ -216,11 +215,11 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestHigherClassesAreServedFirst: and who has less than its share before who has more.
+// Callers below their share are served before those above it.
 func TestHigherClassesAreServedFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrowd(t, 32) // strangers: 16, 2 each, 8 spare
+		c := newCrowd(t, 32) // untrusted: 16, 2 each, 8 spare
 		defer c.close()
 		c.ask(t.Context(), owner, "", 16)
 		c.ask(t.Context(), untrusted, "greedy", 20) // 8 of its own
@@ -234,12 +233,12 @@ func TestHigherClassesAreServedFirst(t *testing.T) {
 		c.order = nil
 		c.end("greedy", 4)
 		if want := []string{"", "friend", "poor"}; !slices.Equal(c.order[:3], want) || len(c.order) != 3 {
-			t.Errorf("places went to %v, want %v and none to who has more than its share", c.order, want)
+			t.Errorf("places went to %v, want %v and none to callers above their share", c.order, want)
 		}
 	})
 }
 
-// TestFullQueue: who has most that wait makes room; who has most itself is refused.
+// The peer with the longest queue makes room; if it is the caller, its call is rejected.
 func TestFullQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -272,7 +271,7 @@ func TestFullQueue(t *testing.T) {
 	})
 }
 
-// TestWaitingEnds with the context or the deadline, and leaves nothing.
+// Waiting ends with the context or the deadline, and leaves no state.
 func TestWaitingEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -300,7 +299,7 @@ func TestWaitingEnds(t *testing.T) {
 	})
 }
 
-// TestAnyOrder: whatever happens, nobody waits who could run, and the counts are right.
+// For random operations no call waits that could run, and the counters are right.
 func TestAnyOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -327,7 +326,7 @@ func TestAnyOrder(t *testing.T) {
 	})
 }
 
-// check compares what an admission says with what is.
+// check compares the counters of an admission with its content.
 func (c *crowd) check() {
 	c.t.Helper()
 	a := c.a
@@ -359,7 +358,7 @@ func (c *crowd) check() {
 	}
 }
 
-// TestLastMoment: a place that comes when its caller leaves is nobody's for ever.
+// A place that is granted while its caller leaves is released.
 func TestLastMoment(t *testing.T) {
 	t.Parallel()
 	a := newAdmission(1)
@@ -388,6 +387,6 @@ func TestPlacesAllocate(t *testing.T) {
 		p, _ := a.enter(t.Context(), time.Time{}, c)
 		a.leave(p)
 	}); n != 0 {
-		t.Errorf("%v allocations where nobody waits", n)
+		t.Errorf("%v allocations without waiting calls", n)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// claim says who asks for a place with m. A consumer of this node that proved nothing may be on another machine: it has no place of those
-// that are kept for this one.
+// claim returns the claim of m. An unproven consumer of this node may be on another host, so it gets none of the places reserved for this
+// one.
 func (p *Policy) claim(m *interact.Message) claim {
 	c := claim{node: string(m.From.Node), name: m.From.Name}
 	switch {
@@ -27,7 +27,7 @@ func (p *Policy) claim(m *interact.Message) claim {
 	return c
 }
 
-// Bound returns how long a long action of m's caller may run, and the key that says so; 0 if the caller has no bound of its own.
+// Bound returns the maximal duration of a long action of the caller of m, and its configuration key; 0 if there is none for this caller.
 func (p *Policy) Bound(m *interact.Message) (most time.Duration, key string) {
 	if p.rules.UntrustedRun <= 0 || p.claim(m).class != untrusted {
 		return 0, ""
@@ -35,15 +35,15 @@ func (p *Policy) Bound(m *interact.Message) (most time.Duration, key string) {
 	return p.rules.UntrustedRun, untrustedRun
 }
 
-// The keys that bound the time of an untrusted caller.
+// The configuration keys of the limits of untrusted callers.
 const (
 	untrustedDeadline = "interact.untrusted_deadline"
 	untrustedRun      = "interact.tasks.untrusted_max_duration"
 )
 
-// Limit refuses messages beyond a caller's rate, with code RateLimited. Interactions beyond the numbers that may run at once wait for
-// their turn, or are refused with code Overloaded. The error names the limit and says when to try again. A deadline that is longer
-// than what its caller may ask is cut.
+// Limit rejects messages beyond the rate of a caller, with code RateLimited. Interactions beyond the concurrency limits wait for a place,
+// or are rejected with code Overloaded. The error names the limit and when to retry. A deadline beyond the limit of its caller is
+// shortened.
 func (p *Policy) Limit() interact.Middleware {
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -64,8 +64,8 @@ func (p *Policy) Limit() interact.Middleware {
 	}
 }
 
-// Allows refuses what passes no place of its own, as [Policy.Gate], Limit and LimitThing would by its caller and its rates: a message
-// inside a tunnel, which holds places itself. id and most are as in LimitThing.
+// Allows checks a message inside a tunnel, which needs no place because the tunnel holds places: it checks the caller and the rates as
+// [Policy.Gate], Limit and LimitThing do. id and most are as in LimitThing.
 func (p *Policy) Allows(m *interact.Message, id string, most int) error {
 	if err := p.Admits(m.From.Node); err != nil {
 		return err
@@ -76,11 +76,11 @@ func (p *Policy) Allows(m *interact.Message, id string, most int) error {
 	return p.pacedThing(m, id, p.things.get(p.thing(id, most), time.Now()))
 }
 
-// subscribed counts a subscription from when its loop begins until it is left.
+// subscribed counts a subscription while its loop runs.
 func (p *Policy) subscribed(ctx context.Context, t interact.Thing, m *interact.Message, who *account) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		if !who.subscribed.enter(p.rules.Subscriptions) {
-			yield(nil, interact.Errorf(interact.Overloaded, "end one; or ask for a higher interact.subscriptions there",
+			yield(nil, interact.Errorf(interact.Overloaded, "end one; or request a higher interact.subscriptions from the operator",
 				"%s has %d subscriptions already", m.From.Node.Short(), p.rules.Subscriptions))
 			return
 		}
@@ -88,7 +88,7 @@ func (p *Policy) subscribed(ctx context.Context, t interact.Thing, m *interact.M
 		leave, ok := p.leaveSome(p.claim(m).class)
 		if !ok {
 			yield(nil, interact.Errorf(interact.Overloaded, "try again later; or ask the operator of that host for trust (trust.allow)",
-				"this host has as many subscriptions of callers that it does not trust as it may"))
+				"this host has the maximal number of subscriptions of untrusted callers"))
 			return
 		}
 		defer leave()
@@ -96,7 +96,7 @@ func (p *Policy) subscribed(ctx context.Context, t interact.Thing, m *interact.M
 	}
 }
 
-// leaveSome counts a subscription of a class, until leave is called, unless it would take what is left to higher ones.
+// leaveSome counts a subscription of a class until leave is called, unless the rest is for higher classes.
 func (p *Policy) leaveSome(c class) (leave func(), ok bool) {
 	switch {
 	case c >= allowed:
@@ -112,15 +112,15 @@ func (p *Policy) leaveSome(c class) (leave func(), ok bool) {
 	return func() { p.untrusted.leave(); p.unverified.leave() }, true
 }
 
-// admitted asks t once there is a place for m.
+// admitted forwards m to t when it gets a place.
 func (p *Policy) admitted(ctx context.Context, t interact.Thing, m *interact.Message, who *account, yield func(*interact.Message, error) bool) {
 	all := p.peers
 	if m.From.Node == "" {
 		all = p.own
 	}
 	if who != nil && !who.running.enter(m.From.Name, p.rules.ConsumerConcurrency) {
-		yield(nil, overloaded(all, "wait for one to end; or ask for a higher interact.per_caller there",
-			"%s has as many interactions here as it may, of the %d of its node", m.From.Short(), p.rules.ConsumerConcurrency))
+		yield(nil, overloaded(all, "wait for one to end; or request a higher interact.per_caller from the operator",
+			"%s has the maximal number of interactions here; its node may have %d", m.From.Short(), p.rules.ConsumerConcurrency))
 		return
 	}
 	if who != nil {
@@ -130,7 +130,7 @@ func (p *Policy) admitted(ctx context.Context, t interact.Thing, m *interact.Mes
 	if all != nil {
 		at, err := all.enter(ctx, earliest(inTime(m.Deadline), time.Now().Add(queueFor)), c)
 		if err != nil {
-			yield(nil, refusal(all, err, "try again; or raise interact.concurrency there", "%d interactions run here already", all.places))
+			yield(nil, refusal(all, err, "try again; or raise interact.concurrency there", "%d interactions run on this host", all.places))
 			return
 		}
 		defer all.leave(at)
@@ -142,7 +142,7 @@ func (p *Policy) admitted(ctx context.Context, t interact.Thing, m *interact.Mes
 	p.watched(ctx, t, m, yield)
 }
 
-// watched asks t for a caller that is untrusted: for a bounded time, and remembers it if that goes well.
+// watched forwards a message of an untrusted caller to t with a limited deadline, and remembers the caller after a success.
 func (p *Policy) watched(ctx context.Context, t interact.Thing, m *interact.Message, yield func(*interact.Message, error) bool) {
 	most, key := p.rules.UntrustedDeadline, untrustedDeadline
 	if m.Chunks != nil {
@@ -169,24 +169,22 @@ func (p *Policy) watched(ctx context.Context, t interact.Thing, m *interact.Mess
 	}
 }
 
-// tooLong is err, of a call whose deadline was cut.
+// tooLong returns err for a call whose deadline was shortened.
 func tooLong(err error, most time.Duration, key string) error {
 	e := interact.AsError(err)
 	if e.Code != interact.Timeout && e.Code != interact.Cancelled {
 		return err
 	}
 	long := interact.Errorf(interact.Timeout, "ask the operator of that host for trust (trust.allow for a node, a token for a client), or for a higher "+key,
-		"this host gives callers that it does not trust %v", most)
+		"this host limits calls of untrusted callers to %v", most)
 	long.Started, long.Err = e.Started, err
 	return long
 }
 
-// LimitThing refuses what is too much for one agent of this node: messages beyond its rate, with code RateLimited. Interactions beyond
-// the number that may run with it at once wait for their turn, and are refused with code Overloaded if that does not come in time, or
-// too many wait. The error names the limit and says when to try again. It stands around the agent itself, so that the agent is the
-// same by whatever name it was asked for; id is the id of its description, and most how many at once it says that it takes, if that is
-// not 0. Tunnels, of which one may last for long without any work, have places of their own. An agent that is offered again keeps its
-// account.
+// LimitThing rejects messages beyond the rate of an agent of this node, with code RateLimited. Interactions beyond its concurrency wait for
+// a place; they are rejected with code Overloaded when their time ends or the queue is full. The error names the limit and when to retry.
+// The middleware wraps the agent itself, so that all names of the agent share it. id is the id of its TD, and most the concurrency that the
+// TD permits, if not 0. Tunnels, which may last long without work, have places of their own. A republished agent keeps its account.
 func (p *Policy) LimitThing(id string, most int, tunnel func(action string) bool) interact.Middleware {
 	key := p.thing(id, most)
 	return func(t interact.Thing) interact.Thing {
@@ -210,7 +208,7 @@ func (p *Policy) LimitThing(id string, most int, tunnel func(action string) bool
 	}
 }
 
-// thing is the account of an agent that takes most interactions at once, if that is not 0.
+// thing returns the key of an agent that accepts most concurrent interactions, if not 0.
 func (p *Policy) thing(id string, most int) thingKey {
 	k := thingKey{id: id, places: p.rules.ThingConcurrency}
 	if most > 0 && k.places > 0 {
@@ -219,20 +217,20 @@ func (p *Policy) thing(id string, most int) thingKey {
 	return k
 }
 
-// placed asks t once there is a place of its own for m.
+// placed forwards m to t when it gets a place.
 func (p *Policy) placed(ctx context.Context, t interact.Thing, m *interact.Message, places *admission, yield func(*interact.Message, error) bool) {
 	at, err := places.enter(ctx, inTime(m.Deadline), p.claim(m))
 	if err != nil {
-		yield(nil, refusal(places, err, "try again when it has time; or ask for a higher interact.per_thing there",
-			"%s has %d interactions running already", m.Thing, places.places))
+		yield(nil, refusal(places, err, "try again later; or request a higher interact.per_thing from the operator",
+			"%s runs %d interactions already", m.Thing, places.places))
 		return
 	}
 	defer places.leave(at)
 	t.Do(ctx, m)(yield)
 }
 
-// inTime returns until when to wait for a place, if the answer is of use until by: a caller whose time is up learns nothing, and
-// must think that its call may have begun.
+// inTime returns the end of waiting for a place of a call with the deadline by. It is earlier, so that the rejection reaches the caller in
+// time; otherwise the caller must assume that its call was started.
 func inTime(by time.Time) time.Time {
 	if by.IsZero() {
 		return by
@@ -240,16 +238,16 @@ func inTime(by time.Time) time.Time {
 	return by.Add(-time.Until(by) / 10)
 }
 
-// tunnelsEach is how many tunnels an agent may have for each of its places.
+// tunnelsEach is the number of tunnels of an agent per place.
 const tunnelsEach = 4
 
-// beginCaller makes what is counted of a caller.
+// beginCaller creates the counters of a caller.
 func (p *Policy) beginCaller(a *account, _ did.DID) {
 	a.calls = newMeter(p.rules.PerPeer, p.rules.Burst)
 	a.reads = newMeter(p.rules.ReadsPerPeer, max(p.rules.Burst, int(min(p.rules.ReadsPerPeer, 1<<30))))
 }
 
-// beginThing makes what is counted of an agent.
+// beginThing creates the counters of an agent.
 func (p *Policy) beginThing(a *account, k thingKey) {
 	a.calls = newMeter(p.rules.PerThing, p.rules.ThingBurst)
 	if k.places > 0 {
@@ -257,7 +255,7 @@ func (p *Policy) beginThing(a *account, k thingKey) {
 	}
 }
 
-// refusal is the error of what got no place.
+// refusal returns the error of an interaction without a place.
 func refusal(a *admission, err error, hint, format string, args ...any) error {
 	if errors.Is(err, context.Canceled) {
 		return err
@@ -273,7 +271,7 @@ func overloaded(a *admission, hint, format string, args ...any) error {
 	return e
 }
 
-// earliest returns the earlier of a time that may be zero, which is never, and another.
+// earliest returns the earlier of two times; a zero a is never.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b

@@ -23,7 +23,7 @@ const (
 	observe   = interact.ObserveAllProperties
 )
 
-// lasting is a thing whose interactions run until they are cancelled.
+// lasting is a Thing whose interactions run until they are cancelled.
 var lasting = interact.Func(func(ctx context.Context, _ *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		<-ctx.Done()
@@ -31,7 +31,7 @@ var lasting = interact.Func(func(ctx context.Context, _ *interact.Message) iter.
 	}
 })
 
-// run has an interaction of each type run in a bubble, until the returned function is called.
+// run runs an interaction of each type in a bubble, until end is called.
 func run(t *testing.T, thing interact.Thing, from did.DID, types ...interact.Type) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -51,7 +51,7 @@ func run(t *testing.T, thing interact.Thing, from did.DID, types ...interact.Typ
 	}
 }
 
-// refused checks that a message is refused with code by an error whose hint names the key of the limit.
+// refused checks that a message is rejected with code, and that the hint of the error names the key of the limit.
 func refused(t *testing.T, thing interact.Thing, from did.DID, typ interact.Type, want interact.Code, key string) {
 	t.Helper()
 	_, err := interact.Call(t.Context(), thing, &interact.Message{Type: typ, From: who(from), Thing: "urn:x", Deadline: time.Now().Add(time.Second)})
@@ -66,10 +66,10 @@ func TestConsumerConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Rules{ConsumerConcurrency: 2})
 		thing := interact.Chain(lasting, p.Limit())
-		for range 2 { // what ended counts no more
+		for range 2 { // ended ones do not count
 			end := run(t, thing, alice, invoke, read)
 			refused(t, thing, alice, invoke, interact.Overloaded, "interact.per_caller")
-			// Neither subscriptions of the same caller are counted there, nor another caller, nor those on this machine.
+			// Subscriptions of the same caller, other callers, and callers on this host do not count.
 			ends := []func(){run(t, thing, alice, subscribe, observe, observe), run(t, thing, bob, invoke, invoke),
 				run(t, thing, local, invoke, invoke, invoke, invoke)}
 			refused(t, thing, bob, invoke, interact.Overloaded, "interact.per_caller")
@@ -90,7 +90,7 @@ func TestSubscriptions(t *testing.T) {
 		refused(t, thing, alice, observe, interact.Overloaded, "interact.subscriptions")
 		run(t, thing, bob, subscribe)()
 		run(t, thing, local, subscribe, subscribe, subscribe)()
-		other := run(t, thing, alice, invoke) // not in the way of the subscriptions, nor they in its
+		other := run(t, thing, alice, invoke) // independent of the subscriptions
 		refused(t, thing, alice, invoke, interact.Overloaded, "interact.per_caller")
 		refused(t, thing, bob, invoke, interact.Overloaded, "interact.concurrency")
 		other()
@@ -99,7 +99,7 @@ func TestSubscriptions(t *testing.T) {
 	})
 }
 
-// TestRefusedIsNotCounted: who is refused by the number of all leaves no trace in the number of its own.
+// An interaction that the limit of the node rejects does not count for its caller.
 func TestRefusedIsNotCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestThingBurst(t *testing.T) {
 	}
 }
 
-// TestAccountsAreBounded: with something running an account stays, however long; without, it goes.
+// An account with a running interaction is kept; others are dropped.
 func TestAccountsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -217,7 +217,7 @@ func TestAccountsAreBounded(t *testing.T) {
 	})
 }
 
-// TestLatecomersShare: beyond the bound new callers are counted together, and the old ones as before.
+// Beyond the limit new callers share an account; others keep theirs.
 func TestLatecomersShare(t *testing.T) {
 	t.Parallel()
 	a := newAccounts(2, func(*account, string) {})
@@ -258,7 +258,7 @@ func TestThingAllocates(t *testing.T) {
 	}
 }
 
-// TestPlacesOfAThing: a description may say fewer than the rules, tunnels have places of their own, and what waits gets a place.
+// A TD may set a lower limit, tunnels have their own places, and waiting calls get a place.
 func TestPlacesOfAThing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -285,14 +285,14 @@ func TestPlacesOfAThing(t *testing.T) {
 		synctest.Wait()
 		end()
 		if err := <-answered; err != nil {
-			t.Errorf("who waited for the place: %v", err)
+			t.Errorf("the waiting call: %v", err)
 		}
 		cancel()
 		tunnels.Wait()
 	})
 }
 
-// TestReadsHaveARateOfTheirOwn: neither counts for the other, and both say how long to wait.
+// Reads and calls have separate rates, and both errors have the time to wait.
 func TestReadsHaveARateOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -323,8 +323,7 @@ func TestReadsHaveARateOfTheirOwn(t *testing.T) {
 	})
 }
 
-// TestConsumersOfANodeHaveRates: one that asks without pause takes what the others leave, and never their parts; together they have what
-// their node may.
+// A busy consumer gets what the others leave, and not their parts; together they have the rate of their node.
 func TestConsumersOfANodeHaveRates(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -350,7 +349,7 @@ func TestConsumersOfANodeHaveRates(t *testing.T) {
 				if n := passed("greedy", 100); n != 20 {
 					t.Errorf("%d at once by the only consumer, want the burst of 20", n)
 				}
-				passed("modest", 1) // from now on it has a part
+				passed("modest", 1) // it now has a part
 				greedy, modest := 0, 0
 				for i := range 100 {
 					time.Sleep(100 * time.Millisecond)
@@ -370,7 +369,7 @@ func TestConsumersOfANodeHaveRates(t *testing.T) {
 	}
 }
 
-// TestConsumersOfANodeRunAtOnce: one consumer leaves a quarter of what its node may have at once, and together they have no more than that.
+// One consumer leaves a quarter of the interactions of its node, and together they have no more than the node.
 func TestConsumersOfANodeRunAtOnce(t *testing.T) {
 	t.Parallel()
 	c := &counts{}
@@ -401,7 +400,7 @@ func TestConsumersOfANodeRunAtOnce(t *testing.T) {
 	}
 }
 
-// TestAgentsHaveRatesForEach: fresh keys that ask an agent without pause leave the part of a node in trust.allow.
+// Unknown keys that call an agent continuously leave the part of a node in trust.allow.
 func TestAgentsHaveRatesForEach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -426,14 +425,13 @@ func TestAgentsHaveRatesForEach(t *testing.T) {
 			}
 		}
 		if strangers < 64 || strangers > 75 {
-			t.Errorf("%d of strangers in 10 s, want what is left of 100", strangers)
+			t.Errorf("%d of untrusted callers in 10 s, want what is left of 100", strangers)
 		}
 	})
 }
 
-// TestSubscriptionsOfStrangers: those of fresh keys leave room for those of known callers, both for those of trust.allow, and what has ended
-// counts no more.
-func TestSubscriptionsOfStrangers(t *testing.T) {
+// Subscriptions of unknown keys leave room for those of known callers, and both for those of trust.allow; ended ones do not count.
+func TestSubscriptionsOfUntrustedCallers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Rules{Subscriptions: 256, Allow: []did.DID{bob}})

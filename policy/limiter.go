@@ -8,18 +8,17 @@ import (
 	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
-// idle is after which silence an account may be forgotten, if its bucket is full again: nothing is lost.
+// idle is the inactivity after which an account with a full bucket is dropped.
 const idle = time.Minute
 
-// accounts are what is counted of each caller, or of each agent.
+// accounts are the accounts of callers, or of agents.
 type accounts[K comparable] struct {
 	max int
-	// begin is called for each new account.
+	// begin initializes a new account.
 	begin func(*account, K)
 
 	mu sync.Mutex
-	// all holds those that were seen lately or have something running; owned by mu. Those that come when there are max
-	// share the account of the zero K.
+	// all has the accounts that are active or were used recently; owned by mu. Further keys share the account of the zero K.
 	all   map[K]*account
 	swept time.Time
 }
@@ -28,18 +27,18 @@ func newAccounts[K comparable](most int, begin func(*account, K)) accounts[K] {
 	return accounts[K]{max: most, begin: begin, all: map[K]*account{}}
 }
 
-// An account is what is counted of one caller or agent. A nil account counts nothing.
+// An account counts the messages of one caller or agent. A nil account counts nothing.
 type account struct {
-	calls      *meter    // what an agent is asked, or a caller asks without what only reads
-	reads      *meter    // of a caller: what only reads
+	calls      *meter    // all messages, except reads of a caller
+	reads      *meter    // of a caller: messages that only read
 	seen       time.Time // owned by accounts.mu
 	running    counts
 	subscribed count
-	// places and tunnels are those of an agent; nil if nothing is counted.
+	// places and tunnels are those of an agent; nil without a limit.
 	places, tunnels *admission
 }
 
-// get returns the account of id, or the one that latecomers share.
+// get returns the account of id, or the shared one.
 func (a *accounts[K]) get(id K, now time.Time) *account {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,38 +61,38 @@ func (a *accounts[K]) get(id K, now time.Time) *account {
 	return c
 }
 
-// sweepLocked forgets accounts in which nothing is noted, once in a while.
+// sweepLocked drops idle accounts, at most once a second.
 func (a *accounts[K]) sweepLocked(now time.Time) {
 	if now.Sub(a.swept) < time.Second {
 		return
 	}
 	a.swept = now
 	for id, c := range a.all {
-		// Whoever got the account a moment ago and has not yet entered is safe: the account was seen then.
+		// An account that was returned but not yet entered is safe, because seen is recent.
 		if now.Sub(c.seen) > idle && c.empty(now) {
 			delete(a.all, id)
 		}
 	}
 }
 
-// empty reports whether a new account would be the same.
+// empty reports whether c equals a new account.
 func (c *account) empty(now time.Time) bool {
 	return c.calls.full(now) && c.reads.full(now) && c.running.none() && c.subscribed.Load() == 0 && c.places.unused() && c.tunnels.unused()
 }
 
-// waitFor returns how long to wait for a token of b: at least as long as a new one takes, so that a caller that waits and comes again
-// finds it, though clocks and networks are not exact.
+// waitFor returns the time until b has a token, but at least the time of one new token up to 100 ms, so that a retry after it succeeds
+// despite inexact clocks and networks.
 func waitFor(b *ratelimit.Bucket, l ratelimit.Limit, now time.Time) time.Duration {
 	return min(max(b.Wait(l, 1, now), time.Duration(min(1/l.Rate, 0.1)*float64(time.Second))), maxWait)
 }
 
-// maxWait is the longest time to wait that a refusal names.
+// maxWait is the longest time to wait in an error.
 const maxWait = 24 * time.Hour
 
-// A count is how many run.
+// A count is a number of running interactions.
 type count struct{ atomic.Int64 }
 
-// enter counts one more, unless there are limit already. A limit below 1 is none.
+// enter counts one more, up to limit. A limit below 1 means no limit.
 func (c *count) enter(limit int) bool {
 	if n := c.Add(1); limit > 0 && n > int64(limit) {
 		c.leave()
@@ -104,15 +103,16 @@ func (c *count) enter(limit int) bool {
 
 func (c *count) leave() { c.Add(-1) }
 
-// The counts are how many interactions of one node run or wait, by consumer. The zero value is empty. It is safe for concurrent use.
+// counts are the numbers of running or waiting interactions of one node, by consumer. The zero value is empty. It is safe for concurrent
+// use.
 type counts struct {
 	mu  sync.Mutex
 	all int            // owned by mu
-	by  map[string]int // by the name of the consumer, without those of none; owned by mu
+	by  map[string]int // by non-empty name of the consumer; owned by mu
 }
 
-// enter counts one more of a consumer, unless there are limit already, or a quarter is free at most and the consumer has a sixteenth: that
-// quarter is for the other consumers of the node. A limit below 1 is none.
+// enter counts one more of a consumer, up to limit. The last quarter is reserved for consumers with less than a sixteenth. A limit below 1
+// means no limit.
 func (c *counts) enter(name string, limit int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +136,7 @@ func (c *counts) leave(name string) {
 	}
 }
 
-// none reports whether nothing runs.
+// none reports whether no interaction runs.
 func (c *counts) none() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,5 +6,5 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain fails if a goroutine is left: the package starts none.
+// TestMain fails if a goroutine is left.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,9 +7,9 @@ import (
 	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
-// A meter is a bucket that several share: that of a node, of which each of its consumers has a part, or that of an agent. What they take
-// together is one rate, however many they are. One takes the whole rate while the others leave it. Each has an equal part that no
-// other takes: below half of the bucket each gets tokens of its own part only. A nil meter sets no limit. It is safe for concurrent use.
+// A meter is a token bucket that the consumers of a node, or the callers of an agent, share. All together have one rate, of which one may
+// use what the others leave. Each has an equal part: when the bucket is below half, each gets only tokens of its own part. A nil meter sets
+// no limit. It is safe for concurrent use.
 type meter struct {
 	limit ratelimit.Limit
 
@@ -18,7 +18,7 @@ type meter struct {
 	parts map[string]*ratelimit.Bucket // by name; at most maxParts and that of otherNames; owned by mu
 }
 
-// maxParts is how many have a part of their own. Others share one, under a name that no caller has.
+// maxParts is the number of separate parts. Other names share one, under a name that no caller has.
 const (
 	maxParts   = 64
 	otherNames = "*"
@@ -31,7 +31,7 @@ func newMeter(perSecond float64, burst int) *meter {
 	return &meter{limit: ratelimit.Limit{Rate: perSecond, Burst: float64(max(burst, 1))}, parts: map[string]*ratelimit.Bucket{}}
 }
 
-// take takes a token of the part of name. If there is none it returns how long to wait for one, see waitFor.
+// take takes a token of the part of name, or returns how long to wait for one (see waitFor).
 func (m *meter) take(name string) time.Duration {
 	if m == nil {
 		return 0
@@ -52,7 +52,7 @@ func (m *meter) take(name string) time.Duration {
 	return 0
 }
 
-// partLocked returns the part of name. If it is new, full parts are forgotten: a new one would be the same.
+// partLocked returns the part of name. Before it adds one, it drops full parts, which equal new ones.
 func (m *meter) partLocked(name string, now time.Time) *ratelimit.Bucket {
 	if p := m.parts[name]; p != nil {
 		return p
@@ -71,7 +71,7 @@ func (m *meter) partLocked(name string, now time.Time) *ratelimit.Bucket {
 	return m.parts[name]
 }
 
-// full reports whether a new meter would be the same.
+// full reports whether m equals a new meter.
 func (m *meter) full(now time.Time) bool {
 	if m == nil {
 		return true

@@ -1,11 +1,10 @@
 // Package policy authorizes and rate-limits callers: it turns rules into [interact.Middleware].
 //
-// [Policy.Gate] looks at the principal that the binding proved (interact.Message.From); [Policy.Limit] counts what callers ask, and
-// [Policy.LimitThing] what one agent is asked. A message without a principal is refused: who asks is never guessed. Consumers of
-// this node (whose principal has no Node) were let in by its edge: no mode refuses them and no rate slows them, since they could as
-// well use the agents themselves; the numbers that may run at once, of all callers and of one agent, hold for them too, and they
-// are served first. What a caller behind another node asks is counted of that node: its names are the node's word, and invented
-// ones buy nothing. Within what the node may have each of its consumers has a part of its own.
+// [Policy.Gate] checks the principal that the binding proved (interact.Message.From); [Policy.Limit] limits callers, and
+// [Policy.LimitThing] limits one agent. A message without a principal is rejected. Consumers of this node (whose principal has no Node)
+// were authorized by the gateway: no mode rejects them and no rate limits them, since they could use the agents directly; the limits of
+// concurrency apply, but they are served first. The messages of consumers behind another node count for that node, because it chooses their
+// names. Within the limits of the node each of its consumers has its own part.
 package policy
 
 import (
@@ -20,46 +19,44 @@ import (
 
 // Modes of a policy.
 const (
-	Open      = "open"      // everyone who is not denied
-	Verified  = "verified"  // whoever proved a DID and is not denied: every node of the mesh has
-	Allowlist = "allowlist" // only those allowed, and not denied
+	Open      = "open"      // all callers that are not denied
+	Verified  = "verified"  // callers that proved a DID and are not denied: every node of the mesh has one
+	Allowlist = "allowlist" // callers that are allowed and not denied
 )
 
-// Rules say who may ask this node and its agents. The zero value admits everyone without a limit.
+// Rules determine which callers may use this node and its agents. The zero value admits all without a limit.
 type Rules struct {
-	// Mode is Open, Verified or Allowlist; empty means Open, and anything else admits nobody.
+	// Mode is Open, Verified or Allowlist; empty means Open, and any other value admits no caller.
 	Mode string
-	// Self is the node itself, which is always admitted: its own agents and records are not those of a stranger whom a list left out.
+	// Self is the node itself, which is always admitted.
 	Self did.DID
-	// Allow names who passes the allowlist; Deny who is refused in every mode.
+	// Allow lists the callers of the allowlist; Deny lists callers that are rejected in every mode.
 	Allow, Deny []did.DID
-	// PerPeer is how many messages a second one caller may send in the long run, Burst how many at once; the consumers of a node share
-	// both, each with a part of its own (see meter). Zero PerPeer sets no limit; a Burst below 1 is 1. Lower values protect agents from greedy callers, and
-	// slow honest ones in a hurry.
+	// PerPeer limits the messages of one caller per second, Burst those at once; the consumers of a node share both (see meter). Zero
+	// PerPeer sets no limit; a Burst below 1 is 1. Lower values protect agents, and delay legitimate bursts.
 	PerPeer float64
 	Burst   int
-	// ReadsPerPeer is the same for what only reads, properties and states of actions, which costs little and is not counted above;
-	// at once may come what a second brings, or Burst. Zero sets no limit.
+	// ReadsPerPeer is the limit of messages that only read properties and states of actions, which do not count for PerPeer; its burst is
+	// that of one second, or Burst. Zero sets no limit.
 	ReadsPerPeer float64
-	// Concurrency is how many interactions may run at once, of all callers with a DID, and again as many of those on this machine.
-	// What comes on top waits, by turns (see admission), for at most queueFor. Zero sets no limit. Subscriptions and observations
-	// are counted apart: they wait most of the time, and go on for days.
+	// Concurrency limits the concurrent interactions of all callers with a DID, and separately of those on this host. Further ones wait in
+	// turns (see admission) for at most queueFor. Zero sets no limit. Subscriptions and observations are not included: they are mostly
+	// idle, and last for days.
 	Concurrency int
-	// ConsumerConcurrency is how many of one caller may run or wait at once; more are refused. One consumer of a node leaves a quarter to
-	// the others. Zero sets no limit.
+	// ConsumerConcurrency limits the running or waiting interactions of one caller. One consumer of a node leaves a quarter to the others.
+	// Zero sets no limit.
 	ConsumerConcurrency int
-	// Subscriptions is how many subscriptions and observations one caller may have at once; zero sets no limit.
+	// Subscriptions limits the subscriptions and observations of one caller; zero sets no limit.
 	Subscriptions int
-	// PerThing is how many messages a second one agent of this node gets in the long run, of all callers with a DID together,
-	// and ThingBurst how many at once. Zero PerThing sets no limit; a ThingBurst below 1 is what a second brings.
+	// PerThing limits the messages to one agent of this node per second, of all callers with a DID together, and ThingBurst those at once.
+	// Zero PerThing sets no limit; a ThingBurst below 1 is the number of one second.
 	PerThing   float64
 	ThingBurst int
-	// ThingConcurrency is how many interactions may run at once with one agent of this node, of all callers, and fewer if its
-	// description says so; what comes on top waits, by turns, until its deadline. Zero lets run what comes, in no order.
+	// ThingConcurrency limits the concurrent interactions with one agent of this node, of all callers; its TD may set a lower limit.
+	// Further ones wait in turns until their deadlines. Zero sets no limit and no order.
 	ThingConcurrency int
-	// UntrustedDeadline is the longest deadline of a caller that is untrusted, and UntrustedRun that of a message with a request
-	// stream, and of a long action, which is no part of its caller's time. More is cut, and who waited for it is told. Zero cuts
-	// nothing.
+	// UntrustedDeadline is the longest deadline of an untrusted caller, and UntrustedRun that of a request stream or a long action. Longer
+	// ones are shortened, and the error names the limit. Zero sets no limit.
 	UntrustedDeadline, UntrustedRun time.Duration
 }
 
@@ -68,8 +65,8 @@ type Policy struct {
 	rules       Rules
 	allow, deny map[did.DID]bool
 	peers       *admission // of callers with a DID; nil: no limit
-	own         *admission // of callers on this machine: no stranger takes their places
-	free        bool       // nothing is counted of what runs, and no time is cut
+	own         *admission // of callers on this host, which other callers cannot take
+	free        bool       // no limit of concurrency or time
 	met         acquaintances
 	untrusted   count // subscriptions of untrusted callers
 	unverified  count // subscriptions of untrusted and known callers
@@ -77,29 +74,29 @@ type Policy struct {
 	things      accounts[thingKey]
 }
 
-// A thingKey is an agent, and how many interactions it says that it takes at once: if that changes, its places are counted anew.
+// A thingKey is an agent and its concurrency: a change of it creates new places.
 type thingKey struct {
 	id     string
 	places int
 }
 
-// queueFor is how long an interaction waits for a place of the node. An agent that calls another one holds a place while that call
-// waits for one: such cycles must end before their deadlines.
+// queueFor is how long an interaction waits for a place of the node. Agents that call each other hold places while they wait: such cycles
+// must end before their deadlines.
 const queueFor = 10 * time.Second
 
-// Subscriptions last for days: those of untrusted callers leave slots for others. A node serves 4,096.
+// Subscriptions last for days: those of untrusted callers leave room for others. A node serves 4,096.
 const (
 	maxUntrusted  = 1024 // of untrusted callers together
 	maxUnverified = 2048 // of those and known ones
 )
 
-// At most so many callers, and agents of this node, are remembered. Beyond that new ones share an account.
+// Limits of the accounts of callers, and of agents of this node. Further ones share an account.
 const (
 	maxCallers = 4096
 	maxThings  = 1 << 16
 )
 
-// New returns a policy with rules r. It keeps r's lists.
+// New returns a policy with rules r. It copies the lists.
 func New(r Rules) *Policy {
 	if r.ThingBurst < 1 {
 		r.ThingBurst = int(min(max(r.PerThing, 1), 1<<30))
@@ -113,8 +110,8 @@ func New(r Rules) *Policy {
 	return p
 }
 
-// Most is how many interactions of other nodes may run or wait for a place of the node, without subscriptions; 0 if that is not limited. What
-// serves fewer at once refuses callers before the policy has seen who they are.
+// Most returns the maximal number of running or waiting interactions of other nodes, without subscriptions; 0 without a limit. A server
+// with a lower limit rejects callers before the policy classifies them.
 func (p *Policy) Most() int {
 	if p.peers == nil {
 		return 0
@@ -130,8 +127,8 @@ func set(ids []did.DID) map[did.DID]bool {
 	return m
 }
 
-// Admits returns nil if id may take part, else an [*interact.Error] of code Forbidden that names the rule. It is what the
-// gate asks for each message, and connections, gossip and the DHT for each peer. An empty id is a caller on this machine.
+// Admits returns nil if id may take part, else an [*interact.Error] of code Forbidden that names the rule. It applies to each message, and
+// to peers in connections, gossip and the DHT. An empty id is a caller on this host.
 func (p *Policy) Admits(id did.DID) error {
 	switch {
 	case id == "" || id == p.rules.Self:
@@ -146,9 +143,9 @@ func (p *Policy) Admits(id did.DID) error {
 	return forbidden(id, fmt.Sprintf("trust.policy %q is unknown", p.rules.Mode))
 }
 
-// Who may call the agents of a node, as [Policy.Callers] says it.
+// The callers that a policy admits, as [Policy.Callers] returns them.
 const (
-	Anyone  = "anyone"  // each peer that is not denied
+	Anyone  = "anyone"  // all peers that are not denied
 	Allowed = "allowed" // peers in Rules.Allow
 )
 
@@ -160,8 +157,7 @@ func (p *Policy) Callers() string {
 	return Anyone
 }
 
-// Trust says how much id is trusted, 0 to 1, and by which rule, for those who rank: wholly if trust.allow lists it, not at all if it is
-// not admitted, half if the rules do not know it.
+// Trust returns the trust in id, 0 to 1, and its rule, for ranking: 1 if trust.allow lists it, 0 if it is not admitted, 0.5 without a rule.
 func (p *Policy) Trust(id did.DID) (amount float64, why string) {
 	switch {
 	case id == p.rules.Self:
@@ -178,16 +174,16 @@ func (p *Policy) Trust(id did.DID) (amount float64, why string) {
 
 func forbidden(id did.DID, rule string) error {
 	return interact.Errorf(interact.Forbidden, "ask the operator of that node to change its trust settings",
-		"%s is refused: %s", id.Short(), rule)
+		"%s is rejected: %s", id.Short(), rule)
 }
 
-// Gate refuses messages of callers that the policy does not admit.
+// Gate rejects messages of callers that the policy does not admit.
 func (p *Policy) Gate() interact.Middleware {
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			if m.From == nil {
-				return interact.Fail(interact.Errorf(interact.Forbidden, "report it: what received the message has to say who sent it",
-					"nobody asks: the message has no caller"))
+				return interact.Fail(interact.Errorf(interact.Forbidden, "report it: the receiver of a message must set its sender",
+					"the message has no caller"))
 			}
 			if err := p.Admits(m.From.Node); err != nil {
 				return interact.Fail(err)

@@ -21,7 +21,7 @@ const (
 	local = did.DID("")
 )
 
-// answering is a thing that answers everything.
+// answering is a Thing that replies to all messages.
 var answering = interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return answer
 })
@@ -30,7 +30,7 @@ func answer(yield func(*interact.Message, error) bool) { yield(&reply, nil) }
 
 var reply = interact.Message{Type: interact.ActionStatus, Status: interact.StatusCompleted}
 
-// who is the principal of a node, or of this machine.
+// who returns the principal of a node, or of this host.
 func who(node did.DID) *did.Principal {
 	if node == local {
 		return did.Consumer(did.Loopback, "")
@@ -80,22 +80,22 @@ func TestGate(t *testing.T) {
 		from  did.DID
 		rule  string // named by the refusal; "" means admitted
 	}{
-		"no rules":                          {Rules{}, alice, ""},
-		"open":                              {Rules{Mode: Open}, alice, ""},
-		"open to callers on this machine":   {Rules{Mode: Open}, local, ""},
-		"open, denied":                      {Rules{Mode: Open, Deny: []did.DID{alice}}, alice, "trust.deny"},
-		"open, another denied":              {Rules{Mode: Open, Deny: []did.DID{bob}}, alice, ""},
-		"verified":                          {Rules{Mode: Verified}, alice, ""},
-		"verified, denied":                  {Rules{Mode: Verified, Deny: []did.DID{alice}}, alice, "trust.deny"},
-		"verified, on this machine":         {Rules{Mode: Verified}, local, ""},
-		"listed":                            {Rules{Mode: Allowlist, Allow: []did.DID{bob, alice}}, alice, ""},
-		"not listed":                        {Rules{Mode: Allowlist, Allow: []did.DID{bob}}, alice, "trust.allow"},
-		"an empty list":                     {Rules{Mode: Allowlist}, alice, "trust.allow"},
-		"listed and denied":                 {Rules{Mode: Allowlist, Allow: []did.DID{alice}, Deny: []did.DID{alice}}, alice, "trust.deny"},
-		"a list, on this machine":           {Rules{Mode: Allowlist}, local, ""},
-		"a list does not matter when open":  {Rules{Mode: Open, Allow: []did.DID{bob}}, alice, ""},
-		"an unknown mode admits nobody":     {Rules{Mode: "opne"}, alice, `"opne"`},
-		"an unknown mode, even those named": {Rules{Mode: "opne", Allow: []did.DID{alice}}, alice, `"opne"`},
+		"no rules":                         {Rules{}, alice, ""},
+		"open":                             {Rules{Mode: Open}, alice, ""},
+		"open to callers on this machine":  {Rules{Mode: Open}, local, ""},
+		"open, denied":                     {Rules{Mode: Open, Deny: []did.DID{alice}}, alice, "trust.deny"},
+		"open, another denied":             {Rules{Mode: Open, Deny: []did.DID{bob}}, alice, ""},
+		"verified":                         {Rules{Mode: Verified}, alice, ""},
+		"verified, denied":                 {Rules{Mode: Verified, Deny: []did.DID{alice}}, alice, "trust.deny"},
+		"verified, on this machine":        {Rules{Mode: Verified}, local, ""},
+		"listed":                           {Rules{Mode: Allowlist, Allow: []did.DID{bob, alice}}, alice, ""},
+		"not listed":                       {Rules{Mode: Allowlist, Allow: []did.DID{bob}}, alice, "trust.allow"},
+		"an empty list":                    {Rules{Mode: Allowlist}, alice, "trust.allow"},
+		"listed and denied":                {Rules{Mode: Allowlist, Allow: []did.DID{alice}, Deny: []did.DID{alice}}, alice, "trust.deny"},
+		"a list, on this machine":          {Rules{Mode: Allowlist}, local, ""},
+		"a list does not matter when open": {Rules{Mode: Open, Allow: []did.DID{bob}}, alice, ""},
+		"an unknown mode":                  {Rules{Mode: "opne"}, alice, `"opne"`},
+		"an unknown mode, allowed":         {Rules{Mode: "opne", Allow: []did.DID{alice}}, alice, `"opne"`},
 	} {
 		err := ask(t.Context(), interact.Chain(answering, New(c.rules).Gate()), c.from)
 		if c.rule == "" {
@@ -118,7 +118,7 @@ func TestRulesAreCopied(t *testing.T) {
 	p := New(Rules{Deny: deny})
 	deny[0] = alice
 	if p.Admits(alice) != nil || p.Admits(bob) == nil {
-		t.Error("a policy changed with the list that it was made of")
+		t.Error("the policy shares the list of its rules")
 	}
 }
 
@@ -178,7 +178,7 @@ func TestBurstIsAtLeastOne(t *testing.T) {
 	}
 }
 
-// TestCallersAreForgotten: neither many callers nor a long time make the policy grow, and nobody gains by it.
+// The accounts stay limited with many callers over a long time, and no caller gains by it.
 func TestCallersAreForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestCallersAreForgotten(t *testing.T) {
 		}
 		time.Sleep(90 * time.Second) // alice's bucket is not full yet
 		if err := ask(t.Context(), thing, bob); err != nil {
-			t.Log("bob comes late, too:", err)
+			t.Log("bob shares an account:", err)
 		}
 		if p.callers.all[alice] == nil {
 			t.Error("a caller was forgotten whose bucket is not full")
@@ -216,7 +216,7 @@ func TestCallersAreForgotten(t *testing.T) {
 	})
 }
 
-// TestConcurrency: what finds no place of the node waits a while; strangers have half of the places, this machine has its own.
+// An interaction waits some time for a place of the node; untrusted callers have half of the places, this host has its own.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -236,24 +236,24 @@ func TestConcurrency(t *testing.T) {
 		synctest.Wait()
 		end()
 		if err := <-answered; err != nil {
-			t.Errorf("who waited until a place was free: %v", err)
+			t.Errorf("a call that waited for a place: %v", err)
 		}
 		endBob()
 		endOwn()
 	})
 }
 
-// TestOnlyWhatRunsCounts: an interaction counts from the first step of its loop to the last, and also if it panics.
+// An interaction counts while its loop runs, and does not count after a panic.
 func TestOnlyWhatRunsCounts(t *testing.T) {
 	t.Parallel()
 	p := New(Rules{Concurrency: 1})
 	m := &interact.Message{Type: interact.InvokeAction, From: who(local)}
 	thing := interact.Chain(answering, p.Limit())
 	for range 10 {
-		_ = thing.Do(t.Context(), m) // never begun
+		_ = thing.Do(t.Context(), m) // never started
 	}
 	for range thing.Do(t.Context(), m) {
-		break // left at once
+		break // ended early
 	}
 	func() {
 		defer func() { _ = recover() }()
@@ -292,7 +292,7 @@ func TestManyCallersAtOnce(t *testing.T) {
 	}
 }
 
-// through returns a chain as a node has it.
+// through returns a chain like that of a node.
 func through(r Rules) interact.Thing {
 	p := New(r)
 	return interact.Chain(answering, p.Gate(), p.Limit())
@@ -300,7 +300,7 @@ func through(r Rules) interact.Thing {
 
 var busy = Rules{Mode: Allowlist, Allow: []did.DID{alice}, Deny: []did.DID{bob}, PerPeer: 1e12, Burst: 1 << 30}
 
-// TestAdmissionAllocates: a call that is admitted costs no memory, or a closure if those that run are counted.
+// An admitted call allocates nothing, or a closure if running interactions are counted.
 func TestAdmissionAllocates(t *testing.T) {
 	m := &interact.Message{Type: interact.InvokeAction, From: who(alice)}
 	counted := busy
@@ -319,7 +319,7 @@ func TestAdmissionAllocates(t *testing.T) {
 	}
 }
 
-// BenchmarkAdmitted is what the policy adds to a call that it admits.
+// BenchmarkAdmitted measures the overhead of an admitted call.
 func BenchmarkAdmitted(b *testing.B) {
 	m := &interact.Message{Type: interact.InvokeAction, From: who(alice)}
 	counted := busy
@@ -335,20 +335,20 @@ func BenchmarkAdmitted(b *testing.B) {
 	}
 }
 
-// A message that does not say who asks is refused in every mode: who asks is never guessed.
-func TestNobodyIsRefused(t *testing.T) {
+// A message without a caller is rejected in every mode.
+func TestMessagesWithoutACallerAreRejected(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{Open, Verified, Allowlist} {
 		gate := interact.Chain(answering, New(Rules{Mode: mode}).Gate())
 		_, err := interact.Call(t.Context(), gate, &interact.Message{Type: interact.InvokeAction})
 		if e := interact.AsError(err); e == nil || e.Code != interact.Forbidden || e.Title == "" || e.Hint == "" && e.Next == nil {
-			t.Errorf("%s: nobody is answered with %v", mode, err)
+			t.Errorf("%s: got %v", mode, err)
 		}
 	}
 }
 
-// What the consumers behind a node ask together is the node's: names that it invents buy nothing.
-func TestInventedNamesBuyNothing(t *testing.T) {
+// The consumers behind a node share its limits: invented names gain nothing.
+func TestInventedNamesGainNothing(t *testing.T) {
 	t.Parallel()
 	thing := interact.Chain(answering, New(Rules{PerPeer: 1e-6, Burst: 2}).Limit())
 	for i, name := range []string{"a", "b", "c", ""} {

@@ -7,7 +7,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// account returns the account of id; nil if nothing is counted of that caller.
+// account returns the account of id; nil without limits for that caller.
 func (p *Policy) account(id did.DID) *account {
 	if id == "" || p.rules.PerPeer <= 0 && p.rules.ReadsPerPeer <= 0 && p.rules.ConsumerConcurrency <= 0 && p.rules.Subscriptions <= 0 {
 		return nil
@@ -15,7 +15,7 @@ func (p *Policy) account(id did.DID) *account {
 	return p.callers.get(id, time.Now())
 }
 
-// paced takes a token of who asks m.
+// paced takes a token of the caller of m.
 func (p *Policy) paced(m *interact.Message, who *account) error {
 	if who == nil {
 		return nil
@@ -25,25 +25,25 @@ func (p *Policy) paced(m *interact.Message, who *account) error {
 		b, rate, key = who.reads, p.rules.ReadsPerPeer, "trust.rate.reads"
 	}
 	if wait := b.take(m.From.Name); wait > 0 {
-		return limited(wait, "slow down, or ask for a higher "+key, "%s and its consumers ask more often than %g times a second",
+		return limited(wait, "slow down, or request a higher "+key, "%s and its consumers send more than %g messages per second",
 			m.From.Node.Short(), rate)
 	}
 	return nil
 }
 
-// pacedThing takes a token of the agent that m is for.
+// pacedThing takes a token of the agent that receives m.
 func (p *Policy) pacedThing(m *interact.Message, id string, what *account) error {
 	if m.From.Node == "" || what.calls == nil {
 		return nil
 	}
 	if wait := what.calls.take(p.part(m)); wait > 0 {
-		return limited(wait, "try again in a while; or ask for a higher trust.rate.per_thing there",
-			"%s is asked more often than %g times a second", id, p.rules.PerThing)
+		return limited(wait, "try again later; or request a higher trust.rate.per_thing from the operator",
+			"%s receives more than %g messages per second", id, p.rules.PerThing)
 	}
 	return nil
 }
 
-// part names the part of an agent's rate that m uses: each node of trust.allow has its own, and all untrusted callers share one.
+// part returns the part of an agent's rate that m uses: each node of trust.allow has its own, and all untrusted callers share one.
 func (p *Policy) part(m *interact.Message) string {
 	switch c := p.claim(m); c.class {
 	case allowed:
@@ -54,7 +54,7 @@ func (p *Policy) part(m *interact.Message) string {
 	return "untrusted"
 }
 
-// limited says that a rate was passed, and how long to wait: callers' nodes do so themselves, if there is time.
+// limited returns the error of an exceeded rate, with the time to wait: nodes of callers wait, if there is time.
 func limited(wait time.Duration, hint, format string, args ...any) error {
 	e := interact.Errorf(interact.RateLimited, hint, format, args...)
 	e.RetryAfter = wait

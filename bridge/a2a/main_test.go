@@ -116,7 +116,7 @@ func (d *deskThing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*inte
 		case "fail":
 			yield(nil, interact.Errorf(interact.AgentFailed, "try later", "it is broken"))
 		case "deny":
-			yield(nil, interact.Errorf(interact.Forbidden, "ask the operator", "rule 7 says no"))
+			yield(nil, interact.Errorf(interact.Forbidden, "ask the operator", "rule 7 forbids it"))
 		}
 	}
 }

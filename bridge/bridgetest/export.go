@@ -154,9 +154,9 @@ func (b *fixture) checkCancel(s *Script, c Client) {
 func (b *fixture) exportStreams() {
 	s, _ := b.exposeStage("stage")
 	const n = 20
-	heard, got := b.checkStream(s, b.connect("stage"), n)
-	if !strings.HasPrefix(heard.String(), step(0)) {
-		b.Errorf("the partial outputs are %q", heard)
+	received, got := b.checkStream(s, b.connect("stage"), n)
+	if !strings.HasPrefix(received.String(), step(0)) {
+		b.Errorf("the partial outputs are %q", received)
 	}
 	if err := inOrder(got, n); err != nil {
 		b.Error(err)
@@ -164,21 +164,21 @@ func (b *fixture) exportStreams() {
 }
 
 // checkStream checks that a client receives steps as they are made, and returns all steps and the output.
-func (b *fixture) checkStream(s *Script, c Client, n int) (heard *journal, out string) {
+func (b *fixture) checkStream(s *Script, c Client, n int) (received *journal, out string) {
 	b.Helper()
 	release := s.hold()
 	defer release()
-	heard = &journal{}
+	received = &journal{}
 	out, err := c.Call(b.ctx, Call{Name: Count, Input: encoded(fields{"n": n}), OnProgress: func(text string) {
-		heard.write(text)
+		received.write(text)
 		if strings.Contains(text, step(0)) {
 			release() // the first step arrived while the Thing waits
 		}
 	}})
 	if err != nil {
-		b.Fatalf("the stream ends with %v after %q", err, heard)
+		b.Fatalf("the stream ends with %v after %q", err, received)
 	}
-	return heard, out
+	return received, out
 }
 
 // A journal collects texts in order.
@@ -349,7 +349,7 @@ func (b *fixture) exportRefuses() {
 	s, _ := b.exposeStage("stage")
 	c := b.connect("stage")
 	_, err := c.Call(b.ctx, Call{Name: secret})
-	b.checkFailure("a refused action", err, interact.Forbidden, "rule 7 says no", policyHint)
+	b.checkFailure("a refused action", err, interact.Forbidden, "rule 7 forbids it", policyHint)
 	if n := s.calls.Load(); n != 0 {
 		b.Errorf("the Thing was called %d times", n)
 	}

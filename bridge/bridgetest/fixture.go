@@ -31,7 +31,7 @@ type fixture struct {
 func (b *fixture) policy(t interact.Thing) interact.Thing {
 	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		if m.Name == secret || m.Name == b.forbidden && m.Name != "" {
-			return interact.Fail(interact.Errorf(interact.Forbidden, policyHint, "rule 7 says no"))
+			return interact.Fail(interact.Errorf(interact.Forbidden, policyHint, "rule 7 forbids it"))
 		}
 		return t.Do(ctx, m)
 	})

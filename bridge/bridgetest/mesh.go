@@ -137,11 +137,11 @@ func (m *Mesh) Withdraw(t testing.TB, d *td.Description) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	grave, err := signed.Verify(t.Context(), m.verifier, time.Now())
+	tombstone, err := signed.Verify(t.Context(), m.verifier, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Add(grave); err != nil {
+	if _, err := m.Add(tombstone); err != nil {
 		t.Fatal(err)
 	}
 	m.mu.Lock()

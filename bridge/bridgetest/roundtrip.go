@@ -39,11 +39,11 @@ func (b *fixture) roundtripCancels() {
 func (b *fixture) roundtripStreams() {
 	_, s, _, _ := b.importAgent("probe")
 	const n = 20
-	heard, _ := b.checkStream(s, b.connect("probe"), n)
-	for inOrder(heard.String(), n) != nil && b.ctx.Err() == nil { // on this path steps are neither merged nor dropped
+	received, _ := b.checkStream(s, b.connect("probe"), n)
+	for inOrder(received.String(), n) != nil && b.ctx.Err() == nil { // on this path steps are neither merged nor dropped
 		time.Sleep(time.Millisecond) // a client library may deliver them after the call
 	}
-	if err := inOrder(heard.String(), n); err != nil {
+	if err := inOrder(received.String(), n); err != nil {
 		b.Error(err)
 	}
 }
@@ -70,7 +70,7 @@ func (b *fixture) roundtripRefuses() {
 	c := b.connect("probe")
 	b.forbidden = Fail
 	_, err := c.Call(b.ctx, Call{Name: Fail})
-	if f := (*Failure)(nil); !errors.As(err, &f) || !strings.Contains(f.Text, "rule 7 says no") {
+	if f := (*Failure)(nil); !errors.As(err, &f) || !strings.Contains(f.Text, "rule 7 forbids it") {
 		b.Errorf("a refused action returns %v", err)
 	}
 	_, err = b.invoke(d, Fail, fields{})

@@ -144,7 +144,7 @@ func stageTD(id string, more ...string) []byte {
 	for _, name := range append(more, secret, broken) {
 		add(name, object(""))
 	}
-	raw, _ := json.Marshal(map[string]any{"id": "urn:example:" + id, "title": id, "description": "Plays what it is told.",
+	raw, _ := json.Marshal(map[string]any{"id": "urn:example:" + id, "title": id, "description": "Plays a script.",
 		"actions": actions}) // it always can
 	return raw
 }
@@ -202,9 +202,9 @@ func (s *stage) act(ctx context.Context, m *interact.Message, yield func(*intera
 		if err != nil || left {
 			return err
 		}
-		var said struct{ City string }
-		_ = json.Unmarshal(answers["where"].Content, &said) // missing content is an empty city
-		give("in " + said.City)
+		var where struct{ City string }
+		_ = json.Unmarshal(answers["where"].Content, &where) // missing content is an empty city
+		give("in " + where.City)
 	case Big:
 		give(strings.Repeat("x", in.Bytes))
 	case Extra:

@@ -25,7 +25,7 @@ var hints = map[interact.Code]string{
 	interact.Invalid:      "its own words are above; see what it takes",
 	interact.NoAffordance: "it may have gone: read the list again",
 	interact.InputNeeded:  "use an MCP client, through its own node",
-	interact.AgentFailed:  "the MCP server says so; see its log",
+	interact.AgentFailed:  "the MCP server reports it; see its log",
 }
 
 // interactError converts the error of a call.

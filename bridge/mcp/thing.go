@@ -233,7 +233,7 @@ func (s *server) failed(m *interact.Message, r *protocol.Message, yield func(*in
 	if text == "" {
 		text = m.Name + " failed without a reason"
 	}
-	return &interact.Error{Code: interact.AgentFailed, Title: text, Hint: "the tool says so: see its description", Next: interact.Next(interact.StepShow, m.Thing), Remote: true, Started: true}
+	return &interact.Error{Code: interact.AgentFailed, Title: text, Hint: "the tool reports it: see its description", Next: interact.Next(interact.StepShow, m.Thing), Remote: true, Started: true}
 }
 
 func completed(m *interact.Message, v value) *interact.Message {

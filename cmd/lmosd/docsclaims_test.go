@@ -71,7 +71,7 @@ var claims = []claim{
 	{"docs/architecture.md", "64 hosts, 2 kB", "pubsub/suspicion/wire.go", "maxHosts   = 64"},
 	{"docs/operations.md", "ones have 8 s to finish", "node/run.go", "const drainFor = 8 * time.Second"},
 	{"docs/operations.md", "15 s of the start is withdrawn", "publication/attached.go", "const Grace = 15 * time.Second"},
-	{"docs/operations.md", "If a default port is in use, the node takes a free port", "gateway/gateway.go", "Otherwise a free port is taken."},
+	{"docs/operations.md", "If a default port is in use, the node takes a free port", "gateway/gateway.go", "Otherwise New uses a free port."},
 	{"docs/operations.md", "which is on by default", "", "mesh.mdns: true"},
 	{"docs/operations.md", "at once and every 10 minutes. The results", "discovery/explore/introduce.go", "visitEvery    = 10 * time.Minute"},
 	{"docs/operations.md", "10 minutes. The results are discovered Things", "discovery/explore/introduce.go", "visitEvery    = 10 * time.Minute"},

@@ -134,7 +134,7 @@ func (e *exposing) attach(ctx context.Context, log *slog.Logger) error {
 		work.Go(func() {
 			for raw := range e.agent.Changes(ctx) {
 				now.set(raw)
-				log.Warn("the agent offers something else now, and the node was told", "target", e.spec.Target)
+				log.Warn("agent definition changed, node updated", "target", e.spec.Target)
 			}
 		})
 	}
@@ -308,7 +308,7 @@ func reoffer(ctx context.Context, n *node.Node, x *expose.Agent, s expose.Spec, 
 			_, err = n.Offer(ctx, draft, x.Thing)
 		}
 		if err != nil && ctx.Err() == nil {
-			log.Warn("an agent of the configuration has changed, and cannot be offered anew", "target", s.Target, "err", err)
+			log.Warn("update of changed agent failed", "target", s.Target, "err", err)
 		}
 	}
 }

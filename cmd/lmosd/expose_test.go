@@ -304,7 +304,7 @@ func TestWrongAgentsOfTheConfiguration(t *testing.T) {
 	x := newUser(t)
 	for line, says := range map[string]string{
 		"exec:./nothing.sh":           "there is no nothing.sh",
-		"exec:cat --fast":             "this is no target with flags: exec:cat --fast",
+		"exec:cat --fast":             "expected a target with flags, got: exec:cat --fast",
 		"nothing.td.json":             "the file nothing.td.json cannot be read",
 		"exec:cat --name 'a":          "a quote is not closed",
 		"mcp:./server":                "./server: not found",

@@ -53,7 +53,7 @@ func newRouteCommand(a *app) *cobra.Command {
 func (a *app) runRoute(ctx context.Context, f routeFlags, words []string) error {
 	switch {
 	case f.method != "" && !slices.Contains(routeMethods, f.method):
-		return cli.Usage(cli.HintFor(f.method, routeMethods, "--method lexical"), "--method %s is none of %s", f.method,
+		return cli.Usage(cli.HintFor(f.method, routeMethods, "--method lexical"), "--method is %s, expected one of %s", f.method,
 			strings.Join(routeMethods, ", "))
 	case f.timeout <= 0:
 		return cli.Usage("for example --timeout 10s", "--timeout must be longer than nothing")

@@ -147,7 +147,7 @@ func withdrawReady(path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err == nil && !info.Mode().IsRegular():
-		return readyError(path, errors.New("something is there that is no file"))
+		return readyError(path, errors.New("the path exists and is not a file"))
 	}
 	if err := os.Remove(path); err != nil {
 		return readyError(path, err)

@@ -222,7 +222,7 @@ func TestWhatKeepsANodeFromStarting(t *testing.T) {
 		"a folder too deep for sockets": {[]string{"--data-dir", long}, cli.ExitUsage, "the path of the socket has"},
 		"a key that is none":            {[]string{"--data-dir", filepath.Join(x.home, "bad")}, cli.ExitRefused, "identity.pem"},
 		"no place for the ready file":   {[]string{"--ready-file", file + "/x"}, cli.ExitUsage, "the ready file " + file + "/x cannot be written"},
-		"a ready file that is a folder": {[]string{"--ready-file", x.home}, cli.ExitUsage, "something is there that is no file"},
+		"a ready file that is a folder": {[]string{"--ready-file", x.home}, cli.ExitUsage, "the path exists and is not a file"},
 		"an unknown profile":            {[]string{"--profile", "tset"}, cli.ExitUsage, `did you mean "test"?`},
 		"an open API":                   {[]string{"--http.listen", "0.0.0.0:0", "--http.auth", "none"}, cli.ExitUsage, "LMOS-2006"},
 	} {

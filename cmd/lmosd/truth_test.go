@@ -205,8 +205,8 @@ func TestNoNodeSaysWhoHoldsTheFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for content, want := range map[string]string{
-		"":                               "cannot be told",
-		"none":                           "cannot be told",
+		"":                               "it is unknown whether",
+		"none":                           "it is unknown whether",
 		strconv.Itoa(os.Getpid()):        "process " + strconv.Itoa(os.Getpid()) + " holds",
 		"999999999":                      "no process holds",
 		strconv.Itoa(os.Getpid()) + "\n": "does not answer",

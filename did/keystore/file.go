@@ -83,7 +83,7 @@ func load(path string) (*Key, error) {
 
 // read returns the text of a file that only this user can read and replace.
 func read(path string) ([]byte, error) {
-	// Before it is opened: opening a pipe would wait for a writer.
+	// Check before opening: opening a pipe would wait for a writer.
 	if err := checkFile(path, func() (fs.FileInfo, error) { return os.Stat(path) }); err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func read(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	// And again: somebody may have swapped it in between.
+	// Check again: the file may have been replaced.
 	if err := errors.Join(checkFile(path, f.Stat), checkDir(filepath.Dir(path))); err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func checkFile(path string, stat func() (fs.FileInfo, error)) error {
 		return fmt.Errorf("%s is not a regular file", path)
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return &PermissionError{path, fmt.Sprintf("mode %04o lets others at the key", mode), "chmod 600 " + quote(path)}
+		return &PermissionError{path, fmt.Sprintf("mode %04o lets other users read the key", mode), "chmod 600 " + quote(path)}
 	}
 	return checkOwner(path, info)
 }
@@ -125,7 +125,7 @@ func checkDir(dir string) error {
 		if info.Mode()&fs.ModeSticky != 0 { // a shared directory, such as /tmp
 			hint = "mkdir -m 700 " + quote(filepath.Join(dir, "lmosd"))
 		}
-		return &PermissionError{dir, fmt.Sprintf("mode %04o lets others replace the key file in it", mode), hint}
+		return &PermissionError{dir, fmt.Sprintf("mode %04o lets other users replace the key file", mode), hint}
 	}
 	return checkOwner(dir, info)
 }
@@ -146,13 +146,13 @@ func parse(text []byte) (ed25519.PrivateKey, error) {
 	block, rest := pem.Decode(text)
 	switch {
 	case block == nil || !bytes.HasPrefix(bytes.TrimSpace(text), []byte("-----BEGIN ")):
-		return nil, errors.New("no PEM text; it should begin with -----BEGIN PRIVATE KEY-----")
+		return nil, errors.New("expected PEM that begins with -----BEGIN PRIVATE KEY-----")
 	case len(bytes.TrimSpace(rest)) != 0:
-		return nil, errors.New("there is more than one key in it")
+		return nil, errors.New("the file has more than one key")
 	case block.Type == "ENCRYPTED PRIVATE KEY":
 		return nil, errors.New("the key is encrypted, which is not supported")
 	case block.Type != blockType || len(block.Headers) != 0:
-		return nil, fmt.Errorf("PEM block %q, where PKCS#8 (%s) is needed", block.Type, blockType)
+		return nil, fmt.Errorf("PEM block %q, expected PKCS#8 (%s)", block.Type, blockType)
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
@@ -160,13 +160,12 @@ func parse(text []byte) (ed25519.PrivateKey, error) {
 	}
 	private, ok := key.(ed25519.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("a key of type %T, where Ed25519 is needed", key)
+		return nil, fmt.Errorf("a key of type %T, expected Ed25519", key)
 	}
 	return private, nil
 }
 
-// create makes the file of a key. It appears at path complete or not at all, and only if there was none: otherwise the error
-// wraps fs.ErrExist.
+// create creates the file of a key, completely or not at all. If the file exists, the error wraps fs.ErrExist.
 func create(path string, private ed25519.PrivateKey) error {
 	dir := filepath.Dir(path)
 	if err := makeDir(dir); err != nil {
@@ -179,7 +178,7 @@ func create(path string, private ed25519.PrivateKey) error {
 	if err != nil {
 		return err
 	}
-	// A link, not a rename: a rename would replace the key that another process made meanwhile.
+	// A link, not a rename: a rename would replace the key of another process.
 	temporary := filepath.Join(dir, ".key-"+rand.Text())
 	if err := write(temporary, text); err != nil {
 		return errors.Join(err, remove(temporary))
@@ -214,7 +213,7 @@ func encode(private ed25519.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der}), nil
 }
 
-// write makes a new file and returns when it is on the disk.
+// write creates a file and returns when it is durable.
 func write(path string, text []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -328,13 +328,13 @@ func TestParseRefuses(t *testing.T) {
 		text []byte
 		say  string
 	}{
-		{"empty", nil, "no PEM"},
-		{"raw seed", seed[:], "no PEM"},
-		{"DER without PEM", der, "no PEM"},
-		{"text before", append([]byte("key:\n"), good...), "no PEM"},
+		{"empty", nil, "expected PEM"},
+		{"raw seed", seed[:], "expected PEM"},
+		{"DER without PEM", der, "expected PEM"},
+		{"text before", append([]byte("key:\n"), good...), "expected PEM"},
 		{"text behind", append(bytes.Clone(good), "end"...), "more than one"},
 		{"two keys", append(bytes.Clone(good), good...), "more than one"},
-		{"cut", good[:60], "no PEM"},
+		{"cut", good[:60], "expected PEM"},
 		{"encrypted", pemOf(t, "ENCRYPTED PRIVATE KEY", der), "encrypted"},
 		{"OpenSSH", pemOf(t, "OPENSSH PRIVATE KEY", der), "PKCS#8"},
 		{"certificate", pemOf(t, "CERTIFICATE", der), "PKCS#8"},

@@ -12,16 +12,15 @@ import (
 // hashSize is the length of the hash data of a Data Integrity proof: two SHA-256.
 const hashSize = 64
 
-// inputs turns a message into the bytes that are signed, for each purpose there is.
+// inputs converts a message to the signed bytes, by purpose.
 var inputs = map[did.Purpose]func(msg []byte) ([]byte, error){
 	did.PurposeAssertion: hashData,
 	did.PurposeRecord:    record,
 	did.PurposeCard:      card,
 }
 
-// domains begin the bytes that are signed under the same key for other uses: by libp2p for its handshakes, its signed
-// envelopes and gossip, and here for records. The envelope has a length before its name, so that the names are also
-// searched at 1.
+// domains are the prefixes of the bytes that are signed with the same key for other uses: by libp2p for handshakes, signed envelopes and
+// gossip, and here for records. An envelope has a length before its name, so that the names are also compared at offset 1.
 var domains = []string{
 	did.PurposeRecord,
 	"noise-libp2p-static-key:",
@@ -32,46 +31,45 @@ var domains = []string{
 	"libp2p-relay-rsvp",
 }
 
-// hashData lets 64 bytes pass that can be nothing but hashes. A hash that is refused here by accident is as likely as a
-// preimage of 88 bits.
+// hashData accepts 64 bytes that can only be hashes. Rejecting a hash by accident is as likely as a preimage of 88 bits.
 func hashData(msg []byte) ([]byte, error) {
 	if len(msg) != hashSize {
-		return nil, fmt.Errorf("hash data has %d bytes, this message has %d", hashSize, len(msg))
+		return nil, fmt.Errorf("expected hash data of %d bytes, got %d", hashSize, len(msg))
 	}
 	for _, d := range domains {
 		if bytes.HasPrefix(msg, []byte(d)) || bytes.HasPrefix(msg[1:], []byte(d)) {
-			return nil, fmt.Errorf("the message begins with %q and is no hash data", d)
+			return nil, fmt.Errorf("the message begins with %q and is not hash data", d)
 		}
 	}
 	// JSON Web Signatures and HTTP message signatures sign text.
 	if !bytes.ContainsFunc(msg, func(r rune) bool { return r < ' ' && r != '\n' || r > '~' }) {
-		return nil, errors.New("the message is text and no hash data")
+		return nil, errors.New("the message is text, not hash data")
 	}
 	return msg, nil
 }
 
-// record puts the domain before the message.
+// record returns the message with its domain.
 func record(msg []byte) ([]byte, error) {
 	input := append([]byte(did.PurposeRecord), msg...)
 	if len(msg) == 0 || len(input) == hashSize {
-		return nil, fmt.Errorf("no record has %d bytes", len(msg))
+		return nil, fmt.Errorf("a record cannot have %d bytes", len(msg))
 	}
 	return input, nil
 }
 
-// cardHeader begins the header of a card's JWS: its type tells it from a JWT and from what others sign as a JWS.
+// cardHeader is the beginning of the header of a card's JWS: its type differs from that of a JWT and of other uses of JWS.
 const cardHeader = `{"alg":"EdDSA","typ":"JOSE","kid":"`
 
-// card lets the signing input of a card pass: two texts in base64url, of which the first is the header and the second an object. No
-// record and no use of libp2p begins like that, and no hash data is text.
+// card accepts the signing input of a card: the base64url of the header, a dot, and the base64url of an object. No record and no libp2p
+// input begins so, and hash data is never text.
 func card(msg []byte) ([]byte, error) {
 	first, second, both := bytes.Cut(msg, []byte("."))
 	header, err := base64.RawURLEncoding.Strict().DecodeString(string(first))
 	if err != nil || !both || !bytes.HasPrefix(header, []byte(cardHeader)) {
-		return nil, errors.New("this is no signing input of a card")
+		return nil, errors.New("not the signing input of a card")
 	}
 	if body, err := base64.RawURLEncoding.Strict().DecodeString(string(second)); err != nil || !bytes.HasPrefix(body, []byte("{")) {
-		return nil, errors.New("what is to be signed is no card")
+		return nil, errors.New("the payload is not a card")
 	}
 	return msg, nil
 }

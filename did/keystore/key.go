@@ -15,13 +15,11 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// A Key is a private key that can be used and not seen: every way to print it shows its DID. It is a [did.Signer], and
-// safe for concurrent use.
+// A Key is a private key that cannot be read: all formats print its DID. It is a [did.Signer], and safe for concurrent use.
 type Key struct {
 	id  did.DID
 	pub ed25519.PublicKey
-	// private is a function so that nothing that walks values, such as fmt, a debugger's dump or a test's diff, finds
-	// the key.
+	// private is a function, so that code that walks values, such as fmt or the diff of a test, does not find the key.
 	private func() ed25519.PrivateKey
 }
 
@@ -64,9 +62,9 @@ func (k Key) Peer() []byte {
 	return id
 }
 
-// Libp2p returns the private key in libp2p's protobuf form, 68 bytes: 08 01 12 40, seed, public key. Only this
-// method returns the private key: the libp2p host needs it for the handshakes of Noise and TLS, whose signed bytes begin with a name of their
-// own and so are never an input of [Key.Sign]. The result must not be used elsewhere.
+// Libp2p returns the private key in libp2p's protobuf form, 68 bytes: 08 01 12 40, seed, public key. Only this method returns the private
+// key: the libp2p host needs it for the handshakes of Noise and TLS, whose signed bytes begin with their own names and are never an input
+// of [Key.Sign]. The result must not be used elsewhere.
 func (k Key) Libp2p() []byte { return append([]byte{0x08, 0x01, 0x12, 0x40}, k.private()...) }
 
 // Sign signs msg for purpose and returns 64 bytes. There are three purposes; others are rejected:
@@ -101,7 +99,7 @@ func (k Key) Format(f fmt.State, verb rune) {
 	if verb == 'v' && f.Flag('#') {
 		text = k.GoString()
 	}
-	// A state that cannot be written to is the caller's to notice.
+	// The caller notices errors of writing.
 	_, _ = io.WriteString(f, text)
 }
 

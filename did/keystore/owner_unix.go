@@ -9,8 +9,7 @@ import (
 	"syscall"
 )
 
-// checkOwner refuses what belongs to another user: who owns a file can open it to himself again. Root can do that
-// anyway.
+// checkOwner rejects files of other users, who could make them readable again. Root is accepted, because it can do that anyway.
 func checkOwner(path string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if me := os.Geteuid(); ok && int(st.Uid) != me && st.Uid != 0 {

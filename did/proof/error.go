@@ -5,16 +5,16 @@ import "errors"
 // ErrProof is wrapped by every error of this package.
 var ErrProof = errors.New("proof refused")
 
-// ErrTime says that the check was made too early or too late; nothing is known against the signature itself.
+// ErrTime means that the proof is not valid at the time of the check; its signature may be valid.
 var ErrTime = errors.New("outside of its time")
 
-// An Error says why a document was not signed or did not verify.
+// An Error is the reason why a document was not signed or not verified.
 type Error struct {
 	kind string
 	err  error
 }
 
-// Error returns the reason in plain words.
+// Error returns the reason.
 func (e *Error) Error() string { return e.err.Error() }
 
 // Unwrap returns [ErrProof] and the cause.

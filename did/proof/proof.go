@@ -1,9 +1,8 @@
 // Package proof creates and verifies W3C Data Integrity proofs (eddsa-jcs-2022).
 //
-// The signed message has 64 bytes: the SHA-256 of the canonical proof without its proofValue, then the SHA-256 of the
-// canonical document without its proof. Documents are decoded once, strictly, by internal/jcs before they come here;
-// what [Verify] returns is the document that was signed, and callers use nothing else. Sources: VC Data Integrity 1.0;
-// Data Integrity EdDSA Cryptosuites 1.0 §3.3.
+// The signed message has 64 bytes: the SHA-256 of the canonical proof without its proofValue, then the SHA-256 of the canonical document
+// without its proof. Documents were decoded strictly by internal/jcs; callers use only the document that [Verify] returns. Sources: VC Data
+// Integrity 1.0; Data Integrity EdDSA Cryptosuites 1.0 §3.3.
 package proof
 
 import (
@@ -23,7 +22,7 @@ const (
 	cryptosuite = "eddsa-jcs-2022"
 )
 
-// Skew is how far the clocks of signer and verifier may differ.
+// Skew is the permitted difference of the clocks of signer and verifier.
 const Skew = 5 * time.Minute
 
 // Options are the times of a proof. They are written in UTC and whole seconds.
@@ -32,10 +31,9 @@ type Options struct {
 	Expires time.Time // zero: the proof does not expire by itself
 }
 
-// Sign makes a proof of doc by s with the purpose assertionMethod and returns it; the caller attaches it as the member
-// "proof". doc consists of decoded JSON and is not changed. Sign refuses a document that has a proof already, or a
-// member "registration", which is the statement of a directory and never of the signer. s must sign for a did:key. The
-// error wraps [ErrProof] and is an [*Error].
+// Sign creates a proof of doc by s with the purpose assertionMethod; the caller attaches it as the member "proof". doc is decoded JSON and
+// is not changed. Sign rejects a document with a proof or a member "registration", which only directories add. s must sign for a did:key.
+// The error wraps [ErrProof] and is an [*Error].
 func Sign(doc map[string]any, s did.Signer, o Options) (map[string]any, error) {
 	proof, err := sign(doc, s, o)
 	if err != nil {
@@ -66,8 +64,8 @@ func sign(doc map[string]any, s did.Signer, o Options) (map[string]any, error) {
 	return config, nil
 }
 
-// configure returns the proof without its value. It has no @context: some verifiers compare contexts by identity and
-// would refuse every document with an inline one, and without it nobody can append contexts to a signed document.
+// configure returns the proof without its value. It has no @context: some verifiers compare contexts by identity and would reject every
+// document with an inline one, and without it no party can append contexts to a signed document.
 func configure(signer did.DID, o Options) (map[string]any, error) {
 	if _, err := signer.Key(); err != nil {
 		return nil, fmt.Errorf("sign: the signer needs a did:key: %w", err)

@@ -290,10 +290,10 @@ func TestVerifyRefuses(t *testing.T) {
 		say  string // part of the message
 	}{
 		{"no proof", golden, "no proof"},
-		{"proof that is text", proof("x"), "no object"},
+		{"proof that is text", proof("x"), "neither an object"},
 		{"empty array of proofs", proof([]any{}), "array of 1 to 8"},
 		{"nine proofs", proof([]any{one, one, one, one, one, one, one, one, one}), "array of 1 to 8"},
-		{"array with text", proof([]any{one, "x"}), "no object"},
+		{"array with text", proof([]any{one, "x"}), "not an object"},
 		{"other type", set("type", "Ed25519Signature2020"), "type"},
 		{"no type", drop("type"), "type"},
 		{"other suite", set("cryptosuite", "eddsa-rdfc-2022"), "cryptosuite"},

@@ -13,28 +13,27 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// MaxProofs is how many proofs a document may carry.
+// MaxProofs limits the proofs of a document.
 const MaxProofs = 8
 
-// A Check says what a proof is held against. The zero value asks for an assertion by a did:key, now.
+// A Check has the requirements for a proof. The zero value requires an assertion by a did:key, now.
 type Check struct {
-	// Resolver finds the documents of the signers. Nil: [did.Keys].
+	// Resolver resolves the signers. Nil: [did.Keys].
 	Resolver did.Resolver
 	// Now is the time of the check. Zero: the current time.
 	Now time.Time
-	// Purpose is the proofPurpose that is needed. Empty: assertionMethod.
+	// Purpose is the required proofPurpose. Empty: assertionMethod.
 	Purpose string
-	// Domain and Challenge, if set, must be those of every proof.
+	// Domain and Challenge, if set, are required in every proof.
 	Domain, Challenge string
 }
 
-// A Verified is what its signers have signed. Document shares memory with what was verified.
+// A Verified is a verified document. Document shares memory with the input.
 type Verified struct {
-	// Document is the document without "proof" and "registration". If the proof has an @context, Document has that one:
-	// contexts that somebody appended after signing are gone.
+	// Document is the document without "proof" and "registration". If the proof has an @context, Document has that one, without contexts
+	// that were appended after signing.
 	Document map[string]any
-	// Registration is the member "registration": what a directory says about the document. Nobody has signed it. Nil:
-	// none.
+	// Registration is the unsigned member "registration" of a directory. Nil: none.
 	Registration any
 	// Owner is the DID of the signer, Method the DID URL of the key. Of several proofs, these and the times are those
 	// of the first.
@@ -48,11 +47,11 @@ type Verified struct {
 
 // Verify verifies the member "proof" of doc, which comes from strictly decoded JSON and is not changed. A proof may be
 // one object or an array of 1 to [MaxProofs], all of which must verify, each over the document without any proof. The
-// key must be an Ed25519 key that the signer's document lists under the purpose and controls itself. A proof must say
-// when it was created, and may be [Skew] in the future or past its expiry.
+// key must be an Ed25519 key that the signer's document lists under the purpose and controls. A proof must have a time of creation, and may
+// be [Skew] in the future or past its expiry.
 //
-// Errors are [*Error] and wrap [ErrProof]; with the cause [ErrTime] the signature may become or have been good at
-// another time; with those of the resolver nothing is known about the signature.
+// Errors are [*Error] and wrap [ErrProof]. An error that wraps [ErrTime] is about the time, not the signature; one of the resolver leaves
+// the signature unchecked.
 func Verify(ctx context.Context, doc map[string]any, c Check) (*Verified, error) {
 	v, err := c.withDefaults().document(ctx, doc)
 	if err == nil {
@@ -101,7 +100,7 @@ func (c Check) document(ctx context.Context, doc map[string]any) (*Verified, err
 	return v, nil
 }
 
-// add takes one more signer of the document.
+// add adds a signer of the document.
 func (v *Verified) add(doc map[string]any, s *statement) {
 	if v.Document == nil {
 		v.Document = doc
@@ -124,21 +123,21 @@ func list(v any) ([]map[string]any, error) {
 		all = v
 	}
 	if len(all) == 0 || len(all) > MaxProofs {
-		return nil, fmt.Errorf("the proof is no object and no array of 1 to %d", MaxProofs)
+		return nil, fmt.Errorf("the proof is neither an object nor an array of 1 to %d", MaxProofs)
 	}
 	proofs := make([]map[string]any, len(all))
 	for i, p := range all {
 		m, ok := p.(map[string]any)
 		if !ok {
-			return nil, errors.New("the array of proofs has an entry that is no object")
+			return nil, errors.New("the array of proofs has an entry that is not an object")
 		}
 		proofs[i] = m
 	}
 	return proofs, nil
 }
 
-// signedDocument returns the document that p was made over. If p has an @context, its values must be the first ones of the
-// document's, and the document that was signed had these only (EdDSA Cryptosuites §3.3.2, step 4).
+// signedDocument returns the document that p signs. If p has an @context, its values must be the first ones of the document's, and the
+// signed document has only these (EdDSA Cryptosuites §3.3.2, step 4).
 func (c Check) signedDocument(body, p map[string]any) (map[string]any, error) {
 	own, ok := p["@context"]
 	if !ok {
@@ -164,7 +163,7 @@ func contexts(v any) []any {
 	return nil
 }
 
-// A statement is a proof as it was read.
+// A statement is a parsed proof.
 type statement struct {
 	method    did.URL
 	created   time.Time
@@ -196,7 +195,7 @@ func (c Check) verifyProof(ctx context.Context, doc, p map[string]any) (*stateme
 	return s, nil
 }
 
-// read takes the members of p and refuses what this cryptosuite has not.
+// read reads the members of p and rejects those that this cryptosuite does not support.
 func (c Check) read(p map[string]any) (*statement, error) {
 	for name, want := range map[string]string{"type": proofType, "cryptosuite": cryptosuite, "proofPurpose": c.Purpose} {
 		if got, _ := p[name].(string); got != want {
@@ -216,7 +215,7 @@ func (c Check) read(p map[string]any) (*statement, error) {
 	return s, s.readTimes(p)
 }
 
-// readKey takes the method and the signature.
+// readKey reads the method and the signature.
 func (s *statement) readKey(p map[string]any) (err error) {
 	method, _ := p["verificationMethod"].(string)
 	if s.method, err = did.ParseURL(method); err != nil {
@@ -253,8 +252,7 @@ func (s *statement) readTimes(p map[string]any) (err error) {
 	return nil
 }
 
-// audience checks for whom the proof was made (Data Integrity §4.3, steps 6 and 7). A domain may be one text or
-// several.
+// audience checks the domain and challenge of the proof (Data Integrity §4.3, steps 6 and 7). A domain may be one string or several.
 func (c Check) audience(p map[string]any) error {
 	if c.Domain != "" {
 		domains, _ := p["domain"].([]any)
@@ -268,7 +266,7 @@ func (c Check) audience(p map[string]any) error {
 	return nil
 }
 
-// key resolves the method and returns its key, if the signer's document grants it the purpose.
+// key resolves the method and returns its key, if the signer's document permits the purpose.
 func (c Check) key(ctx context.Context, method did.URL) (ed25519.PublicKey, error) {
 	doc, err := c.Resolver.Resolve(ctx, method.DID)
 	if err != nil {
@@ -286,7 +284,7 @@ func (c Check) key(ctx context.Context, method did.URL) (ed25519.PublicKey, erro
 	case m.Controller != doc.ID:
 		return nil, fmt.Errorf("the key %q is controlled by %s, not by its document", brief(id), m.Controller.Short())
 	case m.KeyType != did.Ed25519:
-		return nil, fmt.Errorf("the key %q is no Ed25519 key", brief(id))
+		return nil, fmt.Errorf("the key %q is not an Ed25519 key", brief(id))
 	}
 	return m.PublicKey, did.CheckKey(m.PublicKey)
 }
@@ -308,18 +306,18 @@ func (c Check) times(s *statement) error {
 func dateTime(v any) (time.Time, error) {
 	s, ok := v.(string)
 	if !ok {
-		return time.Time{}, errors.New("a time such as 2026-11-20T12:00:00Z is needed")
+		return time.Time{}, errors.New("expected a time such as 2026-11-20T12:00:00Z")
 	}
 	t, err := time.Parse(time.RFC3339Nano, s)
 	_, zone := t.Zone()
-	// time.Parse also takes a single digit of the hour, a comma before the fraction, and zones that do not exist.
+	// time.Parse also accepts a single digit of the hour, a comma before the fraction, and zones that do not exist.
 	if err != nil || s[13] != ':' || strings.Contains(s, ",") || len(s) > 64 || zone > 14*3600 || zone < -14*3600 {
-		return time.Time{}, fmt.Errorf("%q is no time such as 2026-11-20T12:00:00Z", brief(s))
+		return time.Time{}, fmt.Errorf("%q is not a time such as 2026-11-20T12:00:00Z", brief(s))
 	}
 	return t.UTC(), nil
 }
 
-// brief cuts a text from the network to what fits a message.
+// brief shortens a text from the network.
 func brief(s string) string {
 	if len(s) > 64 {
 		return s[:64] + "…"

@@ -13,40 +13,40 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// Bounds of a query (WoT Discovery §8.1 asks for all of them). Work is counted in steps: one is a value that is looked at, 16
-// bytes of text that are read, or 64 bytes that one instruction of a regular expression is tried on.
+// Limits of a query (required by WoT Discovery §8.1). Work is counted in steps: one is a visited value, 16 bytes of text, or 64 bytes times
+// instructions of a regular expression.
 const (
-	maxQuery   = 4 << 10   // bytes of its text
-	maxNesting = 32        // brackets in brackets
+	maxQuery   = 4 << 10   // bytes of text
+	maxNesting = 32        // nested brackets
 	maxSteps   = 20e6      // of work
-	maxBytes   = 128 << 20 // of memory that it may have at once, beside the things themselves
-	maxFound   = 1 << 20   // values between two steps of it
-	maxAnswer  = 32 << 20  // bytes of what it finds
+	maxBytes   = 128 << 20 // of memory at once, without the Things
+	maxFound   = 1 << 20   // values between two steps
+	maxAnswer  = 32 << 20  // bytes of the result
 	maxProgram = 1000      // instructions of a regular expression
-	maxPattern = 256       // bytes of one
-	maxMatch   = 16 << 20  // instructions by bytes, for one match: nobody can stop it
-	maxWhole   = 32 << 20  // bytes of TDs, where a query needs all in memory
+	maxPattern = 256       // bytes of a regular expression
+	maxMatch   = 16 << 20  // instructions times bytes of one match, which cannot be interrupted
+	maxWhole   = 32 << 20  // bytes of TDs, if a query needs all in memory
 )
 
-// A budget is what a query may still cost. What passes it panics with a *stop, which search catches: a library that runs a query
-// gives no other way out of it.
+// A budget limits the cost of a query. Exceeding it panics with a *stop, which search recovers, because the libraries that run queries
+// cannot be stopped otherwise.
 type budget struct {
 	ctx   context.Context
 	until time.Time
 	limit time.Duration
-	most  int // steps
+	most  int // maximal number of steps
 	steps int
-	look  int // steps until the clock is looked at
-	bytes int // of memory that a library may still have of what was made for it
+	look  int // steps until the next check of the clock
+	bytes int // of memory that a library may still reference
 }
 
 type stop struct{ err error }
 
 func (b *budget) fail(code interact.Code, format string, args ...any) {
-	panic(&stop{interact.Errorf(code, "ask for less: name members and conditions that fewer things have", format, args...)})
+	panic(&stop{interact.Errorf(code, "select less: use members and conditions that fewer Things have", format, args...)})
 }
 
-// step pays for n steps.
+// step counts n steps.
 func (b *budget) step(n int) {
 	b.steps += n
 	if b.look -= n; b.look > 0 {
@@ -56,21 +56,21 @@ func (b *budget) step(n int) {
 	b.check()
 }
 
-// hold pays for n bytes that are about to be made, and that a library may keep as long as the query runs. That it gives some of
-// them back nobody tells: what is paid for is the most that there can be.
+// hold counts n bytes that a library may reference until the query ends. They are never subtracted, because libraries do not report what
+// they release.
 func (b *budget) hold(n int) {
 	b.bytes += n
 	b.room(0)
 }
 
-// room ends a query that has no room for n bytes, which it gives back itself.
+// room ends a query that temporarily needs n bytes more than the limit permits.
 func (b *budget) room(n int) {
 	if b.bytes+n > maxBytes {
-		b.fail(interact.Overloaded, "the query takes more than %d MiB of memory and was stopped", maxBytes>>20)
+		b.fail(interact.Overloaded, "the query requires more than %d MiB of memory and was stopped", maxBytes>>20)
 	}
 }
 
-// check ends a query whose time is over, or whose work is done.
+// check ends a query beyond its limit of time or steps.
 func (b *budget) check() {
 	switch {
 	case b.ctx.Err() != nil:
@@ -78,7 +78,7 @@ func (b *budget) check() {
 	case time.Now().After(b.until):
 		b.fail(interact.Overloaded, "the query took longer than %s and was stopped", b.limit)
 	case b.steps > b.most:
-		b.fail(interact.Overloaded, "the query takes more than %d steps and was stopped", b.most)
+		b.fail(interact.Overloaded, "the query requires more than %d steps and was stopped", b.most)
 	}
 }
 
@@ -86,7 +86,7 @@ func newBudget(ctx context.Context, limit time.Duration) *budget {
 	return &budget{ctx: ctx, until: time.Now().Add(limit), limit: limit, most: maxSteps}
 }
 
-// match pays for a regular expression of so many instructions that is about to be tried on a text.
+// match counts one match of a regular expression with program instructions against text bytes.
 func (b *budget) match(program, text int) {
 	if program*text > maxMatch {
 		b.fail(interact.Overloaded, "a regular expression of the query is too large for a text of %d bytes", text)
@@ -94,14 +94,14 @@ func (b *budget) match(program, text int) {
 	b.step(program * text / 64)
 }
 
-// An answer is the array of what a query finds, as it grows: values are written at once, and need not stay in memory.
+// An answer is the JSON array of the results of a query. Values are encoded at once, and need not stay in memory.
 type answer struct {
 	*budget
 	n    int
 	body []byte
 }
 
-// add appends values, which are paid for.
+// add appends values.
 func (a *answer) add(values []any) error {
 	for _, v := range values {
 		if a.n++; a.n > maxFound {
@@ -110,8 +110,8 @@ func (a *answer) add(values []any) error {
 		before := len(a.body)
 		a.body = append(a.body, ',')
 		var err error
-		if a.body, err = jcs.Append(a.body, v); err != nil { // XPath can make what is no number, and cut characters in half
-			return interact.Errorf(interact.Usage, "ask for something else", "what the query makes has no JSON form: %v", err)
+		if a.body, err = jcs.Append(a.body, v); err != nil { // XPath can produce values that are not numbers, and invalid UTF-8
+			return interact.Errorf(interact.Usage, "change the query", "a result of the query has no JSON form: %v", err)
 		}
 		if a.step(1 + (len(a.body)-before)/64); len(a.body) > maxAnswer {
 			a.fail(interact.Overloaded, "the query finds more than %d bytes", maxAnswer)
@@ -129,9 +129,9 @@ func (a *answer) end() found {
 	return found{typeJSON, append(a.body, ']', '\n')}
 }
 
-// A language is what the bounds have to know of one that queries are written in.
+// A language is a query language, as the limits need to know it.
 type language struct {
-	escapes bool // a backslash in a string takes the next character with it
+	escapes bool // a backslash in a string escapes the next character
 }
 
 var (
@@ -139,13 +139,13 @@ var (
 	inXPath    = language{}              // XPath 1.0 §3.7, Literal
 )
 
-// checkQuery refuses what is no query, too long, or nested so deep that reading it would cost too much.
+// checkQuery rejects queries that are empty, too long or nested too deeply to be parsed cheaply.
 func checkQuery(lang language, query string) error {
 	switch {
 	case query == "":
 		return interact.Errorf(interact.Usage, "?query=…", "the query is missing")
 	case len(query) > maxQuery:
-		return interact.Errorf(interact.Usage, "shorten it", "the query has %d bytes, %d are possible", len(query), maxQuery)
+		return interact.Errorf(interact.Usage, "shorten it", "the query has %d bytes, the limit is %d", len(query), maxQuery)
 	}
 	if !utf8.ValidString(query) {
 		return interact.Errorf(interact.Usage, "percent-encode it as UTF-8", "the query is not UTF-8")
@@ -165,7 +165,7 @@ func checkQuery(lang language, query string) error {
 	return nil
 }
 
-// pieces yields the parts of a query, those that are strings with their quotes.
+// pieces yields the parts of a query; strings include their quotes.
 func (l language) pieces(query string) iter.Seq2[string, bool] {
 	return func(yield func(part string, quoted bool) bool) {
 		for query != "" {
@@ -206,22 +206,22 @@ func (l language) outside(query string) string {
 	return b.String()
 }
 
-// checkPattern returns how many instructions a regular expression has. It refuses those that would take long.
+// checkPattern returns the number of instructions of a regular expression. It rejects large ones.
 func checkPattern(pattern string) (program int, err error) {
 	if len(pattern) > maxPattern {
-		return 0, interact.Errorf(interact.Usage, "shorten it", "a regular expression has %d bytes, %d are possible", len(pattern),
+		return 0, interact.Errorf(interact.Usage, "shorten it", "a regular expression has %d bytes, the limit is %d", len(pattern),
 			maxPattern)
 	}
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		return 0, nil // it fits nothing
+		return 0, nil // it matches nothing
 	}
 	code, err := syntax.Compile(re.Simplify())
 	if err != nil {
-		return 0, nil // likewise
+		return 0, nil // it matches nothing
 	}
 	if len(code.Inst) > maxProgram {
-		return 0, interact.Errorf(interact.Usage, "repeat less", "a regular expression is too large: %s", clip(pattern))
+		return 0, interact.Errorf(interact.Usage, "use fewer repetitions", "a regular expression is too large: %s", clip(pattern))
 	}
 	return len(code.Inst), nil
 }

@@ -4,11 +4,10 @@ import (
 	"github.com/lmosd/lmosd/internal/sse"
 )
 
-// Affordances returns the members "properties", "actions" and "events" of the TD of a directory whose API is at api, an
-// absolute URL without a slash at its end: those of the Thing Model of directories (WoT Discovery §7.3.4), with what the model
-// leaves open. Its forms are usable as they are: absolute addresses, operations, methods and content types of answers, of empty
-// ones too. change is the name of the security definition of what changes things; "" makes no difference to the others'.
-// Without changes it has no action that changes the directory.
+// Affordances returns the members "properties", "actions" and "events" of the TD of a directory whose API is at api, an absolute URL
+// without a trailing slash. They follow the Thing Model of directories (WoT Discovery §7.3.4); their forms are complete: absolute URLs,
+// operations, methods and content types of responses, also of empty ones. change is the security definition of actions that change Things,
+// if it differs. Without changes these actions are left out.
 func Affordances(api, change string, changes bool) map[string]any {
 	m := model{api: api, change: change}
 	whole, list := object{"type": "object"}, object{"type": "array"}
@@ -50,10 +49,10 @@ var (
 	queryVariable = object{"query": object{"title": "The query, percent-encoded", "type": "string"}}
 )
 
-// A model is what all forms have in common.
+// A model has the common values of all forms.
 type model struct{ api, change string }
 
-// things is the list. The first form reads it; a property has one type, or some consumers cannot read it.
+// things returns the property of the list. Its type is not a union, which some consumers cannot read.
 func (m model) things() object {
 	return object{
 		"title": "Things", "description": "Retrieve all Thing Descriptions",
@@ -84,7 +83,7 @@ func (m model) action(description string, variables, input, output, form object)
 	return a
 }
 
-// form is that of an action. Without takes there is no body, without gives none in the answer; fails are statuses of errors.
+// form returns the form of an action. takes and gives are the media types of both bodies, "" without one; fails are statuses of errors.
 func (m model) form(method, path, takes string, status int, gives string, fails ...int) object {
 	f := object{"href": m.api + path, "op": []any{"invokeaction"}, "htv:methodName": method,
 		"response": object{"contentType": orEmpty(gives), "htv:statusCodeValue": status}}
@@ -103,7 +102,7 @@ func (m model) form(method, path, takes string, status int, gives string, fails 
 	return f
 }
 
-// orEmpty is the media type of an answer without a body: a response has to have one (TD 1.1 §5.3.4.2).
+// orEmpty returns the media type of a response, which must have one even without a body (TD 1.1 §5.3.4.2).
 func orEmpty(media string) string {
 	if media == "" {
 		return "application/x-empty"

@@ -10,8 +10,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// The directory's own TD: WoT Discovery §7.3.4. It is a valid TD with every affordance of the Thing Model, and it can be used
-// as it is.
+// The TD of the directory (WoT Discovery §7.3.4) is valid and has all affordances of the Thing Model.
 func TestAffordances(t *testing.T) {
 	t.Parallel()
 	describe := func(change string, changes bool) *td.Thing {
@@ -30,7 +29,7 @@ func TestAffordances(t *testing.T) {
 			t.Fatalf("%v in %s", err, raw)
 		}
 		for _, issue := range thing.Warnings {
-			if !strings.HasPrefix(issue.Pointer, "/events/") { // the standard has them as named server-sent events and nothing else
+			if !strings.HasPrefix(issue.Pointer, "/events/") { // the specification defines them only as named server-sent events
 				t.Error(issue)
 			}
 		}
@@ -60,7 +59,7 @@ func TestAffordances(t *testing.T) {
 	if less := describe("", false); len(less.Actions) != 3 {
 		t.Errorf("read only: %v", less.Actions)
 	}
-	// What it says is what the server does.
+	// The server supports all its forms.
 	w := newWorld(t)
 	w.add("urn:x:a", "A")
 	for name, a := range d.Actions {

@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Events of a directory (tdd-notification-event-types), and one of our own for who comes back too late.
+// Events of a directory (tdd-notification-event-types), and lmosd's event for clients that missed changes.
 const (
 	created = "thing_created"
 	updated = "thing_updated"
@@ -22,13 +22,12 @@ const (
 	missed  = "lmosd:missed"
 )
 
-// events serves changes as server-sent events (tdd-notification-sse): all, or those of one type (tdd-notification-filter-type).
-// The id of an event is the number of the change; who sends it as Last-Event-ID gets all that came after
-// (tdd-notification-event-id).
+// events serves changes as server-sent events (tdd-notification-sse): all, or those of one type (tdd-notification-filter-type). The id of
+// an event is the number of the change; Last-Event-ID resumes after it (tdd-notification-event-id).
 func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	only := r.PathValue("type")
 	if only != "" && only != created && only != updated && only != deleted {
-		return interact.Errorf(interact.NoAffordance, "GET /events/"+created+", "+updated+" or "+deleted, "there are no events %q",
+		return interact.Errorf(interact.NoAffordance, "GET /events/"+created+", "+updated+" or "+deleted, "unknown event type %q",
 			clip(only))
 	}
 	q, err := params(r, "diff", "lastEventId")
@@ -60,7 +59,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	return s.follow(r.Context(), st, position(after, time.Now()))
 }
 
-// enterWatch takes one of the places for watchers.
+// enterWatch counts a client of events, within the limit.
 func (s *Server) enterWatch() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +67,7 @@ func (s *Server) enterWatch() error {
 		return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
 	}
 	if s.watchers >= s.o.Watchers {
-		return interact.Errorf(interact.Overloaded, "try again later, or share one stream", "%d clients listen to events already",
+		return interact.Errorf(interact.Overloaded, "try again later, or share one stream", "%d clients receive events already",
 			s.watchers)
 	}
 	s.watchers++
@@ -81,9 +80,8 @@ func (s *Server) leaveWatch() {
 	s.watchers--
 }
 
-// position returns the number of the change after which to begin: 0 means now. What is no number of a change, or one that will
-// not be given for long (see directory.Change.Seq), is that of another directory: then all that is remembered comes, after it
-// was said that changes are missing.
+// position returns the number of the change to resume after; 0 means now. Other ids, and numbers too far in the future (see
+// directory.Change.Seq), are those of another directory: the client gets an event of missed changes, then all changes in memory.
 func position(id string, now time.Time) uint64 {
 	if id == "" {
 		return 0
@@ -95,7 +93,7 @@ func position(id string, now time.Time) uint64 {
 	return n
 }
 
-// follow writes the changes after a position to st until its client, ctx or the server ends.
+// follow writes the changes after a number to st until the client, ctx or the server ends.
 func (s *Server) follow(ctx context.Context, st *stream, after uint64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer context.AfterFunc(s.life, cancel)()
@@ -113,7 +111,7 @@ func (s *Server) follow(ctx context.Context, st *stream, after uint64) error {
 			}
 		}
 	}()
-	// Leaving ends the watch, and waits until it has.
+	// The watch has ended before follow returns.
 	defer func() {
 		cancel()
 		for range changes {
@@ -134,28 +132,28 @@ func (s *Server) follow(ctx context.Context, st *stream, after uint64) error {
 			err = st.Comment("")
 		}
 	}
-	return nil // the answer has begun, and its reader is gone or as good as that
+	return nil // the response has begun
 }
 
 // A stream writes changes to one client.
 type stream struct {
 	*sse.Writer
-	only string // the type that is asked for; "": all
+	only string // the requested type; "": all
 	diff bool
 }
 
-// change writes a change, if it is one of TDs and of the type that is asked for.
+// change writes a change of a TD of the requested type.
 func (st *stream) change(c directory.Change) error {
 	name, data := "", []byte(nil)
 	switch {
 	case c.Kind == directory.Overflow:
-		name, data = missed, []byte(`{"hint":"read /things anew: changes before this one are not remembered"}`)
+		name, data = missed, []byte(`{"hint":"read /things again: changes before this one were missed"}`)
 	case c.Kind == directory.Added:
 		name, data = created, st.whole(c.Thing)
 	case c.Kind == directory.Changed && c.Reason == directory.Published:
 		name, data = updated, st.patch(c)
 	case c.Kind == directory.Removed:
-		name, data = deleted, onlyID(c.Thing.ID) // tdd-notification-data-delete-diff: there is none
+		name, data = deleted, onlyID(c.Thing.ID) // without a TD (tdd-notification-data-delete-diff)
 	}
 	if name == "" || st.only != "" && name != st.only && name != missed {
 		return nil
@@ -163,7 +161,7 @@ func (st *stream) change(c directory.Change) error {
 	return st.Send(name, strconv.FormatUint(c.Seq, 10), data)
 }
 
-// whole is the data of a thing that is new (tdd-notification-data-create-full): the TD as it was signed.
+// whole returns the data of a created Thing: the signed TD (tdd-notification-data-create-full).
 func (st *stream) whole(d *td.Description) []byte {
 	var b bytes.Buffer
 	if !st.diff || json.Compact(&b, d.Raw) != nil {
@@ -172,8 +170,8 @@ func (st *stream) whole(d *td.Description) []byte {
 	return b.Bytes()
 }
 
-// patch is the data of a thing that has changed (tdd-notification-data-update-diff). A thing that moved to other hosts, with the
-// same TD, has a patch of nothing but its id.
+// patch returns the data of an updated Thing (tdd-notification-data-update-diff). If only its hosts changed, the patch contains only the
+// id.
 func (st *stream) patch(c directory.Change) []byte {
 	if st.diff && c.Was != nil {
 		if patch, err := diffTD(c.Was.Raw, c.Thing.Raw, c.Thing.ID); err == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/lmosd/lmosd/internal/sse"
 )
 
-// An event as it was received.
+// event is a received event.
 type event struct{ name, id, data string }
 
 func newLines(r io.Reader) *bufio.Scanner {
@@ -25,13 +25,13 @@ func newLines(r io.Reader) *bufio.Scanner {
 	return s
 }
 
-// nextEvent reads an event, over comments; a zero one is the end.
+// nextEvent reads an event and skips comments; the zero event is the end.
 func nextEvent(t *testing.T, lines *bufio.Scanner) (e event) {
 	t.Helper()
 	for lines.Scan() {
 		line := lines.Text()
 		if line == "" && e.name == "" {
-			t.Error("an event with nothing in it")
+			t.Error("an empty event")
 		}
 		name, value, _ := strings.Cut(line, ": ")
 		switch name {
@@ -49,7 +49,7 @@ func nextEvent(t *testing.T, lines *bufio.Scanner) (e event) {
 	return event{}
 }
 
-// listen opens a stream of events; it ends with the returned function.
+// listen opens an event stream; end closes it.
 func listen(t *testing.T, c *http.Client, path, last string) (lines *bufio.Scanner, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -129,9 +129,9 @@ func TestEventRules(t *testing.T) {
 		}
 		if patch := nextEvent(t, again(t, client, "/events/thing_updated?diff=true", ids[0])).data; strings.Contains(patch,
 			"securityDefinitions") {
-			t.Errorf("a diff has what did not change: %s", patch)
+			t.Errorf("a diff contains unchanged members: %s", patch)
 		}
-		// A reconnect continues behind the event that the client saw last.
+		// A reconnect resumes after the last event that the client received.
 		for i, want := range []string{updated, deleted} {
 			if e := nextEvent(t, again(t, client, "/events", ids[i])); e.name != want || e.id != ids[i+1] {
 				t.Errorf("after %s: %+v", ids[i], e)
@@ -140,7 +140,7 @@ func TestEventRules(t *testing.T) {
 		if e := nextEvent(t, again(t, client, "/events?lastEventId="+ids[1], "")); e.name != deleted {
 			t.Errorf("by the query: %+v", e)
 		}
-		// What is not remembered is told, and the oldest that is comes next; the same for ids of other directories.
+		// Clients that missed changes get an event for it, then the oldest change in memory; the same holds for ids of other directories.
 		for _, last := range []string{"1", "0", "x", "99999999999999999999",
 			strconv.FormatInt(time.Now().Add(24*time.Hour).UnixMicro(), 10)} {
 			lines := again(t, client, "/events/thing_created", last)
@@ -174,7 +174,7 @@ func TestEventsRefuse(t *testing.T) {
 	w.do(t, exchange{path: "/events", status: 503})
 }
 
-// Idle streams show life, their number is bounded, readers that take nothing are given up, and a stop ends all.
+// Idle streams send keep-alives, their number is limited, readers that are too slow are disconnected, and a drain ends all.
 func TestEventStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -191,19 +191,19 @@ func TestEventStreamsAreBounded(t *testing.T) {
 			}
 		}
 		if passed := time.Since(begun); passed != 45*time.Second {
-			t.Errorf("three signs of life in %s", passed)
+			t.Errorf("three keep-alives in %s", passed)
 		}
 		leave()
 		synctest.Wait()
-		slow, _ := listen(t, client, "/events", "") // there is room again
+		slow, _ := listen(t, client, "/events", "") // a slot is free again
 		for i := range 100 {
 			w.add(fmt.Sprintf("urn:x:%d", i), strings.Repeat("long", 200))
 		}
-		time.Sleep(time.Minute) // the pipes take nothing that nobody reads
+		time.Sleep(time.Minute) // the pipe blocks
 		synctest.Wait()
 		w.mu.Lock()
 		if w.watchers != 0 {
-			t.Errorf("%d watchers, want 0: nobody reads", w.watchers)
+			t.Errorf("%d watchers, want 0", w.watchers)
 		}
 		w.mu.Unlock()
 		for slow.Scan() {

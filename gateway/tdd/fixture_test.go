@@ -25,7 +25,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The codec of TDs makes channels at first use. They must not belong to the bubble of one test.
+	// The TD codec creates channels on first use. They must not belong to the bubble of one test.
 	k, err := keystore.FromSeed([32]byte{1})
 	if err != nil {
 		panic(err)
@@ -48,7 +48,7 @@ func sign(k *keystore.Key, raw []byte, seq uint64) (*td.Signed, error) {
 	return td.Sign(t, k, td.Lease{Seq: seq, Now: time.Now(), Lifetime: time.Hour, Hosts: []td.Host{{Node: k.DID()}}})
 }
 
-// lamp returns a TD; members follow what it has.
+// lamp returns a TD with further members.
 func lamp(id, title string, members ...string) string {
 	first := ""
 	if id != "" {
@@ -60,7 +60,7 @@ func lamp(id, title string, members ...string) string {
 		members...), ",") + `}`
 }
 
-// A shop publishes in a directory as a node does: it signs, and keeps registrations.
+// A shop publishes as a node does: it signs, and stores registrations.
 type shop struct {
 	dir  *directory.Directory
 	key  *keystore.Key
@@ -122,10 +122,10 @@ type world struct {
 	*Server
 	t    testing.TB
 	shop *shop
-	next uint64 // seq of strangers
+	next uint64 // of other owners
 }
 
-// newWorld makes a directory with some lamps; prepare changes the options.
+// newWorld returns a directory with some lamps; prepare changes the options.
 func newWorld(t testing.TB, prepare ...func(*Options)) *world {
 	t.Helper()
 	k, err := keystore.FromSeed([32]byte{7})
@@ -159,7 +159,7 @@ func (w *world) add(id, title string, members ...string) {
 	}
 }
 
-// learn adds a lamp of a stranger.
+// learn adds a lamp of another owner.
 func (w *world) learn(id, title string, members ...string) {
 	w.t.Helper()
 	k, err := keystore.FromSeed([32]byte{9})
@@ -180,15 +180,15 @@ func (w *world) learn(id, title string, members ...string) {
 	}
 }
 
-// An exchange is a request and what is wanted of its answer.
+// An exchange is a request with its expected response.
 type exchange struct {
-	rule    string // the assertions that it shows
+	rule    string // the tested assertions
 	method  string // GET if empty
 	path    string
 	header  map[string]string
 	body    string
 	status  int               // 0: 200
-	want    map[string]string // headers of the answer; "" wants none
+	want    map[string]string // headers of the response; "" means absent
 	contain []string          // in the body
 	lack    []string          // not in the body
 }
@@ -198,7 +198,7 @@ var (
 	asPatch = map[string]string{"Content-Type": typePatch}
 )
 
-// do asks, and checks what holds for every answer: failures are problem documents, HEAD has no body.
+// do sends x, and checks the rules of all responses: errors are problem documents, HEAD has no body.
 func (w *world) do(t *testing.T, x exchange) *httptest.ResponseRecorder {
 	t.Helper()
 	if x.method == "" {
@@ -255,7 +255,7 @@ func checkProblem(t *testing.T, name string, rec *httptest.ResponseRecorder) {
 	}
 }
 
-// run does exchanges one after another.
+// run runs exchanges in order.
 func (w *world) run(t *testing.T, all []exchange) {
 	t.Helper()
 	for _, x := range all {
@@ -289,7 +289,7 @@ func idsOf(all []map[string]any) string {
 	return strings.Join(ids, " ")
 }
 
-// pipes is a listener whose connections are in memory, so that they work in a bubble of synctest.
+// pipes is a listener with in-memory connections, for bubbles of synctest.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -307,12 +307,12 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// client serves w over connections in memory, and returns a client of it and what ends both.
+// client serves w over in-memory connections; end closes both.
 func (w *world) client() (c *http.Client, end func()) {
 	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 	server := &http.Server{Handler: w}
 	var g sync.WaitGroup
-	g.Go(func() { _ = server.Serve(p) }) // it is closed below
+	g.Go(func() { _ = server.Serve(p) })
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		near, far := net.Pipe()
 		select {

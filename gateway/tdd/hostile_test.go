@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// hostile are queries that cost much for little text: the logical expression in place of nodes that version 1.3.5 of the library
-// never came to the end of (GO-2026-4526), and what keeps nodes, sorts them out, or makes texts.
+// hostile are short, expensive queries: the logical expression instead of nodes on which version 1.3.5 of the library did not terminate
+// (GO-2026-4526), and queries that retain nodes, sort them, or build texts.
 var hostile = map[string][]string{
 	"xpath": {`(1=1)/x`, `1=1`, `true()`, `(//id=//id)/x`, `//*[(1=1)/x]`, `(1=1)/x | (1=1)/y`, `(//* or //*)/x`, `(//* and //*)//x`,
 		`//*//*//*`, `//*[.//*[.//*[.//*]]]`, `//*|//*|//*`, `//*/ancestor::*`, `//*/following::*`, `//*/preceding::*/following::*`,
@@ -25,7 +25,7 @@ var hostile = map[string][]string{
 	"jsonpath": {`$..*`, `$..*..*`, `$[*,*,*,*][*,*,*,*][*,*,*,*]`, `$[?@..*..*]`, `$..[?@..a == @..b]`, `$` + strings.Repeat(`[::1,::1]`, 8)},
 }
 
-// What one query may cost is bounded in what it does and in what it keeps, whatever it is, and by no clock.
+// The work and memory of each query are limited without a clock.
 func TestHostileQueriesAreBounded(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 150)
@@ -40,14 +40,14 @@ func TestHostileQueriesAreBounded(t *testing.T) {
 				t.Errorf("%s %.60s: %d steps, %d bytes", endpoint, query, b.steps, b.bytes)
 			}
 			if strings.Contains(query, "1=1") && !strings.Contains(query, "//") && b.steps > 100 {
-				t.Errorf("%s takes %d steps to find nothing", query, b.steps)
+				t.Errorf("%s takes %d steps without a result", query, b.steps)
 			}
 		}
 	}
 }
 
-// A query that keeps more than it may is stopped for that.
-func TestAQueryKeepsNoMoreThanItMay(t *testing.T) {
+// A query is stopped when it exceeds its memory.
+func TestQueryMemoryIsLimited(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 100)
 	w.learn("urn:x:long", "Long", `"x:long":"`+strings.Repeat("a", 100_000)+`"`)
@@ -55,12 +55,12 @@ func TestAQueryKeepsNoMoreThanItMay(t *testing.T) {
 	for _, query := range []string{`count(//*[count(//*[count(//*)=0])=0])`, `//*[concat(` + strings.Repeat(`/*[101],`, 300) + `.)='x']`} {
 		b := w.spend(t, "xpath", query, 1<<40)
 		if b.bytes <= maxBytes || b.bytes > maxBytes+1<<20 {
-			t.Errorf("%.60s: %d bytes were asked for, want just more than %d", query, b.bytes, maxBytes)
+			t.Errorf("%.60s: %d bytes were counted, want just more than %d", query, b.bytes, maxBytes)
 		}
 	}
 }
 
-// spend runs a query over HTTP and returns what it cost.
+// spend runs a query over HTTP and returns its cost.
 func (w *world) spend(t testing.TB, endpoint, query string, most int) *budget {
 	t.Helper()
 	var spent *budget
@@ -76,13 +76,13 @@ func (w *world) spend(t testing.TB, endpoint, query string, most int) *budget {
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusBadRequest && resp.StatusCode != http.StatusServiceUnavailable || err != nil {
 		t.Errorf("%.60s: status %d, %v: %.200s", query, resp.StatusCode, err, answer)
 	}
-	if spent == nil { // refused before it began
+	if spent == nil { // rejected before it started
 		spent = &budget{}
 	}
 	return spent
 }
 
-// What a hostile query over 2,000 things costs: time, allocations, steps, what it was charged for, and how far the heap grew.
+// BenchmarkHostileQueries measures hostile queries over 2,000 Things: time, allocations, steps, counted bytes, and growth of the heap.
 //
 //	go test ./gateway/tdd -run '^$' -bench Hostile -benchtime 1x
 func BenchmarkHostileQueries(b *testing.B) {
@@ -109,7 +109,7 @@ func BenchmarkHostileQueries(b *testing.B) {
 	}
 }
 
-// watchHeap begins to look at the heap; peak ends that and returns by how much it grew at most.
+// watchHeap starts to sample the heap; peak ends that and returns the maximal growth.
 func watchHeap() (peak func() uint64) {
 	heap := func() uint64 {
 		s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}

@@ -16,10 +16,10 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// jsonpath answers a query in JSONPath (RFC 9535) over the array of Enriched TDs (WoT Discovery §7.3.3.2).
+// jsonpath answers a JSONPath query (RFC 9535) over the array of Enriched TDs (WoT Discovery §7.3.3.2).
 //
-// The library reads the query and tests filters; the steps between are walked here, where each is paid for. What a filter itself
-// looks at cannot be stopped, so that its cost is bounded before (see weigh).
+// The library parses the query and evaluates filters; the segments are walked here, where each step is counted. A filter cannot be
+// interrupted, so its cost is limited before (see weigh).
 func (s *Server) jsonpath(w http.ResponseWriter, r *http.Request) error {
 	query, err := queryOf(r)
 	if err != nil {
@@ -36,10 +36,10 @@ func (s *Server) byJSONPath(b *budget, query string) (found, error) {
 	return s.selected(p)
 }
 
-// atOnce is how many things a query that looks at each thing alone runs over at a time; others need all in memory.
+// atOnce is the number of Things that a query over single Things gets at a time; other queries need all in memory.
 const atOnce = 256
 
-// selected runs p over everything.
+// selected runs p over all Things.
 func (s *Server) selected(p *pathRun) (found, error) {
 	all, out := s.everything(), &answer{budget: p.budget}
 	part := atOnce
@@ -59,14 +59,14 @@ func (s *Server) selected(p *pathRun) (found, error) {
 	return out.end(), nil
 }
 
-// whole lets a query have all things in memory: one query at a time, if they are not too many.
+// whole admits a query that needs all Things in memory: one at a time, if they are not too large.
 func (s *Server) whole(b *budget, all []Item) (release func(), err error) {
 	size := 0
 	for _, d := range all {
 		if size += len(d.TD); size > maxWhole {
 			return nil, interact.Errorf(interact.Usage,
-				"ask /search/jsonpath, beginning with $[?…], $[*] or $..name, and use $ nowhere else",
-				"the query needs all things at once, and they have more than %d bytes", maxWhole)
+				"use /search/jsonpath with a query that begins with $[?…], $[*] or $..name and has no other $",
+				"the query needs all Things at once, which have more than %d bytes", maxWhole)
 		}
 	}
 	if size*decodedPart <= s.o.Cache {
@@ -79,7 +79,7 @@ func (s *Server) whole(b *budget, all []Item) (release func(), err error) {
 		return func() { <-s.large }, nil
 	case <-timer.C:
 		b.check()
-		return nil, interact.Errorf(interact.Overloaded, "try again in a moment", "another query has all things in memory")
+		return nil, interact.Errorf(interact.Overloaded, "try again in a moment", "another query holds all Things in memory")
 	case <-b.ctx.Done():
 		return nil, b.ctx.Err()
 	}
@@ -98,21 +98,21 @@ func (s *Server) values(b *budget, things []Item) []any {
 type pathRun struct {
 	*budget
 	segments []*spec.Segment
-	roots    int // how often it says $
-	price    int // steps of a filter's test
-	weight   int // how often a filter's test may look at each value below, 0: at a few of them
+	roots    int // number of $
+	price    int // steps of one test of a filter
+	weight   int // how often one test of a filter may visit each value below; 0: only few of them
 	patterns map[string]pattern
 	root     any
 }
 
-// A pattern is a regular expression with its instructions; nil is one that fits nothing.
+// A pattern is a regular expression with its number of instructions; nil matches nothing.
 type pattern struct {
 	*regexp.Regexp
 	program int
 }
 
-// read takes the query apart. The library compiles a regular expression each time that it meets one: match and search are
-// renamed, so that ours are called.
+// read parses the query. It renames match and search to replace the functions of the library, which compiles a regular expression on each
+// call.
 func (p *pathRun) read(query string) error {
 	var err error
 	bare := inJSONPath.outside(query)
@@ -135,25 +135,25 @@ func (p *pathRun) read(query string) error {
 	}
 	path, err := jsonpath.NewParser(jsonpath.WithRegistry(own)).Parse(renamed.String())
 	if err != nil {
-		return interact.Errorf(interact.Usage, "$[?@.title=='Lamp'] is one (RFC 9535)", "the query is no JSONPath: %s",
+		return interact.Errorf(interact.Usage, "for example $[?@.title=='Lamp'] (RFC 9535)", "the query is not JSONPath: %s",
 			clip(err.Error()))
 	}
 	p.segments = path.Query().Segments()
 	return nil
 }
 
-// call is a function that takes a regular expression.
+// call matches a function whose argument is a regular expression.
 var call = regexp.MustCompile(`\b(match|search)\(`)
 
 // twoValues are the arguments of match and search (RFC 9535 §2.4.6).
 func twoValues(args []spec.FuncExprArg) error {
 	if len(args) != 2 || !args[0].ConvertsTo(spec.FuncValue) || !args[1].ConvertsTo(spec.FuncValue) {
-		return errors.New("a value and a regular expression are needed")
+		return errors.New("expected a value and a regular expression")
 	}
 	return nil
 }
 
-// matcher is match if the whole text has to fit, else search.
+// matcher returns the function match (whole) or search.
 func (p *pathRun) matcher(whole bool) spec.Evaluator {
 	return func(args []spec.PathValue) spec.PathValue {
 		text, ok := valueOf(args[0])
@@ -180,10 +180,10 @@ func valueOf(arg spec.PathValue) (string, bool) {
 	return text, ok
 }
 
-// maxPatterns is how many regular expressions a query keeps: it may take them from what it looks at.
+// maxPatterns limits the cached regular expressions of a query, which may come from the searched values.
 const maxPatterns = 64
 
-// compiled returns a regular expression of a query.
+// compiled returns a compiled regular expression.
 func (p *pathRun) compiled(text string, whole bool) pattern {
 	key := text
 	if whole {
@@ -199,12 +199,12 @@ func (p *pathRun) compiled(text string, whole bool) pattern {
 	if p.step(1024 + 16*program); p.patterns == nil || len(p.patterns) == maxPatterns {
 		p.patterns = map[string]pattern{}
 	}
-	re, _ := regexp.Compile(dots(key)) // see pattern
+	re, _ := regexp.Compile(dots(key)) // nil if it is invalid: see pattern
 	p.patterns[key] = pattern{re, program}
 	return p.patterns[key]
 }
 
-// dots has "." fit what it does in an I-Regexp: anything but the ends of lines (RFC 9485 §5.3).
+// dots replaces "." by its meaning in an I-Regexp: all but line ends (RFC 9485 §5.3).
 func dots(pattern string) string {
 	var b strings.Builder
 	class := false
@@ -227,7 +227,7 @@ func dots(pattern string) string {
 	return b.String()
 }
 
-// alone reports whether the query looks at each thing by itself: then any part of the array gives its part of the answer.
+// alone reports whether the query visits each Thing by itself, so that it may run over parts of the array.
 func (p *pathRun) alone() bool {
 	if len(p.segments) == 0 || p.roots > 1 {
 		return false
@@ -246,7 +246,7 @@ func (p *pathRun) alone() bool {
 	return false
 }
 
-// run returns what the query finds in root.
+// run returns the results of the query in root.
 func (p *pathRun) run(root []any) []any {
 	p.root = root
 	nodes := []any{p.root}
@@ -260,7 +260,7 @@ func (p *pathRun) run(root []any) []any {
 	return nodes
 }
 
-// visit appends what a segment finds in a value (RFC 9535 §2.5).
+// visit appends the results of a segment for a value (RFC 9535 §2.5).
 func (p *pathRun) visit(out []any, v any, seg *spec.Segment) []any {
 	p.step(1)
 	for _, sel := range seg.Selectors() {
@@ -275,7 +275,7 @@ func (p *pathRun) visit(out []any, v any, seg *spec.Segment) []any {
 	return out
 }
 
-// choose appends what a selector finds in a value (RFC 9535 §2.3).
+// choose appends the results of a selector for a value (RFC 9535 §2.3).
 func (p *pathRun) choose(out []any, v any, sel spec.Selector) []any {
 	before := len(out)
 	switch sel := sel.(type) {
@@ -304,10 +304,10 @@ func (p *pathRun) choose(out []any, v any, sel spec.Selector) []any {
 	return out
 }
 
-// valueBytes is what a value takes in a list that has grown.
+// valueBytes is the size of a value in a list that has grown.
 const valueBytes = 32
 
-// count is how many values are in v, with v. They are paid for.
+// count returns the number of values in v, including v, and counts a step for each.
 func (p *pathRun) count(v any) int {
 	p.step(1)
 	n := 1
@@ -324,7 +324,7 @@ func (p *pathRun) count(v any) int {
 	return n
 }
 
-// parts is how many elements or members v has.
+// parts returns the number of elements or members of v.
 func parts(v any) int {
 	switch v := v.(type) {
 	case []any:
@@ -355,26 +355,25 @@ func children(v any) func(yield func(any) bool) {
 	}
 }
 
-// maxWeight bounds what one test of a filter looks at: about as many times what is in one thing. descent is about how often a
-// value is looked at by each ".." that stands inside of another.
+// maxWeight limits how often one test of a filter visits the values of a Thing. descent is the assumed factor of a ".." within a filter.
 const (
 	maxWeight = 256
 	descent   = 16
 )
 
-// bothFound is a comparison with something else than a literal: both sides may be large.
+// bothFound matches a comparison whose right side is not a literal: both sides may be large.
 var bothFound = regexp.MustCompile(`[=!<>]\s*(?:[@$]|[a-z_]+\()`)
 
-// weigh refuses queries whose filters could run for long, and tells how often they may look at each value below, 0 if only at a
-// few. It is given the text without its strings.
+// weigh rejects queries whose filters could run for long, and returns how often a test may visit each value below, 0 for few of them. text
+// is the query without its strings.
 func weigh(text string) (weight int, err error) {
 	w := weighFilters(text)
 	switch {
 	case w.root && (w.weight > 1 || w.many):
 		return 0, interact.Errorf(interact.Usage, "compare with one value, such as $[0].title",
-			"a filter that uses $ may have no .. * : , or filter inside")
+			"a filter with $ must not contain .. * : , or a filter")
 	case w.weight > maxWeight:
-		return 0, interact.Errorf(interact.Usage, "use fewer .. and , in filters", "a filter of the query looks at too much")
+		return 0, interact.Errorf(interact.Usage, "use fewer .. and , in filters", "a filter of the query visits too many values")
 	}
 	compared := len(bothFound.FindAllStringIndex(text, -1))
 	if w.weight > 1 || w.many || compared > 0 {
@@ -383,15 +382,14 @@ func weigh(text string) (weight int, err error) {
 	return 0, nil
 }
 
-// A filterWeight is what the filters of a query do.
+// A filterWeight describes the filters of a query.
 type filterWeight struct {
 	weight int
 	root   bool // they use $
 	many   bool // they use *, : or filters
 }
 
-// weighFilters reads the text of a query without its strings. Each ".." in a filter, and each further selector of a bracket in
-// one, multiplies what it looks at.
+// weighFilters reads a query without its strings. In a filter, each ".." and each further selector of a bracket multiplies the weight.
 func weighFilters(text string) filterWeight {
 	w := filterWeight{weight: 1}
 	type bracket struct {
@@ -399,7 +397,7 @@ func weighFilters(text string) filterWeight {
 		selectors int
 	}
 	var open []bracket
-	filters := 0 // that we are in, by their brackets
+	filters := 0 // open filters; in has their brackets
 	in := []int{}
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; c {

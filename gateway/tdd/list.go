@@ -19,10 +19,10 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// maxFields is how many members of TDs a list may be reduced to.
+// maxFields limits the selected members of the TDs of a list.
 const maxFields = 32
 
-// A listing is what a client wants of a list.
+// A listing is a parsed request for a list.
 type listing struct {
 	scope      Scope
 	offset     int
@@ -65,14 +65,14 @@ func readListing(r *http.Request) (l listing, err error) {
 	if q.Has("fields") {
 		l.fields = strings.Split(q.Get("fields"), ",")
 		if len(l.fields) > maxFields || slices.Contains(l.fields, "") {
-			return l, interact.Errorf(interact.Usage, "fields=id,title", "fields is %q; it must be up to %d names", clip(q.Get("fields")),
+			return l, interact.Errorf(interact.Usage, "fields=id,title", "fields is %q; expected 1 to %d names", clip(q.Get("fields")),
 				maxFields)
 		}
 	}
 	return l, nil
 }
 
-// page is the address of the part of the list that begins at offset: all arguments again, and the same limit
+// page returns the URL of the part of the list that begins at offset, with the other parameters
 // (tdd-things-list-pagination-header-nextlink-attr).
 func (l *listing) page(offset int) string {
 	address := "/things"
@@ -95,15 +95,14 @@ func (l *listing) page(offset int) string {
 	return address
 }
 
-// list writes the things that are known, in the order of ids (tdd-things-list-pagination-order-default); all of them if no
-// limit is given (tdd-things-list-only).
+// list writes the Things ordered by id (tdd-things-list-pagination-order-default), all without a limit (tdd-things-list-only).
 func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	l, err := readListing(r)
 	if err != nil {
 		return err
 	}
 	if l.forms != "" && s.o.RewriteForms == nil {
-		return interact.Errorf(interact.Usage, "leave forms out", "the forms %q are not known here", l.forms)
+		return interact.Errorf(interact.Usage, "leave forms out", "unknown forms %q", l.forms)
 	}
 	p := s.o.Things.Page(l.scope, l.offset, l.limit)
 	next := ""
@@ -122,7 +121,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	body, done := compressed(w, r)
 	defer done()
 	if r.Method == http.MethodHead {
-		return nil // the answer to GET has no length either: it is written as it comes
+		return nil // GET has no Content-Length either: it streams
 	}
 	open, end := "[", "]\n"
 	if l.collection { // tdd-things-list-pagination-collection
@@ -131,7 +130,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	return s.writeAll(body, r, &l, p.Items, open, end)
 }
 
-// collection is the beginning of a ThingCollection, up to the first of its members.
+// collection returns the beginning of a ThingCollection, up to its first member.
 func collection(total int, id, next string) string {
 	head, _ := json.Marshal(struct { // strings and a number always have a JSON form
 		Context string `json:"@context"`
@@ -143,7 +142,7 @@ func collection(total int, id, next string) string {
 	return string(head[:len(head)-1]) + `,"members":[`
 }
 
-// writeAll writes TDs one after another, without a copy of all in memory. An error of writing is that of a client that went away.
+// writeAll writes TDs one after another. It ignores errors of writing: the client disconnected.
 func (s *Server) writeAll(w io.Writer, r *http.Request, l *listing, page []Item, open, end string) error {
 	now := time.Now()
 	buf := []byte(open)
@@ -159,17 +158,17 @@ func (s *Server) writeAll(w io.Writer, r *http.Request, l *listing, page []Item,
 			buf = buf[:0]
 		}
 	}
-	_, _ = w.Write(append(buf, end...)) // likewise
+	_, _ = w.Write(append(buf, end...)) // see above
 	return nil
 }
 
-// one appends d as the client wants it.
+// one appends d as l requires.
 func (s *Server) one(dst []byte, r *http.Request, l *listing, d Item, now time.Time) []byte {
 	raw := d.TD
 	if l.forms != "" {
 		described, err := s.o.RewriteForms(r, d.Describe())
-		if err != nil { // no TD that was verified is one that cannot be read
-			s.o.Log.Error("TD cannot be written anew", "thing", d.Record.Thing, "err", err)
+		if err != nil { // verified TDs can be parsed
+			s.o.Log.Error("rewriting of forms failed", "thing", d.Record.Thing, "err", err)
 		} else {
 			raw = described
 		}
@@ -183,12 +182,12 @@ func (s *Server) one(dst []byte, r *http.Request, l *listing, d Item, now time.T
 	if l.fields == nil {
 		return dst
 	}
-	members, _ := jcs.Members(dst[at:]) // valid: it was verified before
+	members, _ := jcs.Members(dst[at:]) // verified TDs are valid
 	members = slices.DeleteFunc(members, func(m jcs.Member) bool { return !slices.Contains(l.fields, m.Name) })
 	return append(dst[:at], jcs.Join(members)...)
 }
 
-// listLinks writes links to TDs instead of TDs (RFC 6690 §2; WoT Discovery §6.4).
+// listLinks writes links to TDs (RFC 6690 §2; WoT Discovery §6.4).
 func (s *Server) listLinks(w http.ResponseWriter, r *http.Request, page []Item) error {
 	w.Header().Set("Content-Type", typeLinks)
 	body, done := compressed(w, r)
@@ -203,7 +202,7 @@ func (s *Server) listLinks(w http.ResponseWriter, r *http.Request, page []Item) 
 		}
 		buf = appendLink(buf, thingPath(refOf(d.Record)), coreThing, d.Record.Title)
 	}
-	_, _ = body.Write(buf) // a client that went away needs no answer
+	_, _ = body.Write(buf)
 	return nil
 }
 
@@ -220,8 +219,8 @@ func appendLink(dst []byte, path, rt, title string) []byte {
 	return dst
 }
 
-// core serves /.well-known/core (RFC 6690 §4): the directory, which answers better than a list of all would (WoT Discovery §8).
-// ?rt=wot.thing asks for the things of this node, as far as the caller may read the directory.
+// core serves /.well-known/core (RFC 6690 §4): a link to the directory (WoT Discovery §8), or with ?rt=wot.thing links to the Things of
+// this node, for callers that may read the directory.
 func (s *Server) core() http.Handler {
 	things := s.guard(Read, s.coreThings)
 	own := s.guard(Open, func(w http.ResponseWriter, r *http.Request) error {
@@ -259,22 +258,22 @@ func (s *Server) coreThings(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// self serves the directory's own TD (WoT Discovery §6.2 and §7.2).
+// self serves the TD of the directory (WoT Discovery §6.2 and §7.2).
 func (s *Server) self(w http.ResponseWriter, r *http.Request) error {
 	var raw []byte
 	if s.o.Describe != nil {
 		raw = s.o.Describe()
 	}
 	if len(raw) == 0 {
-		return interact.Errorf(interact.NotReady, "try again in a moment", "the node has not described itself yet")
+		return interact.Errorf(interact.NotReady, "try again in a moment", "the TD of the node does not exist yet")
 	}
 	sum := sha256.Sum256(raw)
 	writeTagged(w, r, `"`+hex.EncodeToString(sum[:])+`"`, accepted(r, typeTD, typeJSON), raw)
 	return nil
 }
 
-// compressed returns what writes the body of an answer, in gzip for who takes it (tdd-http-representation-alternate-output). done
-// ends it.
+// compressed returns a writer of the response body, with gzip if the client accepts it (tdd-http-representation-alternate-output). done
+// ends the body.
 func compressed(w http.ResponseWriter, r *http.Request) (body io.Writer, done func()) {
 	if !takesGzip(r) {
 		return w, func() {}
@@ -283,8 +282,8 @@ func compressed(w http.ResponseWriter, r *http.Request) (body io.Writer, done fu
 	if r.Method == http.MethodHead {
 		return w, func() {}
 	}
-	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // a level that exists
-	return z, func() { _ = z.Close() }             // a client that went away needs no end
+	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // a valid level
+	return z, func() { _ = z.Close() }             // the client may have disconnected
 }
 
 // takesGzip reports whether the client accepts gzip (RFC 9110 §12.5.3).

@@ -61,7 +61,7 @@ func TestListRules(t *testing.T) {
 	})
 }
 
-// tdd-things-list-pagination-header-canonicallink: the tag changes with what is listed.
+// tdd-things-list-pagination-header-canonicallink: the tag changes with the list.
 func TestListTag(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -115,7 +115,7 @@ func TestCollection(t *testing.T) {
 	}
 }
 
-// Listing without a limit is complete, streamed, and compressed for who wants that.
+// A list without a limit is complete, streamed, and compressed on request.
 func TestLargeList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -182,9 +182,8 @@ func TestLinks(t *testing.T) {
 		{path: "/things/urn:x:a@" + own, contain: []string{`"id":"urn:x:a"`}}})
 }
 
-// The directory's own TD, as it is served: introduction-direct-thing-description introduction-direct-directory-description
-// introduction-well-known-uri introduction-well-known-path introduction-well-known-thing-description
-// exploration-server-http-alternate-content
+// The TD of the directory: introduction-direct-thing-description introduction-direct-directory-description introduction-well-known-uri
+// introduction-well-known-path introduction-well-known-thing-description exploration-server-http-alternate-content
 func TestSelf(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -196,8 +195,8 @@ func TestSelf(t *testing.T) {
 	newWorld(t, func(o *Options) { o.Describe = nil }).do(t, exchange{path: "/.well-known/wot", status: 503})
 }
 
-// A name that looks like that of a thing of this node is marked in the registration, wherever that is shown, and the signed TD stays as it is.
-func TestNamesThatLookAlikeAreMarked(t *testing.T) {
+// A name that resembles that of a Thing of this node is marked in the registration; the signed TD is unchanged.
+func TestSimilarNamesAreMarked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(o *Options) { o.Resembles = o.Things.(Index).Resembles })
 	w.add("urn:x:echo", "Echo")

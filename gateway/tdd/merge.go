@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// merge applies a merge patch to a value (RFC 7396 §2). It changes target, if that is an object, and keeps parts of patch.
+// merge applies a merge patch to a value (RFC 7396 §2). It changes target if that is an object, and keeps references to parts of patch.
 func merge(target, patch any) any {
 	changes, ok := patch.(map[string]any)
 	if !ok {
@@ -29,8 +29,8 @@ func merge(target, patch any) any {
 	return object
 }
 
-// mergeTD applies a patch to the text of an object. Members that the patch does not name stay as they are, in their order; new
-// ones follow by name.
+// mergeTD applies a patch to the text of an object. Members that the patch does not name keep their text and order; new ones follow, sorted
+// by name.
 func mergeTD(raw []byte, patch map[string]any) ([]byte, error) {
 	members, err := jcs.Members(raw)
 	if err != nil {
@@ -70,8 +70,7 @@ func appendMember(to []jcs.Member, name string, value any) ([]jcs.Member, error)
 	return append(to, jcs.Member{Name: name, Raw: raw}), err
 }
 
-// diff returns the merge patch that makes b of a, which are objects. What is null in b cannot be told apart from what is not
-// there (RFC 7396 §1): no TD has a use for it.
+// diff returns the merge patch from object a to b. A null in b counts as a missing member (RFC 7396 §1); TDs have none.
 func diff(a, b map[string]any) map[string]any {
 	patch := map[string]any{}
 	for name := range a {
@@ -110,7 +109,7 @@ func diffTD(before, after []byte, id string) ([]byte, error) {
 	return jcs.Append(nil, patch)
 }
 
-// onlyID is the data of an event without more.
+// onlyID returns event data with only an id.
 func onlyID(id string) []byte {
 	b, _ := json.Marshal(struct { // a string always has a JSON form
 		ID string `json:"id"`

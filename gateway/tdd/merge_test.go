@@ -44,7 +44,7 @@ func TestMerge(t *testing.T) {
 	got, err := mergeTD([]byte(`{"z": 1,  "y" : [1,  2], "b":{"c":1}}`),
 		map[string]any{"z": 2.0, "a": "new", "b": map[string]any{"d": nil}})
 	if want := `{"z":2,"y":[1,  2],"b":{"c":1},"a":"new"}`; err != nil || string(got) != want {
-		t.Errorf("got %v %s, want %s: what is not named stays as it is", err, got, want)
+		t.Errorf("got %v %s, want %s: unnamed members keep their text", err, got, want)
 	}
 }
 
@@ -66,7 +66,7 @@ func encode(t testing.TB, v any) string {
 	return string(b)
 }
 
-// noNull reports whether v has no null in an object, which a patch cannot say.
+// noNull reports whether v has no null in an object, which a patch cannot express.
 func noNull(v any) bool {
 	m, _ := v.(map[string]any)
 	for _, e := range m {
@@ -77,7 +77,7 @@ func noNull(v any) bool {
 	return true
 }
 
-// A merge gives an object that can be written, the same by value and by text, and the diff leads from one to the other.
+// A merge results in a valid object, the same by value and by text, and the diff of both leads to it.
 func FuzzMerge(f *testing.F) {
 	f.Add(`{"a":{"b":1},"c":null}`, `{"a":{"b":null,"d":[1]},"c":2}`)
 	f.Add(`{}`, `{"a":{"b":{"c":null}}}`)
@@ -110,7 +110,7 @@ func FuzzMerge(f *testing.F) {
 	})
 }
 
-// Whatever is asked, the answer is an array or an error that says what is wrong, for a bounded amount of work.
+// The result of every query is an array or an error, for limited work.
 func FuzzQueries(f *testing.F) {
 	for _, q := range []string{`$[?@.title=='Lamp 3']`, `$..*`, `$[?search(@.title,'a.*')]`, `$[?@..[?@.a]]`, `/*[title='x']/id`,
 		`//*[contains(.,'a')]`, `count(//*)`, `/*[1]/..`, `$[`, `((`, `$[?(`, `//*[`, `$['\u`, `//*[matches(.,'(a+)+$')]`,
@@ -129,7 +129,7 @@ func FuzzQueries(f *testing.F) {
 	})
 }
 
-// What a client says of a registration is read or refused, and what is left is the TD.
+// A registration is read or rejected, and the rest is the TD.
 func FuzzRegistration(f *testing.F) {
 	f.Add(`{"a":1,"registration":{"ttl":5}}`)
 	f.Add(`{"registration":{"expires":"2999-01-01T00:00:00Z","created":null}}`)

@@ -9,24 +9,24 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// queries are what runs: so many at once, and all of these but one of one caller. What one caller asks beyond that waits in a line
-// of its own, so that it is before nobody else in the line of all.
+// queries limits the concurrent queries: in total, and per caller to one less. Further queries of a caller wait in its own queue, so that
+// they do not delay other callers.
 type queries struct {
 	slots chan struct{} // one for each query that runs
 	mu    sync.Mutex
-	lines map[string]*line // of the callers with a query that runs or waits; owned by mu
+	lines map[string]*line // of callers with a running or waiting query; owned by mu
 }
 
 type line struct {
-	slots chan struct{} // one for each query that runs or is in the line of all
-	users int           // of this line; owned by queries.mu
+	slots chan struct{} // one for each query that runs or waits for queries.slots
+	users int           // owned by queries.mu
 }
 
 func newQueries(most int) *queries {
 	return &queries{slots: make(chan struct{}, most), lines: map[string]*line{}}
 }
 
-// take waits until r may run a query, which ends with done.
+// take waits until r may run a query; done ends it.
 func (q *queries) take(r *http.Request, until time.Time) (done func(), err error) {
 	caller := callerOf(r)
 	own := q.join(caller)
@@ -77,8 +77,8 @@ func (q *queries) leave(caller string) {
 	delete(q.lines, caller)
 }
 
-// callerOf returns the host that asks. Of IPv6 that is its network: a host has as many addresses of that as it likes. All who ask
-// over the unix socket are one, and so are those behind a proxy.
+// callerOf returns the address of the caller, or its /64 network for IPv6, of which a host may have all addresses. The callers over the
+// unix socket count as one, as do those behind a proxy.
 func callerOf(r *http.Request) string {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

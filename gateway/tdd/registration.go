@@ -14,19 +14,19 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// maxTTL bounds how far ahead a registration may end, in seconds: a hundred years.
+// maxTTL limits the duration of a registration, in seconds: 100 years.
 const maxTTL = 100 * 365 * 24 * 3600
 
-// An entry is the registration of a thing as it is written in an Enriched TD (WoT Discovery §7.1).
+// An entry is the registration of an Enriched TD (WoT Discovery §7.1).
 type entry struct {
 	publication.Registration
-	resembles string // the name that the thing's own name looks like and is not ([Options.Resembles])
+	resembles string // the similar name of another Thing ([Options.Resembles])
 }
 
-// resembles is the term of entry.resembles, which WoT Discovery does not define: its registration may have other terms.
+// resembles is the JSON name of entry.resembles, an extension of WoT Discovery.
 const resembles = "lmosd:resembles"
 
-// of returns the entry of a thing. The registration of a thing of another node ends with its record.
+// of returns the entry of a Thing. The registration of a Thing of another node ends with its record.
 func (s *Server) of(r *td.Record) (e entry) {
 	ours := false
 	if s.o.Publisher != nil {
@@ -41,7 +41,7 @@ func (s *Server) of(r *td.Record) (e entry) {
 	return e
 }
 
-// appendTo appends r as JSON, with the time at which it is retrieved; zero leaves that out. Times are in UTC (tdd-absolute-time).
+// appendTo appends r as JSON, with the time of retrieval unless it is zero. Times are in UTC (tdd-absolute-time).
 func (r entry) appendTo(dst []byte, retrieved time.Time) []byte {
 	separator := byte('{')
 	stamp := func(name string, t time.Time) {
@@ -62,7 +62,7 @@ func (r entry) appendTo(dst []byte, retrieved time.Time) []byte {
 		separator = ','
 	}
 	if r.resembles != "" {
-		text, _ := json.Marshal(r.resembles) // a text
+		text, _ := json.Marshal(r.resembles) // strings always encode
 		dst = append(append(append(dst, separator), `"`+resembles+`":`...), text...)
 		separator = ','
 	}
@@ -72,8 +72,8 @@ func (r entry) appendTo(dst []byte, retrieved time.Time) []byte {
 	return append(dst, '}')
 }
 
-// enrich returns a TD with its registration. What stands there is not changed, but that the discovery context is added to
-// @context where the owner has not (tdd-context-injection).
+// enrich appends a TD with its registration. It changes nothing else, but adds the discovery context to @context if it is missing
+// (tdd-context-injection).
 func (s *Server) enrich(dst, raw []byte, r entry, retrieved time.Time) []byte {
 	if !bytes.Contains(raw, []byte(td.ContextDiscovery)) {
 		raw = inject(raw)
@@ -91,7 +91,7 @@ func (s *Server) enrich(dst, raw []byte, r entry, retrieved time.Time) []byte {
 // inject adds the discovery context to a TD.
 func inject(raw []byte) []byte {
 	members, err := jcs.Members(raw)
-	if err != nil { // no TD that was verified
+	if err != nil { // verified TDs are valid
 		return raw
 	}
 	for i, m := range members {
@@ -100,29 +100,28 @@ func inject(raw []byte) []byte {
 		}
 		list := []json.RawMessage{m.Raw}
 		if m.Raw[0] == '[' {
-			_ = json.Unmarshal(m.Raw, &list) // it was read before
+			_ = json.Unmarshal(m.Raw, &list) // it was parsed before
 		}
-		// After the contexts of TDs and before the maps, whose terms must win.
+		// After the contexts of TDs and before the maps, whose terms take precedence.
 		at := 0
 		for at < len(list) && list[at][0] == '"' {
 			at++
 		}
 		list = append(list[:at:at], append([]json.RawMessage{json.RawMessage(`"` + td.ContextDiscovery + `"`)}, list[at:]...)...)
-		members[i].Raw, _ = json.Marshal(list) // likewise
+		members[i].Raw, _ = json.Marshal(list) // it was parsed before
 		return jcs.Join(members)
 	}
 	return raw
 }
 
-// takeRegistration takes the member registration out of a TD that a client sent. All its members are read only or computed but
-// expires and ttl.
+// takeRegistration removes the member registration from the TD of a client. All its members but expires and ttl are read-only or computed.
 func takeRegistration(raw []byte) (rest []byte, r publication.Registration, err error) {
 	if !bytes.Contains(raw, []byte("registration")) {
 		return raw, r, nil
 	}
 	members, err := jcs.Members(raw)
 	if err != nil {
-		return raw, r, nil // what reads it next says what is wrong
+		return raw, r, nil // td.Parse reports the error
 	}
 	for i, m := range members {
 		if m.Name == "registration" {
@@ -136,7 +135,7 @@ func takeRegistration(raw []byte) (rest []byte, r publication.Registration, err 
 	return raw, r, nil
 }
 
-// readRegistration merges what a client says into was; null removes.
+// readRegistration merges the registration of a client into was; null removes.
 func readRegistration(v any, was publication.Registration, now time.Time) (publication.Registration, error) {
 	fields, ok := v.(map[string]any)
 	if v == nil {
@@ -181,14 +180,14 @@ func badRegistration(pointer, reason string) error {
 		Issues: []td.Issue{{Pointer: "/registration" + pointer, Reason: reason}}}
 }
 
-// Bounds of how long purge sleeps.
+// Limits of the sleep of Run.
 const (
 	leastSleep = time.Second
 	mostSleep  = time.Hour
 )
 
-// Run withdraws the things of this node whose registration has ended, when it has, until ctx ends
-// (tdd-registrationinfo-expiry-purge). The index drops what belongs to others.
+// Run withdraws Things of this node when their registrations end, until ctx ends (tdd-registrationinfo-expiry-purge). The directory drops
+// those of other nodes.
 func (s *Server) Run(ctx context.Context) {
 	if s.o.Publisher == nil {
 		return
@@ -206,8 +205,8 @@ func (s *Server) Run(ctx context.Context) {
 	}
 }
 
-// purge withdraws what has ended and returns how long there is nothing to do. It looks at all things of this node: it does so
-// when one of them ends or is changed, which is rare.
+// purge withdraws expired Things and returns the time until the next call. It visits all Things of this node, but is called only when one
+// of them expires or changes.
 func (s *Server) purge(ctx context.Context, now time.Time) time.Duration {
 	sleep := mostSleep
 	for _, d := range s.o.Things.Page(Local, 0, 0).Items {
@@ -223,7 +222,7 @@ func (s *Server) purge(ctx context.Context, now time.Time) time.Duration {
 	return sleep
 }
 
-// end withdraws a thing whose registration has ended, unless it was just extended.
+// end withdraws a Thing whose registration has expired, unless it was just extended.
 func (s *Server) end(ctx context.Context, record *td.Record, now time.Time) error {
 	defer s.hold(record.Thing)()
 	if r, ok := s.o.Publisher.Registered(record); !ok || !r.HasExpired(now) {
@@ -231,14 +230,14 @@ func (s *Server) end(ctx context.Context, record *td.Record, now time.Time) erro
 	}
 	err := s.o.Publisher.Withdraw(ctx, record.Thing)
 	if err != nil {
-		s.o.Log.Warn("an expired thing stays", "thing", record.Thing, "err", err)
+		s.o.Log.Warn("withdrawal of expired thing failed", "thing", record.Thing, "err", err)
 		return err
 	}
-	s.o.Log.Info("withdrew what expired", "thing", record.Thing)
+	s.o.Log.Info("expired thing withdrawn", "thing", record.Thing)
 	return nil
 }
 
-// changed has purge look again.
+// changed wakes Run.
 func (s *Server) changed() {
 	select {
 	case s.poke <- struct{}{}:

@@ -17,8 +17,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// tdd-http-head, exploration-server-http-head: HEAD has the status and the header of GET on every route that has GET, with its length where that is known, and
-// no body.
+// tdd-http-head, exploration-server-http-head: HEAD has the status and header of GET on every GET route, with the length if it is known,
+// and no body.
 func TestHeadIsGetWithoutBody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -63,7 +63,7 @@ func TestHeadIsGetWithoutBody(t *testing.T) {
 			path := strings.NewReplacer("{id}", "urn:x:a", "{type}", created).Replace(pattern) + query
 			code, header, body := ask("GET", path)
 			headCode, headHeader, headBody := ask("HEAD", path)
-			if pattern == "/things" && code == 200 { // it is written as it comes (RFC 9110 §9.3.2)
+			if pattern == "/things" && code == 200 { // it streams (RFC 9110 §9.3.2)
 				header.Del("Content-Length")
 			}
 			if headCode != code || !maps.EqualFunc(headHeader, header, slices.Equal) || headBody != "" {
@@ -73,8 +73,8 @@ func TestHeadIsGetWithoutBody(t *testing.T) {
 	}
 }
 
-// tdd-things-list-pagination-header-nextlink: who follows the links sees each thing once, in order, and comes to an end.
-func TestPagesLeadThroughEverything(t *testing.T) {
+// tdd-things-list-pagination-header-nextlink: the links lead to each Thing once, in order, and end.
+func TestPagesContainAllThings(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var want []string
@@ -103,8 +103,8 @@ func TestPagesLeadThroughEverything(t *testing.T) {
 	}
 }
 
-// tdd-validation-jsonschema, tdd-validation-result, tdd-validation-response-utf-8: the schema is that of TD 1.0 or 1.1, and each
-// thing that is wrong is told with where it stands.
+// tdd-validation-jsonschema, tdd-validation-result, tdd-validation-response-utf-8: the schema is that of TD 1.0 or 1.1, and each issue has
+// its path.
 func TestValidationErrors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -157,8 +157,8 @@ func TestValidationErrors(t *testing.T) {
 	}
 }
 
-// WoT Discovery §7.1, ttl and expires: the server computes expires at creation and at every update; §7.3.2.1.5: what expires
-// changes the tag of the list. An update without a registration says that there is none. tdd-registrationinfo-vocab-ttl
+// WoT Discovery §7.1, ttl and expires: the server computes expires at creation and at every update; §7.3.2.1.5: the change of expires
+// changes the tag of the list. An update without a registration removes it. tdd-registrationinfo-vocab-ttl
 // tdd-registrationinfo-vocab-expires tdd-registrationinfo-vocab-retrieved
 func TestEveryUpdateComputesExpires(t *testing.T) {
 	t.Parallel()

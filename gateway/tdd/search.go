@@ -11,13 +11,13 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// A found is what a query gave.
+// A found is the result of a query.
 type found struct {
 	media string
 	body  []byte
 }
 
-// search answers a query: r's, with what run makes of it (tdd-search-large-tdds). It bounds how many run and how long.
+// search answers a query by run, within the limits (tdd-search-large-tdds).
 func (s *Server) search(w http.ResponseWriter, r *http.Request, lang language, query string,
 	run func(b *budget, query string) (found, error)) (err error) {
 	if err := checkQuery(lang, query); err != nil {
@@ -45,12 +45,12 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, lang language, q
 	body, done := compressed(w, r)
 	defer done()
 	if r.Method != http.MethodHead {
-		_, _ = body.Write(out.body) // a client that went away needs no answer
+		_, _ = body.Write(out.body) // the client may have disconnected
 	}
 	return nil
 }
 
-// attempt runs a query. What panics in it is over budget, or is something that the library can do no better with.
+// attempt runs a query. Its panics are exceeded budgets, or errors of the library.
 func attempt(b *budget, query string, run func(b *budget, query string) (found, error)) (out found, err error) {
 	defer func() {
 		switch v := recover().(type) {
@@ -58,7 +58,7 @@ func attempt(b *budget, query string, run func(b *budget, query string) (found, 
 		case *stop:
 			err = v.err
 		case runtime.Error:
-			err = interact.Errorf(interact.Usage, "write it in another way", "the query cannot be run")
+			err = interact.Errorf(interact.Usage, "rewrite it", "the query cannot be evaluated")
 		default:
 			err = interact.Errorf(interact.Usage, "correct the query", "%s", clip(fmt.Sprint(v)))
 		}
@@ -77,24 +77,24 @@ func (s *Server) sparql(http.ResponseWriter, *http.Request) error {
 	return interact.Errorf(interact.NoAffordance, "use /search/jsonpath or /search/xpath", "SPARQL is not supported")
 }
 
-// decoded keeps TDs as values, so that a query need not read them again: those that fit. It is safe for concurrent use.
+// decoded caches TDs as values, up to a size. It is safe for concurrent use.
 type decoded struct {
-	most  int // bytes
+	most  int // limit in bytes
 	mu    sync.Mutex
 	docs  map[[32]byte]*doc // by the hash of the TD; owned by mu
-	bytes int               // of all; owned by mu
+	bytes int               // in total; owned by mu
 }
 
 type doc struct {
-	value any // with the registration; nobody changes it
+	value any // with the registration; read-only
 	reg   entry
 	bytes int
 }
 
-// What decoded JSON takes, by its text: maps and strings.
+// decodedPart is the assumed ratio of the size of decoded JSON to its text.
 const decodedPart = 8
 
-// value returns the Enriched TD of d as a value.
+// value returns the Enriched TD of d.
 func (s *Server) value(d Item) any {
 	c, reg := &s.decoded, s.of(d.Record)
 	c.mu.Lock()
@@ -105,7 +105,7 @@ func (s *Server) value(d Item) any {
 	}
 	raw := s.enrich(nil, d.TD, reg, time.Time{})
 	v, err := jcs.Decode(raw, len(raw))
-	if err != nil { // no TD that was verified
+	if err != nil { // verified TDs are valid
 		return nil
 	}
 	fresh := &doc{value: v, reg: reg, bytes: decodedPart * len(raw)}
@@ -125,7 +125,7 @@ func (s *Server) value(d Item) any {
 	return v
 }
 
-// forget drops the values of what is not there any more. It is called with everything that is there.
+// forget drops the values of Things that are not in all.
 func (c *decoded) forget(all []Item) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +144,7 @@ func (c *decoded) forget(all []Item) {
 	}
 }
 
-// everything returns what a query runs over.
+// everything returns all Things.
 func (s *Server) everything() []Item {
 	all := s.o.Things.Page(All, 0, 0).Items
 	s.decoded.forget(all)

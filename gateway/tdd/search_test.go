@@ -26,7 +26,7 @@ func (w *world) search(t *testing.T, endpoint, query string, status int) []byte 
 	return w.do(t, exchange{path: "/search/" + endpoint + "?query=" + url.QueryEscape(query), status: status}).Body.Bytes()
 }
 
-// lamps makes some things to search.
+// lamps returns a world with n Things.
 func lamps(t testing.TB, n int) *world {
 	w := newWorld(t)
 	for i := range n {
@@ -41,7 +41,7 @@ func lamps(t testing.TB, n int) *world {
 	return w
 }
 
-// JSONPath: WoT Discovery §7.3.3.2; RFC 9535; tdd-search-large-tdds. The answers are what the library gives over all at once.
+// JSONPath: WoT Discovery §7.3.3.2; RFC 9535; tdd-search-large-tdds. The results are those of the library over the whole array.
 func TestJSONPathRules(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 300) // more than one part
@@ -71,7 +71,7 @@ func TestJSONPathRules(t *testing.T) {
 			t.Errorf("%s: got %.300v\nwant %.300v", query, got, want)
 		}
 	}
-	for query, want := range map[string]string{ // the library takes 2 ms for each test of a pattern with a dot
+	for query, want := range map[string]string{ // the library takes 2 ms per test of a pattern with a dot
 		`$[?match(@.title, "Lamp .0")].id`: `["urn:x:0010","urn:x:0020","urn:x:0030","urn:x:0040","urn:x:0050","urn:x:0060",` +
 			`"urn:x:0070","urn:x:0080","urn:x:0090"]`,
 		`$[?match(@.title, '[.L]amp \\d\\d8.*') && @.version.instance == '1.0'].title`: `["Lamp 168","Lamp 238"]`,
@@ -81,7 +81,7 @@ func TestJSONPathRules(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", query, got, want)
 		}
 	}
-	found := string(w.search(t, "jsonpath", `$[?@.title=='Anonymous']`, 200)) // in Enriched form, with the local id
+	found := string(w.search(t, "jsonpath", `$[?@.title=='Anonymous']`, 200)) // an Enriched TD, with the local id
 	if !strings.Contains(found, `"registration":{"created":`) || !strings.Contains(found, `"id":"urn:uuid:`) {
 		t.Errorf("got %s", found)
 	}
@@ -130,7 +130,7 @@ func TestXPathRules(t *testing.T) {
 		{method: "HEAD", path: "/search/xpath?query=count(/*)", want: map[string]string{"Content-Length": "5"}}})
 }
 
-// ask runs a query with a bound on its work, and none on its time.
+// ask runs a query with a limit of steps and none of time.
 func (w *world) ask(endpoint, query string, most int) (out found, steps int, err error) {
 	b := newBudget(context.Background(), time.Hour)
 	b.most = most
@@ -145,8 +145,7 @@ func (w *world) ask(endpoint, query string, most int) (out found, steps int, err
 	return out, b.steps, err
 }
 
-// Queries that would take for ever are stopped for the work that they do (WoT Discovery §8.1.1), or refused for what can be seen
-// before: 503 and 400. No clock stops them here.
+// Queries that would not end are stopped by their steps (WoT Discovery §8.1.1), or rejected before: 503 and 400.
 func TestPathologicalQueries(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 100)
@@ -188,13 +187,13 @@ func TestPathologicalQueries(t *testing.T) {
 			if err != nil {
 				code = interact.AsError(err).Code
 			}
-			// One step may cost as much as the largest match, and as what the longest literals are tried on.
+			// One step may cost as much as the largest match, and the match of the longest literals.
 			if err == nil || code != interact.Usage && code != interact.Overloaded || steps > most+maxMatch/64+100_000 {
 				t.Errorf("%.80s: %d steps, %v, %.100s", query, steps, err, out.body)
 			}
 		}
 	}
-	w.o.QueryTime = 0 // and the clock stops what its work would not
+	w.o.QueryTime = 0 // the clock stops what the steps would not
 	w.search(t, "xpath", `//*//*`, 503)
 	w.search(t, "jsonpath", `$..*..*..*`, 503)
 	w.run(t, []exchange{
@@ -202,7 +201,7 @@ func TestPathologicalQueries(t *testing.T) {
 		{path: "/search/xpath?query=" + again("/", 10<<10), status: 400}})
 }
 
-// What is bounded is not refused: the same functions over what people ask for, and what they cost.
+// The same functions are cheap in ordinary queries.
 func TestOrdinaryQueriesAreCheap(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 1000)
@@ -221,11 +220,11 @@ func TestOrdinaryQueriesAreCheap(t *testing.T) {
 	}
 }
 
-// What needs all things in memory is bounded, and there is one such query at a time; others do not wait for it.
+// A query that needs all Things in memory is limited, and runs alone; other queries do not wait for it.
 func TestWholeQueriesTakeTurns(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 20)
-	w.o.Cache, w.o.QueryTime = 1000, 20*time.Millisecond // no room for all
+	w.o.Cache, w.o.QueryTime = 1000, 20*time.Millisecond // not all Things fit
 	w.decoded.most = 1000
 	w.large <- struct{}{}
 	w.search(t, "jsonpath", "$[0].title", 503)
@@ -245,7 +244,7 @@ func TestWholeQueriesTakeTurns(t *testing.T) {
 	}
 }
 
-// What the caller does not wait for is not worked on, and no more run than may.
+// A query ends with its caller, and the number of queries is limited.
 func TestQueriesAreBounded(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 10)
@@ -253,7 +252,7 @@ func TestQueriesAreBounded(t *testing.T) {
 	cancel()
 	b := newBudget(ctx, time.Hour)
 	if _, err := attempt(b, "", func(b *budget, _ string) (found, error) { b.check(); return found{}, nil }); err == nil {
-		t.Error("goes on without a caller")
+		t.Error("a query continues without its caller")
 	}
 	b.ctx = t.Context()
 	_, err := attempt(b, "", func(b *budget, _ string) (found, error) { b.step(maxSteps + 1); return found{}, nil })
@@ -271,8 +270,8 @@ func TestQueriesAreBounded(t *testing.T) {
 	w.search(t, "jsonpath", "$", 503)
 }
 
-// One host cannot hold the search from others, however much it asks: what it has waiting is before nobody else.
-func TestOneHostLeavesRoom(t *testing.T) {
+// One host cannot block the queries of others.
+func TestQueriesOfOneHostAreLimited(t *testing.T) {
 	t.Parallel()
 	from := func(ctx context.Context, addr string) *http.Request {
 		r := httptest.NewRequestWithContext(ctx, "GET", "/search/jsonpath?query=$", nil)
@@ -324,7 +323,7 @@ func TestOneHostLeavesRoom(t *testing.T) {
 	}
 }
 
-// The memory for decoded TDs is bounded, and has nothing that is not there any more.
+// The cache of decoded TDs is limited, and has no TDs of removed Things.
 func TestDecodedIsBounded(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 30)

@@ -1,10 +1,9 @@
 // Package tdd implements the HTTP API of a W3C Thing Description Directory (WoT Discovery §6 and §7).
 //
-// The things are those of the node and of the whole mesh, in one list. What is served stays what its owner signed: a single TD is
-// byte for byte that, unless ?enriched=true asks for the registration with it, and lists, collections and answers to queries have
-// the registration unless ?enriched=false refuses it. The proof of a TD does not cover the member "registration", so that a
-// verifier that takes it out sees what was signed (docs/decisions/0018). Names in comments such as tdd-http-head are the ids of
-// the assertions of that specification.
+// Things of the node and of the mesh are in one list. A single TD has the bytes that its owner signed, unless ?enriched=true adds its
+// registration. Lists, collections and results of queries include the registration, unless ?enriched=false. The proof of a TD does not
+// cover the member "registration": a verifier removes it first (docs/decisions/0018). Names such as tdd-http-head are the ids of assertions
+// of the specification.
 package tdd
 
 import (
@@ -40,39 +39,39 @@ const (
 	typeLinks = "application/link-format"      // RFC 6690 §7.3
 )
 
-// A Scope says which things are listed.
+// A Scope selects the Things of a list.
 type Scope string
 
-// What a list may be limited to.
+// The scopes.
 const (
 	All   Scope = ""
-	Local Scope = "local" // offered by this node
-	Mesh  Scope = "mesh"  // offered by others
-	// Discovered things are neither: others introduced them to this node, and they are in no other list.
+	Local Scope = "local" // published by this node
+	Mesh  Scope = "mesh"  // published by other nodes
+	// Discovered Things were introduced to this node; no other list has them.
 	Discovered Scope = "discovered"
 )
 
-// An Item is a thing of a list.
+// An Item is a Thing in a list.
 type Item struct {
 	Record   *td.Record
-	TD       []byte // as its owner signed it; nobody changes it
+	TD       []byte // as signed; read-only
 	Describe func() *td.Description
 }
 
-// A Page is a part of a list, in the order of ids and owners, in code points.
+// A Page is a part of a list, ordered by id and owner, in code points.
 type Page struct {
 	Items []Item
-	Total int    // things that the list has
-	Tag   string // of the list's state, without quotes: it changes whenever its membership or order does
+	Total int    // in the list
+	Tag   string // changes with the content or order of the list; without quotes
 }
 
-// Things is where the things are: the node's index. Its methods are called concurrently, and ask nobody else, but for Get.
+// Things is the index of the node. Its methods are called concurrently; only Get sends requests.
 type Things interface {
-	// Page returns what follows the first offset things of a scope: up to limit of them, or all if limit is 0.
+	// Page returns up to limit Things of a scope after the first offset ones; 0 means no limit.
 	Page(s Scope, offset, limit int) Page
-	// Lookup returns what has an id: first what this node has, then what others have, or some of it.
+	// Lookup returns the Things of an id: that of this node first, then others, possibly not all.
 	Lookup(id string) []Item
-	// Get returns the thing that ref names, also from elsewhere (directory.Directory.Get).
+	// Get returns the Thing of a reference, also from other hosts (directory.Directory.Get).
 	Get(ctx context.Context, ref string) (*td.Description, error)
 	// Watch yields changes (directory.Directory.Watch).
 	Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[directory.Change, error]
@@ -81,7 +80,7 @@ type Things interface {
 // An Index is the [Things] of a directory.
 type Index struct {
 	*directory.Directory
-	// Self is the node, whose things are local.
+	// Self is the node, whose Things are local.
 	Self did.DID
 }
 
@@ -102,7 +101,7 @@ func (x Index) Page(s Scope, offset, limit int) Page {
 	return Page{Items: items(p), Total: p.Total, Tag: strconv.FormatUint(p.Version, 36)}
 }
 
-// Lookup implements [Things]. What this node has comes first, however many others have the id.
+// Lookup implements [Things].
 func (x Index) Lookup(id string) []Item {
 	q := td.Query{ID: id}
 	return append(items(x.Directory.PageOwn(q, 0, 1)), items(x.Directory.Page(q, 0, 1))...)
@@ -116,61 +115,59 @@ func items(p directory.Page) []Item {
 	return all
 }
 
-// A Publisher changes what this node offers. Its errors are those that the client is told.
+// A Publisher changes the publications of this node. Clients get its errors.
 type Publisher interface {
-	// Registered returns the registration of a thing that this node offers in its own name; false for all others, which nobody may
-	// change here.
+	// Registered returns the registration of a Thing that this node owns; false for others, which clients may not change.
 	Registered(r *td.Record) (publication.Registration, bool)
-	// Enter signs, stores and announces a TD, with or without proof. Of r it takes TTL and Expires.
+	// Enter signs, stores and announces a TD, with or without a proof. It uses TTL and Expires of r.
 	Enter(ctx context.Context, raw []byte, r publication.Registration) (id string, created bool, err error)
 	// Register changes TTL and Expires of a thing of this node, by its id, and nothing else.
 	Register(ctx context.Context, id string, r publication.Registration) error
-	// Withdraw ends a thing of this node, by its id.
+	// Withdraw withdraws a Thing of this node.
 	Withdraw(ctx context.Context, id string) error
 }
 
-// Access is what a route needs of its caller.
+// Access is the right that a route requires of its caller.
 type Access uint8
 
-// What routes need.
 const (
 	Open   Access = iota // nothing
-	Read                 // to see what is known
-	Change               // to be the administrator of the node
+	Read                 // read the directory
+	Change               // administer the node
 )
 
-// A Handler answers a request, or returns why not before it wrote anything.
+// A Handler answers a request, or returns an error before it wrote anything.
 type Handler func(w http.ResponseWriter, r *http.Request) error
 
-// Options configure a [Server]. Things is needed; the zero values of the others work.
+// Options are the settings of a [Server]. Things is required.
 type Options struct {
 	Things Things
-	// Publisher takes changes. Nil makes a directory that is read only: what would change it is 405.
+	// Publisher makes changes. Nil makes the directory read-only: changes are 405.
 	Publisher Publisher
-	// Resembles returns the name that the name of a thing looks like and is not, or "" (directory.Directory.Resembles); nil knows none.
+	// Resembles returns the similar name of another Thing, or "" (directory.Directory.Resembles); it may be nil.
 	Resembles func(*td.Record) string
-	// Guard makes of a route what asks for the rights of its caller and writes its error. Nil lets everybody do everything.
+	// Guard adds the authorization of a route, and writes its error. Nil authorizes all requests.
 	Guard func(a Access, h Handler) http.Handler
-	// Describe returns the directory's own TD; nil, or an empty TD, is 503.
+	// Describe returns the TD of the directory; an empty TD, or nil, is 503.
 	Describe func() []byte
-	// RewriteForms writes a TD with the forms of this node, for ?forms=node; nil refuses that.
+	// RewriteForms returns a TD with forms of this node, for ?forms=node; nil rejects that.
 	RewriteForms func(r *http.Request, d *td.Description) ([]byte, error)
-	// MaxTD bounds a TD, in bytes; zero or more than td.MaxTD means td.MaxTD.
+	// MaxTD limits a TD, in bytes; zero or more than td.MaxTD means td.MaxTD.
 	MaxTD int
-	// QueryTime bounds a query; zero means 5 s. Raising it lets one caller keep a core busy for longer.
+	// QueryTime limits a query; zero means 5 s. A higher value lets one caller occupy a core for longer.
 	QueryTime time.Duration
-	// Queries is how many run at once, more wait for QueryTime; zero means one for each core. One host that asks may have all but one
-	// of them, and one at least.
+	// Queries limits the concurrent queries; further ones wait for up to QueryTime. Zero means one per core. One calling host may use all
+	// but one, and at least one.
 	Queries int
-	// Cache bounds the memory for decoded TDs, in bytes; zero means 128 MiB. What does not fit is decoded for each query.
+	// Cache limits the memory of decoded TDs, in bytes; zero means 128 MiB. Other TDs are decoded for each query.
 	Cache int
-	// Watchers is how many clients may listen to events at once; zero means 256.
+	// Watchers limits the clients that receive events; zero means 256.
 	Watchers int
 	// Log may be nil.
 	Log *slog.Logger
 
-	beat  time.Duration // between signs of life on an idle stream; zero means 15 s
-	write time.Duration // for an event to be taken; zero means 30 s
+	beat  time.Duration // between keep-alives on an idle stream; zero means 15 s
+	write time.Duration // write timeout of an event; zero means 30 s
 }
 
 func (o Options) withDefaults() Options {
@@ -214,12 +211,11 @@ type Server struct {
 	routes  map[string]map[string]http.Handler // by pattern and method
 	decoded decoded
 	queries *queries
-	large   chan struct{} // one for the query that has all things in memory
-	began   func(*budget) // of tests: a query begins
-	poke    chan struct{} // a registration may end earlier than purge thinks
+	large   chan struct{} // one for the query that holds all Things in memory
+	began   func(*budget) // called at the start of a query, in tests
+	poke    chan struct{} // wakes Run, as a registration may end earlier
 
-	// turns are held while a thing changes, by the hash of its id: what a condition saw, or a patch was merged with, is what is
-	// changed then.
+	// turns are held during changes of a Thing, by the hash of its id, so that its state is that of the condition and the patch.
 	turns [64]sync.Mutex
 	seed  maphash.Seed
 
@@ -230,7 +226,7 @@ type Server struct {
 	watchers int // owned by mu
 }
 
-// New returns a server. [Server.Run] purges what expires; [Server.Drain] ends its streams.
+// New returns a server. [Server.Run] withdraws expired Things; [Server.Drain] ends the streams.
 func New(o Options) *Server {
 	o = o.withDefaults()
 	s := &Server{o: o, queries: newQueries(o.Queries), large: make(chan struct{}, 1), poke: make(chan struct{}, 1),
@@ -256,7 +252,7 @@ func New(o Options) *Server {
 	return s
 }
 
-// guard puts the guard before h, and answers for what has no code in the catalogue.
+// guard adds the authorization to h, and writes errors that have no code.
 func (s *Server) guard(a Access, h Handler) http.Handler {
 	return s.o.Guard(a, func(w http.ResponseWriter, r *http.Request) error {
 		err := h(w, r)
@@ -268,8 +264,8 @@ func (s *Server) guard(a Access, h Handler) http.Handler {
 	})
 }
 
-// rooted names the whole TD in validationErrors as WoT Discovery §7.3.2.1.7 does. Elsewhere that is an empty JSON pointer, which
-// clients of directories take for none.
+// rooted sets the pointer of issues about the whole TD to "(root)", as in WoT Discovery §7.3.2.1.7. Other APIs use an empty JSON pointer,
+// which directory clients take for a missing one.
 func rooted(err error) error {
 	if err == nil {
 		return nil
@@ -288,18 +284,17 @@ func rooted(err error) error {
 	return &rooted
 }
 
-// hold has changes of a thing wait for each other until it is released.
+// hold serializes the changes of a Thing until it is released.
 func (s *Server) hold(id string) (release func()) {
 	turn := &s.turns[maphash.String(s.seed, id)%uint64(len(s.turns))]
 	turn.Lock()
 	return turn.Unlock
 }
 
-// Drain ends the streams of events. It may be called more than once.
+// Drain ends the event streams. It may be called again.
 func (s *Server) Drain() { s.stop() }
 
-// Pattern returns which route a request is for, without what its caller chose, or "" if it is none of this server's. What is
-// below a thing is none.
+// Pattern returns the route of a request without the values in it, or "" if this server has none, such as for paths below a Thing.
 func Pattern(r *http.Request) string {
 	if id, below := server.ThingID(r, "/things/"); id != "" {
 		if below != "" {
@@ -320,8 +315,8 @@ func Pattern(r *http.Request) string {
 	}
 }
 
-// ServeHTTP implements [http.Handler]. HEAD is answered wherever GET is (tdd-http-head), another method is 405 and another path
-// 404 (tdd-http-unsupported-feature), each with a problem document (tdd-http-error-response).
+// ServeHTTP implements [http.Handler]. GET routes support HEAD (tdd-http-head); other methods are 405 and other paths 404
+// (tdd-http-unsupported-feature), with a problem document (tdd-http-error-response).
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	methods := s.routes[Pattern(r)]
 	method := r.Method
@@ -343,10 +338,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		slices.Sort(allow)
 		w.Header().Set("Allow", strings.Join(allow, ", "))
-		return interact.Errorf(interact.NotAllowed, "use "+strings.Join(allow, ", "), "%s is not possible at %s", clip(r.Method),
+		return interact.Errorf(interact.NotAllowed, "use "+strings.Join(allow, ", "), "method %s is not supported at %s", clip(r.Method),
 			clip(r.URL.Path))
 	}).ServeHTTP(w, r)
 }
 
-// clip keeps what a caller sent from filling an error.
+// clip shortens text of a caller for an error.
 func clip(s string) string { return interact.Clip(interact.Readable(s), 200) }

@@ -22,11 +22,10 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// tdTypes are the media types that a TD is accepted as (tdd-things-create-known-contenttype and its like;
-// tdd-things-representation-alternate-input).
+// tdTypes are the accepted media types of a TD (tdd-things-create-known-contenttype; tdd-things-representation-alternate-input).
 var tdTypes = []string{typeTD, typeJSON, typeLD}
 
-// retrieve writes one TD as it was signed, or enriched (tdd-things-retrieve).
+// retrieve writes one TD as signed, or enriched (tdd-things-retrieve).
 func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) error {
 	q, err := params(r, "enriched")
 	if err != nil {
@@ -50,7 +49,7 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// get is Things.Get. What was withdrawn is as unknown here as what never was: 404.
+// get is Things.Get, but withdrawn Things are 404.
 func (s *Server) get(ctx context.Context, ref string) (*td.Description, error) {
 	d, err := s.o.Things.Get(ctx, ref)
 	if e, ok := errors.AsType[*interact.Error](err); ok && e.Code == interact.Withdrawn {
@@ -59,8 +58,8 @@ func (s *Server) get(ctx context.Context, ref string) (*td.Description, error) {
 	return d, err
 }
 
-// create takes a TD without id (tdd-things-create-anonymous-td). Its id is a random one: two TDs without id are two things,
-// even if all else is the same (tdd-anonymous-td-local-uuid).
+// create publishes a TD without an id (tdd-things-create-anonymous-td). It gets a random id: two equal TDs are two Things
+// (tdd-anonymous-td-local-uuid).
 func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 	raw, t, reg, err := s.readTD(w, r)
 	if err != nil {
@@ -69,7 +68,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 	if t.ID != "" {
 		return interact.Errorf(interact.Invalid, "PUT "+thingPath(t.ID), "the TD has the id %q; POST is for TDs without", clip(t.ID))
 	}
-	open := bytes.IndexByte(raw, '{') + 1 // it was read: an object with members
+	open := bytes.IndexByte(raw, '{') + 1 // a parsed object with members
 	raw = slices.Concat(raw[:open], []byte(`"id":"urn:uuid:`+interact.NewID()+`",`), raw[open:])
 	id, _, err := s.enter(r.Context(), raw, reg)
 	if err != nil {
@@ -80,7 +79,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// put creates or replaces the thing of the path (tdd-things-create-known-td, tdd-things-update).
+// put creates or replaces the Thing of the path (tdd-things-create-known-td, tdd-things-update).
 func (s *Server) put(w http.ResponseWriter, r *http.Request) error {
 	raw, t, reg, err := s.readTD(w, r)
 	if err != nil {
@@ -89,7 +88,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	if t.ID != id {
 		return interact.Errorf(interact.Invalid, "PUT it to the path of its id, or POST /things without one",
-			"the path names %q, the TD %q", clip(id), clip(t.ID))
+			"the path has the id %q, the TD %q", clip(id), clip(t.ID))
 	}
 	defer s.hold(id)()
 	known, err := s.mine(id)
@@ -112,7 +111,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// mine returns the thing of this node that has an id, or nil if nobody has it. The error is Forbidden if only others have.
+// mine returns this node's Thing of an id, or nil if there is none of any owner. The error is Forbidden if only others have one.
 func (s *Server) mine(id string) (*td.Record, error) {
 	var other *td.Record
 	for _, item := range s.o.Things.Lookup(id) {
@@ -127,14 +126,13 @@ func (s *Server) mine(id string) (*td.Record, error) {
 	return nil, nil
 }
 
-// notMine refuses a change to what belongs to somebody else.
+// notMine is the error of changing a Thing of another owner.
 func notMine(r *td.Record) error {
-	return interact.Errorf(interact.Forbidden, "its owner is "+string(r.Owner)+"; ask its node", "%s belongs to somebody else",
+	return interact.Errorf(interact.Forbidden, "its owner is "+string(r.Owner)+"; change it at its node", "%s has another owner",
 		clip(r.Thing))
 }
 
-// own returns the thing of this node that a reference names, for who holds it then until it is released. Without an error release
-// must be called.
+// own returns this node's Thing of a reference and holds it. The caller must call release unless there is an error.
 func (s *Server) own(ctx context.Context, ref string) (d *td.Description, r publication.Registration, release func(), err error) {
 	if d, err = s.get(ctx, ref); err != nil {
 		return nil, r, nil, err
@@ -143,7 +141,7 @@ func (s *Server) own(ctx context.Context, ref string) (d *td.Description, r publ
 		return nil, r, nil, notMine(d.Record)
 	}
 	release = s.hold(d.ID)
-	d, err = s.get(ctx, d.ID) // as it is after others' turns
+	d, err = s.get(ctx, d.ID) // its state after concurrent changes
 	if err == nil {
 		var mine bool
 		if r, mine = s.o.Publisher.Registered(d.Record); !mine {
@@ -157,8 +155,8 @@ func (s *Server) own(ctx context.Context, ref string) (d *td.Description, r publ
 	return d, r, release, nil
 }
 
-// patch merges a part of a TD into that of a thing (tdd-things-update-partial). A patch without anything about the TD changes
-// only the registration: what expires after a ttl does so after it from now.
+// patch merges a part of a TD into that of a Thing (tdd-things-update-partial). A patch without members of the TD changes only the
+// registration; a ttl begins again.
 func (s *Server) patch(w http.ResponseWriter, r *http.Request) error {
 	if err := server.CheckContentType(r, typePatch); err != nil {
 		return err
@@ -198,7 +196,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readPatch reads a merge patch for a TD: an object.
+// readPatch reads a merge patch, which is an object.
 func readPatch(body []byte) (map[string]any, error) {
 	v, err := jcs.Decode(body, len(body))
 	patch, ok := v.(map[string]any)
@@ -208,12 +206,12 @@ func readPatch(body []byte) (map[string]any, error) {
 			Issues: []td.Issue{{Reason: err.Error()}}}
 	case !ok:
 		return nil, &interact.Error{Code: interact.BadTD, Hint: "send an object (RFC 7396)",
-			Issues: []td.Issue{{Reason: "a patch of a TD is an object"}}}
+			Issues: []td.Issue{{Reason: "expected an object"}}}
 	}
 	return patch, nil
 }
 
-// patchTD publishes what a patch makes of the TD of d. A proof that the patch does not bring is over with it.
+// patchTD publishes the patched TD of d. Its proof is dropped unless the patch contains one.
 func (s *Server) patchTD(ctx context.Context, d *td.Description, reg publication.Registration, patch map[string]any) error {
 	if _, signed := patch["proof"]; !signed {
 		patch["proof"] = nil
@@ -222,7 +220,7 @@ func (s *Server) patchTD(ctx context.Context, d *td.Description, reg publication
 	if err != nil {
 		return err
 	}
-	t, err := td.Parse(raw) // tdd-things-update-partial-partialtd: the result is a TD
+	t, err := td.Parse(raw) // the result must be a TD (tdd-things-update-partial-partialtd)
 	if err != nil {
 		return err
 	}
@@ -233,7 +231,7 @@ func (s *Server) patchTD(ctx context.Context, d *td.Description, reg publication
 	return err
 }
 
-// remove withdraws a thing (tdd-things-delete).
+// remove withdraws a Thing (tdd-things-delete).
 func (s *Server) remove(w http.ResponseWriter, r *http.Request) error {
 	d, _, release, err := s.own(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -259,7 +257,7 @@ func (s *Server) enter(ctx context.Context, raw []byte, reg publication.Registra
 	return id, created, err
 }
 
-// readTD reads and validates a TD (tdd-validation-jsonschema), and takes its registration off.
+// readTD reads and validates a TD (tdd-validation-jsonschema), and removes its registration.
 func (s *Server) readTD(w http.ResponseWriter, r *http.Request) ([]byte, *td.Thing, publication.Registration, error) {
 	var reg publication.Registration
 	if err := server.CheckContentType(r, tdTypes...); err != nil {
@@ -281,30 +279,29 @@ func thingPath(id string) string { return "/things/" + url.PathEscape(id) }
 
 func etag(r *td.Record) string { return `"` + hex.EncodeToString(r.Hash[:]) + `"` }
 
-// A preconditionError says that a thing is not in the state that the client named. The catalogue has no code for it: only HTTP
-// asks such questions.
+// A preconditionError reports that a Thing is not in the state that the client named. Only HTTP needs it, so it has no error code.
 type preconditionError struct {
 	id  string
-	tag string // of the present state; "" if there is no such thing
+	tag string // of the current state; "" without a Thing
 }
 
 func (e *preconditionError) Error() string {
 	if e.tag == "" {
-		return "there is no " + clip(e.id)
+		return "unknown thing: " + clip(e.id)
 	}
-	return clip(e.id) + " is in the state " + e.tag
+	return clip(e.id) + " has the state " + e.tag
 }
 
-// write answers with 412 (RFC 9110 §15.5.13).
+// write writes 412 (RFC 9110 §15.5.13).
 func (e *preconditionError) write(w http.ResponseWriter) {
 	if e.tag != "" {
 		w.Header().Set("ETag", e.tag)
 	}
 	hint := "GET " + thingPath(e.id) + ", and repeat the change with its ETag in If-Match"
 	if e.tag == "" {
-		hint = "repeat the change without If-Match: there is nothing that it could match"
+		hint = "repeat the change without If-Match"
 	}
-	body, _ := json.Marshal(struct { // strings, a number and booleans always encode
+	body, _ := json.Marshal(struct { // it always encodes
 		Type      string `json:"type"`
 		Title     string `json:"title"`
 		Status    int    `json:"status"`
@@ -316,8 +313,8 @@ func (e *preconditionError) write(w http.ResponseWriter) {
 	writeBytes(w, http.StatusPreconditionFailed, problem.MediaType, body)
 }
 
-// precondition refuses a change to a thing that is not in the state that the client knows (RFC 9110 §13.1); now is nil if there
-// is none. Who asks holds the thing.
+// precondition rejects a change to a Thing that is not in the state that the client knows (RFC 9110 §13.1); now is nil if there is none.
+// The caller holds the Thing.
 func precondition(r *http.Request, id string, now *td.Record) error {
 	match, none := r.Header.Values("If-Match"), r.Header.Values("If-None-Match")
 	tag := ""
@@ -330,7 +327,7 @@ func precondition(r *http.Request, id string, now *td.Record) error {
 	return nil
 }
 
-// lists reports whether the values of a conditional header name tag. A weak tag names the same TD.
+// lists reports whether a conditional header contains tag. A weak tag means the same TD.
 func lists(values []string, tag string) bool {
 	for v := range strings.SplitSeq(strings.Join(values, ","), ",") {
 		if v = strings.TrimSpace(v); v == "*" || strings.TrimPrefix(v, "W/") == tag {
@@ -340,7 +337,7 @@ func lists(values []string, tag string) bool {
 	return false
 }
 
-// writeTagged writes body, or only that the client has it already (RFC 9110 §13.1.2).
+// writeTagged writes body, or 304 if the client has it (RFC 9110 §13.1.2).
 func writeTagged(w http.ResponseWriter, r *http.Request, tag, contentType string, body []byte) {
 	w.Header().Set("ETag", tag)
 	if lists(r.Header.Values("If-None-Match"), tag) {
@@ -354,11 +351,11 @@ func writeBytes(w http.ResponseWriter, status int, contentType string, body []by
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that went away needs no answer
+	_, _ = w.Write(body) // the client may have disconnected
 }
 
-// accepted returns the first of types that r asks for, or the first of all. It is no full negotiation: whoever asks for what is
-// not there gets the first (tdd-http-representation-alternate-output is a MAY).
+// accepted returns the first of types that Accept contains, or types[0]. It does not negotiate further
+// (tdd-http-representation-alternate-output is a MAY).
 func accepted(r *http.Request, types ...string) string {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	for _, t := range types {
@@ -381,51 +378,51 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error)
 		return nil, tooLarge
 	}
 	if err != nil {
-		return nil, &interact.Error{Code: interact.Invalid, Title: "the body did not arrive", Hint: "send it again", Err: err}
+		return nil, &interact.Error{Code: interact.Invalid, Title: "the body is incomplete", Hint: "send it again", Err: err}
 	}
 	return body, nil
 }
 
-// params reads the query of r. A parameter that the route does not know, or that stands there twice, is 400
-// (tdd-http-unsupported-feature): ignoring it would answer another question.
+// params reads the query of r. An unknown or repeated parameter is 400 (tdd-http-unsupported-feature), because ignoring it would answer
+// another query.
 func params(r *http.Request, known ...string) (url.Values, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, interact.Errorf(interact.Usage, "percent-encode its values", "the query cannot be read: %v", err)
+		return nil, interact.Errorf(interact.Usage, "percent-encode its values", "invalid query: %v", err)
 	}
 	for name, values := range q {
 		if !slices.Contains(known, name) {
-			return nil, interact.Errorf(interact.Usage, "known are "+strings.Join(known, ", "), "the parameter %q is not known here",
+			return nil, interact.Errorf(interact.Usage, "known parameters: "+strings.Join(known, ", "), "unknown parameter %q",
 				clip(name))
 		}
 		if len(values) > 1 {
-			return nil, interact.Errorf(interact.Usage, "give it once", "the parameter %q is given %d times", clip(name), len(values))
+			return nil, interact.Errorf(interact.Usage, "send it once", "the parameter %q is repeated %d times", clip(name), len(values))
 		}
 	}
 	return q, nil
 }
 
-// whole reads a whole number of at least low; absent is 0.
+// whole reads an integer of at least low; absent is 0.
 func whole(q url.Values, name string, low int) (int, error) {
 	if !q.Has(name) {
 		return 0, nil
 	}
 	n, err := strconv.Atoi(q.Get(name))
 	if err != nil || n < low || n > 1<<31-1 {
-		return 0, interact.Errorf(interact.Usage, name+"="+strconv.Itoa(max(low, 10)), "%s is %q; it must be a whole number from %d on",
+		return 0, interact.Errorf(interact.Usage, name+"="+strconv.Itoa(max(low, 10)), "%s is %q; expected an integer of at least %d",
 			name, clip(q.Get(name)), low)
 	}
 	return n, nil
 }
 
-// flag reads true or false.
+// flag reads a boolean.
 func flag(q url.Values, name string, otherwise bool) (bool, error) {
 	if !q.Has(name) {
 		return otherwise, nil
 	}
 	on, err := strconv.ParseBool(q.Get(name))
 	if err != nil {
-		return false, interact.Errorf(interact.Usage, name+"=true", "%s is %q; it must be true or false", name, clip(q.Get(name)))
+		return false, interact.Errorf(interact.Usage, name+"=true", "%s is %q; expected true or false", name, clip(q.Get(name)))
 	}
 	return on, nil
 }
@@ -434,7 +431,7 @@ func flag(q url.Values, name string, otherwise bool) (bool, error) {
 func oneOf(q url.Values, name string, words ...string) (string, error) {
 	word := q.Get(name)
 	if word != "" && !slices.Contains(words, word) {
-		return "", interact.Errorf(interact.Usage, name+"="+strings.Join(words, " or ")+", or leave it out", "the %s %q is not known",
+		return "", interact.Errorf(interact.Usage, name+"="+strings.Join(words, " or ")+", or leave it out", "unknown %s %q",
 			name, clip(word))
 	}
 	return word, nil

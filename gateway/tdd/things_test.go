@@ -99,7 +99,7 @@ func TestAnonymousThings(t *testing.T) {
 	w := newWorld(t)
 	form := regexp.MustCompile(`^/things/(urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})$`)
 	seen := map[string]bool{}
-	for range 2 { // two TDs that are the same are two things
+	for range 2 { // two equal TDs are two Things
 		rec := w.do(t, exchange{rule: "tdd-things-create-anonymous-td tdd-things-create-anonymous-td-resp " +
 			"tdd-things-create-anonymous-contenttype", method: "POST",
 			path: "/things", header: asTD, body: "\ufeff" + lamp("", "Lamp"), status: 201})
@@ -113,7 +113,7 @@ func TestAnonymousThings(t *testing.T) {
 	}
 }
 
-// An id may be any URI, in every way that clients escape it.
+// An id may be any URI, with every escaping of clients.
 func TestIDsInPaths(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -131,8 +131,8 @@ func TestIDsInPaths(t *testing.T) {
 	}
 }
 
-// tdd-things-read-only-auth; only the owner may change a thing.
-func TestWhoMayChange(t *testing.T) {
+// tdd-things-read-only-auth; only the owner can change a Thing.
+func TestOnlyOwnersChangeThings(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.learn("urn:x:other", "Other")
@@ -145,7 +145,7 @@ func TestWhoMayChange(t *testing.T) {
 	})
 	w.add("urn:x:both", "Mine")
 	w.learn("urn:x:both", "Theirs")
-	w.run(t, []exchange{ // two owners of one id: both are listed, and each changes his own
+	w.run(t, []exchange{ // two owners of one id: both are listed, and each changes its own
 		{path: "/things", contain: []string{`"title":"Mine"`, `"title":"Theirs"`}},
 		{method: "PUT", path: "/things/urn:x:both", header: asTD, body: lamp("urn:x:both", "Mine 2"), status: 204},
 		{path: "/things/urn:x:both", contain: []string{`"Mine 2"`}},
@@ -155,7 +155,7 @@ func TestWhoMayChange(t *testing.T) {
 		want: map[string]string{"Allow": "GET, HEAD"}})
 }
 
-// Conditions (RFC 9110 §13.1), and the bytes as they were signed.
+// Conditions (RFC 9110 §13.1), and the signed bytes.
 func TestSignedBytesAndConditions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -183,8 +183,7 @@ func TestSignedBytesAndConditions(t *testing.T) {
 	})
 }
 
-// The registration: WoT Discovery §7.1: tdd-registrationinfo-vocab-created tdd-registrationinfo-vocab-modified. It goes with the
-// signature: without it the TD verifies.
+// The registration: WoT Discovery §7.1: tdd-registrationinfo-vocab-created tdd-registrationinfo-vocab-modified. Without it the TD verifies.
 func TestRegistrationRules(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -244,7 +243,7 @@ func TestRegistrationRules(t *testing.T) {
 			{method: "PUT", path: "/things/urn:x:d", header: asTD, body: lamp("urn:x:d", "D", `"registration":{"ttl":5}`), status: 201},
 			{method: "PATCH", path: "/things/urn:x:d", header: asPatch, body: `{"registration":null}`, status: 204},
 		})
-		// tdd-registrationinfo-expiry-purge: it is as if it were deleted, and its readers are told.
+		// tdd-registrationinfo-expiry-purge: expiry is a deletion with an event.
 		resp, err := client.Get("http://x/events/thing_deleted")
 		if err != nil {
 			t.Fatal(err)
@@ -267,12 +266,12 @@ func TestRegistrationRules(t *testing.T) {
 		}
 		w.learn("urn:x:m", "M")
 		if r := registration("urn:x:m"); r["expires"] != at(time.Hour) {
-			t.Errorf("of a stranger: %v", r)
+			t.Errorf("of another owner: %v", r)
 		}
 	})
 }
 
-// A directory adds to a TD what does not break its proof, and the discovery context where it is not.
+// The additions of a directory do not break the proof of a TD.
 func TestEnrichedVerifies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -285,7 +284,7 @@ func TestEnrichedVerifies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := td.Complete(raw, w.shop.key.DID()); err != nil {
-		t.Errorf("what is left does not verify: %v", err)
+		t.Errorf("the rest does not verify: %v", err)
 	}
 	for in, want := range map[string]string{
 		`{"@context":"u"}`:              `{"@context":["u","` + td.ContextDiscovery + `"],"registration":{"ttl":1}}`,
@@ -298,8 +297,8 @@ func TestEnrichedVerifies(t *testing.T) {
 	}
 }
 
-// Security bootstrapping: WoT Discovery §7.3.1.1 leaves it to the guard, which stands before everything:
-// security-bootstrapping-endpoints exploration-secboot-401 priv-loc-priv-dir-access
+// Security bootstrapping (WoT Discovery §7.3.1.1) is that of the guard, which precedes all routes: security-bootstrapping-endpoints
+// exploration-secboot-401 priv-loc-priv-dir-access
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	var asked []Access
@@ -334,7 +333,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// Changes of one thing at once are made one after another: none is lost, and of those with one condition one succeeds.
+// Concurrent changes of one Thing are serialized: none is lost, and of those with one condition one succeeds.
 func TestChangesAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

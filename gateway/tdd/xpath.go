@@ -16,9 +16,9 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// xpath answers a query in XPath over the array of Enriched TDs (WoT Discovery §7.3.3.3). A member of an object is an element
-// with its name, an element of an array one without, text is the text of a value: /*[title='Lamp'] finds what //*[@type] does
-// not, for JSON has no attributes. The answer is an array of the values found, or of the one that an expression has.
+// xpath answers an XPath query over the array of Enriched TDs (WoT Discovery §7.3.3.3). A member of an object is an element with its name,
+// an element of an array is one without a name, and the text of an element is its value; JSON has no attributes. The response is the array
+// of the values found, or of the one value of an expression.
 func (s *Server) xpath(w http.ResponseWriter, r *http.Request) error {
 	query, err := queryOf(r)
 	if err != nil {
@@ -35,10 +35,10 @@ func (s *Server) byXPath(b *budget, query string) (found, error) {
 	boundRegexps()
 	expr, err := xpath.Compile(query)
 	if err != nil {
-		return found{}, interact.Errorf(interact.Usage, "/*[title='Lamp'] is one", "the query is no XPath: %s", clip(err.Error()))
+		return found{}, interact.Errorf(interact.Usage, "for example /*[title='Lamp']", "the query is not XPath: %s", clip(err.Error()))
 	}
 	all := s.everything()
-	release, err := s.whole(b, all) // what the library keeps for itself it does not tell
+	release, err := s.whole(b, all) // the library does not report its memory
 	if err != nil {
 		return found{}, err
 	}
@@ -46,10 +46,10 @@ func (s *Server) byXPath(b *budget, query string) (found, error) {
 	return evaluate(expr, &navigator{budget: b, forest: &forest{things: all, value: s.value, price: price, program: program}})
 }
 
-// boundRegexps has the library compile bounded regular expressions only, and keep few: this is the way it offers.
+// boundRegexps limits the regular expressions that the library compiles and caches.
 var boundRegexps = sync.OnceFunc(func() { xpath.RegexpCache = xpath.NewLoadingCache(boundedRegexp, 256) })
 
-// evaluate returns what expr has over all things.
+// evaluate returns the results of expr over all Things.
 func evaluate(expr *xpath.Expr, root *navigator) (found, error) {
 	out := &answer{budget: root.budget}
 	result := expr.Evaluate(root)
@@ -64,7 +64,7 @@ func evaluate(expr *xpath.Expr, root *navigator) (found, error) {
 			return found{}, fmt.Errorf("xpath: a %T for a node", nodes.Current())
 		}
 		if n.top() {
-			return found{}, interact.Errorf(interact.Usage, "GET /things lists them", "the query finds all things at once")
+			return found{}, interact.Errorf(interact.Usage, "use GET /things", "the query selects the array of all Things")
 		}
 		if err := out.add([]any{n.current()}); err != nil {
 			return found{}, err
@@ -73,14 +73,13 @@ func evaluate(expr *xpath.Expr, root *navigator) (found, error) {
 	return out.end(), nil
 }
 
-// weighXPath returns what each step of a query may cost beyond the step, and how many instructions of a regular expression the
-// text of a value may be tried on. The library walks as it is told to (see navigator), but makes texts and matches them without
-// being asked to stop: what it can do so with the literals of the query is paid for at each step, and what with the text of a
-// value when that is taken. Where texts grow, neither is enough: such functions are refused.
+// weighXPath returns the additional price of each step of a query, and the number of instructions that the text of a value may be matched
+// against. The library walks through a navigator, which counts steps, but builds and matches texts without it. Matches of literals are
+// counted at each step, those of values when the navigator returns their text. Functions whose results grow are rejected.
 func weighXPath(query string) (price, program int, err error) {
 	uses, grows := matchesOf(query)
 	if grows != "" {
-		return 0, 0, interact.Errorf(interact.Usage, "leave it out", "%s() is not offered here: what it makes has no bounds", grows)
+		return 0, 0, interact.Errorf(interact.Usage, "leave it out", "%s() is not supported: its results are not limited", grows)
 	}
 	price = len(query) / 64
 	for _, m := range uses {
@@ -99,13 +98,13 @@ func weighXPath(query string) (price, program int, err error) {
 
 // A matching is one use of matches in a query.
 type matching struct {
-	subject int    // bytes of literals in what is matched
-	pattern string // the literal that is the regular expression
-	dynamic bool   // the regular expression is something else
+	subject int    // bytes of literals in the first argument
+	pattern string // the regular expression, if it is a literal
+	dynamic bool   // the regular expression is not a literal
 }
 
-// matchesOf returns the uses of matches in a query, and which function stands there that must not: those beyond XPath 1.0 whose
-// results can be made to grow without an end, and concat in what is matched.
+// matchesOf returns the uses of matches in a query, and a function that is not permitted: those beyond XPath 1.0 with results that can grow
+// without limit, and concat in the first argument of matches.
 func matchesOf(query string) (all []*matching, grows string) {
 	type bracket struct {
 		use *matching // the bracket is that of matches
@@ -163,28 +162,27 @@ func matchesOf(query string) (all []*matching, grows string) {
 
 func notInName(r rune) bool { return r != '-' && !unicode.IsLetter(r) }
 
-// A forest is all things, each read when it is looked at.
+// A forest is all Things, each decoded on first use.
 type forest struct {
 	things  []Item
 	value   func(Item) any
-	price   int // of a step, beyond 1
-	program int // instructions of a regular expression that a text may be tried on
+	price   int // additional price of a step
+	program int // instructions that a text may be matched against
 }
 
-// A place is where a navigator is: an element of a container of which those before and after are known. It is never changed once
-// another place is below it.
+// A place is a position of a navigator: an element or member with its container. It is read-only once another place is below it.
 type place struct {
-	up    *place         // nil: an element of the array of all things
+	up    *place         // nil: an element of the array of all Things
 	list  []any          // the container, if it is an array
-	names []string       // of the members of the container, if it is an object
+	names []string       // member names of the container, if it is an object
 	in    map[string]any // that object
-	at    int            // the element, member or thing
-	value any            // that is there; of a thing nil until somebody looks: see navigator.current
-	text  bool           // it is the text of the value above
+	at    int            // index of the element, member or Thing
+	value any            // of a Thing nil until used: see navigator.current
+	text  bool           // the text of the value above
 }
 
-// A navigator walks through everything as xpath asks, and pays for each step and for what it makes. Its root is the array of all
-// things. A copy is independent: the place is its own, and those above are never changed.
+// A navigator walks through all Things for the library and counts steps and memory. Its root is the array of all Things. Copies are
+// independent.
 type navigator struct {
 	*budget
 	forest *forest
@@ -192,18 +190,18 @@ type navigator struct {
 	here   place
 }
 
-// What the library may keep of a navigator: itself, its slot in a list that has grown, and in a table of those that were seen.
+// navigatorBytes is the memory that the library may keep for a navigator: itself, its slot in a grown list, and in a set of visited ones.
 const navigatorBytes = int(unsafe.Sizeof(navigator{})) + 64
 
-// What a place above takes.
+// placeBytes is the memory of a place above.
 const placeBytes = int(unsafe.Sizeof(place{}))
 
 func (n *navigator) top() bool { return !n.inside }
 
-// move pays for a step.
+// move counts a step.
 func (n *navigator) move() { n.step(1 + n.forest.price) }
 
-// text pays for a text that is taken, and for the regular expression that it may be tried on.
+// text counts the use of a text and its possible match.
 func (n *navigator) text(s string) string {
 	n.step(1 + len(s)/16)
 	n.hold(len(s))
@@ -211,7 +209,7 @@ func (n *navigator) text(s string) string {
 	return s
 }
 
-// current returns the value of the node, which is inside.
+// current returns the value of a node below the root.
 func (n *navigator) current() any {
 	if n.here.up == nil && n.here.value == nil {
 		thing := n.forest.things[n.here.at]
@@ -221,7 +219,6 @@ func (n *navigator) current() any {
 	return n.here.value
 }
 
-// NodeType implements [xpath.NodeNavigator], as do those below.
 func (n *navigator) NodeType() xpath.NodeType {
 	switch {
 	case n.top():
@@ -232,7 +229,7 @@ func (n *navigator) NodeType() xpath.NodeType {
 	return xpath.ElementNode
 }
 
-// LocalName is the name of a member; an element of an array has none, and a text is its own.
+// LocalName returns the name of a member, "" for an element of an array, and the text of a text node.
 func (n *navigator) LocalName() string {
 	switch {
 	case n.top():
@@ -245,15 +242,15 @@ func (n *navigator) LocalName() string {
 	return ""
 }
 
-// Prefix is empty: names of JSON have none.
+// Prefix returns "": names of JSON have none.
 func (n *navigator) Prefix() string { return "" }
 
-// Value is the text of a value; what has parts is JSON.
+// Value returns the text of a value; objects and arrays are JSON.
 func (n *navigator) Value() string {
 	if n.top() {
 		n.fail(interact.Usage, "the query takes the text of all things at once")
 	}
-	return n.text(scalarText(n.current())) // it was read from JSON
+	return n.text(scalarText(n.current()))
 }
 
 // Copy returns a navigator at the same node.
@@ -264,10 +261,10 @@ func (n *navigator) Copy() xpath.NodeNavigator {
 	return &other
 }
 
-// MoveToRoot goes to the array of all things.
+// MoveToRoot moves to the array of all Things.
 func (n *navigator) MoveToRoot() { n.inside, n.here = false, place{} }
 
-// MoveToParent goes up.
+// MoveToParent moves up.
 func (n *navigator) MoveToParent() bool {
 	n.move()
 	if n.top() {
@@ -281,10 +278,10 @@ func (n *navigator) MoveToParent() bool {
 	return true
 }
 
-// MoveToNextAttribute finds none: JSON has no attributes.
+// MoveToNextAttribute returns false: JSON has no attributes.
 func (n *navigator) MoveToNextAttribute() bool { return false }
 
-// MoveToChild goes to the first member or element, or to the text.
+// MoveToChild moves to the first member or element, or to the text.
 func (n *navigator) MoveToChild() bool {
 	n.move()
 	if n.top() {
@@ -322,25 +319,25 @@ func (n *navigator) MoveToChild() bool {
 	return true
 }
 
-// scalarText is the text of a value; what has parts is JSON.
+// scalarText returns the text of a value; objects and arrays are JSON.
 func scalarText(v any) string {
 	if text, ok := v.(string); ok {
 		return text
 	}
-	text, _ := json.Marshal(v) // it was read from JSON
+	text, _ := json.Marshal(v) // values from JSON always encode
 	return string(text)
 }
 
-// MoveToFirst goes to the first of what is beside.
+// MoveToFirst moves to the first sibling.
 func (n *navigator) MoveToFirst() bool { return n.beside(0) }
 
-// MoveToNext goes to what comes after.
+// MoveToNext moves to the next sibling.
 func (n *navigator) MoveToNext() bool { return !n.top() && n.beside(n.here.at+1) }
 
-// MoveToPrevious goes to what comes before.
+// MoveToPrevious moves to the previous sibling.
 func (n *navigator) MoveToPrevious() bool { return !n.top() && n.beside(n.here.at-1) }
 
-// beside goes to another part of the same container, if there is one.
+// beside moves to the sibling at an index, if it exists.
 func (n *navigator) beside(at int) bool {
 	n.move()
 	if n.top() || n.here.text {
@@ -362,7 +359,7 @@ func (n *navigator) beside(at int) bool {
 	return true
 }
 
-// MoveTo goes where another navigator is.
+// MoveTo moves to the node of another navigator.
 func (n *navigator) MoveTo(to xpath.NodeNavigator) bool {
 	other, ok := to.(*navigator)
 	if !ok || other.forest != n.forest {

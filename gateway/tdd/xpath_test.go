@@ -8,7 +8,7 @@ import (
 	"github.com/antchfx/jsonquery"
 )
 
-// The elements and texts of JSON are those of antchfx/jsonquery, which makes a tree of all before it looks.
+// The elements and texts are those of antchfx/jsonquery, which builds the whole tree.
 func TestXPathLikeJSONQuery(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 12)

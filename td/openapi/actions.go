@@ -459,10 +459,10 @@ func (op *operation) input(action, form map[string]any) bool {
 		op.warn(op.where(), "its body is left out: %s has none", op.method)
 		return true
 	case !ok && r.Required:
-		op.warn(op.where(), "left out: its body is none of JSON, text and octets")
+		op.warn(op.where(), "left out: the media type of its body is not supported")
 		return false
 	case !ok:
-		op.warn(op.where(), "its body is left out: it is none of JSON, text and octets")
+		op.warn(op.where(), "its body is left out: its media type is not supported")
 		return true
 	}
 	form["contentType"] = b.media

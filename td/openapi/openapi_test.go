@@ -302,7 +302,7 @@ func TestSchemas(t *testing.T) {
 	}
 	for _, c := range []struct{ in, want string }{
 		{ref + `Loop'}`, `schemas: Loop is inside of itself: the second is open`},
-		{`{type: file}`, `schemas: the type "file" is none of JSON's`},
+		{`{type: file}`, `schemas: the type "file" is not a JSON type`},
 		{`{if: {type: string}}`, `POST /: if in a schema is left out`},
 		{`{x-mine: 1, $comment: 'no'}`, ``},
 	} {
@@ -347,7 +347,7 @@ func TestBodies(t *testing.T) {
 		"octets":    {"post", "content: {audio/wav: {}}", "audio/wav", `null`, ""},
 		"a form":    {"post", "content: {multipart/form-data: {}}", "application/json", `null`, "its body is left out"},
 		"a form that is required": {"post", "{required: true, content: {application/x-www-form-urlencoded: {}}}", "", "",
-			"left out: its body"},
+			"left out: the media type"},
 		"a body of GET": {"get", "content: {application/json: {}}", "application/json", `null`, "GET has none"},
 		"no content":    {"post", "content: {}", "application/json", `null`, ""},
 	} {

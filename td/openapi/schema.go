@@ -118,7 +118,7 @@ func (c *converter) types(s *openapi3.Schema, out map[string]any) {
 		if slices.Contains(jsonTypes, t) && !slices.Contains(types, t) {
 			types = append(types, t)
 		} else if t != "null" {
-			c.warn("schemas", "the type %q is none of JSON's", clip(t, 40))
+			c.warn("schemas", "the type %q is not a JSON type", clip(t, 40))
 		}
 	}
 	if slices.Contains(types, "number") { // otherwise an integer would match twice

@@ -193,7 +193,7 @@ func joinLocked(near, far *port, delay time.Duration) (c *conn, ending <-chan st
 		p.mu.Unlock()
 		switch {
 		case off:
-			return nil, nil, false, fmt.Errorf("simnet: dial %s: nobody is there", far.id)
+			return nil, nil, false, fmt.Errorf("simnet: dial %s: no such host", far.id)
 		case old != nil && old.IsClosed():
 			return nil, old.gone, false, nil
 		case old != nil && p == near:

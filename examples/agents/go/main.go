@@ -36,7 +36,7 @@ func forecast(ctx context.Context) error {
 	today := func(_ context.Context, in place) (string, error) { return "sunny in " + in.City, nil }
 	return agent.Serve(ctx, agent.Agent{Name: "forecast", Capabilities: []string{"urn:example:forecast"}},
 		units, storm,
-		agent.Action("today", today, agent.Safe(), agent.Doc("Says what the weather is like.")),
+		agent.Action("today", today, agent.Safe(), agent.Doc("Reports the weather.")),
 		agent.Stream("week", week, agent.Doc("Tells one day after the other.")),
 		agent.Action("warn", func(_ context.Context, in warning) (agent.None, error) { storm.Emit(in.Of); return agent.None{}, nil }),
 	)

@@ -69,7 +69,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 // [interact.Usage].
 func (c *Console) Check(*cobra.Command, []string) error {
 	if !slices.Contains(outputs, c.Flags.Output) {
-		return Usage(HintFor(c.Flags.Output, outputs, "-o json"), "-o %s is none of %s", c.Flags.Output, strings.Join(outputs, ", "))
+		return Usage(HintFor(c.Flags.Output, outputs, "-o json"), "-o is %s, expected one of %s", c.Flags.Output, strings.Join(outputs, ", "))
 	}
 	if c.Flags.jq == "" {
 		return nil

@@ -52,7 +52,7 @@ func Content(c *cli.Console, name string, most int) ([]byte, error) {
 	case err != nil:
 		return nil, Unreadable(name, err)
 	case len(b) > most:
-		return nil, interact.Errorf(interact.TooLarge, "take out what is not needed, or say it elsewhere", "%s has more than %d KiB",
+		return nil, interact.Errorf(interact.TooLarge, "remove what is not needed", "%s has more than %d KiB",
 			Called(name), most>>10)
 	}
 	return b, nil

@@ -236,7 +236,7 @@ func (a *installer) showInstallation(doc *installation, title string) error {
 		}
 	}})
 	if err == nil && doc.Changed && !doc.DryRun {
-		a.Next("lmosd status   # is a node running? " + title + " has to be started anew")
+		a.Next("lmosd status   # is a node running? " + title + " must be restarted")
 	}
 	return err
 }

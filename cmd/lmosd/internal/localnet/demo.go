@@ -190,7 +190,7 @@ func (d *demo) publish(ctx context.Context) (detail string, err error) {
 	}
 	d.report.Sizes = demoSizes{TD: d.first.TDSize, Record: d.first.RecordSize}
 	if d.first.Replicas == 0 || d.first.GossipPeers == 0 {
-		return "", fmt.Errorf("nobody took it: %d of %d replicas, %d gossip peers", d.first.Replicas, d.first.Wanted, d.first.GossipPeers)
+		return "", fmt.Errorf("no other node has it: %d of %d replicas, %d gossip peers", d.first.Replicas, d.first.Wanted, d.first.GossipPeers)
 	}
 	return fmt.Sprintf("on node 1: %d of %d DHT replicas, gossip to %s", d.first.Replicas, d.first.Wanted,
 		terminal.Count(d.first.GossipPeers, "peer", "peers")), nil
@@ -261,7 +261,7 @@ func (d *demo) tamper(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	changed := bytes.Replace(detail.TD, []byte("in words"), []byte("in verse"), 1)
+	changed := bytes.Replace(detail.TD, []byte("a city"), []byte("a town"), 1)
 	if bytes.Equal(changed, detail.TD) {
 		return "", errors.New("there was nothing to change")
 	}
@@ -342,7 +342,7 @@ func (d *demo) kill(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if len(list.Items) != 1 || list.Items[0].State != api.StateUnreachable {
-		return "", fmt.Errorf("find does not say that the agent is unreachable: %+v", list.Items)
+		return "", fmt.Errorf("find does not show the agent as unreachable: %+v", list.Items)
 	}
 	return fmt.Sprintf("find on node 3: %s, unreachable", list.Items[0].Name), nil
 }

@@ -130,7 +130,7 @@ func root(text []byte) (*reader, object, error) {
 	}
 	i := jsonedit.SkipSpace(plain, 0)
 	if i >= len(plain) || plain[i] != '{' {
-		return nil, object{}, broken("it is no JSON object")
+		return nil, object{}, broken("expected a JSON object")
 	}
 	if strict := withoutLastCommas(plain); !jsonedit.Valid(strict) {
 		_, err := jcs.Decode(strict, len(strict)) // names the line and the column

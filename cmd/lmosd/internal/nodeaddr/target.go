@@ -202,7 +202,7 @@ func (t *Target) holder() string {
 	case err == nil && bad == nil:
 		return fmt.Sprintf("process %d holds the data folder %s and does not answer; it may be starting", pid, t.DataDir)
 	}
-	return "whether a process holds the data folder " + t.DataDir + " cannot be told"
+	return "it is unknown whether a process uses the data folder " + t.DataDir
 }
 
 // alive reports whether a process has the id.

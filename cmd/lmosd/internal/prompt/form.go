@@ -373,7 +373,7 @@ func chosen(text string, options []constant) (json.RawMessage, error) {
 	if n, err := strconv.Atoi(text); err == nil && n >= 1 && n <= len(options) {
 		return encoded(options[n-1].Const), nil
 	}
-	return nil, fmt.Errorf("%q is none of them; the number is enough", text)
+	return nil, fmt.Errorf("%q is not one of the choices; a number is enough", text)
 }
 
 // several are the options that are meant, with commas between.

@@ -92,7 +92,7 @@ func (p *Person) heading(verb, message string) {
 	first, rest, _ := strings.Cut(strings.TrimSpace(message), "\n")
 	p.to.Item(p.to.Paint(terminal.Bold, terminal.OneLine(p.who)+" "+verb+": "), terminal.Columns(terminal.OneLine(p.who)+" "+verb+": "), first)
 	p.text(rest)
-	p.to.Line(p.to.Paint(terminal.Dim, "  "+noWord+" says no, "+stopWord+" leaves the question"))
+	p.to.Line(p.to.Paint(terminal.Dim, "  "+noWord+" declines, "+stopWord+" cancels"))
 }
 
 // text shows more of what a stranger says, line by line.
@@ -157,7 +157,7 @@ func (p *Person) address(ctx context.Context, in interact.Input) error {
 	switch {
 	case in.URL == "": // it says elsewhere, or in words, where
 	case err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http":
-		p.to.Line("  " + terminal.OneLine(in.URL) + p.to.Paint(terminal.Red, "   this is no address of the web: better decline"))
+		p.to.Line("  " + terminal.OneLine(in.URL) + p.to.Paint(terminal.Red, "   not a web address: decline it"))
 	default:
 		p.to.Line("  " + terminal.OneLine(in.URL))
 		p.to.Line(p.to.Paint(terminal.Dim, "  it leads to "+terminal.OneLine(at.Host)+"; nothing was opened"))
