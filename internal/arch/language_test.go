@@ -33,8 +33,7 @@ var retired = map[string]string{
 
 // notRead are the packages that are not yet read for the retired words, with how many of their identifiers contain one. A package
 // leaves the table when none does; a number only becomes smaller.
-var notRead = map[string]int{
-}
+var notRead = map[string]int{}
 
 // retiredWords returns the identifiers of a file that contain a retired word.
 func retiredWords(f *ast.File) (found []string) {
