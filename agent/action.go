@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
-	"runtime/debug"
 
 	"github.com/lmosd/lmosd/interact"
 )
@@ -103,7 +102,7 @@ func guard[Out any](run func() iter.Seq2[Out, error]) iter.Seq2[Out, error] {
 					panic(p) // a panic of the caller's loop
 				}
 				var none Out
-				yield(none, &panicError{p, debug.Stack()})
+				yield(none, fmt.Errorf("panic: %v", p))
 			}
 		}()
 		for out, err := range run() {
@@ -116,14 +115,6 @@ func guard[Out any](run func() iter.Seq2[Out, error]) iter.Seq2[Out, error] {
 		}
 	}
 }
-
-// A panicError reports a panic of a function. The stack is for the log of the agent.
-type panicError struct {
-	value any
-	stack []byte
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
 // failed returns the error that the caller receives for an error of f.
 func failed(name string, err error) error {

@@ -74,9 +74,6 @@ func NewClient(target, token string, t http.RoundTripper) *Client {
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Target returns the target that was given to [Dial].
-func (c *Client) Target() string { return c.target }
-
 // Close closes idle connections. Running requests continue.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 

@@ -364,14 +364,14 @@ func TestPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := []string{c.KeyFile(), c.Socket(), c.TokenFile(), c.LockFile(), c.CredentialsFile(), c.Engine()}
-	want := []string{"/d/identity.pem", "/d/lmosd.sock", "/d/api.token", "/d/lock", "/d/credentials.json", "pebble"}
+	got := []string{c.KeyFile(), c.Socket(), c.CredentialsFile(), c.Engine()}
+	want := []string{"/d/identity.pem", "/d/lmosd.sock", "/d/credentials.json", "pebble"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	c.Node.Key, c.HTTP.Socket, c.HTTP.Auth, c.Interact.Credentials, c.Storage.Engine = "file:/k", "none", "none", "/c", "memory"
-	got = []string{c.KeyFile(), c.Socket(), c.TokenFile(), c.CredentialsFile(), c.Engine()}
-	if want = []string{"/k", "", "", "/c", "memory"}; !slices.Equal(got, want) {
+	c.Node.Key, c.HTTP.Socket, c.Interact.Credentials, c.Storage.Engine = "file:/k", "none", "/c", "memory"
+	got = []string{c.KeyFile(), c.Socket(), c.CredentialsFile(), c.Engine()}
+	if want = []string{"/k", "", "/c", "memory"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -73,17 +73,6 @@ func (c *Config) CredentialsFile() string {
 	return c.inDataDir(c.Interact.Credentials, "credentials.json")
 }
 
-// TokenFile returns the file of the API token, "" if no token is asked.
-func (c *Config) TokenFile() string {
-	if c.HTTP.Auth != "token" {
-		return ""
-	}
-	return filepath.Join(c.Node.DataDir, "api.token")
-}
-
-// LockFile returns the file that the running node holds locked; it contains the node's process id.
-func (c *Config) LockFile() string { return filepath.Join(c.Node.DataDir, "lock") }
-
 func (c *Config) inDataDir(value, name string) string {
 	switch value {
 	case "auto":

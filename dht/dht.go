@@ -147,7 +147,6 @@ func Protocols(network string) (kad, records protocol.ID) {
 type DHT struct {
 	o       Options
 	host    host.Host
-	self    did.DID
 	records protocol.ID
 	log     *slog.Logger
 	stats   *counters
@@ -177,11 +176,10 @@ func New(h host.Host, o Options) (*DHT, error) {
 	if err != nil {
 		return nil, err
 	}
-	self, err := did.FromPeer([]byte(h.ID()))
-	if err != nil {
+	if _, err := did.FromPeer([]byte(h.ID())); err != nil {
 		return nil, fmt.Errorf("this node's key: %w", err)
 	}
-	d := &DHT{o: o, host: h, self: self, log: o.Log, stats: &counters{}}
+	d := &DHT{o: o, host: h, log: o.Log, stats: &counters{}}
 	_, d.records = Protocols(o.Network)
 	d.offers = newOffers()
 	d.faults = &faults{host: h, log: o.Log}

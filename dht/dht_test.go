@@ -39,7 +39,7 @@ func publishGetFind(t *testing.T, nodes []*node, inTime bool) {
 	s := nodes[1].thing(t, "Weather", 1, "urn:example:weather:forecast")
 	want := nodes[1].record(t, s)
 	r := nodes[1].offer(t, s)
-	if r.Replicas != 4 || r.Wanted != 4 || len(r.Deliveries) != 4 || !r.Enough() || r.Took <= 0 {
+	if r.Replicas != 4 || r.Wanted != 4 || !r.Enough() {
 		t.Errorf("got %+v, want all four others", r)
 	}
 	for i, n := range nodes {
@@ -92,9 +92,6 @@ func TestGetWhatIsNotThere(t *testing.T) {
 	if !errors.Is(err, did.ErrNotFound) || !errors.Is(err, ErrNoPeers) {
 		t.Errorf("alone: got %v, want that there is nobody to ask", err)
 	}
-	if s := alone.Stats(); s.Gets != 1 || s.Missed != 1 {
-		t.Errorf("alone: stats %+v, want one Get that missed", s)
-	}
 }
 
 func TestPublishAlone(t *testing.T) {
@@ -112,7 +109,7 @@ func TestPublishAlone(t *testing.T) {
 	if _, err := n.Get(t.Context(), rec.Owner, rec.Thing); err != nil {
 		t.Errorf("the node's own record: %v", err)
 	}
-	if s := n.Stats(); s.Publishes != 1 || s.Unpublished != 1 || s.Provided == 0 || s.Values.Entries != 1 {
+	if s := n.Stats(); s.Provided == 0 || s.Values.Entries != 1 {
 		t.Errorf("stats %+v", s)
 	}
 }

@@ -42,7 +42,6 @@ const (
 // cancelled ctx.
 func (d *DHT) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Signed, error] {
 	return func(yield func(*td.Signed, error) bool) {
-		d.stats.finds.Add(1)
 		s := newSearch(d, q)
 		if err := s.check(); err != nil {
 			yield(nil, fmt.Errorf("find: %w", err))

@@ -36,10 +36,8 @@ var errBody = errors.New("the TD does not match the record")
 // The error wraps [did.ErrNotFound] if nobody who answered has a valid record, and [ErrNoPeers] as well if there was nobody
 // to ask. Without a deadline, ten seconds are one.
 func (d *DHT) Get(ctx context.Context, owner did.DID, thing string) (*td.Signed, error) {
-	d.stats.gets.Add(1)
 	s, err := d.get(ctx, owner, thing)
 	if err != nil {
-		d.stats.missed.Add(1)
 		return nil, fmt.Errorf("get %s: %w", thing, err)
 	}
 	return s, nil

@@ -95,14 +95,12 @@ func keysOf(r *td.Record) []provideKey {
 //
 // The error wraps [ErrNoReplicas] if a key was taken by no other node.
 func (d *DHT) Provide(ctx context.Context, r *td.Record) (Receipt, error) {
-	start := time.Now()
 	keys := keysOf(r)
 	due := d.offers.add(thingName(r.Owner, r.Thing), keys)
 	if len(due) > 0 {
 		d.provide(ctx, due)
 	}
 	receipt := d.offers.receipt(keys)
-	receipt.Took = time.Since(start)
 	if receipt.Replicas == 0 {
 		return receipt, fmt.Errorf("provide %s: %w", r.Thing, cmp.Or(ctx.Err(), ErrNoReplicas))
 	}

@@ -1,9 +1,11 @@
 package dht
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,7 +15,6 @@ import (
 	record "github.com/libp2p/go-libp2p-record"
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -29,16 +30,6 @@ type Receipt struct {
 	Replicas int
 	// Wanted is how many were asked: the closest K, or all if there are fewer.
 	Wanted int
-	Took   time.Duration
-	// Deliveries tells of each node that was asked, for logs.
-	Deliveries []Delivery
-}
-
-// A Delivery is what came of one node.
-type Delivery struct {
-	Node did.DID
-	Took time.Duration
-	Err  error // nil if it has taken the record
 }
 
 // Enough reports whether at least half of the wanted nodes have it: then the loss of the others at once does no harm.
@@ -51,17 +42,7 @@ func (r Receipt) Enough() bool { return r.Wanted > 0 && 2*r.Replicas >= r.Wanted
 // and [ErrNoReplicas] if no other node has taken it; the receipt is good in that case too, and the record is stored here. A
 // record is kept for 24 hours from its last Publish, and no longer than it is valid.
 func (d *DHT) Publish(ctx context.Context, s *td.Signed) (Receipt, error) {
-	start := time.Now()
-	d.stats.publishes.Add(1)
-	r, err := d.publish(ctx, s.Record)
-	r.Took = time.Since(start)
-	if r.Replicas == 0 {
-		d.stats.unpublished.Add(1)
-	}
-	return r, err
-}
-
-func (d *DHT) publish(ctx context.Context, raw []byte) (Receipt, error) {
+	raw := s.Record
 	rec, err := d.o.Verifier.Record(raw, time.Now())
 	if err != nil {
 		return Receipt{}, fmt.Errorf("publish: %w", err)
@@ -74,14 +55,14 @@ func (d *DHT) publish(ctx context.Context, raw []byte) (Receipt, error) {
 	if err != nil {
 		return Receipt{}, fmt.Errorf("publish %s: %w: %w", rec.Thing, ErrNoReplicas, err)
 	}
-	r := d.putAll(ctx, key, raw, peers)
+	r, err := d.putAll(ctx, key, raw, peers)
 	switch {
 	case r.Enough():
 		return r, nil
 	case d.isOutdated(ctx, key, raw):
 		return r, fmt.Errorf("publish %s: %w", rec.Thing, ErrNewer)
 	case r.Replicas == 0:
-		return r, fmt.Errorf("publish %s: %w: %w", rec.Thing, ErrNoReplicas, firstError(r.Deliveries))
+		return r, fmt.Errorf("publish %s: %w: %w", rec.Thing, ErrNoReplicas, err)
 	}
 	return r, nil
 }
@@ -113,34 +94,27 @@ func (d *DHT) closest(ctx context.Context, key string) ([]peer.ID, error) {
 	return nil, fmt.Errorf("look up the closest peers: %w", err)
 }
 
-// putAll puts the record to all peers at once, and once more to those that did not acknowledge it.
-func (d *DHT) putAll(ctx context.Context, key string, raw []byte, peers []peer.ID) Receipt {
-	r := Receipt{Wanted: len(peers), Deliveries: make([]Delivery, len(peers))}
+// putAll puts the record to all peers at once, and once more to those that did not acknowledge it. The error is the first of those of
+// the peers that did not.
+func (d *DHT) putAll(ctx context.Context, key string, raw []byte, peers []peer.ID) (Receipt, error) {
+	errs := make([]error, len(peers))
 	var wg sync.WaitGroup
 	for i, p := range peers {
 		wg.Go(func() {
-			r.Deliveries[i] = d.put(ctx, key, raw, p)
-			if r.Deliveries[i].Err != nil && ctx.Err() == nil {
-				r.Deliveries[i] = d.put(ctx, key, raw, p)
+			if errs[i] = d.put(ctx, key, raw, p); errs[i] != nil && ctx.Err() == nil {
+				errs[i] = d.put(ctx, key, raw, p)
 			}
 		})
 	}
 	wg.Wait()
-	for _, v := range r.Deliveries {
-		if v.Err == nil {
-			r.Replicas++
-		}
-	}
-	return r
+	failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	return Receipt{Replicas: len(peers) - len(failed), Wanted: len(peers)}, cmp.Or(append(failed, ErrNoPeers)...)
 }
 
-func (d *DHT) put(ctx context.Context, key string, raw []byte, p peer.ID) Delivery {
+func (d *DHT) put(ctx context.Context, key string, raw []byte, p peer.ID) error {
 	ctx, cancel := context.WithTimeout(ctx, putTime)
 	defer cancel()
-	start := time.Now()
-	err := d.messenger.PutValue(ctx, p, record.MakePutRecord(key, raw))
-	node, _ := did.FromPeer([]byte(p)) // it was admitted
-	return Delivery{Node: node, Took: time.Since(start), Err: err}
+	return d.messenger.PutValue(ctx, p, record.MakePutRecord(key, raw))
 }
 
 // isOutdated reports whether the mesh has a record that wins over raw. A refused PUT_VALUE has no reply, so that a
@@ -154,13 +128,4 @@ func (d *DHT) isOutdated(ctx context.Context, key string, raw []byte) bool {
 	}
 	i, err := d.validator.Select(key, [][]byte{raw, best})
 	return err == nil && i == 1
-}
-
-func firstError(ds []Delivery) error {
-	for _, v := range ds {
-		if v.Err != nil {
-			return v.Err
-		}
-	}
-	return ErrNoPeers
 }

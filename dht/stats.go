@@ -8,19 +8,13 @@ import (
 
 // Stats is what a DHT has done since New. Counters only grow.
 type Stats struct {
-	Peers    int // peers in the routing table, now
 	Provided int // keys that this node provides, now
 
 	// Calls counts outbound messages by type: "FIND_NODE", "PUT_VALUE", …
 	Calls map[string]Calls
 
-	Publishes   uint64 // calls of Publish
-	Unpublished uint64 // of these, without a replica
-	Gets        uint64 // calls of Get
-	Missed      uint64 // of these, without a record
-	Finds       uint64 // calls of Find
-	Asked       uint64 // peers asked for records or bodies
-	AskFailed   uint64 // of these, without a valid answer
+	Asked     uint64 // peers asked for records or bodies
+	AskFailed uint64 // of these, without a valid answer
 
 	Served  uint64 // requests for records and bodies answered
 	Refused uint64 // such requests refused
@@ -51,9 +45,9 @@ type Usage struct {
 type counters struct {
 	byType [6]struct{ sent, failed, malformed atomic.Uint64 }
 
-	publishes, unpublished, gets, missed, finds, asked, askFailed atomic.Uint64
-	served, refused                                               atomic.Uint64
-	refusedStreams, refusedFrames, limitedRequests, panics        atomic.Uint64
+	asked, askFailed                                       atomic.Uint64
+	served, refused                                        atomic.Uint64
+	refusedStreams, refusedFrames, limitedRequests, panics atomic.Uint64
 }
 
 // calls returns the counters of a message type. Requests are made here, so t is a known one.
@@ -65,10 +59,8 @@ func (c *counters) calls(t pb.Message_MessageType) *struct{ sent, failed, malfor
 func (d *DHT) Stats() Stats {
 	c := d.stats
 	s := Stats{
-		Peers: d.Size(), Provided: d.offers.len(), Calls: map[string]Calls{},
-		Publishes: c.publishes.Load(), Unpublished: c.unpublished.Load(),
-		Gets: c.gets.Load(), Missed: c.missed.Load(),
-		Finds: c.finds.Load(), Asked: c.asked.Load(), AskFailed: c.askFailed.Load(),
+		Provided: d.offers.len(), Calls: map[string]Calls{},
+		Asked: c.asked.Load(), AskFailed: c.askFailed.Load(),
 		Served: c.served.Load(), Refused: c.refused.Load(),
 		RefusedStreams: c.refusedStreams.Load(), RefusedFrames: c.refusedFrames.Load(),
 		LimitedRequests: c.limitedRequests.Load(), Panics: c.panics.Load(),

@@ -64,7 +64,6 @@ type PubSub struct {
 	host   host.Host
 	opts   Options
 	log    *slog.Logger
-	gossip *gossip.PubSub
 	topics [Shards]*gossip.Topic
 	shards map[string]byte    // by topic; never changes
 	cancel context.CancelFunc // ends the goroutines of gossip
@@ -152,7 +151,6 @@ func (p *PubSub) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.gossip = g
 	for i := range p.topics {
 		name := topicName(p.opts.Network, byte(i))
 		// The validator comes first: a topic without one forwards anything.

@@ -48,7 +48,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	form := d.Actions["viewBill"].Form("invokeaction", "http", "https")
+	form := d.Actions["viewBill"].Forms[0]
 	fmt.Println(d.Name(), d.Record.Capabilities)
 	fmt.Println(form.Href, form.ContentType)
 	fmt.Println(d.Ref())

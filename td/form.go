@@ -2,7 +2,6 @@ package td
 
 import (
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -13,18 +12,6 @@ var (
 	actionOps   = []string{"invokeaction", "queryaction", "cancelaction"}
 	eventOps    = []string{"subscribeevent", "unsubscribeevent"}
 )
-
-// Form returns the first form of the affordance with op and one of schemes (in lower case), or nil. Without schemes, any scheme matches. The
-// form belongs to the Thing.
-func (a *Affordance) Form(op string, schemes ...string) *Form {
-	for i := range a.Forms {
-		f := &a.Forms[i]
-		if slices.Contains(f.Ops, op) && (len(schemes) == 0 || slices.Contains(schemes, f.Scheme())) {
-			return f
-		}
-	}
-	return nil
-}
 
 // Scheme returns the scheme of the form's href in lower case, or "" if the href is relative.
 func (f *Form) Scheme() string { return schemeOf(f.Href) }

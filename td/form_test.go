@@ -70,38 +70,6 @@ func TestTemplateVars(t *testing.T) {
 	}
 }
 
-func TestAffordanceForm(t *testing.T) {
-	t.Parallel()
-	a := &Affordance{Forms: []Form{
-		{Href: "ws://x", Ops: []string{"readproperty"}},
-		{Href: "HTTP://x/1", Ops: []string{"readproperty", "writeproperty"}},
-		{Href: "https://x/2", Ops: []string{"readproperty"}},
-		{Href: "relative", Ops: []string{"observeproperty"}},
-	}}
-	tests := []struct {
-		name    string
-		op      string
-		schemes []string
-		want    *Form
-	}{
-		{"any scheme", "readproperty", nil, &a.Forms[0]},
-		{"http", "readproperty", []string{"http", "https"}, &a.Forms[1]},
-		{"https", "readproperty", []string{"https"}, &a.Forms[2]},
-		{"another operation", "writeproperty", []string{"http", "https"}, &a.Forms[1]},
-		{"an operation without that scheme", "writeproperty", []string{"https"}, nil},
-		{"no such operation", "invokeaction", nil, nil},
-		{"a relative href", "observeproperty", []string{"http"}, nil},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			if got := a.Form(tt.op, tt.schemes...); got != tt.want {
-				t.Errorf("got %+v, want %+v", got, tt.want)
-			}
-		})
-	}
-}
-
 func TestIsJSON(t *testing.T) {
 	t.Parallel()
 	for contentType, want := range map[string]bool{

@@ -54,17 +54,3 @@ func (s Strategy) Compare(a, b string) int {
 
 // prefers reports whether the strategy prefers version a to b.
 func (s Strategy) prefers(a, b string) bool { return s.Compare(a, b) < 0 }
-
-// Pick returns the description that meets r best, and the matching capability. Among equal versions it returns the first one, so the
-// caller sorts trusted, near and idle hosts first, and the others in a stable order.
-func (s Strategy) Pick(r Requirement, descriptions []*Description) (d *Description, by Capability, ok bool) {
-	for _, other := range descriptions {
-		if other.Thing == nil {
-			continue
-		}
-		if c, meets := r.Match(other.Thing, s); meets && (d == nil || s.prefers(c.Version, by.Version)) {
-			d, by = other, c
-		}
-	}
-	return d, by, d != nil
-}

@@ -33,7 +33,7 @@ func TestStrategy(t *testing.T) {
 		{"no range", "", Requirement{Name: "bill", Version: "?"}, "", ""},
 		{"no name", "", Requirement{}, "", ""},
 	} {
-		d, by, ok := c.s.Pick(c.r, all)
+		d, by, ok := pick(c.s, c.r, all)
 		got := ""
 		if ok {
 			got = d.ID
@@ -42,4 +42,17 @@ func TestStrategy(t *testing.T) {
 			t.Errorf("%s: got %q with %q, want %q with %q", c.name, got, by.Version, c.want, c.version)
 		}
 	}
+}
+
+// pick returns the first description that meets r best, and the matching capability.
+func pick(s Strategy, r Requirement, descriptions []*Description) (d *Description, by Capability, ok bool) {
+	for _, other := range descriptions {
+		if other.Thing == nil {
+			continue
+		}
+		if c, meets := r.Match(other.Thing, s); meets && (d == nil || s.prefers(c.Version, by.Version)) {
+			d, by = other, c
+		}
+	}
+	return d, by, d != nil
 }

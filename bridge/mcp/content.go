@@ -35,7 +35,6 @@ type block struct {
 	Media    string          `json:"mimeType"`
 	Resource json.RawMessage `json:"resource"`
 
-	raw  json.RawMessage
 	more bool // it has members besides its data
 }
 
@@ -110,9 +109,8 @@ func blockOf(raw json.RawMessage) block {
 	b := block{}
 	members := map[string]json.RawMessage{}
 	if json.Unmarshal(raw, &members) != nil || json.Unmarshal(raw, &b) != nil {
-		return block{raw: raw, more: true}
+		return block{more: true}
 	}
-	b.raw = raw
 	for name := range members {
 		switch name {
 		case "type", "text", "data", "blob", "mimeType", "resource", "uri":

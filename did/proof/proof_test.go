@@ -222,13 +222,12 @@ func TestVerifiedSaysWhoAndWhen(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &Verified{
-		Document:     decode(t, goldenDoc),
-		Registration: doc["registration"],
-		Owner:        s.id,
-		Owners:       []did.DID{s.id},
-		Method:       string(s.id) + "#" + s.id.Multibase(),
-		Created:      noon,
-		Expires:      noon.Add(24*time.Hour + 500*time.Millisecond),
+		Document: decode(t, goldenDoc),
+		Owner:    s.id,
+		Owners:   []did.DID{s.id},
+		Method:   string(s.id) + "#" + s.id.Multibase(),
+		Created:  noon,
+		Expires:  noon.Add(24*time.Hour + 500*time.Millisecond),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -33,8 +33,6 @@ type Verified struct {
 	// Document is the document without "proof" and "registration". If the proof has an @context, Document has that one, without contexts
 	// that were appended after signing.
 	Document map[string]any
-	// Registration is the unsigned member "registration" of a directory. Nil: none.
-	Registration any
 	// Owner is the DID of the signer, Method the DID URL of the key. Of several proofs, these and the times are those
 	// of the first.
 	Owner   did.DID
@@ -81,7 +79,7 @@ func (c Check) document(ctx context.Context, doc map[string]any) (*Verified, err
 	if err != nil {
 		return nil, err
 	}
-	v := &Verified{Registration: doc["registration"]}
+	v := &Verified{}
 	body := without(doc, "proof", "registration")
 	for i, p := range proofs {
 		signed, err := c.signedDocument(body, p)

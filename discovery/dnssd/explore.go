@@ -56,11 +56,10 @@ var ErrScheme = errors.New("unsupported URL scheme")
 
 // A Found is a TD from the local network. Nothing is verified but that it is a strict JSON object and not larger than [td.MaxTD].
 type Found struct {
-	Raw          []byte
-	ID           string // of the TD; empty if it is anonymous
-	Kind         Kind
-	From         string // the URL of the TD or of the list that contains it
-	Introduction Introduction
+	Raw  []byte
+	ID   string // of the TD; empty if it is anonymous
+	Kind Kind
+	From string // the URL of the TD or of the list that contains it
 }
 
 // Kind is the kind of a TD by its @type (WoT Discovery §5).
@@ -239,7 +238,7 @@ func (v *visit) found(raw []byte, from *url.URL, depth int, listed bool) {
 	if !listed {
 		raw = lmos.WithCapabilities(v.ctx, raw, from, func(_ context.Context, at *url.URL) ([]byte, error) { return v.read(at) })
 	}
-	if !v.yield(Found{Raw: raw, ID: c.id, Kind: c.kind, From: from.String(), Introduction: v.in}, nil) {
+	if !v.yield(Found{Raw: raw, ID: c.id, Kind: c.kind, From: from.String()}, nil) {
 		v.left = true
 		return
 	}

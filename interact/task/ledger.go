@@ -262,19 +262,6 @@ func (l *Ledger) Get(id string) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Forget drops the entry of the run id, if there is one. What runs at the host goes on.
-func (l *Ledger) Forget(id string) {
-	l.mu.Lock()
-	e := l.entries[id]
-	if e != nil {
-		l.dropLocked(e)
-	}
-	l.mu.Unlock()
-	if e != nil {
-		l.erase(context.Background(), []string{id})
-	}
-}
-
 func (l *Ledger) dropLocked(e *list.Element) {
 	delete(l.entries, l.order.Remove(e).(*record).ActionID)
 }

@@ -173,15 +173,6 @@ func TestLedgerSurvivesARestart(t *testing.T) {
 			if e, _ := l.Get(id); !e.Ended.Equal(want) || !e.LastSeen.Equal(time.Now()) {
 				t.Errorf("%s has ended at %v, heard at %v, want %v", id, e.Ended, e.LastSeen, want)
 			}
-			if id != "id 1" {
-				l.Forget(id)
-			}
-		}
-		l.Forget("id 0")
-		l.Forget("id 0")
-		l.Forget("id 3")
-		if l = open(t, d, LedgerOptions{}); len(l.List()) != 1 || d.stored(t) != 1 {
-			t.Errorf("got %v, want what was not forgotten", l.List())
 		}
 	})
 }
@@ -415,9 +406,6 @@ func TestLedgerManyAtOnce(t *testing.T) {
 			for j := range 50 {
 				one := fmt.Sprint(i%4, j%10)
 				tell(t, l, says(nil, status(one, interact.StatusPending), status(one, interact.StatusCompleted)), interact.InvokeAction)
-				if j%3 == 0 {
-					l.Forget(one)
-				}
 				l.List()
 				l.Get(one)
 			}

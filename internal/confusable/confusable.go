@@ -34,11 +34,6 @@ func plain(name string) bool {
 	return true
 }
 
-// Alike reports whether two different names look alike.
-func Alike(a, b string) bool {
-	return textmatch.Fold(a) != textmatch.Fold(b) && Skeleton(a) == Skeleton(b)
-}
-
 // scripts are the names of all scripts, sorted once.
 var scripts = sync.OnceValue(func() []string { return slices.Sorted(maps.Keys(unicode.Scripts)) })
 
