@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
@@ -78,10 +79,20 @@ func (c *Consumer) do(ctx context.Context, t *td.Thing, m *interact.Message, yie
 	if err := CheckHops(m); err != nil {
 		return err
 	}
+	var isRead atomic.Bool // a chunk of the input was read: the input cannot be sent again
+	if chunks := m.Chunks; chunks != nil {
+		streaming := *m
+		streaming.Chunks = func(yield func([]byte, error) bool) {
+			isRead.Store(true)
+			chunks(yield)
+		}
+		m = &streaming
+	}
 	r, err := c.request(t, m)
 	if err != nil {
 		return err
 	}
+	m = r.Message // with the chunks in one body
 	choices, err := c.choose(r)
 	switch {
 	case err != nil && m.Type == interact.WriteAllProperties && hasForm(t, interact.WriteMultipleProperties):
@@ -109,7 +120,7 @@ func (c *Consumer) do(ctx context.Context, t *td.Thing, m *interact.Message, yie
 		if ok {
 			err = next.error
 		}
-		if !ok || replied || ctx.Err() != nil {
+		if !ok || replied || m.Chunks != nil && isRead.Load() || ctx.Err() != nil {
 			return err
 		}
 		if first == nil {
@@ -225,8 +236,10 @@ func (c *Consumer) choose(r *Request) ([]choice, error) {
 }
 
 func (c *Consumer) prepare(r Request, f *td.Form) (choice, error) {
-	r.Form, r.Rank = f, rankOf(f.ContentType, f.ResponseType, len(r.Body) > 0, r.Media, r.Message.Accept)
+	r.Form = f
+	media := r.Media
 	x, err := c.Transport.Prepare(&r)
+	r.Rank += rankOf(f.ContentType, f.ResponseType, len(r.Body) > 0, media, r.Message.Accept) // Prepare may have filled an empty body
 	if err == nil {
 		r.Secrets, err = c.collect(r.Thing, f, r.What())
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/mqtt/packet"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -282,7 +283,7 @@ func (q *call) exchange(ctx context.Context, take func(*delivery) error) error {
 		if len(d.correlation) > 0 && string(d.correlation) != string(pub.correlation) {
 			continue // a response to another request
 		}
-		if interact.MediaType(d.media) == problemType && interact.MediaType(q.Form.ResponseType) != problemType {
+		if interact.MediaType(d.media) == problem.MediaType && interact.MediaType(q.Form.ResponseType) != problem.MediaType {
 			return q.refused(d)
 		}
 		if err := take(d); err != errMore {

@@ -15,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/mqtt/packet"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -366,9 +367,9 @@ func taskJSON(s *interact.Message) []byte {
 
 // fail answers with a problem.
 func (r *request) fail(err error) {
-	data, code := encodeProblem(err)
-	p := &outgoing{data: data, media: problemType}
-	p.add(propCode, code.String())
+	data, _ := problem.Marshal(err)
+	p := &outgoing{data: data, media: problem.MediaType}
+	p.add(propCode, interact.AsError(err).Code.String())
 	r.answer(p)
 }
 
@@ -379,7 +380,7 @@ func (r *request) answer(p *outgoing) {
 		return
 	}
 	limit := int(c.client.Properties.Props.MaximumPacketSize)
-	if limit > 0 && p.weight()+2*len(r.topic) > limit && p.media != problemType {
+	if limit > 0 && p.weight()+2*len(r.topic) > limit && p.media != problem.MediaType {
 		r.fail(interact.Errorf(interact.TooLarge, "raise the client's Maximum Packet Size",
 			"the answer has %d bytes, the client takes %d", len(p.data), limit))
 		return

@@ -205,18 +205,29 @@ func Read(resp *http.Response, body []byte) *interact.Error {
 // foreign returns the error of a response that is not a problem document.
 func foreign(status int, body []byte) *interact.Error {
 	text := interact.Clip(interact.Readable(string(body[:min(len(body), maxBody)])), maxText)
-	return interact.Errorf(codeOf("", status), "this answer is none of lmosd's: see what is between here and the node",
+	return interact.Errorf(CodeOf("", status), "the response is not from lmosd: check the proxies in front of the node",
 		"%s", strings.TrimSpace(fmt.Sprintf("status %d %s", status, text)))
 }
 
 // Unmarshal returns the error of a problem document that came without a response of its own: in an event, or as the error of a task.
 // The status decides the code of a document without a code of lmosd. The result is never nil.
 func Unmarshal(status int, doc []byte) *interact.Error {
+	if e := Decode(status, doc); e != nil {
+		return e
+	}
+	return foreign(status, doc)
+}
+
+// Decode is [Unmarshal] that returns nil if doc is not a problem document.
+func Decode(status int, doc []byte) *interact.Error {
 	var p document
 	if json.Unmarshal(doc, &p) != nil || p.Type+p.Title+p.Detail == "" {
-		return foreign(status, doc)
+		return nil
 	}
-	e := &interact.Error{Code: codeOf(p.Code, status), Hint: interact.Clip(interact.Readable(p.Hint), maxText), Next: p.Next,
+	if p.Code == "" && p.Title != "" && p.Detail != "" { // only the titles of lmosd repeat the code
+		p.Detail = p.Title + ": " + p.Detail
+	}
+	e := &interact.Error{Code: CodeOf(p.Code, status), Hint: interact.Clip(interact.Readable(p.Hint), maxText), Next: p.Next,
 		Remote: p.Remote}
 	for _, i := range p.Issues[:min(len(p.Issues), maxIssues)] {
 		i.Pointer, i.Reason = interact.Clip(interact.Readable(i.Pointer), maxText), interact.Clip(interact.Readable(i.Reason), maxText)
@@ -228,13 +239,11 @@ func Unmarshal(status int, doc []byte) *interact.Error {
 	return e
 }
 
-// codeOf parses a code such as "LMOS-1404"; an unknown code is replaced by that of the status.
-func codeOf(text string, status int) interact.Code {
-	if digits, ok := strings.CutPrefix(text, "LMOS-"); ok {
-		n, err := strconv.ParseUint(digits, 10, 16)
-		if _, known := statuses[interact.Code(n)]; err == nil && known {
-			return interact.Code(n)
-		}
+// CodeOf parses a code such as "LMOS-1404"; an unknown code is replaced by that of the HTTP status.
+func CodeOf(text string, status int) interact.Code {
+	n, err := strconv.ParseUint(strings.TrimPrefix(text, "LMOS-"), 10, 16)
+	if c := interact.Code(n); err == nil && c.String() == text && statuses[c] != 0 {
+		return c
 	}
 	if c, ok := codes[status]; ok {
 		return c

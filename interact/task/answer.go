@@ -10,11 +10,9 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/td"
 )
-
-// Problem is the media type of the data of a task that failed (RFC 9457 §3).
-const Problem = "application/problem+json"
 
 const (
 	// farewell is how long CancelAction waits for the end of what it cancelled.
@@ -237,7 +235,8 @@ func (s state) reply(m *interact.Message) *interact.Message {
 	case s.asks != nil:
 		r.ContentType, r.Data = s.asks.ContentType, s.asks.Data
 	case s.state == interact.StatusFailed:
-		r.ContentType, r.Data = Problem, problem(s.err)
+		r.ContentType = problem.MediaType
+		r.Data, _ = problem.Marshal(s.err)
 	}
 	return r
 }
@@ -258,9 +257,9 @@ func (s state) listed() interact.Task {
 	case s.final != nil:
 		one.Output = inJSON(s.final)
 	case s.lost != nil:
-		one.Error = problem(s.lost)
+		one.Error, _ = problem.Marshal(s.lost)
 	case s.state == interact.StatusFailed:
-		one.Error = problem(s.err)
+		one.Error, _ = problem.Marshal(s.err)
 	}
 	return one
 }
@@ -278,20 +277,4 @@ func inJSON(m *interact.Message) json.RawMessage {
 		return text
 	}
 	return nil
-}
-
-// problem is e as an RFC 9457 problem with the members that lmosd's problems have. What e wraps stays on the host.
-func problem(e *interact.Error) []byte {
-	data, _ := json.Marshal(struct { // texts and flags always can be
-		Type      string          `json:"type"`
-		Code      string          `json:"code"`
-		Title     string          `json:"title"`
-		Detail    string          `json:"detail,omitempty"`
-		Hint      string          `json:"hint,omitempty"`
-		Next      []interact.Step `json:"next,omitempty"`
-		Retryable bool            `json:"retryable"`
-		Remote    bool            `json:"remote"`
-		Issues    []td.Issue      `json:"validationErrors,omitempty"`
-	}{"urn:lmosd:error:" + e.Code.Slug(), e.Code.String(), e.Code.Title(), e.Title, e.Hint, e.Next, e.Code.Retryable(), e.Remote, e.Issues})
-	return data
 }

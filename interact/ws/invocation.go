@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
@@ -266,7 +267,7 @@ func (n *reporter) send(ctx context.Context, r *interact.Message) error {
 // get the error.
 func (n *reporter) failed(err error) error {
 	e := interact.AsError(err)
-	r := &interact.Message{Status: interact.StatusFailed, ActionID: n.run.actionID, ContentType: frame.ProblemType,
+	r := &interact.Message{Status: interact.StatusFailed, ActionID: n.run.actionID, ContentType: problem.MediaType,
 		Data: frame.Problem(e, n.f.Type)}
 	if n.end = r; e.Code == interact.Cancelled {
 		n.end = &interact.Message{Status: interact.StatusCancelled, ActionID: r.ActionID}

@@ -16,7 +16,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/ws/frame"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -225,7 +225,7 @@ func (l *lab) task(m *interact.Message) (*interact.Message, error) {
 		r.Data = []byte(`"done"`)
 	}
 	if state == interact.StatusFailed {
-		r.Data, r.ContentType = []byte(`{"title":"it broke"}`), frame.ProblemType
+		r.Data, r.ContentType = []byte(`{"title":"it broke"}`), problem.MediaType
 	}
 	return r, nil
 }

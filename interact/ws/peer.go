@@ -9,6 +9,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/form"
+	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/ws/frame"
 	"github.com/lmosd/lmosd/internal/backoff"
 )
@@ -242,7 +243,7 @@ func failure(r *interact.Message) error {
 	switch {
 	case len(r.Data) == 0:
 		return &interact.Error{Code: interact.AgentFailed, Remote: true, Title: "the action failed", Hint: "see the agent's log"}
-	case r.ContentType == frame.ProblemType:
+	case r.ContentType == problem.MediaType:
 		return frame.ReadProblem(r.Data)
 	}
 	return &interact.Error{Code: interact.AgentFailed, Remote: true, Hint: "see the agent's log",

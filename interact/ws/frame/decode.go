@@ -10,6 +10,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/problem"
 )
 
 // errUnsupported marks the error of an unknown messageType or operation, for which LMOS has a code.
@@ -284,7 +285,7 @@ func (f *Frame) status(m *members, w *word) error {
 		}
 	}
 	if failed := m.raw[sError]; failed != nil && f.Status == interact.StatusFailed {
-		f.Data, f.ContentType = failed, ProblemType
+		f.Data, f.ContentType = failed, problem.MediaType
 		return nil
 	}
 	return f.data(m, w)
@@ -316,7 +317,7 @@ func (f *Frame) statusObject(m *members, raw []byte) error {
 	}
 	switch {
 	case f.Status == interact.StatusFailed && present(s.Error):
-		f.Data, f.ContentType = s.Error, ProblemType
+		f.Data, f.ContentType = s.Error, problem.MediaType
 	case present(s.Output):
 		return f.embedded(m, s.Output)
 	}

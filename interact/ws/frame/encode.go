@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/problem"
 )
 
 // A writer appends members to a JSON object.
@@ -208,7 +209,7 @@ func (f *Frame) writeStatus(w *writer) error {
 	}
 	w.maybe(sActionID, f.ActionID)
 	w.when("timestamp", f.Time)
-	if f.Status == interact.StatusFailed && f.ContentType == ProblemType {
+	if f.Status == interact.StatusFailed && f.ContentType == problem.MediaType {
 		return f.writeFailure(w)
 	}
 	return f.writeData(w, wordByType[f.Type].write)
@@ -278,7 +279,7 @@ func (f *Frame) writeState(w *writer, op interact.Type) error {
 	inner.maybe(sActionID, f.ActionID)
 	inner.text(sState, status.String())
 	to := wordByType[f.Type].wtp
-	if f.Status == interact.StatusFailed && f.ContentType == ProblemType {
+	if f.Status == interact.StatusFailed && f.ContentType == problem.MediaType {
 		to = []slot{sError}
 	}
 	raw, media, coded, err := f.payload()
@@ -293,7 +294,7 @@ func (f *Frame) writeState(w *writer, op interact.Type) error {
 		inner.when("timeEnded", f.Time)
 	}
 	w.raw(sStatus, append(inner.b, '}'))
-	if media != ProblemType {
+	if media != problem.MediaType {
 		w.maybe(sMedia, media)
 	}
 	if coded {

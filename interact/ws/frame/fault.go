@@ -183,7 +183,7 @@ func (w *writer) field(name, text string) {
 	w.b = appendText(w.b, text)
 }
 
-// Problem returns e as an RFC 9457 problem: the data of a failed action of type op, whose media type is [ProblemType].
+// Problem returns e as an RFC 9457 problem: the data of a failed action of type op, whose media type is [problem.MediaType].
 func Problem(e *interact.Error, op interact.Type) []byte {
 	w := writer{b: []byte{'{'}}
 	f := &Frame{part: response, op: op}

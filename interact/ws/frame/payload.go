@@ -12,9 +12,6 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// ProblemType is the media type of what went wrong in a failed action (RFC 9457 §3).
-const ProblemType = "application/problem+json"
-
 // embedded takes the data of a frame from the member raw: JSON as it stands, or a string with contentType and base64.
 func (f *Frame) embedded(m *members, raw []byte) error {
 	media, err := m.text(sMedia, MaxID)
