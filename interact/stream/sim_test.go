@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"io"
 	"iter"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
 	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
 	"github.com/libp2p/go-libp2p/p2p/protocol/ping"
 	"github.com/multiformats/go-multiaddr"
@@ -333,7 +335,41 @@ func TestASlowAgentIsNoSilentPeer(t *testing.T) {
 	})
 }
 
-// frameTimer is a thing that takes its time.
+// A starvedHost opens its first streams for probes late, as a process without a processor does.
+type starvedHost struct {
+	host.Host
+	late int32
+	n    atomic.Int32
+}
+
+func (h *starvedHost) NewStream(ctx context.Context, id peer.ID, protocols ...protocol.ID) (network.Stream, error) {
+	if protocols[0] == ping.ID && h.n.Add(1) <= h.late {
+		time.Sleep(2 * time.Second)
+		return nil, ctx.Err()
+	}
+	return h.Host.NewStream(ctx, id, protocols...)
+}
+
+// TestAStarvedProcessBlamesNoPeer: probes that this process could not finish in time do not count, within a limit.
+func TestAStarvedProcessBlamesNoPeer(t *testing.T) {
+	for late, want := range map[int32]interact.Code{1: 0, lateProbes: 0, lateProbes + 1: interact.Unreachable} {
+		t.Run(fmt.Sprint(late), func(t *testing.T) {
+			simulated(t, 2, func(t *testing.T, hosts []host.Host) {
+				server, stop := bind(hosts[0], Options{})
+				defer stop()
+				server.Serve(slow(time.Minute))
+				caller, stop := bind(&starvedHost{Host: hosts[1], late: late}, Options{})
+				defer stop()
+				_, err := interact.Call(t.Context(), caller.Thing([]td.Host{at(t, hosts[0])}), ask("a", ""))
+				if want == 0 && err != nil || want != 0 && code(err) != want {
+					t.Errorf("got %v", err)
+				}
+			})
+		})
+	}
+}
+
+// slow is a Thing that answers after d.
 func slow(d time.Duration) interact.Thing {
 	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		select {
