@@ -11,9 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// encode writes spans as the body of a request. TracesData has the wire form of an ExportTraceServiceRequest, as its definition
-// promises; the latter's package would bring gRPC along. All spans are of one [Tracer]: they have one resource and one scope, and
-// neither events nor links.
+// encode returns spans as the body of a request. TracesData has the same wire form as ExportTraceServiceRequest, whose package imports
+// gRPC. All spans are of one [Tracer]: they have one resource and one scope, and neither events nor links.
 func encode(spans []sdk.ReadOnlySpan) ([]byte, error) {
 	scope := spans[0].InstrumentationScope()
 	list := make([]*otlp.Span, len(spans))
@@ -39,7 +38,7 @@ func span(s sdk.ReadOnlySpan) *otlp.Span {
 		Flags:                  flags(c.TraceFlags(), s.Parent()),
 		Name:                   s.Name(),
 		Kind:                   kinds[s.SpanKind()],
-		StartTimeUnixNano:      uint64(max(0, s.StartTime().UnixNano())), // a clock may say 1969
+		StartTimeUnixNano:      uint64(max(0, s.StartTime().UnixNano())), // a wrong clock may be before 1970
 		EndTimeUnixNano:        uint64(max(0, s.EndTime().UnixNano())),
 		Attributes:             attributes(s.Attributes()),
 		DroppedAttributesCount: uint32(s.DroppedAttributes()),
@@ -51,7 +50,7 @@ func span(s sdk.ReadOnlySpan) *otlp.Span {
 	return p
 }
 
-// flags are those of the trace, and where the parent is (opentelemetry/proto/trace/v1 "SpanFlags").
+// flags returns the trace flags, and whether the parent is remote (opentelemetry/proto/trace/v1 "SpanFlags").
 func flags(own trace.TraceFlags, parent trace.SpanContext) uint32 {
 	f := uint32(own) | uint32(otlp.SpanFlags_SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK)
 	if parent.IsRemote() {
@@ -60,7 +59,7 @@ func flags(own trace.TraceFlags, parent trace.SpanContext) uint32 {
 	return f
 }
 
-// The kinds and outcomes that a span here may have. The numbers of the interface are not those of the wire.
+// The kinds and outcomes of the spans of this package. The numbers of the API differ from those of the wire.
 var (
 	kinds = map[trace.SpanKind]otlp.Span_SpanKind{
 		trace.SpanKindInternal: otlp.Span_SPAN_KIND_INTERNAL,
@@ -81,7 +80,7 @@ func attributes(list []attribute.KeyValue) []*common.KeyValue {
 	return out
 }
 
-// value writes a number as a number; a list, which no span here has, as its text in JSON.
+// value returns a number as a number, and a list, which no span here has, as JSON text.
 func value(v attribute.Value) *common.AnyValue {
 	switch v.Type() {
 	case attribute.BOOL:

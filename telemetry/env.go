@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// A setting is what the environment says of collectors.
+// A setting is the configuration of a collector in the environment.
 type setting struct {
 	headers map[string]string
 	gzip    bool
 }
 
-// readEnv reads the variables that this exporter knows (OpenTelemetry "Protocol Exporter"): those of traces win. A mistake costs
-// the header that it is in, and the log hears of it.
+// readEnv reads the supported variables (OpenTelemetry "Protocol Exporter"); those of traces take precedence. An invalid header is ignored
+// and logged.
 func readEnv(getenv func(string) string, log *slog.Logger) setting {
 	lookup := func(name string) string {
 		if s := strings.TrimSpace(getenv("OTEL_EXPORTER_OTLP_TRACES_" + name)); s != "" {
@@ -30,7 +30,7 @@ func readEnv(getenv func(string) string, log *slog.Logger) setting {
 		name = strings.TrimSpace(name)
 		value, err := url.PathUnescape(value)
 		if value = strings.TrimSpace(value); !ok || err != nil || !validHeader(name, value) {
-			// Neither is shown: the secret may be in any part of it.
+			// Neither name nor value is logged, because each may be secret.
 			log.Warn("header ignored", "variable", "OTEL_EXPORTER_OTLP_HEADERS", "number", i+1, "want", "name=value, percent-encoded")
 			continue
 		}
@@ -39,7 +39,7 @@ func readEnv(getenv func(string) string, log *slog.Logger) setting {
 	return s
 }
 
-// validHeader says if HTTP can carry it (RFC 9110 §5.1, §5.5).
+// validHeader reports whether HTTP permits a header (RFC 9110 §5.1, §5.5).
 func validHeader(name, value string) bool {
 	token := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r)

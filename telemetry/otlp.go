@@ -21,14 +21,14 @@ import (
 
 const protobuf = "application/x-protobuf"
 
-// A client posts spans to a collector over OTLP/HTTP (OTLP 1.x, "OTLP/HTTP"). It is ours because the library's brings gRPC along.
-// What it is given in headers goes to the collector alone.
+// A client posts spans to a collector over OTLP/HTTP (OTLP 1.x, "OTLP/HTTP"). It replaces the client of the library, which imports gRPC.
+// Its headers are sent only to the collector.
 type client struct {
 	url       string
 	header    http.Header // of each request
 	gzip      bool
 	transport *http.Transport
-	leaving   context.Context // ends when the tracer is closed: nobody waits for a collector that is away any more
+	leaving   context.Context // ends when the tracer is closed: then an unreachable collector is not retried
 	leave     context.CancelFunc
 }
 
@@ -42,7 +42,7 @@ func newClient(url string, o Options, getenv func(string) string) (*client, erro
 	for name, value := range set.headers {
 		if !validHeader(name, value) {
 			return nil, interact.Errorf(interact.ConfigInvalid, `for example {"Authorization": "Bearer …"}`,
-				"a header for the collector is none that HTTP can carry") // nor shown: a secret may be in the name by mistake
+				"a header for the collector is not valid in HTTP") // not shown: the name may contain a secret by mistake
 		}
 		c.header.Set(name, value)
 	}
@@ -54,10 +54,10 @@ func newClient(url string, o Options, getenv func(string) string) (*client, erro
 	return c, nil
 }
 
-// newTransport carries spans to the collector.
+// newTransport returns the transport to the collector.
 func newTransport() *http.Transport {
 	return &http.Transport{
-		Proxy:               http.ProxyFromEnvironment, // a collector may be far away
+		Proxy:               http.ProxyFromEnvironment, // the collector may be remote
 		DialContext:         (&net.Dialer{Timeout: postTimeout, KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout: postTimeout,
 		MaxIdleConnsPerHost: 2,
@@ -66,18 +66,18 @@ func newTransport() *http.Transport {
 	}
 }
 
-// A failure is why a collector did not take a batch.
+// A failure is the reason why a collector did not accept a batch.
 type failure struct {
 	why     string
-	refused bool          // it answered, and wants none of it ever; else it may be asked again
-	away    bool          // it did not answer
-	after   time.Duration // how long it wants to be left alone
+	refused bool          // permanently rejected; else it may be retried
+	away    bool          // no response
+	after   time.Duration // requested pause
 }
 
 func (f *failure) Error() string { return f.why }
 
-// send posts a batch, again and again while the collector is busy or away: for at most [retryTimeout], and until ctx ends. The pauses
-// grow, and no two senders have the same.
+// send posts a batch and retries while the collector is busy or unreachable, for at most [retryTimeout] and until ctx ends. The pauses
+// grow, with jitter.
 func (c *client) send(ctx context.Context, body []byte) (partial, error) {
 	if c.gzip {
 		body = compress(body)
@@ -100,10 +100,10 @@ func (c *client) send(ctx context.Context, body []byte) (partial, error) {
 	}
 }
 
-// sleep reports whether it is worth to ask again.
+// sleep reports whether to retry.
 func (c *client) sleep(ctx context.Context, d time.Duration, away bool) bool {
 	var leaving <-chan struct{}
-	if away { // one that is busy gets its time until the last
+	if away { // one that is busy is retried until the end
 		leaving = c.leaving.Done()
 	}
 	timer := time.NewTimer(d)
@@ -120,13 +120,13 @@ func (c *client) sleep(ctx context.Context, d time.Duration, away bool) bool {
 func compress(body []byte) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	_, _ = z.Write(body) // a buffer takes all
+	_, _ = z.Write(body) // a buffer accepts all
 	_ = z.Close()
 	return b.Bytes()
 }
 
-// post asks once. The transport is asked without a client: a redirect, followed, would carry the headers, and with them a secret,
-// to somewhere else.
+// post sends one request. It uses the transport instead of a client, because following a redirect would send the headers, which may be
+// secret, to another server.
 func (c *client) post(ctx context.Context, body []byte) (partial, *failure) {
 	ctx, cancel := context.WithTimeout(ctx, postTimeout)
 	defer cancel()
@@ -140,7 +140,7 @@ func (c *client) post(ctx context.Context, body []byte) (partial, *failure) {
 		return partial{}, unanswered(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status has said what matters
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the status is sufficient
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != protobuf {
 		return partial{}, judge(resp, string(answer))
 	}
@@ -151,16 +151,16 @@ func (c *client) post(ctx context.Context, body []byte) (partial, *failure) {
 	return readPartial(answer), nil
 }
 
-// unanswered is for a request that had no answer. The collector may have the spans all the same: it gets them twice then
-// (OTLP 1.x, "Duplicate Data").
+// unanswered returns the failure of a request without a response. The collector may have received the spans; it then gets them twice (OTLP
+// 1.x, "Duplicate Data").
 func unanswered(err error) *failure {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &failure{why: "no answer within " + postTimeout.String(), away: true}
+		return &failure{why: "no response within " + postTimeout.String(), away: true}
 	}
 	return &failure{why: err.Error(), away: true}
 }
 
-// judge is OTLP 1.x, "Failures", "Retryable Response Codes".
+// judge implements OTLP 1.x, "Failures" and "Retryable Response Codes".
 func judge(resp *http.Response, why string) *failure {
 	if resp.StatusCode/100 == 2 {
 		return nil
@@ -176,7 +176,7 @@ func judge(resp *http.Response, why string) *failure {
 	return f
 }
 
-// retryAfter reads seconds or a date (RFC 9110 §10.2.3). What is neither, or past, is 0.
+// retryAfter reads seconds or a date (RFC 9110 §10.2.3); 0 for other values and past dates.
 func retryAfter(s string, now time.Time) time.Duration {
 	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
 		return time.Duration(n) * time.Second
@@ -187,14 +187,13 @@ func retryAfter(s string, now time.Time) time.Duration {
 	return 0
 }
 
-// A partial is what a collector that took a batch says beside: how many spans it did not want after all, or a warning if none
-// (OTLP 1.x, "Partial Success").
+// A partial is the result of an accepted batch: the number of rejected spans, or a warning if it is 0 (OTLP 1.x, "Partial Success").
 type partial struct {
 	rejected int64
 	message  string
 }
 
-// readPartial reads an ExportTraceServiceResponse: partial_success = 1. Its package is not imported, for it imports gRPC.
+// readPartial reads an ExportTraceServiceResponse: partial_success = 1. Its package is not imported, because it imports gRPC.
 func readPartial(b []byte) (p partial) {
 	for f := range fields(b) {
 		if f.number == 1 && f.kind == protowire.BytesType {
@@ -204,7 +203,7 @@ func readPartial(b []byte) (p partial) {
 	return p
 }
 
-// readPair reads a message that has a number in field 1 and a text in field 2.
+// readPair reads a message with a number in field 1 and a text in field 2.
 func readPair(b []byte) (n int64, text string) {
 	for f := range fields(b) {
 		switch {
@@ -217,7 +216,7 @@ func readPair(b []byte) (n int64, text string) {
 	return n, text
 }
 
-// A field is one of a Protobuf message, with the value of its kind.
+// A field is a field of a Protobuf message.
 type field struct {
 	number protowire.Number
 	kind   protowire.Type
@@ -225,7 +224,7 @@ type field struct {
 	bytes  []byte
 }
 
-// fields yields the fields of a message as far as it can be read.
+// fields yields the fields of a message up to the first error.
 func fields(b []byte) iter.Seq[field] {
 	return func(yield func(field) bool) {
 		for len(b) > 0 {

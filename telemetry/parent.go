@@ -11,8 +11,7 @@ import (
 // parentLen is the length of a traceparent of version 00: "00-" trace id "-" parent id "-" flags (W3C Trace Context §3.2).
 const parentLen = 55
 
-// parseParent reads a traceparent (W3C Trace Context §3.2.2, §4.3). Of a later version, what this one knows is read. ok is false
-// for what is none; a trace is then begun anew.
+// parseParent reads a traceparent (W3C Trace Context §3.2.2, §4.3); of later versions the known part. If ok is false, a new trace starts.
 func parseParent(s string) (c trace.SpanContextConfig, ok bool) {
 	if len(s) < parentLen || s[2] != '-' || s[35] != '-' || s[52] != '-' {
 		return c, false
@@ -23,13 +22,13 @@ func parseParent(s string) (c trace.SpanContextConfig, ok bool) {
 	switch {
 	case !digits, !c.TraceID.IsValid(), !c.SpanID.IsValid(),
 		version[0] == 0xff, version[0] == 0 && len(s) != parentLen, len(s) > parentLen && s[parentLen] != '-':
-		return trace.SpanContextConfig{}, false // not half of it: the trace id alone would be taken over
+		return trace.SpanContextConfig{}, false // without a valid parent id the trace id is not used either
 	}
 	c.TraceFlags, c.Remote = trace.TraceFlags(flags[0]), true
 	return c, true
 }
 
-// lowerHex decodes s, which has two digits for each byte of dst. Capital letters are no digits here (§3.2.2.1).
+// lowerHex decodes s, which has two digits for each byte of dst. Capital letters are invalid (§3.2.2.1).
 func lowerHex(dst []byte, s string) bool {
 	if strings.ContainsAny(s, "ABCDEF") {
 		return false
@@ -38,7 +37,7 @@ func lowerHex(dst []byte, s string) bool {
 	return err == nil
 }
 
-// format writes the traceparent of a recorded span: sampled, and random if the trace says so (Level 2 §3.2.2.5.2).
+// format returns the traceparent of a recorded span: sampled, and random if that of the trace is (Level 2 §3.2.2.5.2).
 func format(c trace.SpanContext, parent trace.TraceFlags) string {
 	flags := trace.FlagsSampled | parent&trace.FlagsRandom
 	id, span := c.TraceID(), c.SpanID()

@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A queue holds ended spans until they are sent. It stands before the library's own, which would drop without a word.
+// A queue holds ended spans until they are sent. It precedes that of the library, which drops silently.
 type queue struct {
 	sdk.SpanProcessor
 	out     *exporter
@@ -26,7 +26,7 @@ func newQueue(e *exporter) *queue {
 		sdk.WithMaxExportBatchSize(maxBatch), sdk.WithBatchTimeout(batchEvery), sdk.WithExportTimeout(exportTimeout))}
 }
 
-// OnEnd takes a span, or drops it where too many wait.
+// OnEnd queues a span, or drops it if the queue is full.
 func (q *queue) OnEnd(s sdk.ReadOnlySpan) {
 	if q.waiting.Add(1) > maxQueue {
 		q.waiting.Add(-1)
@@ -36,26 +36,25 @@ func (q *queue) OnEnd(s sdk.ReadOnlySpan) {
 	q.SpanProcessor.OnEnd(s)
 }
 
-// close sends what waits until ctx ends, and waits for the end of the library's goroutine.
+// close sends the queue until ctx ends, and waits for the goroutine of the library.
 func (q *queue) close(ctx context.Context) error {
 	q.out.client.leave()
 	defer context.AfterFunc(ctx, q.out.abort)()
 	err := q.Shutdown(ctx)
 	if <-q.out.done; err == nil {
-		err = ctx.Err() // it may have ended the last batch
+		err = ctx.Err() // ctx may have ended the last batch
 	}
 	return err
 }
 
-// An exporter sends batches. It tells the log itself what was lost, and the library that all is well: the library would write to
-// the standard error.
+// An exporter sends batches. It logs losses itself and returns no errors, because the library would write them to standard error.
 type exporter struct {
 	client  *client
 	waiting atomic.Int64
 	lost    losses
-	stop    context.Context // ends what is being sent
+	stop    context.Context // ends running requests
 	abort   context.CancelFunc
-	done    chan struct{} // closed when the last batch was sent
+	done    chan struct{} // closed after the last batch
 	once    sync.Once
 }
 
@@ -72,7 +71,7 @@ func newExporter(endpoint string, o Options) (*exporter, error) {
 	return e, nil
 }
 
-// ExportSpans sends a batch. It never fails: what is lost is noted.
+// ExportSpans sends a batch. It never fails; lost spans are counted.
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer context.AfterFunc(e.stop, cancel)()
@@ -95,7 +94,7 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 	return nil
 }
 
-// Shutdown is called when the last batch was sent.
+// Shutdown is called after the last batch.
 func (e *exporter) Shutdown(context.Context) error {
 	e.once.Do(func() {
 		e.client.transport.CloseIdleConnections()
@@ -106,16 +105,16 @@ func (e *exporter) Shutdown(context.Context) error {
 	return nil
 }
 
-// losses tells the log of spans that were lost, at most once a minute.
+// losses logs lost spans, at most once a minute.
 type losses struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	logged time.Time // owned by mu, as is spans: how many were lost and not told of
+	logged time.Time // owned by mu, as is spans: the number of lost spans since
 	spans  int
 }
 
-// note counts n spans that were lost, and why. A warning of the collector loses none.
+// note counts n lost spans; a warning of the collector has none.
 func (l *losses) note(why string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +122,7 @@ func (l *losses) note(why string, n int) {
 	if now := time.Now(); l.logged.IsZero() || now.Sub(l.logged) >= time.Minute {
 		what := "spans lost"
 		if l.spans == 0 {
-			what = "the collector warns"
+			what = "collector warning"
 		}
 		l.log.Warn(what, "spans", l.spans, "why", interact.Clip(interact.Readable(why), maxWhy))
 		l.logged, l.spans = now, 0

@@ -1,17 +1,16 @@
 // Package telemetry exports spans of interactions to an OpenTelemetry collector.
 //
-// A [Tracer] is what [interact.Spans] wants: at each stage of an interaction it begins a span, makes it the parent of what comes
-// next, and ends it with the outcome. The spans of one interaction on several nodes are one trace, because the W3C trace context
-// travels inside each message (LMOS "Observability"); a consumer or an agent that records its own spans finds ours in the same
-// trace. Spans leave in batches over OTLP/HTTP. A collector that is slow or away costs spans, never an interaction: the queue is
-// bounded, and what does not fit is dropped and counted. A batch is sent again, for some seconds, to a collector that is busy.
+// A [Tracer] implements [interact.Tracer]: at each stage of an interaction it starts a span, makes it the parent of the next stage, and
+// ends it with the outcome. The spans of one interaction on several nodes are one trace, because each message carries the W3C trace context
+// (LMOS "Observability"); spans of consumers and agents join it. Spans are sent in batches over OTLP/HTTP. A slow or unreachable collector
+// costs spans, but delays no interaction: the queue is limited, and dropped spans are counted. A batch is retried for some seconds.
 //
-// Stages and what their spans are (OpenTelemetry "SpanKind"):
+// Stages and the kinds of their spans (OpenTelemetry "SpanKind"):
 //
-//	mesh    server    a consumer's request reached its node
-//	path    client    the node asks over one of the ways to the thing
-//	stream  server    another node's request reached the thing's host
-//	agent   client    the host asks the agent
+//	mesh    server    a request of a consumer at its node
+//	path    client    a request over one path to the Thing
+//	stream  server    a request of another node at the host
+//	agent   client    a request of the host to the agent
 //	other   internal
 //
 // A span is named "lmos.call" and the operation, "lmos.call invokeaction". Its attributes are lmos.stage, lmos.op, lmos.thing,
@@ -55,21 +54,20 @@ const (
 	maxWhy        = 300      // bytes of an answer in the log: it may be a whole page
 )
 
-// Options are the settings of a [Tracer]. Endpoint is needed.
+// Options are the settings of a [Tracer]. Endpoint is required.
 type Options struct {
-	// Endpoint is the collector, "http://host:4318" or "https://…". Spans go to its /v1/traces; a path that is given comes before
-	// that.
+	// Endpoint is the collector, "http://host:4318" or "https://…". Spans are sent to /v1/traces below its path.
 	Endpoint string
-	// Headers go with each request, for a collector that asks who sends: {"Authorization": "Bearer …"}. They are not logged.
+	// Headers are sent with each request, for authentication: {"Authorization": "Bearer …"}. They are not logged.
 	Headers map[string]string
-	// Service and Version name the sender (service.name, service.version); an empty Service is "lmosd".
+	// Service and Version are service.name and service.version; an empty Service is "lmosd".
 	Service, Version string
 	// Node is the DID of the node (service.instance.id).
 	Node string
-	// Sample is the share, up to 1, of the traces that begin here which are recorded. 0 means all, less than 0 none. A trace that
-	// began elsewhere is recorded if its sampled flag says so.
+	// Sample is the fraction, up to 1, of the traces started here that are recorded. 0 means all, negative none. Other traces are recorded
+	// if their sampled flag is set.
 	Sample float64
-	// Log hears of spans that are lost, at most once a minute; nil discards.
+	// Log receives the number of lost spans, at most once a minute; nil discards.
 	Log *slog.Logger
 }
 
@@ -81,10 +79,9 @@ type Tracer struct {
 	closed atomic.Bool
 }
 
-// New returns a tracer that sends to a collector. It does not wait for the collector, which may come later. The error is an
-// [*interact.Error] of code [interact.ConfigInvalid], or that of ctx. Beside the options, two variables of the environment are
-// read, as OpenTelemetry has them: OTEL_EXPORTER_OTLP_HEADERS ("name=value,…"), unless the options have headers, and
-// OTEL_EXPORTER_OTLP_COMPRESSION ("gzip"). With _TRACES before the last word they win over those without.
+// New returns a tracer for a collector, which need not run yet. The error is an [*interact.Error] of code [interact.ConfigInvalid], or that
+// of ctx. It also reads two OpenTelemetry variables: OTEL_EXPORTER_OTLP_HEADERS ("name=value,…"), unless the options have headers, and
+// OTEL_EXPORTER_OTLP_COMPRESSION ("gzip"). Those with _TRACES before the last word take precedence.
 func New(ctx context.Context, o Options) (*Tracer, error) {
 	endpoint, err := target(o.Endpoint)
 	if err != nil {
@@ -92,7 +89,7 @@ func New(ctx context.Context, o Options) (*Tracer, error) {
 	}
 	if o.Sample > 1 {
 		return nil, interact.Errorf(interact.ConfigInvalid, "0.05 records one trace in twenty",
-			"a sample of %v: it is a share, at most 1", o.Sample)
+			"expected a sample of at most 1, got %v", o.Sample)
 	}
 	if o.Sample == 0 {
 		o.Sample = 1
@@ -114,22 +111,22 @@ func New(ctx context.Context, o Options) (*Tracer, error) {
 		trace.WithInstrumentationVersion(o.Version))}, nil
 }
 
-// limits bound a span, whatever a stranger calls its thing.
+// limits bound the size of a span, regardless of the names of Things.
 var limits = sdk.SpanLimits{AttributeValueLengthLimit: maxText, AttributeCountLimit: 32, EventCountLimit: 8, LinkCountLimit: 8,
 	AttributePerEventCountLimit: 8, AttributePerLinkCountLimit: 8}
 
-// target returns the address to which spans are posted.
+// target returns the URL for spans.
 func target(endpoint string) (string, error) {
 	const hint = "for example http://127.0.0.1:4318, where a collector listens by default"
 	u, err := url.Parse(endpoint)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return "", interact.Errorf(interact.ConfigInvalid, hint, "the collector's address is no http or https URL")
+		return "", interact.Errorf(interact.ConfigInvalid, hint, "the URL of the collector is not http or https")
 	case u.User != nil:
 		return "", interact.Errorf(interact.ConfigInvalid, "give it as a header: Authorization: Basic …",
-			"the collector's address has a secret in it")
+			"the URL of the collector contains a secret")
 	case u.RawQuery != "" || u.Fragment != "":
-		return "", interact.Errorf(interact.ConfigInvalid, hint, "the collector's address has a query or a fragment")
+		return "", interact.Errorf(interact.ConfigInvalid, hint, "the URL of the collector has a query or a fragment")
 	}
 	if !strings.HasSuffix(u.Path, "/v1/traces") { // OTLP/HTTP, "Endpoint URLs for OTLP/HTTP"
 		u = u.JoinPath("v1", "traces")
@@ -137,7 +134,7 @@ func target(endpoint string) (string, error) {
 	return u.String(), nil
 }
 
-// describe says who sends (OpenTelemetry semantic conventions, "Service").
+// describe returns the resource of the spans (OpenTelemetry semantic conventions, "Service").
 func describe(o Options) *resource.Resource {
 	if o.Service == "" {
 		o.Service = "lmosd"
@@ -151,8 +148,8 @@ func describe(o Options) *resource.Resource {
 	return resource.NewSchemaless(list...)
 }
 
-// Close sends what waits, until ctx ends, and returns when all goroutines have ended. The error wraps that of ctx if spans were
-// left behind. Spans that end later are dropped.
+// Close sends the queue until ctx ends, and returns when all goroutines have ended. The error wraps that of ctx if spans were left. Later
+// spans are dropped.
 func (t *Tracer) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -164,10 +161,9 @@ func (t *Tracer) Close(ctx context.Context) error {
 	return nil
 }
 
-// Start begins the span of a stage of m; see [interact.Tracer]. The message that it returns has the span as its parent in
-// TraceParent, with the sampled flag, and an ID, if m has none. TraceState stays as it is. A trace begins here if m has no
-// TraceParent that is one: put this before [interact.Trace], which gives every message one. What is not recorded is passed on as
-// it is, or, where a trace begins, with a TraceParent that tells the next stages not to record it either.
+// Start starts the span of a stage of m; see [interact.Tracer]. The returned message has the span as its parent in TraceParent, with the
+// sampled flag, and an ID. TraceState is unchanged. Without a valid TraceParent in m a trace starts, so this precedes [interact.Trace],
+// which sets one. Messages of unrecorded traces are unchanged, or get a TraceParent that is not sampled if the trace starts here.
 func (t *Tracer) Start(stage string, m *interact.Message) (next *interact.Message, end func(err error)) {
 	if t == nil || t.closed.Load() {
 		return m, nothing
@@ -179,14 +175,14 @@ func (t *Tracer) Start(stage string, m *interact.Message) (next *interact.Messag
 	case !ok && (t.sample < 0 || rand.Float64() >= t.sample):
 		return unrecorded(m), nothing
 	case ok:
-		parent.TraceState, _ = trace.ParseTraceState(m.TraceState) // one that cannot be read is passed on all the same
+		parent.TraceState, _ = trace.ParseTraceState(m.TraceState) // invalid state is passed on anyway
 	}
 	c := *m
 	if c.ID == "" {
 		c.ID = interact.NewID()
 	}
 	if !ok {
-		c.TraceState = "" // W3C Trace Context §3.3: without the parent it belongs to nothing
+		c.TraceState = "" // W3C Trace Context §3.3: state requires a parent
 	}
 	span := t.begin(stage, &c, parent)
 	c.TraceParent = format(span.SpanContext(), parent.TraceFlags)
@@ -195,7 +191,7 @@ func (t *Tracer) Start(stage string, m *interact.Message) (next *interact.Messag
 
 func nothing(error) {}
 
-// unrecorded begins a trace that nobody records.
+// unrecorded starts a trace that is not recorded.
 func unrecorded(m *interact.Message) *interact.Message {
 	c := *m
 	c.TraceParent, c.TraceState = newParent(), ""
@@ -206,7 +202,7 @@ func (t *Tracer) begin(stage string, m *interact.Message, parent trace.SpanConte
 	ctx := trace.ContextWithRemoteSpanContext(context.Background(), trace.NewSpanContext(parent))
 	corr := m.Correlation
 	if corr == "" {
-		corr = m.ID // as Message.Reply has it
+		corr = m.ID // as in Message.Reply
 	}
 	op := m.Type.Op()
 	list := make([]attribute.KeyValue, 0, 6)
@@ -215,7 +211,7 @@ func (t *Tracer) begin(stage string, m *interact.Message, parent trace.SpanConte
 		{"lmos.message_id", m.ID}, {"lmos.correlation_id", corr},
 	} {
 		if a.value != "" {
-			// Text that is not UTF-8 would make the whole batch of spans impossible to send.
+			// Text that is not UTF-8 would make the whole batch invalid.
 			list = append(list, attribute.String(a.name, strings.ToValidUTF8(a.value, "\ufffd")))
 		}
 	}
@@ -234,8 +230,7 @@ func kind(stage string) trace.SpanKind {
 	return trace.SpanKindInternal
 }
 
-// finish ends a span with the outcome. A consumer that left is no failure of whom it asked: the code is recorded, and the status
-// stays unset.
+// finish ends a span with the outcome. If the consumer left, the code is recorded, and the status is unset.
 func finish(span trace.Span, err error) {
 	if err != nil {
 		e := interact.AsError(err)

@@ -18,18 +18,17 @@ import (
 	"github.com/lmosd/lmosd/p2p"
 )
 
-// A Stranger is a host that plays by no rules of ours: it sends what the project's own packages refuse to send, to see that
-// nodes refuse to take it.
+// An Adversary is a host that sends what the packages of this project do not send, to test that nodes reject it.
 type Adversary struct {
 	Key  *keystore.Key
 	host host.Host
 	net  string
 }
 
-// ErrRefused says that a node did not take what it was sent.
+// ErrRefused means that a node did not accept a message.
 var ErrRefused = errors.New("refused")
 
-// NewAdversary makes a host with a fresh key that speaks the DHT protocol of a network. The caller closes it.
+// NewAdversary returns a host with a new key and the DHT protocol of a network. The caller closes it.
 func NewAdversary(network string) (*Adversary, error) {
 	key, err := keystore.New()
 	if err != nil {
@@ -45,10 +44,10 @@ func NewAdversary(network string) (*Adversary, error) {
 	return &Adversary{Key: key, host: h, net: network}, nil
 }
 
-// Close leaves the network.
+// Close closes the host.
 func (s *Adversary) Close() error { return s.host.Close() }
 
-// Store asks the node at addr to keep value under the key of a thing. The error wraps [ErrRefused] if it does not.
+// Store asks the node at addr to store value under the key of a Thing. The error wraps [ErrRefused] if it rejects that.
 func (s *Adversary) Store(ctx context.Context, addr string, key [32]byte, value []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -62,7 +61,7 @@ func (s *Adversary) Store(ctx context.Context, addr string, key [32]byte, value 
 	kad, _ := dht.Protocols(s.net)
 	stream, err := s.host.NewStream(ctx, to.ID, kad)
 	if err != nil {
-		return fmt.Errorf("speak to %s: %w", addr, err)
+		return fmt.Errorf("open a stream to %s: %w", addr, err)
 	}
 	defer stream.Close()
 	if deadline, ok := ctx.Deadline(); ok {
@@ -83,7 +82,7 @@ func (s *Adversary) Store(ctx context.Context, addr string, key [32]byte, value 
 	return nil
 }
 
-// Forger signs with the stranger's key and says that it is somebody else's.
+// Forger returns a signer that claims the DID owner but signs with the key of s.
 func (s *Adversary) Forger(owner did.DID) did.Signer { return forger{s.Key, owner} }
 
 type forger struct {
@@ -91,5 +90,5 @@ type forger struct {
 	claims did.DID
 }
 
-// DID returns the claim.
+// DID returns the claimed DID.
 func (l forger) DID() did.DID { return l.claims }

@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/node"
 )
 
-// InProcess starts n nodes in this process, real hosts on loopback with ports of their own.
+// InProcess starts n nodes in this process, which listen on loopback.
 func InProcess(ctx context.Context, n int, o Options) (*Net, error) {
 	o = o.withDefaults()
 	return startInside(ctx, n, o, func(i int, no *node.Options) (func() error, error) {
@@ -18,7 +18,7 @@ func InProcess(ctx context.Context, n int, o Options) (*Net, error) {
 	})
 }
 
-// startInside makes and runs n nodes in this process; prepare finishes the options of each and says how its network is cut.
+// startInside starts n nodes in this process; prepare completes the options of each and returns how to cut its network.
 func startInside(ctx context.Context, n int, o Options, prepare func(i int, no *node.Options) (cut func() error, err error)) (*Net, error) {
 	t := &Net{Network: o.Network, Seed: o.Seed}
 	for i := range n {
@@ -55,7 +55,7 @@ func (t *Net) join(i int, key *keystore.Key, o Options, prepare func(int, *node.
 	return nil
 }
 
-// run runs a node until the returned function, which may be called again, ends it.
+// run runs a node; stop ends it and may be called again.
 func run(nd *node.Node) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

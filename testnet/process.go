@@ -23,7 +23,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Ready is what `lmosd run --ready-file FILE` writes once the node serves.
+// Ready is the content of the file of `lmosd run --ready-file FILE`.
 type Ready struct {
 	DID    did.DID  `json:"did"`
 	PeerID string   `json:"peer_id"`
@@ -31,11 +31,11 @@ type Ready struct {
 	API    string   `json:"api"`
 }
 
-// stopFor is how long a process has to end before it is killed.
+// stopFor is the time until an ending process is killed.
 const stopFor = 12 * time.Second
 
-// Processes starts n lmosd processes below o.Dir, each with a data directory, a log file and free ports. They end with
-// Close, or are left running by [Net.Leave].
+// Processes starts n lmosd processes below o.Dir, each with a data directory, a log file and free ports. [Net.Close] ends them, unless
+// [Net.Leave] was called.
 func Processes(ctx context.Context, n int, o Options) (*Net, error) {
 	o = o.withDefaults()
 	if _, err := links(o.Topology, n, o.Seed); err != nil {
@@ -64,7 +64,7 @@ func Processes(ctx context.Context, n int, o Options) (*Net, error) {
 	return t, nil
 }
 
-// Leave lets the processes of t live on after this one; Close then does nothing.
+// Leave lets the processes outlive this one; Close then does nothing.
 func (t *Net) Leave() { t.close = nil }
 
 // spawn starts node n and waits until it serves.
@@ -93,7 +93,7 @@ func spawn(ctx context.Context, n int, o Options) (*Member, error) {
 	return m, nil
 }
 
-// identify puts the key of node n into its folder. A folder that has another key already is one of another testnet.
+// identify writes the key of node n into its folder. Another key there is that of another testnet.
 func identify(dir string, seed int64, n int) (*keystore.Key, error) {
 	key, err := Key(seed, n)
 	if err != nil {
@@ -105,19 +105,19 @@ func identify(dir string, seed int64, n int) (*keystore.Key, error) {
 	}
 	found, err := keystore.Open(path)
 	if err == nil && found.DID() != key.DID() {
-		err = interact.Errorf(interact.Usage, "use another folder, or remove what is there: lmosd testnet down --purge",
+		err = interact.Errorf(interact.Usage, "use another folder, or remove this one: lmosd testnet down --purge",
 			"%s has the key of another seed than %d", dir, seed)
 	}
 	return key, err
 }
 
-// A process is a started program that is waited for.
+// A process is a started program.
 type process struct {
 	cmd  *exec.Cmd
-	gone chan struct{} // closed when it has ended
+	gone chan struct{} // closed at its end
 }
 
-// lastWords returns why a process ended, as its log says: the last error with its cause, else the last line.
+// lastWords returns the reason of the end of a process from its log: the last error with its cause, else the last line.
 func lastWords(log string) string {
 	b, err := os.ReadFile(log)
 	if err != nil {
@@ -168,9 +168,8 @@ func command(o Options, m *Member, ready string) (*process, error) {
 	return p, nil
 }
 
-// secluded returns the flags of a node that tells its addresses to nobody, so that only those of the topology connect to it.
-// The records that it signs have them, and so a call finds its way. The ports must be known beforehand; they are free a moment
-// before the node takes them.
+// secluded returns the flags of a node that does not announce its addresses, so that only its topology connects to it. The records that it
+// signs contain them, so calls work. The ports are chosen before; they are free until the node uses them.
 func secluded() ([]string, error) {
 	t, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -181,7 +180,7 @@ func secluded() ([]string, error) {
 		return nil, errors.Join(err, t.Close())
 	}
 	args := []string{"--listen.private=false"}
-	// TCP first, which members are connected by: there the system tells at once that a process was killed.
+	// TCP first, which connects the members: the system then reports the end of a killed process at once.
 	for _, addr := range []string{fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", t.Addr().(*net.TCPAddr).Port),
 		fmt.Sprintf("/ip4/127.0.0.1/udp/%d/quic-v1", u.LocalAddr().(*net.UDPAddr).Port)} {
 		args = append(args, "--listen.p2p", addr, "--listen.announce", addr)
@@ -212,7 +211,7 @@ func (p *process) end(sig syscall.Signal) error {
 	return errors.Join(err, p.cmd.Process.Kill())
 }
 
-// attach waits for the ready file and dials the node.
+// attach waits for the ready file and creates the client.
 func (m *Member) attach(ctx context.Context, ready string, p *process) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

@@ -45,7 +45,7 @@ func Simulated(ctx context.Context, n int, o Options) (*Net, error) {
 	return t, nil
 }
 
-// grow adds a node to a simulated net, connected to nobody.
+// grow adds an unconnected node to a simulated net.
 func (t *Net) grow() (*Member, error) {
 	if err := t.sim.add(); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (t *Net) grow() (*Member, error) {
 	return t.Members[i], nil
 }
 
-// add makes one more host, which can reach all others.
+// add adds a host that can reach all others.
 func (s *simulation) add() error {
 	n := len(s.hosts)
 	key, err := Key(s.o.Seed, n+1)
@@ -88,12 +88,12 @@ func (s *simulation) add() error {
 	return nil
 }
 
-// cut returns what takes a host off the network, as if it had been killed.
+// cut returns a function that removes a host from the network, as if it had been killed.
 func (s *simulation) cut(i int) func() error {
 	return func() error { s.hosts[i].Cut(); return nil }
 }
 
-// close closes the hosts that no node has closed.
+// close closes the hosts that are still open.
 func (s *simulation) close() error {
 	var errs []error
 	for _, h := range s.hosts {
@@ -102,7 +102,7 @@ func (s *simulation) close() error {
 	return errors.Join(errs...)
 }
 
-// delay is how long a message takes between two hosts: from Latency to Farthest, the same in every run with one seed.
+// delay returns the latency between two hosts: from Latency to Farthest, determined by the seed.
 func (o *Options) delay(a, b peer.ID) time.Duration {
 	if o.Farthest <= o.Latency {
 		return o.Latency
@@ -115,5 +115,5 @@ func (o *Options) delay(a, b peer.ID) time.Duration {
 	return o.Latency + time.Duration(h.Sum64()%uint64(o.Farthest-o.Latency))
 }
 
-// sentBy returns what a member has sent so far, by what it was for.
+// sentBy returns the traffic of a member, by use.
 func (t *Net) sentBy(m *Member) sent { return t.sim.sent[slices.Index(t.Members, m)].now() }

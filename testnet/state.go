@@ -19,7 +19,7 @@ import (
 // StateFile is the name of the file that describes a testnet of processes, in its directory.
 const StateFile = "testnet.json"
 
-// State is testnet.json.
+// State is the content of testnet.json.
 type State struct {
 	APIVersion string      `json:"apiVersion"`
 	Kind       string      `json:"kind"` // Testnet
@@ -41,7 +41,7 @@ type NodeState struct {
 	PID     int      `json:"pid"`
 	DataDir string   `json:"data_dir"`
 	Log     string   `json:"log"`
-	// Born is when the kernel started the process, so that a later process with its number is not taken for it.
+	// Born is the start time of the process, to detect a reused process id.
 	Born string `json:"born,omitempty"`
 }
 
@@ -80,7 +80,7 @@ func Load(dir string) (*State, error) {
 	return &s, nil
 }
 
-// Down ends every process of the testnet, agents first, and removes its state file.
+// Down ends all processes of the testnet, agents first, and removes its state file.
 func (s *State) Down() error {
 	var errs []error
 	for _, a := range s.Agents {
@@ -95,8 +95,8 @@ func (s *State) Down() error {
 	return errors.Join(errs...)
 }
 
-// Born returns when the kernel started process pid, in its own clock ticks, or "" if there is no such process or the system
-// does not tell (proc_pid_stat(5), field 22).
+// Born returns the start time of a process in clock ticks, or "" if there is no such process or the system does not report it
+// (proc_pid_stat(5), field 22).
 func Born(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -110,7 +110,7 @@ func Born(pid int) string {
 	return fields[19]
 }
 
-// Alive reports whether the process that was started as pid at born still runs.
+// Alive reports whether the process pid that started at born still runs.
 func Alive(pid int, born string) bool {
 	if pid <= 0 || syscall.Kill(pid, 0) != nil {
 		return false
@@ -118,7 +118,7 @@ func Alive(pid int, born string) bool {
 	return born == "" || Born(pid) == born
 }
 
-// end asks a process to end, waits, and kills it if it does not. A process that took over its number is left alone.
+// end ends a process, and kills it after stopFor. It ignores another process with the same id.
 func end(pid int, born string) error {
 	if !Alive(pid, born) {
 		return nil
@@ -134,7 +134,7 @@ func end(pid int, born string) error {
 	return errors.Join(fmt.Errorf("process %d did not end within %v and was killed", pid, stopFor), syscall.Kill(pid, syscall.SIGKILL))
 }
 
-// Purge removes what the nodes left: keys, stores and logs. Nothing else in the folder is touched.
+// Purge removes the data of the nodes: keys, stores and logs. It keeps other files in the folder.
 func (s *State) Purge() error {
 	var errs []error
 	for _, n := range s.Nodes {

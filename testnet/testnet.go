@@ -1,8 +1,7 @@
 // Package testnet starts meshes of nodes for tests and demonstrations: simulated, in one process, or as processes.
 //
-// There are three tiers behind one type. [Simulated] nodes live in a simulated network without sockets, made for
-// testing/synctest: time jumps, twenty nodes cost seconds. [InProcess] nodes are real hosts on loopback in this process.
-// [Processes] are real lmosd processes, which can be killed. All are asked through the same client of the HTTP API.
+// There are three tiers with one type. [Simulated] nodes have a simulated network without sockets, for testing/synctest. [InProcess] nodes
+// are hosts on loopback in this process. [Processes] are lmosd processes, which can be killed. All have the same client of the HTTP API.
 package testnet
 
 import (
@@ -27,23 +26,23 @@ import (
 	"github.com/lmosd/lmosd/node"
 )
 
-// Options of a testnet. The zero value is a full mesh with throw-away keys.
+// Options are the settings of a testnet. The zero value is a full mesh with reproducible keys.
 type Options struct {
-	// Network is the network's name; empty makes one of Seed, so that the nodes never meet a real mesh.
+	// Network is the name of the network; empty derives one from Seed, so that the nodes never join a real mesh.
 	Network string
 	// Seed makes keys, and so DIDs, reproducible. 0 means 1.
 	Seed int64
-	// Topology says who is connected to whom: full, ring, star, line, two-orgs or random:K. Empty means full. [Processes] in
-	// any other keep their addresses to themselves, so that it stays; in other tiers nodes find each other in time.
+	// Topology is the graph of connections: full, ring, star, line, two-orgs or random:K. Empty means full. [Processes] in other topologies
+	// do not announce their addresses, so that it persists; in other tiers nodes find each other in time.
 	Topology string
 	// Latency is the one-way delay of a link. [Simulated] only; 0 means 10 ms.
 	Latency time.Duration
-	// Farthest is the longest one-way delay: each link has one of its own between Latency and this, by Seed. [Simulated] only; 0
-	// means that all have Latency.
+	// Farthest is the maximal one-way delay: each link has a delay from Latency to Farthest, determined by Seed. [Simulated] only; 0 means
+	// Latency.
 	Farthest time.Duration
-	// Lifetime is how long a record lives without its node; 0 means a day. Not for [Processes].
+	// Lifetime is the validity period of a record; 0 means a day. Not for [Processes].
 	Lifetime time.Duration
-	// Dir holds data directories and logs; Binary is the lmosd program and Args go to each `lmosd run`. [Processes] only.
+	// Dir has the data directories and logs; Binary is the lmosd program, and Args are arguments of each `lmosd run`. [Processes] only.
 	Dir, Binary string
 	Args        []string
 	Log         *slog.Logger
@@ -77,26 +76,26 @@ type Net struct {
 	sim     *simulation // of [Simulated]
 }
 
-// A Member is one node of a testnet. Its embedded client asks the node with the rights of its administrator.
+// A Member is one node of a testnet. Its embedded client has the rights of the administrator.
 type Member struct {
 	*api.Client
 	N     int // from 1
 	DID   did.DID
 	Addrs []string // multiaddrs with /p2p
-	// What follows is empty in tiers without processes.
+	// The following fields are empty in tiers without processes.
 	API, Socket, DataDir, Log string
 	PID                       int
 
 	stop, kill func() error
-	// node and cut, which takes it off the network, are there in tiers without processes.
+	// node, and cut, which disconnects it, are set in tiers without processes.
 	node *node.Node
 	cut  func() error
 }
 
-// Kill ends the node as SIGKILL does, without a word to anybody.
+// Kill ends the node like SIGKILL.
 func (m *Member) Kill() error { return m.kill() }
 
-// Close stops every node that still runs and releases the rest.
+// Close stops all running nodes.
 func (t *Net) Close() error {
 	var errs []error
 	for i := len(t.close) - 1; i >= 0; i-- {
@@ -106,7 +105,7 @@ func (t *Net) Close() error {
 	return errors.Join(errs...)
 }
 
-// Key returns the key of node n (from 1) of the testnet that seed makes.
+// Key returns the key of node n (from 1) of the testnet of a seed.
 func Key(seed int64, n int) (*keystore.Key, error) { return keystore.FromSeed(keySeed(seed, n)) }
 
 func keySeed(seed int64, n int) [32]byte {
@@ -118,7 +117,7 @@ func keySeed(seed int64, n int) [32]byte {
 // A link is a connection of two nodes, by number from 0; the first dials.
 type link struct{ from, to int }
 
-// links returns the connections of a topology over n nodes. The error says which topologies there are.
+// links returns the connections of a topology over n nodes.
 func links(topology string, n int, seed int64) ([]link, error) {
 	name, arg, _ := strings.Cut(topology, ":")
 	switch name {
@@ -138,10 +137,10 @@ func links(topology string, n int, seed int64) ([]link, error) {
 			return random(n, k, seed), nil
 		}
 	}
-	return nil, interact.Errorf(interact.Usage, "take full, ring, line, star, two-orgs or random:3", "no topology is named %q", topology)
+	return nil, interact.Errorf(interact.Usage, "use full, ring, line, star, two-orgs or random:3", "unknown topology %q", topology)
 }
 
-// every returns the pairs i < j that want holds for.
+// every returns the pairs i < j that satisfy want.
 func every(n int, want func(i, j int) bool) []link {
 	var ls []link
 	for i := range n {
@@ -154,7 +153,7 @@ func every(n int, want func(i, j int) bool) []link {
 	return ls
 }
 
-// random connects each node to its successor, so that the mesh is one, and to k-1 others.
+// random connects each node to its successor, so that the mesh is connected, and to k-1 others.
 func random(n, k int, seed int64) []link {
 	r := rand.New(rand.NewPCG(uint64(seed), 0))
 	set := map[link]bool{}
@@ -176,7 +175,7 @@ func random(n, k int, seed int64) []link {
 
 func ordered(i, j int) link { return link{min(i, j), max(i, j)} }
 
-// connect makes the connections of a topology, many at once.
+// connect connects the nodes of a topology concurrently.
 func (t *Net) connect(ctx context.Context, topology string) error {
 	ls, err := links(topology, len(t.Members), t.Seed)
 	if err != nil {
@@ -188,7 +187,7 @@ func (t *Net) connect(ctx context.Context, topology string) error {
 		g.Go(func() error {
 			from, to := t.Members[l.from], t.Members[l.to]
 			if len(to.Addrs) == 0 {
-				return fmt.Errorf("node %d listens nowhere", to.N)
+				return fmt.Errorf("node %d has no address", to.N)
 			}
 			if err := from.Connect(ctx, to.Addrs[0]); err != nil {
 				return fmt.Errorf("connect node %d to node %d: %w", from.N, to.N, err)
@@ -199,7 +198,7 @@ func (t *Net) connect(ctx context.Context, topology string) error {
 	return g.Wait()
 }
 
-// Settle waits until every node has found gossip peers and a place in the DHT, or ctx ends.
+// Settle waits until all nodes have gossip peers and DHT routes, or ctx ends.
 func (t *Net) Settle(ctx context.Context) error {
 	if len(t.Members) < 2 {
 		return nil
@@ -216,7 +215,7 @@ func (t *Net) Settle(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Until asks cond every few milliseconds until it holds. The error says what was waited for.
+// Until polls cond until it holds. The error contains what.
 func Until(ctx context.Context, what string, cond func() bool) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -13,16 +13,16 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 )
 
-// A use is what a stream is for.
+// A use is the purpose of a stream.
 type use int
 
 const (
 	forGossip     use = iota
-	forDHT            // finding who has something
-	forQuestions      // records and bodies, asked of one node
-	forStates         // how agents are, asked of their host
+	forDHT            // DHT lookups
+	forQuestions      // records and bodies, requested from one node
+	forStates         // states of agents, requested from their hosts
 	forSync           // reconciliation
-	forSuspicions     // who is gone
+	forSuspicions     // failed hosts
 	forOthers
 	uses
 )
@@ -38,10 +38,10 @@ func useOf(p protocol.ID) use {
 	return forOthers
 }
 
-// sent is what simulated nodes have sent: what is written to streams, without the handshakes of connections and streams.
+// sent is the traffic of simulated nodes: bytes written to streams, without the handshakes of connections and streams.
 type sent [uses]struct {
 	bytes uint64
-	// requests counts writes to streams that the node opened. Each is one message, if the stream is for the DHT, questions or states.
+	// requests counts writes to streams that the node opened. Each is one message in the streams of the DHT, of questions and of states.
 	requests uint64
 }
 
@@ -79,7 +79,7 @@ func (s sent) per(n float64) string {
 	return fmt.Sprintf("%sall %.2f kB", b.String(), float64(s.bytes())/n/1000)
 }
 
-// traffic is the live form of sent. It is safe for concurrent use.
+// traffic counts sent. It is safe for concurrent use.
 type traffic [uses]struct{ bytes, requests atomic.Uint64 }
 
 func (t *traffic) now() (s sent) {
@@ -89,7 +89,7 @@ func (t *traffic) now() (s sent) {
 	return s
 }
 
-// counted is a host whose streams are counted.
+// counted is a host that counts its streams.
 type counted struct {
 	host.Host
 	sent *traffic
@@ -122,12 +122,12 @@ type countedStream struct {
 	ours bool // this node opened it
 }
 
-// stateQuestion is in questions for states: the member "op" with the text "state", in CBOR.
+// stateQuestion occurs in requests for states: the member "op" with the text "state", in CBOR.
 var stateQuestion = []byte("\x62op\x65state")
 
 func (s *countedStream) Write(p []byte) (int, error) {
 	if s.use == forQuestions && s.ours && bytes.Contains(p, stateQuestion) {
-		s.use = forStates // one question is all that is written to a stream
+		s.use = forStates // a request is the only write of a stream
 	}
 	n, err := s.Stream.Write(p)
 	s.sent[s.use].bytes.Add(uint64(n))

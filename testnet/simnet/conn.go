@@ -25,8 +25,8 @@ type conn struct {
 	id           int64
 	delay        time.Duration
 	stat         network.Stats
-	announced    chan struct{} // closed when all know of it
-	gone         chan struct{} // closed when all know that it has ended
+	announced    chan struct{} // closed when all peers are notified of it
+	gone         chan struct{} // closed when all are notified of its end
 
 	mu      sync.Mutex
 	streams map[*stream]bool // owned by mu; nil after the end
@@ -50,7 +50,7 @@ func (c *conn) announce() {
 	c.port.notify(c.remote.id, func(n network.Notifiee) { n.Connected(c.port, c) })
 }
 
-// Close ends the connection here, and on the other side when word of it is there.
+// Close ends the connection here, and on the other side after the delay.
 func (c *conn) Close() error {
 	if c.end() {
 		time.AfterFunc(c.delay, func() { c.far.end() })
@@ -58,7 +58,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// end ends this side, and returns false if it had ended.
+// end ends this side; it returns false if it had ended.
 func (c *conn) end() bool {
 	c.mu.Lock()
 	open := c.streams
@@ -70,7 +70,7 @@ func (c *conn) end() bool {
 	for s := range open {
 		s.fail()
 	}
-	go func() { // Who closes may be one of those who are told.
+	go func() { // the caller may be one of the notified
 		<-c.announced
 		c.port.notify(c.remote.id, func(n network.Notifiee) { n.Disconnected(c.port, c) })
 		c.port.mu.Lock()
@@ -81,7 +81,7 @@ func (c *conn) end() bool {
 	return true
 }
 
-// NewStream opens a stream. The other side knows after the delay.
+// NewStream opens a stream. The other side sees it after the delay.
 func (c *conn) NewStream(context.Context) (network.Stream, error) {
 	near, far := newStreams(c)
 	if !c.add(near) {

@@ -1,9 +1,8 @@
 // Package simnet is an in-memory libp2p network with simulated latency.
 //
-// It is made for meshes of hundreds of whole nodes in a testing/synctest bubble. A link delays and loses nothing; how much it
-// carries at once is bounded by the windows of streams only. A stream that is silent has no goroutine, no timer and no buffer
-// here, so that a mesh of hundreds of nodes costs what its nodes do. Streams have deadlines, two hosts have one connection at
-// most, and who dials must know an address, as in a real network.
+// It simulates meshes of hundreds of complete nodes in a testing/synctest bubble. A link has a delay and no loss; its throughput is limited
+// only by the windows of streams. A silent stream has no goroutine, timer or buffer. As in a real network, streams have deadlines, two
+// hosts have at most one connection, and dialing requires an address.
 package simnet
 
 import (
@@ -37,12 +36,12 @@ type Net struct {
 	ports map[peer.ID]*port // owned by mu
 }
 
-// New returns a network without hosts. A message from a to b takes delay, which must be the same for b and a.
+// New returns a network without hosts. A message from a to b takes delay, which must be symmetric.
 func New(delay func(a, b peer.ID) time.Duration) *Net {
 	return &Net{delay: delay, ports: map[peer.ID]*port{}}
 }
 
-// A port is the place of one host in a network: the [network.Network] that the host is made of.
+// A port is the [network.Network] of one host.
 type port struct {
 	net     *Net
 	id      peer.ID
@@ -54,7 +53,7 @@ type port struct {
 	mu        sync.Mutex // owns the rest, and is never held while another port's is
 	handler   network.StreamHandler
 	notifiees []network.Notifiee
-	conns     map[peer.ID]*conn // also those that end, until all have been told
+	conns     map[peer.ID]*conn // also ending ones, until all are notified
 	off       bool
 }
 
@@ -66,8 +65,7 @@ type Host struct {
 	port *port
 }
 
-// Add adds the host with a key and an address, which the caller closes. It keeps as many connections as a node of the default
-// profile does.
+// Add adds a host with a key and an address, which the caller closes. It keeps as many connections as a node of the default profile.
 func (n *Net) Add(key crypto.PrivKey, addr ma.Multiaddr) (*Host, error) {
 	bus := eventbus.NewBus()
 	p, err := n.open(key, addr, bus)
@@ -86,10 +84,10 @@ func (n *Net) Add(key crypto.PrivKey, addr ma.Multiaddr) (*Host, error) {
 	return &Host{h, p}, nil
 }
 
-// Cut takes the host off the network for good, as if it had been killed: its connections end, and nobody reaches it.
+// Cut removes the host from the network, as if it had been killed: its connections end, and no host reaches it.
 func (h *Host) Cut() { h.port.cut() }
 
-// open makes a place for a host. It tells bus when peers come and go.
+// open adds a port. It reports peers on bus.
 func (n *Net) open(key crypto.PrivKey, addr ma.Multiaddr, bus event.Bus) (*port, error) {
 	id, err := peer.IDFromPrivateKey(key)
 	if err != nil {
@@ -119,7 +117,7 @@ func (n *Net) at(id peer.ID) *port {
 }
 
 func (p *port) cut() {
-	p.net.mu.Lock() // nobody joins meanwhile
+	p.net.mu.Lock() // no host joins
 	p.mu.Lock()
 	p.off = true
 	p.mu.Unlock()
@@ -136,12 +134,12 @@ func (p *port) Close() error {
 	ending := slices.Collect(maps.Values(p.conns))
 	p.mu.Unlock()
 	for _, c := range ending {
-		<-c.gone // they emit
+		<-c.gone // they emit events
 	}
 	return errors.Join(p.changed.Close(), p.book.Close())
 }
 
-// DialPeer returns the connection to a peer, or makes one, which takes a round trip; so does the answer that nobody is there.
+// DialPeer returns the connection to a peer, or makes one after a round trip; so does the error for a missing host.
 func (p *port) DialPeer(ctx context.Context, id peer.ID) (network.Conn, error) {
 	if id == p.id {
 		return nil, errors.New("simnet: a host does not dial itself")
@@ -151,7 +149,7 @@ func (p *port) DialPeer(ctx context.Context, id peer.ID) (network.Conn, error) {
 	}
 	far := p.net.at(id)
 	if known := p.book.Addrs(id); far == nil || !slices.ContainsFunc(known, far.addr.Equal) {
-		return nil, fmt.Errorf("simnet: dial %s: %d addresses, none of which is right", id, len(known))
+		return nil, fmt.Errorf("simnet: dial %s: none of %d addresses is right", id, len(known))
 	}
 	delay := p.net.delay(p.id, id)
 	if err := backoff.Sleep(ctx, 2*delay); err != nil {
@@ -162,7 +160,7 @@ func (p *port) DialPeer(ctx context.Context, id peer.ID) (network.Conn, error) {
 		if ending == nil {
 			return c, err
 		}
-		select { // The last connection is about to end: who is told of it must not take the new one for it.
+		select { // The last connection is ending: its notifications must precede those of the new one.
 		case <-ending:
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -170,9 +168,9 @@ func (p *port) DialPeer(ctx context.Context, id peer.ID) (network.Conn, error) {
 	}
 }
 
-// join connects two ports, or returns the connection that they have, or what to wait for.
+// join connects two ports, or returns their connection, or a channel to wait for.
 func join(near, far *port, delay time.Duration) (c *conn, ending <-chan struct{}, err error) {
-	near.net.mu.Lock() // only one pair joins at a time, so both can be looked at
+	near.net.mu.Lock() // one pair joins at a time, so both can be locked
 	c, ending, fresh, err := joinLocked(near, far, delay)
 	near.net.mu.Unlock()
 	if fresh {
@@ -219,7 +217,7 @@ func (p *port) live(id peer.ID) *conn {
 	return nil
 }
 
-// notify tells all who want to know, of what is now.
+// notify notifies the current subscribers.
 func (p *port) notify(id peer.ID, f func(n network.Notifiee)) {
 	_ = p.changed.Emit(event.EvtPeerConnectednessChanged{Peer: id, Connectedness: p.Connectedness(id)})
 	p.mu.Lock()
@@ -230,7 +228,7 @@ func (p *port) notify(id peer.ID, f func(n network.Notifiee)) {
 	}
 }
 
-// What follows is [network.Network].
+// The remaining methods implement [network.Network].
 
 // NewStream opens a stream to a peer.
 func (p *port) NewStream(ctx context.Context, id peer.ID) (network.Stream, error) {
@@ -247,21 +245,21 @@ func (p *port) NewStream(ctx context.Context, id peer.ID) (network.Stream, error
 	return c.NewStream(ctx)
 }
 
-// SetStreamHandler sets what is called, in a goroutine of its own, for each stream that a peer opens.
+// SetStreamHandler sets the handler of streams that peers open.
 func (p *port) SetStreamHandler(h network.StreamHandler) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.handler = h
 }
 
-// Notify adds who is told of connections.
+// Notify adds a subscriber to connection events.
 func (p *port) Notify(n network.Notifiee) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.notifiees = append(p.notifiees, n)
 }
 
-// StopNotify is the reverse of Notify.
+// StopNotify removes a subscriber.
 func (p *port) StopNotify(n network.Notifiee) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -281,7 +279,7 @@ func (p *port) Conns() []network.Conn {
 	return cs
 }
 
-// ConnsToPeer returns the live connection to a peer, if there is one.
+// ConnsToPeer returns the live connection to a peer, if any.
 func (p *port) ConnsToPeer(id peer.ID) []network.Conn {
 	if c := p.live(id); c != nil {
 		return []network.Conn{c}
@@ -289,7 +287,7 @@ func (p *port) ConnsToPeer(id peer.ID) []network.Conn {
 	return nil
 }
 
-// Peers returns who is connected.
+// Peers returns the connected peers.
 func (p *port) Peers() []peer.ID {
 	var ids []peer.ID
 	for _, c := range p.Conns() {
@@ -298,7 +296,7 @@ func (p *port) Peers() []peer.ID {
 	return ids
 }
 
-// Connectedness says whether a peer is connected.
+// Connectedness reports whether a peer is connected.
 func (p *port) Connectedness(id peer.ID) network.Connectedness {
 	if p.live(id) != nil {
 		return network.Connected
@@ -316,7 +314,7 @@ func (p *port) ClosePeer(id peer.ID) error {
 
 func (p *port) LocalPeer() peer.ID                                { return p.id }
 func (p *port) Peerstore() peerstore.Peerstore                    { return p.book }
-func (p *port) Listen(...ma.Multiaddr) error                      { return nil } // it listens from the start
+func (p *port) Listen(...ma.Multiaddr) error                      { return nil } // it always listens
 func (p *port) ListenAddresses() []ma.Multiaddr                   { return []ma.Multiaddr{p.addr} }
 func (p *port) InterfaceListenAddresses() ([]ma.Multiaddr, error) { return p.ListenAddresses(), nil }
 func (p *port) CanDial(peer.ID, ma.Multiaddr) bool                { return true }

@@ -13,7 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 )
 
-// window is how many bytes of a stream are under way or unread at most; who writes more waits.
+// window limits the bytes of a stream in flight or unread; further writes block.
 const window = 1 << 20
 
 var errClosed = errors.New("simnet: the stream is closed for writing")
@@ -25,7 +25,7 @@ type stream struct {
 	id       int64
 	protocol atomic.Pointer[protocol.ID]
 	stat     network.Stats
-	in, out  *pipe // out is the far side's in
+	in, out  *pipe // out is the in of the other side
 	half     atomic.Int32
 }
 
@@ -47,34 +47,34 @@ func (s *stream) Read(p []byte) (int, error) { return s.in.read(p) }
 // Write implements [io.Writer]. It keeps no part of p.
 func (s *stream) Write(p []byte) (int, error) { return s.out.write(p) }
 
-// CloseWrite ends what this side says.
+// CloseWrite closes the stream for writing.
 func (s *stream) CloseWrite() error {
 	s.out.close()
 	s.halve(1)
 	return nil
 }
 
-// CloseRead drops what the other side says from now on.
+// CloseRead drops all further input.
 func (s *stream) CloseRead() error {
 	s.in.drop()
 	s.halve(2)
 	return nil
 }
 
-// Close closes both.
+// Close closes both directions.
 func (s *stream) Close() error {
 	_ = s.CloseWrite()
 	return s.CloseRead()
 }
 
-// halve notes that one direction is over.
+// halve records the end of one direction.
 func (s *stream) halve(which int32) {
 	if s.half.Or(which)|which == 3 {
 		s.conn.remove(s)
 	}
 }
 
-// Reset ends the stream here, and on the other side when word of it is there.
+// Reset ends the stream here, and on the other side after the delay.
 func (s *stream) Reset() error {
 	s.conn.remove(s)
 	s.fail()
@@ -91,7 +91,7 @@ func (s *stream) fail() {
 	s.out.fail(false)
 }
 
-// SetDeadline sets both deadlines; the zero time is none.
+// SetDeadline sets both deadlines; zero means none.
 func (s *stream) SetDeadline(t time.Time) error {
 	_ = s.SetReadDeadline(t)
 	return s.SetWriteDeadline(t)
@@ -107,7 +107,7 @@ func (s *stream) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// Protocol is what the stream is for, once that was agreed.
+// Protocol returns the negotiated protocol.
 func (s *stream) Protocol() protocol.ID {
 	if p := s.protocol.Load(); p != nil {
 		return *p
@@ -131,23 +131,23 @@ type pipe struct {
 	delay time.Duration
 
 	mu              sync.Mutex // owns the rest
-	parts           []part     // what is under way or unread, in order
-	size            int        // of it
+	parts           []part     // in flight or unread, in order
+	size            int        // of parts, in bytes
 	readBy, writeBy time.Time
-	closed          time.Time // when its end arrives; zero while it is open
+	closed          time.Time // arrival of the end; zero while open
 	readErr         error     // after a reset
 	writeErr        error
-	dropping        bool          // nobody reads any more
-	changed         chan struct{} // closed at the next change, for those who wait; nil if nobody does
+	dropping        bool          // no reader
+	changed         chan struct{} // closed at the next change; nil without a waiter
 }
 
-// A part is what one call wrote.
+// A part is the data of one write.
 type part struct {
 	at    time.Time // of its arrival
 	bytes []byte
 }
 
-// wakeLocked makes all who wait look again.
+// wakeLocked wakes all waiters.
 func (p *pipe) wakeLocked() {
 	if p.changed != nil {
 		close(p.changed)
@@ -155,7 +155,7 @@ func (p *pipe) wakeLocked() {
 	}
 }
 
-// await unlocks p, waits for a change, or until the earliest of the times that are not zero, and locks it again.
+// await unlocks p, waits for a change or the earliest non-zero time, and locks p.
 func (p *pipe) await(times ...time.Time) {
 	var first time.Time
 	for _, t := range times {
@@ -209,7 +209,7 @@ func (p *pipe) read(b []byte) (int, error) {
 	}
 }
 
-// takeLocked moves what has arrived to b.
+// takeLocked copies the arrived data to b.
 func (p *pipe) takeLocked(b []byte, now time.Time) (n int) {
 	full := p.size >= window
 	for len(p.parts) > 0 && n < len(b) && over(p.parts[0].at, now) {
@@ -269,7 +269,7 @@ func (p *pipe) drop() {
 	p.wakeLocked()
 }
 
-// fail ends the pipe for who reads, or for who writes.
+// fail ends the pipe for its reader or its writer.
 func (p *pipe) fail(reader bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
