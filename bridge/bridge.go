@@ -39,10 +39,10 @@ type Handler interface {
 	Close()
 }
 
-// A Judge returns nil if the policy of the node allows message m, and otherwise the reason for the refusal.
+// A PolicyCheck returns nil if the policy of the node allows message m, and otherwise the reason for the refusal.
 type PolicyCheck func(ctx context.Context, m *interact.Message) error
 
-// A Guard is a [Bridge] that can apply the policy of the host to each message inside its tunnels, wherever the agent runs.
+// A TunnelGuard is a [Bridge] that can apply the policy of the host to each message inside its tunnels, wherever the agent runs.
 type TunnelGuard interface {
 	// Guard returns the middleware for the Thing that d describes; nil if it has no tunnel of this bridge.
 	Guard(d *td.Thing, judge PolicyCheck) interact.Middleware
@@ -56,7 +56,7 @@ type Import struct {
 	Capabilities []string
 	// Dir is the working directory of a program; empty means the current one.
 	Dir string
-	// Pins is the file that keeps the definitions of the agent's first import; changed definitions require approval. Empty keeps
+	// Approvals is the file with the definitions of the agent's first import; changed definitions require approval. Empty keeps
 	// them in memory while the agent is connected. Approve accepts all changed definitions.
 	Pins    string
 	Approve bool

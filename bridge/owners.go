@@ -14,7 +14,7 @@ const maxOwners = 20_000
 
 // Owners records which principal owns each name that an agent assigned, of a task or a conversation: the agent itself sees all
 // callers as one, the node. A name without an owner is free for any caller that knows it. When the limit is reached, the oldest
-// claim of the principal with the most claims is dropped. The zero value is ready. Claims is safe for concurrent use.
+// claim of the principal with the most claims is dropped. The zero value is ready. Owners is safe for concurrent use.
 type Owners struct {
 	mu     sync.Mutex
 	owners map[nameHash]owner
@@ -22,7 +22,7 @@ type Owners struct {
 	limit  int                   // 0 means maxOwners
 }
 
-// A claimed name is stored as a hash, because agents choose its length.
+// A nameHash stands for a claimed name, because agents choose the length of names.
 type nameHash [sha256.Size]byte
 
 // An owner is the principal of a claim.
@@ -127,20 +127,20 @@ func (n AgentOwners) qualify(name string) string {
 	return n.agent + "\x00" + name
 }
 
-// Claim is [Claims.Claim].
+// Claim is [Owners.Claim].
 func (n AgentOwners) Claim(name, principal string) (own, fresh bool) {
 	return n.all.Claim(n.qualify(name), principal)
 }
 
-// Release is [Claims.Release].
+// Release is [Owners.Release].
 func (n AgentOwners) Release(name, principal string) { n.all.Release(n.qualify(name), principal) }
 
-// Allows is [Claims.Allows].
+// Allows is [Owners.Allows].
 func (n AgentOwners) Allows(name, principal string) bool {
 	return n.all.Allows(n.qualify(name), principal)
 }
 
-// Owns is [Claims.Owns].
+// Owns is [Owners.Owns].
 func (n AgentOwners) Owns(name, principal string) bool { return n.all.Owns(n.qualify(name), principal) }
 
 // Refused reports whether an agent rejected a request without starting it, so that a claim made for it may be released.

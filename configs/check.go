@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// check reports values that are well formed and cannot work.
+// check reports values that are well formed but cannot work.
 func (c *Config) check(ps *problems) {
 	c.checkNode(ps)
 	c.checkAddrs(ps)
@@ -27,7 +27,7 @@ func (c *Config) check(ps *problems) {
 	c.checkURLs(ps)
 }
 
-// bad reports the value of a key where it was written.
+// bad reports the value of a key at its origin.
 func (c *Config) bad(ps *problems, key, hint, format string, args ...any) *Problem {
 	at, ok := c.places[key]
 	if !ok {
@@ -42,7 +42,7 @@ func (c *Config) checkNode(ps *problems) {
 	}
 	for _, at := range []struct{ key, path string }{{"node.data_dir", c.Node.DataDir}, {"node.key", strings.TrimPrefix(c.Node.Key, "file:")},
 		{"http.socket", c.HTTP.Socket}, {"interact.credentials", c.Interact.Credentials}} {
-		// Only a shell expands it; a folder of that name would surprise.
+		// Only a shell expands it; a folder of that name would be a surprise.
 		if strings.HasPrefix(at.path, "~") {
 			c.bad(ps, at.key, "write the whole path", "%s begins with ~, which is not expanded here", at.key)
 		}
@@ -51,9 +51,9 @@ func (c *Config) checkNode(ps *problems) {
 	switch {
 	case c.Node.Key == "auto" || isFile && path != "":
 	case isFile || c.Node.Key == "":
-		c.bad(ps, "node.key", "auto, or file:PATH", "node.key names no file")
+		c.bad(ps, "node.key", "auto, or file:PATH", "node.key has no file name")
 	default:
-		// Whatever it is, it may be the key.
+		// Any file may be the key.
 		ps.secret(c.places["node.key"], "node.key")
 	}
 }
@@ -69,7 +69,7 @@ func (c *Config) checkAddrs(ps *problems) {
 		{"listen.no_announce", c.Listen.NoAnnounce}, {"mesh.bootstrap", c.Mesh.Bootstrap}} {
 		for _, a := range list.values {
 			if !strings.HasPrefix(a, "/") {
-				c.bad(ps, list.key, "a multiaddr looks like /ip4/192.0.2.1/tcp/4667", "%q in %s is no multiaddr", a, list.key)
+				c.bad(ps, list.key, "a multiaddr looks like /ip4/192.0.2.1/tcp/4667", "%q in %s is not a multiaddr", a, list.key)
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func (c *Config) checkMesh(ps *problems) {
 		}
 	}
 	if !networkName.MatchString(c.Mesh.Network) {
-		c.bad(ps, "mesh.network", "for example lmos or my-team", "%q is no name of a network: lower case letters, digits and inner "+
+		c.bad(ps, "mesh.network", "for example lmos or my-team", "%q is not a network name: lower case letters, digits and inner "+
 			"hyphens, at most 32", c.Mesh.Network)
 	}
 	if p := c.Mesh.Limits.Peers; p.Low > p.High {
@@ -102,7 +102,7 @@ func (c *Config) checkTrust(ps *problems) {
 	for _, list := range []named{{"trust.allow", c.Trust.Allow}, {"trust.deny", c.Trust.Deny}} {
 		for _, id := range list.values {
 			if _, err := did.Parse(id); err != nil {
-				c.bad(ps, list.key, "copy the DID from its node", "%q in %s is no DID: %v", id, list.key, err).Next = interact.Next(interact.StepID)
+				c.bad(ps, list.key, "copy the DID from its node", "%q in %s is not a DID: %v", id, list.key, err).Next = interact.Next(interact.StepID)
 			}
 		}
 	}
@@ -114,28 +114,28 @@ func (c *Config) checkHTTP(ps *problems) {
 	}
 	if c.HTTP.Listen == "" {
 		if c.HTTP.Socket == "none" {
-			c.bad(ps, "http.listen", "set http.listen or http.socket", "nothing could reach the node: http.listen is empty and "+
+			c.bad(ps, "http.listen", "set http.listen or http.socket", "the node would have no API: http.listen is empty and "+
 				"http.socket is none")
 		}
 		return
 	}
 	host, port, err := net.SplitHostPort(c.HTTP.Listen)
 	if _, e := strconv.ParseUint(port, 10, 16); err != nil || e != nil {
-		c.bad(ps, "http.listen", "for example 127.0.0.1:4668", "%q is no address and port", c.HTTP.Listen)
+		c.bad(ps, "http.listen", "for example 127.0.0.1:4668", "expected an address and port, got %q", c.HTTP.Listen)
 		return
 	}
 	addr, err := netip.ParseAddr(host)
 	switch {
 	case host != "" && err != nil:
-		// A name may mean ::1 alone, or another host tomorrow.
-		c.bad(ps, "http.listen", "write 127.0.0.1:"+port, "%q is a name; a literal address is wanted", host)
+		// A name may mean only ::1, or change its address.
+		c.bad(ps, "http.listen", "write 127.0.0.1:"+port, "expected a literal address, got the name %q", host)
 	case !addr.IsLoopback() && c.HTTP.Auth == "none":
 		ps.add(interact.WildcardBind, c.places["http.auth"], "http.listen", "listen on 127.0.0.1:"+port+", or set http.auth: token",
-			"other hosts reach %s, and http.auth is none", c.HTTP.Listen)
+			"other hosts can reach %s, but http.auth is none", c.HTTP.Listen)
 	}
 }
 
-// checkListeners looks at where other protocols come in. CoAP callers prove nothing, and MQTT's do so only with a token.
+// checkListeners checks the listeners of other protocols. CoAP callers are never authenticated, and MQTT callers only with a token.
 func (c *Config) checkListeners(ps *problems) {
 	for _, door := range []struct {
 		key, listen, example string
@@ -147,9 +147,9 @@ func (c *Config) checkListeners(ps *problems) {
 		addr, err := netip.ParseAddrPort(door.listen)
 		switch {
 		case err != nil:
-			c.bad(ps, door.key, "for example "+door.example, "%q is no address and port", door.listen)
+			c.bad(ps, door.key, "for example "+door.example, "expected an address and port, got %q", door.listen)
 		case door.open && !addr.Addr().IsLoopback():
-			ps.add(interact.WildcardBind, c.places[door.key], door.key, door.key+": "+door.example, "%s would let everybody who reaches %s call agents as this node",
+			ps.add(interact.WildcardBind, c.places[door.key], door.key, door.key+": "+door.example, "with %s, every host that can reach %s could call agents as this node",
 				door.key, door.listen)
 		}
 	}
@@ -162,18 +162,18 @@ func (c *Config) checkURLs(ps *problems) {
 		{"search.model.url", c.Search.Model.URL, "http://127.0.0.1:11434/v1"}} {
 		u, err := url.Parse(at.url)
 		if at.url != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "") {
-			c.bad(ps, at.key, "for example "+at.example, "%q is no http URL", at.url)
+			c.bad(ps, at.key, "for example "+at.example, "expected an http URL, got %q", at.url)
 		}
 	}
 	for _, origin := range c.A2A.KeyOrigins {
 		u, err := url.Parse(origin)
 		if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
-			c.bad(ps, "a2a.key_origins", "for example https://keys.example", "%q is no origin with https", origin)
+			c.bad(ps, "a2a.key_origins", "for example https://keys.example", "expected an https origin, got %q", origin)
 		}
 	}
 }
 
-// checkSearch looks for what a method of routing lacks.
+// checkSearch checks the requirements of the routing method.
 func (c *Config) checkSearch(ps *problems) {
 	for _, e := range []struct {
 		key string
@@ -183,7 +183,7 @@ func (c *Config) checkSearch(ps *problems) {
 		{"search.model", c.Search.Model, c.Search.Method == "llm" || c.Search.Method == "hybrid"}} {
 		switch {
 		case e.needed && e.URL == "":
-			c.bad(ps, "search.method", "set "+e.key+".url and "+e.key+".model, or take lexical", "%s needs %s", c.Search.Method, e.key)
+			c.bad(ps, "search.method", "set "+e.key+".url and "+e.key+".model, or use lexical", "%s requires %s", c.Search.Method, e.key)
 		case e.URL != "" && e.Model == "":
 			c.bad(ps, e.key+".url", "for example "+e.key+".model: all-minilm", "%s.model is missing", e.key)
 		}

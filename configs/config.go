@@ -1,8 +1,8 @@
 // Package configs loads the configuration of a node from defaults, profile, YAML file, environment and flags, in rising precedence.
 //
-// Every key is a field of [Config], and the comment of the field is its documentation: `lmosd config describe` and the
-// help of `lmosd run` print it. A later layer wins over an earlier one: default, profile, file, conf.d/*.yaml,
-// environment, flags. [Load] remembers where each value came from.
+// Every key is a field of [Config], and the comment of the field is its documentation: `lmosd config describe` and the help of `lmosd run`
+// print it. A later layer overrides an earlier one: default, profile, file, conf.d/*.yaml, environment, flags. [Load] records the origin of
+// each value.
 package configs
 
 import (
@@ -14,8 +14,7 @@ import (
 // APIVersion is the version of the configuration that this program reads.
 const APIVersion = "lmosd/v1"
 
-// A Config is the whole configuration of a node. [Default] and [Load] make one; it is plain data and safe to read from
-// many goroutines.
+// A Config is the whole configuration of a node. [Default] and [Load] return one; it is plain data, safe for concurrent reads.
 type Config struct {
 	// The version of this file's keys. Only lmosd/v1 is known.
 	APIVersion string `yaml:"apiVersion" values:"lmosd/v1"`
@@ -38,7 +37,7 @@ type Config struct {
 	Telemetry Telemetry `yaml:"telemetry"`
 	Storage   Storage   `yaml:"storage"`
 
-	// places holds where each key that is not a default was set.
+	// places holds the origin of each key that is not a default.
 	places map[string]place
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/internal/atomicfile"
 )
 
-// Contexts are the nodes that a user has given names, and the one that commands ask if nothing else is said.
+// Contexts are the named nodes of a user, and the default one of commands.
 type Contexts struct {
 	APIVersion string             `yaml:"apiVersion"`
 	Current    string             `yaml:"current,omitempty"`
@@ -24,14 +24,14 @@ type Contexts struct {
 type Context struct {
 	// Node is the URL of its API, or the path of its socket.
 	Node string `yaml:"node"`
-	// DataDir is the folder that has its token and its lock; empty if it is on another host.
+	// DataDir is the folder of its token and lock; empty if it is on another host.
 	DataDir string `yaml:"data_dir,omitempty"`
 }
 
 // ContextsFile returns the file of the contexts: $XDG_CONFIG_HOME/lmosd/contexts.yaml.
 func ContextsFile(env []string) string { return filepath.Join(configHome(env), "contexts.yaml") }
 
-// ReadContexts reads the contexts of a file; an absent file has none. The error is an [*Error].
+// ReadContexts reads the contexts of a file; a missing file has none. The error is an [*Error].
 func ReadContexts(path string) (*Contexts, error) {
 	c := &Contexts{APIVersion: APIVersion, Contexts: map[string]Context{}}
 	source, err := os.ReadFile(path)
@@ -56,19 +56,19 @@ func (c *Contexts) decode(source []byte) (err error) {
 	// See (*reader).parse.
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the YAML cannot be read (%v)", p)
+			err = fmt.Errorf("invalid YAML (%v)", p)
 		}
 	}()
 	if err := yaml.UnmarshalWithOptions(source, c, yaml.Strict()); err != nil {
 		return err
 	}
 	if c.APIVersion != APIVersion {
-		return fmt.Errorf("apiVersion is %q; this program reads %s", c.APIVersion, APIVersion)
+		return fmt.Errorf("apiVersion is %q, expected %s", c.APIVersion, APIVersion)
 	}
 	return nil
 }
 
-// Write replaces the file by c at once, so that a reader never sees a part of it. It makes the folder.
+// Write replaces the file atomically, and creates its folder.
 func (c *Contexts) Write(path string) error {
 	b, err := yaml.Marshal(c)
 	if err != nil {

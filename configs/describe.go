@@ -51,7 +51,7 @@ func addDocs(docs map[string]string, doc *ast.CommentGroup, t *ast.TypeSpec) {
 
 func oneLine(g *ast.CommentGroup) string { return strings.Join(strings.Fields(g.Text()), " ") }
 
-// Describe returns a file with every key at its default, and what each means. Loading it gives the defaults.
+// Describe returns a file with every key at its default, and its documentation. Loading it results in the defaults.
 func Describe() []byte {
 	docs := fieldDocs()
 	var b strings.Builder
@@ -67,7 +67,7 @@ func Describe() []byte {
 	return []byte(b.String())
 }
 
-// YAML returns c as a file. With origins, a comment behind each key says where its value was written.
+// YAML returns c as a file. With origins, a comment after each key has the origin of its value.
 func (c *Config) YAML(origins bool) []byte {
 	var b strings.Builder
 	c.write(&b, func(f field) (above, behind string) {
@@ -79,9 +79,9 @@ func (c *Config) YAML(origins bool) []byte {
 	return []byte(b.String())
 }
 
-// write writes every key; comment gives what stands above and behind it.
+// write writes every key; comment returns the comments above and after it.
 func (c *Config) write(b *strings.Builder, comment func(field) (above, behind string)) {
-	var open []string // the sections that the last key was in
+	var open []string // the sections of the last key
 	for f := range c.fields() {
 		levels := strings.Split(f.key, ".")
 		sections := levels[:len(levels)-1]
@@ -123,7 +123,7 @@ func wrap(text string, width int) []string {
 	return lines
 }
 
-// yaml returns the value as it is written in a file.
+// yaml returns the YAML form of the value.
 func (f field) yaml() string {
 	switch f.kind() {
 	case "list":
@@ -142,8 +142,7 @@ func quoteAll(list []string) string {
 	return "[" + strings.Join(all, ", ") + "]"
 }
 
-// plain matches strings that YAML reads as strings without quotes; words that it may read as something else are kept out
-// by the list.
+// plain matches strings that YAML reads as strings without quotes, unless the list contains them.
 var plain = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
 
 var notStrings = []string{"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
@@ -155,13 +154,13 @@ func quote(s string) string {
 	return quoted(s)
 }
 
-// quoted returns s in double quotes. A JSON string is one of YAML, too (YAML 1.2 §1.2).
+// quoted returns s in double quotes. JSON strings are YAML (YAML 1.2 §1.2).
 func quoted(s string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(s); err != nil {
-		panic(err) // a string has always a JSON form
+		panic(err) // strings always encode
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

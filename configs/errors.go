@@ -7,7 +7,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A Problem is one thing that is wrong with a configuration.
+// A Problem is one error of a configuration.
 type Problem struct {
 	Code   interact.Code   `json:"-"`
 	Where  string          `json:"where"` // "lmosd.yaml:2:3", "env LMOSD_…" or "flag --…"
@@ -15,15 +15,14 @@ type Problem struct {
 	Reason string          `json:"reason"`
 	Hint   string          `json:"hint,omitempty"`
 	Next   []interact.Step `json:"next,omitempty"`
-	// Source shows the line of the file with its neighbours and a caret below the place; empty outside a file.
+	// Source shows the line of the file with its neighbors and a caret below the column; empty outside a file.
 	Source string `json:"source,omitempty"`
 }
 
-// An Error is everything that is wrong with a configuration; it has at least one problem. It wraps an [*interact.Error]
-// of the first one.
+// An Error has all problems of a configuration, at least one. It wraps an [*interact.Error] of the first one.
 type Error struct{ Problems []Problem }
 
-// Error returns the first problem on one line, and how many more there are.
+// Error returns the first problem on one line, and the number of others.
 func (e *Error) Error() string {
 	text := e.Problems[0].line()
 	if more := len(e.Problems) - 1; more > 0 {
@@ -40,7 +39,7 @@ func (e *Error) Unwrap() error {
 
 func (p *Problem) line() string { return p.Where + ": " + p.Reason }
 
-// A place is where a value was written.
+// A place is the origin of a value.
 type place struct {
 	text      string // "/etc/lmosd/lmosd.yaml", "env LMOSD_…", "flag --…", "profile lan"
 	line, col int    // from 1; 0 outside a file
@@ -62,12 +61,12 @@ func (p place) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.text, p.line, p.col)
 }
 
-// excerpt returns the line of p between its neighbours, with a caret below the column.
+// excerpt returns the line of p between its neighbors, with a caret below the column.
 func (p place) excerpt() string {
 	if p.line == 0 {
 		return ""
 	}
-	// A tab would move the text and not the caret.
+	// A tab would move the text but not the caret.
 	lines := strings.Split(strings.TrimRight(strings.ReplaceAll(string(p.source), "\t", " "), "\n"), "\n")
 	var b strings.Builder
 	for n := max(1, p.line-1); n <= min(len(lines), p.line+1); n++ {
@@ -83,10 +82,10 @@ func (p place) excerpt() string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// problems collects what is wrong while a configuration is read.
+// problems collects the problems of a configuration.
 type problems struct{ list []Problem }
 
-// add adds a problem. Without a hint, the keys are the next step. The caller may set another one in the result.
+// add adds a problem. Without a hint, its step lists the keys. The caller may change the result.
 func (ps *problems) add(code interact.Code, at place, key, hint, format string, args ...any) *Problem {
 	p := Problem{Code: code, Where: at.String(), Key: key, Reason: fmt.Sprintf(format, args...), Hint: hint, Source: at.excerpt()}
 	if hint == "" {
@@ -96,11 +95,11 @@ func (ps *problems) add(code interact.Code, at place, key, hint, format string, 
 	return &ps.list[len(ps.list)-1]
 }
 
-// secret adds a problem without the line that it was found in.
+// secret adds a problem without its line, which contains a secret.
 func (ps *problems) secret(at place, key string) {
 	at.source = nil
 	where := Problem{Code: interact.InlineSecret, Where: at.String(), Key: key,
-		Reason: "the value of " + key + " stands in the configuration itself",
+		Reason: "the value of " + key + " is written in the configuration itself",
 		Hint:   `put it into a file of mode 0600 and write "file:PATH"`}
 	ps.list = append(ps.list, where)
 }
@@ -112,7 +111,7 @@ func (ps *problems) err() error {
 	return &Error{ps.list}
 }
 
-// Suggest returns the candidate that word most likely means, or "" if none is near: at most a third of its letters differ.
+// Suggest returns the candidate that is most similar to word, or "" if more than a third of the letters differ.
 func Suggest(word string, candidates []string) string {
 	best, least := "", len(word)/3+1
 	for _, c := range candidates {
@@ -123,8 +122,8 @@ func Suggest(word string, candidates []string) string {
 	return best
 }
 
-// distance returns how many letters must be put in, left out, changed or swapped to make b of a, or more than most if that is
-// certain from the lengths alone.
+// distance returns the number of insertions, deletions, changes and swaps of letters between a and b, or more than most if the lengths
+// alone exceed it.
 func distance(a, b string, most int) int {
 	if max(len(a), len(b))-min(len(a), len(b)) > most || len(b) > 256 {
 		return most + 1
@@ -152,7 +151,7 @@ func distance(a, b string, most int) int {
 	return last[len(b)]
 }
 
-// didYouMean returns the hint for a name that is not known, or other if none is near.
+// didYouMean returns the hint for an unknown name, or other without a similar one.
 func didYouMean(word string, candidates []string, other string) string {
 	if s := Suggest(word, candidates); s != "" {
 		return fmt.Sprintf("did you mean %q?", s)

@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// A Key is one setting, as it is named in flags ("mesh.dht.mode") and, by level, in the file.
+// A Key is one setting; its name is that of flags ("mesh.dht.mode") and, by level, of the file.
 type Key struct {
 	Name    string
 	Type    string   // string, bool, int, duration, size, rate or list
-	Default string   // as it is written in a file; "[]" is the empty list
+	Default string   // as in a file; "[]" is the empty list
 	Doc     string   // the comment of the field, lines joined
-	Values  []string // what may be given, if that is a fixed set
+	Values  []string // the possible values of a fixed set
 }
 
 // List reports whether the key takes several values.
@@ -38,7 +38,7 @@ func Keys() []Key {
 	return keys
 }
 
-// A field is one key of one Config: the value to set and the struct field that it is.
+// A field is one key of a Config: its value and its struct field.
 type field struct {
 	key   string
 	owner reflect.Type
@@ -107,7 +107,7 @@ func (f field) kind() string {
 
 func (f field) values() []string { return strings.Fields(f.field.Tag.Get("values")) }
 
-// texts returns the value as it is written in an environment variable, in pieces.
+// texts returns the elements of the value, as in an environment variable.
 func (f field) texts() []string {
 	if list, ok := f.value.Interface().([]string); ok {
 		return list
@@ -115,14 +115,14 @@ func (f field) texts() []string {
 	return []string{fmt.Sprint(f.value.Interface())}
 }
 
-// set gives the field the values, as they were written. The error says what is wrong with them.
+// set sets the field to values in their written form.
 func (f field) set(values []string) error {
 	if f.kind() == "list" {
 		f.value.Set(reflect.ValueOf(append([]string{}, values...)))
 		return nil
 	}
 	if len(values) != 1 {
-		return fmt.Errorf("one value is wanted, %d were given", len(values))
+		return fmt.Errorf("expected one value, got %d", len(values))
 	}
 	if err := f.checkValues(values[0]); err != nil {
 		return err
@@ -145,12 +145,12 @@ func parse(dst any, text string) (err error) {
 		*d = text
 	case *bool:
 		if text != "true" && text != "false" {
-			return fmt.Errorf("%q is neither true nor false", text)
+			return fmt.Errorf("expected true or false, got %q", text)
 		}
 		*d = text == "true"
 	case *int:
 		if *d, err = strconv.Atoi(text); err != nil {
-			return fmt.Errorf("%q is no whole number", text)
+			return fmt.Errorf("expected a whole number, got %q", text)
 		}
 	case encoding.TextUnmarshaler:
 		return d.UnmarshalText([]byte(text))
@@ -166,7 +166,7 @@ func (f field) checkValues(text string) error {
 	return &choiceError{text, known}
 }
 
-// A choiceError is a value that is none of the known ones.
+// A choiceError reports a value that is not one of the known ones.
 type choiceError struct {
 	given string
 	known []string
@@ -176,7 +176,7 @@ func (e *choiceError) Error() string {
 	return fmt.Sprintf("%q, expected one of %s", e.given, strings.Join(e.known, ", "))
 }
 
-// checkRange holds v against the tags min and max.
+// checkRange checks v against the tags min and max.
 func (f field) checkRange(v reflect.Value) error {
 	for _, bound := range []struct {
 		tag  string

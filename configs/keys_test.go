@@ -17,11 +17,11 @@ func TestSet(t *testing.T) {
 		want   string // the value, or after "error:" a part of the message
 	}{
 		{"mesh.mdns", []string{"false"}, "false"},
-		{"mesh.mdns", []string{"False"}, "error: neither true nor false"},
+		{"mesh.mdns", []string{"False"}, "error: expected true or false"},
 		{"mesh.limits.streams_per_peer", []string{"8"}, "8"},
 		{"mesh.limits.streams_per_peer", []string{"7"}, "error: the min is 8"},
 		{"mesh.limits.streams_per_peer", []string{"65537"}, "error: the max is 65536"},
-		{"mesh.limits.streams_per_peer", []string{"0x10"}, "error: no whole number"},
+		{"mesh.limits.streams_per_peer", []string{"0x10"}, "error: expected a whole number"},
 		{"mesh.limits.memory", []string{"32MiB"}, "32MiB"},
 		{"mesh.limits.memory", []string{"31MiB"}, "error: the min is 32MiB"},
 		{"interact.timeout", []string{"99ms"}, "error: the min is 100ms"},
@@ -30,8 +30,8 @@ func TestSet(t *testing.T) {
 		{"trust.policy", []string{"Verified"}, "error: expected one of open, verified, allowlist"},
 		{"http.hosts", []string{"a", "b"}, "a\nb"},
 		{"http.hosts", nil, ""},
-		{"http.listen", []string{"a", "b"}, "error: one value is wanted, 2 were given"},
-		{"http.listen", nil, "error: one value is wanted, 0 were given"},
+		{"http.listen", []string{"a", "b"}, "error: expected one value, got 2"},
+		{"http.listen", nil, "error: expected one value, got 0"},
 	} {
 		c := Default()
 		f, ok := c.field(test.key)

@@ -14,21 +14,17 @@ import (
 
 const envPrefix = "LMOSD_"
 
-// LoadOptions names the layers of a configuration. The zero value loads the defaults.
+// LoadOptions are the layers of a configuration. The zero value loads the defaults.
 type LoadOptions struct {
-	// File is the configuration file; empty means none. The files conf.d/*.yaml beside it are read after it, sorted by
-	// name.
+	// File is the configuration file; empty means none. The files conf.d/*.yaml next to it are read after it, sorted by name.
 	File string
-	// Env is the environment, "NAME=value" each, as os.Environ gives it. LMOSD_HTTP__LISTEN sets http.listen; a list has
-	// commas between its elements.
+	// Env is the environment, "NAME=value" each, as in os.Environ. LMOSD_HTTP__LISTEN sets http.listen; lists are separated by commas.
 	Env []string
-	// Flags holds the values of flags by key ("http.listen"). The elements of a list may be given one by one or with
-	// commas between them.
+	// Flags holds the values of flags by key ("http.listen"). Lists are repeated flags or separated by commas.
 	Flags map[string][]string
 }
 
-// Load reads all layers and checks the result. It depends on nothing but o and the files that o names. The error is an
-// [*Error] with everything that is wrong.
+// Load reads all layers and checks the result. It reads only o and the files in o. The error is an [*Error] with all problems.
 func Load(o LoadOptions) (*Config, error) {
 	var ps problems
 	var layers []setting
@@ -47,13 +43,13 @@ func Load(o LoadOptions) (*Config, error) {
 	return c, nil
 }
 
-// files reads the file and the fragments beside it.
+// files reads the file and its fragments.
 func (o LoadOptions) files(ps *problems) []setting {
 	if o.File == "" {
 		return nil
 	}
 	list := readFile(o.File, ps)
-	// Glob fails on a bad pattern only, and a folder with such a name has no fragments.
+	// Glob fails only on a bad pattern, and a folder with such a name has no fragments.
 	fragments, _ := filepath.Glob(filepath.Join(filepath.Dir(o.File), "conf.d", "*.yaml"))
 	slices.Sort(fragments)
 	for _, name := range fragments {
@@ -74,7 +70,7 @@ func readFile(name string, ps *problems) []setting {
 	return readYAML(name, source, ps)
 }
 
-// cause returns err without the name of the file, which the message has already.
+// cause returns err without the name of the file, which the message has.
 func cause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -83,7 +79,7 @@ func cause(err error) error {
 	return err
 }
 
-// reserved are variables with the prefix that are no keys.
+// reserved are variables with the prefix that are not keys.
 var reserved = []string{"LMOSD_NODE", "LMOSD_TOKEN", "LMOSD_CONFIG", "LMOSD_DATA_DIR", "LMOSD_UI_DIR", "LMOSD_CHROME",
 	"LMOSD_FORCE_TTY"}
 
@@ -105,8 +101,7 @@ func (o LoadOptions) env(ps *problems) []setting {
 			ps.add(interact.ConfigUnknown, at, key, didYouMean(name, envNames(), ""),
 				"no key has this variable")
 		}
-		// Other names are left alone: Kubernetes, for one, sets LMOSD_PORT and LMOSD_SERVICE_HOST for a service
-		// called lmosd.
+		// Other names are ignored: Kubernetes sets LMOSD_PORT and LMOSD_SERVICE_HOST for a service named lmosd.
 	}
 	return list
 }
@@ -119,7 +114,7 @@ func envNames() []string {
 	return names
 }
 
-// elements splits the text of a list at its commas; any other value is one.
+// elements splits the text of a list at commas; other values are one element.
 func elements(f field, text string) []string {
 	if f.kind() != "list" {
 		return []string{text}
@@ -153,7 +148,7 @@ func (o LoadOptions) flags(ps *problems) []setting {
 	return list
 }
 
-// profileOf returns the settings of the profile that the layers choose. An unknown one is reported where it was set.
+// profileOf returns the settings of the selected profile, and reports an unknown one at its origin.
 func profileOf(layers []setting) []setting {
 	name := "default"
 	for _, s := range layers {
@@ -165,7 +160,7 @@ func profileOf(layers []setting) []setting {
 	return p.settings()
 }
 
-// apply sets one value after the other and notes where it was written.
+// apply sets values in order and records their origins.
 func (c *Config) apply(list []setting, ps *problems) {
 	for _, s := range list {
 		f, _ := c.field(s.key)
@@ -183,7 +178,7 @@ func (c *Config) apply(list []setting, ps *problems) {
 	}
 }
 
-// resolve fills what depends on the environment.
+// resolve sets the values that depend on the environment.
 func (c *Config) resolve(env []string) {
 	if c.Node.DataDir != "" {
 		return
@@ -194,7 +189,7 @@ func (c *Config) resolve(env []string) {
 	}
 }
 
-// Origin returns where the value of key was written: "default", "profile lan", "/etc/lmosd/lmosd.yaml:12",
+// Origin returns the origin of the value of key: "default", "profile lan", "/etc/lmosd/lmosd.yaml:12",
 // "env LMOSD_HTTP__LISTEN" or "flag --http.listen".
 func (c *Config) Origin(key string) string {
 	if p, ok := c.places[key]; ok {
@@ -203,7 +198,7 @@ func (c *Config) Origin(key string) string {
 	return "default"
 }
 
-// Explicit reports whether somebody wrote the value of key: neither a default nor the profile did.
+// Explicit reports whether the value of key was set, other than by the default or the profile.
 func (c *Config) Explicit(key string) bool {
 	p, ok := c.places[key]
 	return ok && !strings.HasPrefix(p.text, "profile ")

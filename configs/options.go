@@ -17,8 +17,7 @@ import (
 	"github.com/lmosd/lmosd/telemetry"
 )
 
-// Options returns the options of the node that c describes. It opens the key if it is not in the data folder; everything else
-// is opened by node.New.
+// Options returns the node options of c. It opens the key if it is outside the data folder; node.New opens everything else.
 func (c *Config) Options() (node.Options, error) {
 	t := c.Traits()
 	o := node.Options{
@@ -55,10 +54,10 @@ func (c *Config) Options() (node.Options, error) {
 	return o, nil
 }
 
-// maxKey bounds the key of an endpoint, in bytes.
+// maxKey limits the key of an endpoint, in bytes.
 const maxKey = 16 << 10
 
-// endpoint reads the key of an endpoint, which must be nobody else's to read.
+// endpoint reads the key of an endpoint, which other users must not be able to read.
 func (c *Config) endpoint(key string, e Endpoint) (node.Endpoint, error) {
 	out := node.Endpoint{URL: e.URL, Model: e.Model}
 	if e.KeyFile == "" || e.URL == "" {
@@ -68,9 +67,9 @@ func (c *Config) endpoint(key string, e Endpoint) (node.Endpoint, error) {
 	switch {
 	case err != nil:
 	case info.Mode().Perm()&0o077 != 0:
-		return out, interact.Errorf(interact.KeyPermissions, "chmod 600 "+e.KeyFile, "others can read %s.key_file", key)
+		return out, interact.Errorf(interact.KeyPermissions, "chmod 600 "+e.KeyFile, "other users can read %s.key_file", key)
 	case info.Size() > maxKey:
-		err = fmt.Errorf("it has %d bytes", info.Size())
+		err = fmt.Errorf("the file has %d bytes", info.Size())
 	default:
 		var raw []byte
 		raw, err = os.ReadFile(e.KeyFile)
@@ -82,7 +81,7 @@ func (c *Config) endpoint(key string, e Endpoint) (node.Endpoint, error) {
 	return out, nil
 }
 
-// rules are who may ask what.
+// rules returns the rules of callers.
 func (c *Config) rules() policy.Rules {
 	return policy.Rules{Mode: c.Trust.Policy, Allow: dids(c.Trust.Allow), Deny: dids(c.Trust.Deny),
 		PerPeer: float64(c.Trust.Rate.PerPeer), ReadsPerPeer: float64(c.Trust.Rate.Reads), Burst: c.Trust.Rate.Burst, PerThing: float64(c.Trust.Rate.PerThing), ThingBurst: c.Trust.Rate.Burst,
@@ -91,7 +90,7 @@ func (c *Config) rules() policy.Rules {
 		Subscriptions: c.Interact.Subscriptions}
 }
 
-// dids takes over what check has parsed.
+// dids converts DIDs that check has parsed.
 func dids(texts []string) []did.DID {
 	ids := make([]did.DID, len(texts))
 	for i, t := range texts {
@@ -100,7 +99,7 @@ func dids(texts []string) []did.DID {
 	return ids
 }
 
-// share is the part of traces that are recorded: none is less than zero there, because zero stands for all.
+// share is the fraction of recorded traces; none is negative, because zero means all.
 func share(percent int) float64 {
 	if percent == 0 {
 		return -1

@@ -16,7 +16,7 @@ func lookup(env []string, name string) string {
 	return ""
 }
 
-// DataDir returns the data folder of a node that is not configured: $LMOSD_DATA_DIR, $XDG_DATA_HOME/lmosd, else
+// DataDir returns the default data folder: $LMOSD_DATA_DIR, $XDG_DATA_HOME/lmosd, else
 // ~/.local/share/lmosd.
 func DataDir(env []string) string {
 	if dir := lookup(env, "LMOSD_DATA_DIR"); dir != "" {
@@ -25,8 +25,8 @@ func DataDir(env []string) string {
 	return filepath.Join(base(env, "XDG_DATA_HOME", ".local", "share"), "lmosd")
 }
 
-// File returns the configuration file that is read if no flag names one, and "" if there is none: $LMOSD_CONFIG, which
-// must exist then, $XDG_CONFIG_HOME/lmosd/lmosd.yaml, /etc/lmosd/lmosd.yaml.
+// File returns the default configuration file, or "" without one: $LMOSD_CONFIG, which must exist then, $XDG_CONFIG_HOME/lmosd/lmosd.yaml,
+// /etc/lmosd/lmosd.yaml.
 func File(env []string) string {
 	if name := lookup(env, "LMOSD_CONFIG"); name != "" {
 		return name
@@ -39,7 +39,7 @@ func File(env []string) string {
 	return ""
 }
 
-// configHome is the folder of the user's own configuration.
+// configHome returns the folder of the user's configuration.
 func configHome(env []string) string {
 	return filepath.Join(base(env, "XDG_CONFIG_HOME", ".config"), "lmosd")
 }

@@ -2,14 +2,14 @@ package configs
 
 import "slices"
 
-// A Profile is what a profile changes, for documentation.
+// A Profile is the difference of a profile to the defaults, for documentation.
 type Profile struct {
 	Name   string
-	Keys   [][]string // each a key, then its values
+	Keys   [][]string // a key, then its values
 	Traits Traits
 }
 
-// Profiles returns every profile, default first.
+// Profiles returns all profiles, default first.
 func Profiles() []Profile {
 	var list []Profile
 	for _, p := range profiles {
@@ -18,36 +18,35 @@ func Profiles() []Profile {
 	return list
 }
 
-// A profile is the difference of one kind of network to the default: keys as in a file, and traits.
+// A profile is the difference of one kind of network to the defaults: keys, and traits.
 type profile struct {
 	name   string
 	keys   [][]string // key, then its values
 	traits func(*Traits)
 }
 
-// Traits are what a profile decides and no key does; [Config.Traits] returns them.
+// Traits are settings of a profile without a key; [Config.Traits] returns them.
 type Traits struct {
-	// Diversity keeps the routing table from holding many peers of one IP group. It needs a network of many
-	// operators: on one host, or in one network, it would leave three peers.
+	// Diversity limits the peers of one IP group in the routing table. It requires a network of many operators: on one host, or in one
+	// network, it would leave three peers.
 	Diversity bool
-	// Relay lets the node be reached through relays, and AutoNAT asks peers which of its addresses they reach.
+	// Relay lets the node be reached through relays, and lets AutoNAT check its addresses.
 	Relay, AutoNAT bool
-	// PortMap asks the router for a port mapping. That changes the router, so only the public profile does it.
+	// PortMap requests a port mapping from the router. Only the public profile changes the router.
 	PortMap bool
-	// ConnsPerIP is how many connections one IPv4 address or IPv6 /56 may hold, ConnRate how many it may open per second.
+	// ConnsPerIP limits the connections of one IPv4 address or IPv6 /56, ConnRate its new connections per second.
 	ConnsPerIP int
 	ConnRate   float64
-	// GossipDegree is how many neighbours a topic's messages go to directly: D of gossipsub.
+	// GossipDegree is the number of peers that receive messages of a topic directly: D of gossipsub.
 	GossipDegree int
-	// Loopback lets the node dial 127.0.0.1; Internet keeps it from dialling private addresses and gives each dial 5 s in place
-	// of 2 s.
+	// Loopback permits dialing 127.0.0.1; Internet forbids dialing private addresses and gives each dial 5 s instead of 2 s.
 	Loopback, Internet bool
-	// NoNoise leaves out the security protocol that is the alternative to TLS over TCP.
+	// NoNoise omits the alternative security protocol to TLS over TCP.
 	NoNoise bool
 }
 
-// defaultTraits raises the limits per IP, because those of the library (8 connections, 0.2 new ones a second) break a
-// network behind one NAT at its ninth node.
+// defaultTraits raises the limits per IP, because those of the library (8 connections, 0.2 new ones per second) are too low for nine nodes
+// behind one NAT.
 var defaultTraits = Traits{ConnsPerIP: 64, ConnRate: 5, GossipDegree: 5, Loopback: true}
 
 var profiles = []profile{
@@ -103,7 +102,7 @@ func (p profile) settings() []setting {
 	return list
 }
 
-// Traits returns what the profile of c decides beyond its keys.
+// Traits returns the traits of the profile of c.
 func (c *Config) Traits() Traits {
 	t := defaultTraits
 	if p, ok := findProfile(c.Profile); ok && p.traits != nil {

@@ -16,13 +16,13 @@ type Duration time.Duration
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(string(b))
 	if err != nil || v < 0 {
-		return fmt.Errorf("%q is no duration: write a number and a unit, such as 30s, 10m or 24h", b)
+		return fmt.Errorf("expected a duration with a unit, got %q: for example 30s, 10m or 24h", b)
 	}
 	*d = Duration(v)
 	return nil
 }
 
-// Duration returns d as the standard library has it.
+// Duration returns d as a [time.Duration].
 func (d Duration) Duration() time.Duration { return time.Duration(d) }
 
 // String returns the shortest common form: "24h", not "24h0m0s".
@@ -37,7 +37,7 @@ func (d Duration) String() string {
 	return s
 }
 
-// MarshalText returns what String does.
+// MarshalText returns the result of String.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // A Size is a number of bytes, written with its unit: "256MiB", "4GiB", "64kB".
@@ -67,10 +67,10 @@ func (z *Size) UnmarshalText(b []byte) error {
 		*z = Size(n * float64(u.bytes))
 		return nil
 	}
-	return fmt.Errorf("%q is no size: write a number and a unit, such as 64KiB, 256MiB or 4GiB", text)
+	return fmt.Errorf("expected a size with a unit, got %q: for example 64KiB, 256MiB or 4GiB", text)
 }
 
-// String returns the size in the largest unit that gives a whole number.
+// String returns the size in the largest unit with a whole number.
 func (z Size) String() string {
 	for _, u := range units {
 		if z != 0 && int64(z)%u.bytes == 0 {
@@ -80,13 +80,13 @@ func (z Size) String() string {
 	return "0B"
 }
 
-// MarshalText returns what String does.
+// MarshalText returns the result of String.
 func (z Size) MarshalText() ([]byte, error) { return []byte(z.String()), nil }
 
 // A Rate is a number of events per second, written with its unit: "50/s", "300/m", "10/h".
 type Rate float64
 
-var errRate = errors.New("write a number and a unit, such as 50/s, 300/m or 10/h")
+var errRate = errors.New("for example 50/s, 300/m or 10/h")
 
 // UnmarshalText reads a rate; a number without a unit is an error.
 func (r *Rate) UnmarshalText(b []byte) error {
@@ -94,7 +94,7 @@ func (r *Rate) UnmarshalText(b []byte) error {
 	per, known := map[string]float64{"s": 1, "m": 60, "h": 3600}[unit]
 	n, err := strconv.ParseFloat(number, 64)
 	if !known || err != nil || math.IsNaN(n) || n < 0 || n > 1e9 {
-		return fmt.Errorf("%q is no rate: %w", b, errRate)
+		return fmt.Errorf("expected a rate with a unit, got %q: %w", b, errRate)
 	}
 	*r = Rate(n / per)
 	return nil
@@ -106,7 +106,7 @@ func (r Rate) String() string {
 		name string
 		per  float64
 	}{{"s", 1}, {"m", 60}, {"h", 3600}} {
-		// A rate per hour went through a division, so that a whole number may be off by a rounding.
+		// A rate per hour was divided, so that a whole number may have a rounding error.
 		n := math.Round(float64(r)*u.per*1e9) / 1e9
 		if n == math.Trunc(n) {
 			return strconv.FormatFloat(n, 'f', -1, 64) + "/" + u.name
@@ -115,5 +115,5 @@ func (r Rate) String() string {
 	return strconv.FormatFloat(float64(r), 'g', -1, 64) + "/s"
 }
 
-// MarshalText returns what String does.
+// MarshalText returns the result of String.
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }

@@ -16,29 +16,29 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Limits of a configuration file. The nesting of a valid one is four levels; the limit keeps the parser's stack small.
+// Limits of a configuration file. A valid one has four levels; the limit bounds the stack of the parser.
 const (
 	maxFile  = 256 << 10
 	maxDepth = 64
 )
 
-// A setting gives one key a value, or the elements of a list, as they were written.
+// A setting is a key with its value, or the elements of a list, in their written form.
 type setting struct {
 	key    string
 	values []string
 	at     place
 }
 
-// A reader turns one file into settings.
+// A reader converts one file to settings.
 type reader struct {
 	name     string
 	source   []byte
-	shape    map[string]field // every key of a Config, and every section as a field of its prefix
+	shape    map[string]field // all keys of a Config; sections are fields of their prefix
 	settings []setting
 	*problems
 }
 
-// readYAML returns the settings of one file. What is wrong goes to ps, every place of it.
+// readYAML returns the settings of one file and adds all problems to ps.
 func readYAML(name string, source []byte, ps *problems) []setting {
 	r := &reader{name: name, source: source, shape: shape(), problems: ps}
 	file, err := r.parse()
@@ -59,7 +59,7 @@ func readYAML(name string, source []byte, ps *problems) []setting {
 	return r.settings
 }
 
-// shape returns the keys of a Config by name. A section has an entry without a value.
+// shape returns the keys of a Config by name. Sections have entries without a value.
 func shape() map[string]field {
 	m := map[string]field{"": {}}
 	for f := range Default().fields() {
@@ -71,25 +71,24 @@ func shape() map[string]field {
 	return m
 }
 
-// parse reads the syntax. The parser of the library recurses, and has panicked on odd input: a configuration must never
-// stop the program without a message.
+// parse parses the syntax. The parser of the library recurses, and has panicked on invalid input; a configuration must never stop the
+// program without a message.
 func (r *reader) parse() (file *ast.File, err error) {
 	if len(r.source) > maxFile {
-		return nil, fmt.Errorf("the file has %d bytes; a configuration may have %d", len(r.source), maxFile)
+		return nil, fmt.Errorf("the file has %d bytes, the limit is %d", len(r.source), maxFile)
 	}
 	if nesting(r.source) > maxDepth {
 		return nil, fmt.Errorf("the file is nested deeper than %d levels", maxDepth)
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			file, err = nil, fmt.Errorf("the YAML cannot be read (%v)", p)
+			file, err = nil, fmt.Errorf("invalid YAML (%v)", p)
 		}
 	}()
 	return parser.ParseBytes(r.source, 0)
 }
 
-// nesting returns an upper bound of the depth of the YAML in b: opening brackets, indentation, and dashes or question marks
-// of one line.
+// nesting returns an upper bound of the depth of the YAML in b: opening brackets, indentation, and dashes or question marks of one line.
 func nesting(b []byte) int {
 	brackets, deepest := 0, 0
 	for line := range strings.Lines(string(b)) {
@@ -132,12 +131,12 @@ func (r *reader) section(prefix string, n ast.Node) {
 	case *ast.MappingValueNode:
 		entries = []*ast.MappingValueNode{n}
 	case *ast.NullNode:
-		return // "mesh:" with everything below it commented out
+		return // all keys below "mesh:" are commented out
 	case *ast.CommentGroupNode:
 		return
 	default:
 		r.add(interact.ConfigInvalid, r.at(n), strings.TrimSuffix(prefix, "."), "",
-			"%s is wanted here, this is %s", r.sectionName(prefix), kindOf(n))
+			"expected %s, got %s", r.sectionName(prefix), kindOf(n))
 		return
 	}
 	for _, e := range entries {
@@ -155,7 +154,7 @@ func (r *reader) sectionName(prefix string) string {
 func (r *reader) entry(prefix string, e *ast.MappingValueNode) {
 	name, ok := scalar(e.Key)
 	if !ok {
-		r.add(interact.ConfigInvalid, r.at(e.Key), "", "write it out", "%s cannot be a key here", kindOf(e.Key))
+		r.add(interact.ConfigInvalid, r.at(e.Key), "", "write it out", "%s is not valid as a key", kindOf(e.Key))
 		return
 	}
 	key := prefix + name
@@ -170,8 +169,7 @@ func (r *reader) entry(prefix string, e *ast.MappingValueNode) {
 	}
 }
 
-// unknown reports a key that does not exist, with the one that was meant: a sibling with a near name, else the same name
-// in another section.
+// unknown reports an unknown key with a suggestion: a sibling with a similar name, else the same name in another section.
 func (r *reader) unknown(prefix, name string, at place) {
 	var siblings []string
 	elsewhere := ""
@@ -193,7 +191,7 @@ func split(key string) (section, last string) {
 	return key[:i], key[i:]
 }
 
-// leaf reads the value of a key. A null leaves the key as it was: a list whose elements are all commented out is one.
+// leaf reads the value of a key. A null leaves the key unchanged, such as a list whose elements are all commented out.
 func (r *reader) leaf(f field, n ast.Node) {
 	at := r.at(n)
 	if _, null := n.(*ast.NullNode); null {
@@ -204,7 +202,7 @@ func (r *reader) leaf(f field, n ast.Node) {
 	case isList && f.kind() == "list":
 		r.list(f, list, at)
 	case isList || f.kind() == "list":
-		r.add(interact.ConfigInvalid, at, f.key, r.example(f), "%s is wanted for %s, this is %s", article(f.kind()), f.key, kindOf(n))
+		r.add(interact.ConfigInvalid, at, f.key, r.example(f), "expected %s for %s, got %s", article(f.kind()), f.key, kindOf(n))
 	default:
 		r.scalar(f, n, at)
 	}
@@ -215,7 +213,7 @@ func (r *reader) list(f field, n *ast.SequenceNode, at place) {
 	for _, element := range n.Values {
 		text, ok := scalar(element)
 		if _, isString := element.(*ast.StringNode); !ok || !isString {
-			r.add(interact.ConfigInvalid, r.at(element), f.key, "write it in quotes", "a string is wanted in %s, this is %s", f.key,
+			r.add(interact.ConfigInvalid, r.at(element), f.key, "write it in quotes", "expected a string in %s, got %s", f.key,
 				kindOf(element))
 			return
 		}
@@ -227,14 +225,13 @@ func (r *reader) list(f field, n *ast.SequenceNode, at place) {
 func (r *reader) scalar(f field, n ast.Node, at place) {
 	text, ok := scalar(n)
 	if !ok || !fits(f.kind(), n) {
-		r.add(interact.ConfigInvalid, at, f.key, r.example(f), "%s is wanted for %s, this is %s", article(f.kind()), f.key, kindOf(n))
+		r.add(interact.ConfigInvalid, at, f.key, r.example(f), "expected %s for %s, got %s", article(f.kind()), f.key, kindOf(n))
 		return
 	}
 	r.settings = append(r.settings, setting{f.key, []string{text}, at})
 }
 
-// fits reports whether a scalar of YAML may stand for a value of a kind. A number is no string: a name such as 1e3 would
-// change on the way.
+// fits reports whether a YAML scalar is valid for a kind. A number is not a string: a name such as 1e3 would change.
 func fits(kind string, n ast.Node) bool {
 	switch n.(type) {
 	case *ast.StringNode, *ast.LiteralNode:
@@ -242,7 +239,7 @@ func fits(kind string, n ast.Node) bool {
 	case *ast.BoolNode:
 		return kind == "bool"
 	case *ast.IntegerNode:
-		// "0" for a duration, size or rate gets the message of its own parser, which knows the unit.
+		// "0" of a duration, size or rate gets the error of its parser, which names the unit.
 		return kind != "bool" && kind != "string"
 	case *ast.FloatNode:
 		return kind == "duration" || kind == "size" || kind == "rate"
@@ -250,7 +247,7 @@ func fits(kind string, n ast.Node) bool {
 	return false
 }
 
-// scalar returns the text of a scalar as it was written.
+// scalar returns the text of a scalar.
 func scalar(n ast.Node) (string, bool) {
 	switch n := n.(type) {
 	case *ast.StringNode:
@@ -298,7 +295,7 @@ func (r *reader) example(f field) string {
 	return fmt.Sprintf("for example  %s: %s", last, f.yaml())
 }
 
-// MarshalYAML returns the YAML of what v is in JSON, members in the same order.
+// MarshalYAML returns the YAML form of the JSON of v, members in the same order.
 func MarshalYAML(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -26,13 +26,13 @@ type DHT interface {
 	Unprovide(owner did.DID, thing string)
 }
 
-// How long announcements take at most.
+// Limits of the duration of announcements.
 const (
 	announceWait    = 2 * time.Second // that Publish, Withdraw and Move wait; the rest continues in the background
 	announceTimeout = 30 * time.Second
 )
 
-// A Reach is who has received a record.
+// A Reach is the number of nodes that received a record.
 type Reach struct {
 	GossipPeers      int
 	Replicas, Wanted int // DHT servers
@@ -62,7 +62,7 @@ func (g *progress) get() Reach {
 	return g.reach
 }
 
-// Pending returns how many Things no other node knows yet.
+// Pending returns the number of Things that no other node knows yet.
 func (p *Publisher) Pending() int { return p.schedule.pending() }
 
 // repeat announces publications again until ctx ends: every few seconds until a carrier accepts them, then by gossip every few minutes
@@ -182,7 +182,7 @@ func (p *Publisher) provide(ctx context.Context, pub *Publication) error {
 	return unlessAlone(err)
 }
 
-// unlessAlone drops the error that there are no peers: the [Reach] shows it, and the announcement is repeated.
+// unlessAlone drops the error of missing peers: the [Reach] shows it, and the announcement is repeated.
 func unlessAlone(err error) error {
 	if errors.Is(err, dht.ErrNoReplicas) || errors.Is(err, dht.ErrNoPeers) {
 		return nil

@@ -29,8 +29,8 @@ const (
 	failureMemory = time.Minute
 )
 
-// A liveness knows whether the agent of a publication answers, from the results of interactions with it. If an agent has an address and
-// there is no recent result, that address is probed on demand. It is safe for concurrent use.
+// A liveness holds the state of the agent of a publication, from the results of interactions with it. If the agent has an address and there
+// is no recent result, the address is probed on demand. It is safe for concurrent use.
 type liveness struct {
 	p       *Publisher
 	desc    *td.Description

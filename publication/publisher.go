@@ -37,7 +37,7 @@ type Directory interface {
 	Answered(d *td.Description)
 }
 
-// A Disk knows the state of the disk below Options.Store. Its errors are [*interact.Error]s.
+// A Disk reports the state of the disk below Options.Store. Its errors are [*interact.Error]s.
 type Disk interface {
 	// Room returns an error of code DiskFull if nothing can be stored now.
 	Room() error
@@ -100,7 +100,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 // Restore reads the store and publishes its content again. The directory gets tombstones too: its own store may have lost the
 // last seconds before a crash. It may be called again when a full disk has room again.
 func (p *Publisher) Restore(ctx context.Context) error {
-	p.turn.Lock() // The node may run: what is published in between must not be taken for an older state.
+	p.turn.Lock() // the node may run: a concurrent publication must not be taken for an older state
 	defer p.turn.Unlock()
 	now := time.Now()
 	if err := p.load(ctx, now); err != nil {
@@ -508,7 +508,7 @@ func (p *Publisher) keep(ctx context.Context, pub *Publication) error {
 	return nil
 }
 
-// stored returns what is stored of pub: a mark if it has a handler, or nil if that mark is stored already.
+// stored returns the stored form of pub: a mark if it has a handler, or nil if that mark is stored already.
 func (p *Publisher) stored(pub *Publication) *Publication {
 	if pub.handler == nil {
 		return pub
@@ -530,8 +530,8 @@ func (p *Publisher) remove(ctx context.Context, pub *Publication) error {
 	return nil
 }
 
-// nextSeq returns a sequence number that is higher than any before, even after the loss of the store: milliseconds since 1970 are past
-// every number of the past, and past the clock of a time when it was wrong is what the directory knows.
+// nextSeq returns a sequence number that is higher than any before, even after the loss of the store: milliseconds since 1970 exceed all
+// numbers of the past, and the directory has those of a clock that was ahead.
 func (p *Publisher) nextSeq(old *Publication, thing string, now time.Time) uint64 {
 	seq := max(uint64(now.UnixMilli()), p.known(thing)+1)
 	if old != nil {

@@ -80,7 +80,7 @@ func (q *Query) Branches() iter.Seq[*Query] {
 // normal form and an invalid range of versions match nothing.
 func (q *Query) Match(d *Description) bool { return q.match(d, true) }
 
-// MatchFields is [Query.Match] without Text, for callers that have matched the words already.
+// MatchFields is [Query.Match] without Text, for callers that have matched the text.
 func (q *Query) MatchFields(d *Description) bool { return q.match(d, false) }
 
 func (q *Query) match(d *Description, text bool) bool {

@@ -141,7 +141,7 @@ func (w *wireRecord) record(raw []byte) (*Record, error) {
 	return r, nil
 }
 
-// owner returns the owner, a key that can be checked without asking anybody.
+// owner returns the owner, whose key can be checked without a request.
 func (w *wireRecord) owner() (did.DID, error) {
 	if w.Version != recordVersion {
 		return "", malformed("version %d", w.Version)

@@ -29,7 +29,7 @@ type credentialSet struct {
 // maxTokens limits the tokens of one agent, whose card chooses the scopes.
 const maxTokens = 64
 
-// A granted is a token with the time when it was issued.
+// An issuedToken is a token with the time when it was issued.
 type issuedToken struct {
 	oauth.Token
 	at time.Time

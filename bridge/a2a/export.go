@@ -41,7 +41,7 @@ type exporter struct {
 	can map[string]declaredCapabilities // by reference
 }
 
-// An able is the declared capabilities of an agent, from one description.
+// declaredCapabilities are the capabilities in the description of an agent.
 type declaredCapabilities struct {
 	of  *td.Description
 	can card.Capabilities

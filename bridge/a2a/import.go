@@ -53,13 +53,13 @@ type imported struct {
 	closed bool
 }
 
-// A run is one call of an agent.
+// An openCall is one call of an agent.
 type openCall struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed at its end
 }
 
-// A known is the last fetched card. It is read-only.
+// A cachedCard is the last fetched card. It is read-only.
 type cachedCard struct {
 	card       *card.Card
 	found      client.Found

@@ -16,7 +16,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A bed is the environment of one rule: a mesh and a bridge.
+// A fixture is the environment of one rule: a mesh and a bridge.
 type fixture struct {
 	testing.TB
 	kit    *Kit

@@ -64,7 +64,7 @@ type Script struct {
 	gate chan struct{} // closed: steps after the first may continue
 }
 
-// A word is the state of one run of [Slow].
+// A run is the state of one run of [Slow].
 type run struct{ started, ended chan struct{} }
 
 func newScript() *Script {

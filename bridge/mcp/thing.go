@@ -299,7 +299,7 @@ func (s *server) address(m *interact.Message) (string, error) {
 	return uri, nil
 }
 
-// readFeatures handles ReadProperty.
+// read handles ReadProperty.
 func (s *server) read(ctx context.Context, m *interact.Message) (*interact.Message, error) {
 	uri, err := s.address(m)
 	if err != nil {

@@ -43,8 +43,8 @@ func Endpoints(raw []byte, from *url.URL, types ...string) (all []*url.URL) {
 	return all
 }
 
-// WithCapabilities returns a TD from the address from with the capabilities that its agent says elsewhere, if it has none itself:
-// behind its link of relation service-meta, else at the place where operators look. A TD with a proof stays as it is.
+// WithCapabilities returns a TD from the URL from with the capabilities that its agent declares elsewhere, if it has none: at the target of
+// its link of relation service-meta, else at the path that operators use. A TD with a proof is unchanged.
 func WithCapabilities(ctx context.Context, raw []byte, from *url.URL, fetch Fetch) []byte {
 	t, err := td.Parse(raw)
 	if err != nil || len(t.Capabilities) > 0 || !isLMOS(t) {

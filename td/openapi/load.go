@@ -135,7 +135,7 @@ func plain(v any) any {
 	return v
 }
 
-// A tidier counts the values of a document and converts features of OpenAPI 3.1 to those of 3.0, which the library supports.
+// A normalizer counts the values of a document and converts features of OpenAPI 3.1 to those of 3.0, which the library supports.
 type normalizer struct {
 	values int // remaining
 	deep   bool

@@ -146,7 +146,7 @@ func (c *converter) values(s *openapi3.Schema, out map[string]any) {
 			list = slices.DeleteFunc(slices.Clone(list), func(v any) bool { return v == nil })
 		}
 		switch c.nodes -= len(list); {
-		case len(list) == 1 && list[0] == nil: // see load: the library knows no other
+		case len(list) == 1 && list[0] == nil: // see load: the library supports no other form
 			out["const"] = nil
 		case len(list) > 0:
 			out["enum"] = list
@@ -374,7 +374,7 @@ func (c *converter) unsupported(s *openapi3.Schema, w walk) {
 	}
 }
 
-// unsupportedKeywords tells which keywords of JSON Schema 2020-12 that OpenAPI 3.0 had not, and that ask something of a value, s has.
+// unsupportedKeywords returns the keywords of s from JSON Schema 2020-12 that restrict values and that OpenAPI 3.0 does not have.
 func unsupportedKeywords(s *openapi3.Schema) map[string]bool {
 	return map[string]bool{
 		"prefixItems": s.PrefixItems != nil, "contains": s.Contains != nil, "minContains": s.MinContains != nil,
@@ -391,7 +391,7 @@ func unsupportedKeywords(s *openapi3.Schema) map[string]bool {
 type listing uint8
 
 const (
-	noList   listing = iota // it is none
+	noList   listing = iota // not a list
 	oneOf                   // one value of it can be given
 	joined                  // {name}: all stand behind the name, with commas between
 	exploded                // {name*}: each stands behind the name
@@ -449,7 +449,7 @@ func (op *operation) list(array map[string]any, as listing) (map[string]any, lis
 	return map[string]any{"oneOf": []any{one, several}}, as
 }
 
-// listed says how a list stands in the address (OpenAPI 3.0.4 §4.7.12.2, style and explode; RFC 6570 §3.2).
+// listed returns how a list is encoded in the URL (OpenAPI 3.0.4 §4.7.12.2, style and explode; RFC 6570 §3.2).
 func listed(p *openapi3.Parameter) listing {
 	style, explode := p.Style, p.In == openapi3.ParameterInQuery // the defaults: form exploded, simple not
 	if p.Explode != nil {

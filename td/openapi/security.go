@@ -16,7 +16,7 @@ type security struct {
 	used    map[string]bool // names of schemes
 }
 
-// open is the name of the scheme that asks for nothing.
+// open is the name of the scheme without security.
 const open = "nosec_sc"
 
 func newSecurity(c *converter) *security {

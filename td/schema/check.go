@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of one check. They keep a hostile schema, or a hostile value, cheap: a check takes a third of a second at most.
+// Limits of one check, for hostile schemas and values: a check takes at most a third of a second.
 const (
 	maxSteps   = 1 << 20  // pairs of a schema part and a value part, and work of the same cost
 	maxNesting = 256      // nested schema parts, references included
@@ -49,13 +49,13 @@ type walk struct {
 	issues []Issue
 
 	quick  bool // stop at the first issue, which sets failed and has no text
-	strict bool // give up where a bound leaves a keyword unchecked
+	strict bool // fail where a limit leaves a keyword unchecked
 	failed bool
 }
 
 func (w *walk) done() bool { return w.failed || w.steps > maxSteps || len(w.issues) > maxIssues }
 
-// affords spends n and reports whether the walk goes on.
+// affords spends n and reports whether the walk may continue.
 func (w *walk) affords(n int) bool {
 	w.spend(n)
 	return !w.done()

@@ -24,7 +24,7 @@ type thingSchema struct {
 	text     any
 }
 
-// ofThings compiles the embedded schema at its first use, which takes some milliseconds. Nothing changes it later.
+// ofThings compiles the embedded schema on first use, which takes some milliseconds. It is read-only afterwards.
 var ofThings = sync.OnceValue(func() *thingSchema {
 	text, err := jcs.Decode(thingText, len(thingText))
 	if err != nil {

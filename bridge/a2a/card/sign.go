@@ -124,7 +124,7 @@ var (
 	ErrSignature = errors.New("the signature of the card is invalid")
 )
 
-// A Verdict is the signer of a card.
+// A Verification is the signer of a card.
 type Verification struct {
 	// Key is the DID URL of the key, or the URL of its key set followed by "#" and the key id.
 	Key string

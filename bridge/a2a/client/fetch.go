@@ -84,7 +84,7 @@ func fetch(asks context.Context, client *http.Client, place string, auth func(*h
 	}
 	answer, err := client.Do(q)
 	if asks.Err() != nil {
-		return Found{}, interact.AsError(asks.Err()) // the caller has left, which says nothing about the agent
+		return Found{}, interact.AsError(asks.Err()) // the caller left; the state of the agent is unknown
 	}
 	if err != nil {
 		return Found{}, &interact.Error{Code: interact.Unreachable, Title: "no server responds at " + place, Hint: "is the agent running?",

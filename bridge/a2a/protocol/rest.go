@@ -21,7 +21,7 @@ type Route struct {
 var queryNames = map[string]byte{"contextId": 's', "status": 'e', "pageSize": 'n', "pageToken": 's', "historyLength": 'n',
 	"statusTimestampAfter": 's', "includeArtifacts": 'b', "tenant": 's'}
 
-// A Place is an operation that a path of the REST binding identifies.
+// A RESTMatch is an operation that a path of the REST binding identifies.
 type RESTMatch struct {
 	Method     string
 	Prefix     []string // the preceding segments, unescaped

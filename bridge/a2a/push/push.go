@@ -59,10 +59,10 @@ type Pusher struct {
 	closed bool
 }
 
-// A place identifies a task of a principal at an agent.
+// A taskKey identifies a task of a principal at an agent.
 type taskKey struct{ agent, principal, task string }
 
-// A followed task has webhooks. Its fields but work are owned by Pusher.mu.
+// A subscription is a task with webhooks. Its fields but work are owned by Pusher.mu.
 type subscription struct {
 	hooks   []*webhook
 	running bool

@@ -56,7 +56,7 @@ type Caller struct {
 	Operator bool
 }
 
-// A Place is the URL of the root and the agent name of a request.
+// An Endpoint is the URL of the root and the agent name of a request.
 type Endpoint struct{ Base, Name string }
 
 // Options configure a [Handler].

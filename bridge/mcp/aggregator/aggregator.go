@@ -150,7 +150,7 @@ func (h *Handler) serve(s protocol.Server, params func(string) []protocol.Param)
 	return server.New(server.Options{Server: s, Params: params, Caller: callerOf, Log: h.o.Log})
 }
 
-// checkTurn returns the endpoint of a Thing by name. The caller must call the function when the request ends.
+// enter returns the endpoint of a Thing by name. The caller must call the function when the request ends.
 func (h *Handler) enter(ctx context.Context, name string) (*endpoint, func(), error) {
 	d, err := h.o.Mesh.Get(ctx, name)
 	if err != nil {

@@ -39,7 +39,7 @@ func newHub(b *Backend, l *sharedConn) *hub {
 	return &hub{b: b, l: l, subscribers: map[*subscriber]bool{}, topics: map[string]*topic{}}
 }
 
-// knownInfo returns the filter of a listen request, and whether the hub supports all of it.
+// known returns the filter of a listen request, and whether the hub supports all of it.
 func known(m *protocol.Message) (want filter, ok bool) {
 	raw, err := m.Param("notifications")
 	var all map[string]json.RawMessage
