@@ -57,7 +57,7 @@ func cannotListen(key, addr string, err error) error {
 }
 
 func openToAll(key, addr string) error {
-	return interact.Errorf(interact.WildcardBind, "", "everybody who reaches %s could call agents as this node", addr).
+	return interact.Errorf(interact.WildcardBind, "", "every host that can reach %s could call agents as this node", addr).
 		Then(interact.StepRun, key, "127.0.0.1:0")
 }
 

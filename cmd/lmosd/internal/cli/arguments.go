@@ -17,7 +17,7 @@ func Usage(hint, format string, args ...any) error {
 	return interact.Errorf(interact.Usage, hint, format, args...)
 }
 
-// HintFor returns "did you mean …?" if one of known is near to word, else otherwise.
+// HintFor returns "did you mean …?" if one of known is similar to word, else otherwise.
 func HintFor(word string, known []string, otherwise string) string {
 	if s := configs.Suggest(word, known); s != "" {
 		return fmt.Sprintf("did you mean %q?", s)
@@ -25,7 +25,7 @@ func HintFor(word string, known []string, otherwise string) string {
 	return otherwise
 }
 
-// Takes returns a check of the number of arguments. A negative high means any.
+// Takes returns a check of the number of arguments. A negative high means no limit.
 func Takes(low, high int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -38,13 +38,13 @@ func Takes(low, high int) cobra.PositionalArgs {
 	}
 }
 
-// missing names the argument that is not there, as the use line of cmd does.
+// missing returns the error for a missing argument, with its name in the use line of cmd.
 func missing(cmd *cobra.Command, args []string) error {
 	names := strings.Fields(cmd.Use)[1:]
 	return Usage(cmd.UseLine(), "%s needs %s", cmd.CommandPath(), names[min(len(args), len(names)-1)])
 }
 
-// FlagError makes an error of the flag parser one of ours, with the flag that was meant.
+// FlagError converts an error of the flag parser, with the most similar flag.
 func FlagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -59,7 +59,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return Usage(HintFor(flag, names, cmd.CommandPath()+" --help"), "%s has no flag %s", cmd.CommandPath(), flag)
 }
 
-// Subcommand is the check of the arguments of a command that only has others below it.
+// Subcommand checks the arguments of a command that has only subcommands.
 func Subcommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -73,15 +73,15 @@ func Subcommand(cmd *cobra.Command, args []string) error {
 	return Usage(HintFor(args[0], names, cmd.CommandPath()+" --help"), "%s has no command %q", cmd.CommandPath(), args[0])
 }
 
-// What a command reaches, and what it changes; in Annotations, for `lmosd help -o json`.
+// Scopes and effects of commands, in Annotations for `lmosd help -o json`.
 const (
 	ScopeLocal = "local" // this host
-	ScopeMesh  = "mesh"  // other nodes, too
-	ReadOnly   = "ro"    // it changes nothing
+	ScopeMesh  = "mesh"  // also other nodes
+	ReadOnly   = "ro"    // no changes
 	ReadWrite  = "rw"
 )
 
-// About returns the annotations of a command: what it reaches, what it changes, and what to see also.
+// About returns the annotations of a command: scope, effect, and related commands.
 func About(scope, impact string, see ...string) map[string]string {
 	return map[string]string{"scope": scope, "impact": impact, "see": strings.Join(see, ", ")}
 }

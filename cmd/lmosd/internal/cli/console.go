@@ -15,26 +15,26 @@ import (
 
 // A Console is one execution of a command line: its environment, its streams, and the flags that every command has.
 type Console struct {
-	Env   []string         // NAME=value, as os.Environ gives it; of equal names the last counts
-	Stdin io.Reader        // for input that is named "-"
+	Env   []string         // NAME=value, as in os.Environ; the last of equal names counts
+	Stdin io.Reader        // for the input "-"
 	Out   *terminal.Screen // data
-	Talk  *terminal.Screen // everything else: errors, hints, coverage, next commands
-	Flags Flags            // as they were given, once the command line was read
-	// Lead makes the commands in a hint of this program act on the node of this command. Nil leaves hints as they are.
+	Talk  *terminal.Screen // errors, hints, coverage, next commands
+	Flags Flags            // set after the command line was parsed
+	// Lead makes the commands in a hint of this program act on the node of this command. Nil leaves hints unchanged.
 	Lead func(hint string) string
-	// Flagged returns the flags, each behind a space, that make a command act on the node of this command; remote is advice of another
+	// Flagged returns the flags, each after a space, that make a command act on the node of this command; remote advice comes from another
 	// node. Nil returns none.
 	Flagged func(command string, remote bool) string
 }
 
-// New returns a console whose flags are not read yet; see [Flags.Register].
+// New returns a console without flags; see [Flags.Register].
 func New(env []string, stdin io.Reader, stdout, stderr io.Writer) *Console {
 	c := &Console{Env: env, Stdin: stdin}
 	c.Out, c.Talk = terminal.NewScreen(stdout, c.Variable), terminal.NewScreen(stderr, c.Variable)
 	return c
 }
 
-// Variable returns the last value of a variable of the environment, "" without one.
+// Variable returns the last value of an environment variable, or "".
 func (c *Console) Variable(name string) string {
 	value := ""
 	for _, e := range c.Env {
@@ -45,17 +45,17 @@ func (c *Console) Variable(name string) string {
 	return value
 }
 
-// Flags are those of every command. There are six, and no more: each shows on every help page. Empty means not given.
+// Flags are the flags of every command. There are only six, because every help page shows them. Empty means unset.
 type Flags struct {
 	Config  string // a file
 	DataDir string // a folder
 	Node    string // URL, socket, or name of a context
-	Output  string // one of table, wide, json, jsonl, yaml, name; [Console.Check] sees to it
+	Output  string // one of table, wide, json, jsonl, yaml, name; checked by [Console.Check]
 	Verbose bool
 	jq      string // implies the output json
 }
 
-// Register makes f what set reads.
+// Register defines the flags in set.
 func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVarP(&f.Config, "config", "c", "", "configuration `FILE`")
 	set.StringVar(&f.DataDir, "data-dir", "", "folder `DIR` of the node's key, store and socket")
@@ -65,8 +65,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.BoolVarP(&f.Verbose, "verbose", "v", false, "say more on standard error")
 }
 
-// Check looks at the flags that every command has, before the command does anything. It is a hook for cobra; the error is of code
-// [interact.Usage].
+// Check checks the flags of every command before the command runs. It is a hook of cobra; the error is of code [interact.Usage].
 func (c *Console) Check(*cobra.Command, []string) error {
 	if !slices.Contains(outputs, c.Flags.Output) {
 		return Usage(HintFor(c.Flags.Output, outputs, "-o json"), "-o is %s, expected one of %s", c.Flags.Output, strings.Join(outputs, ", "))
@@ -79,18 +78,18 @@ func (c *Console) Check(*cobra.Command, []string) error {
 	return err
 }
 
-// Programs reports whether a program reads the output: errors are JSON then, too.
+// Programs reports whether a program reads the output: then errors are JSON, too.
 func (c *Console) Programs() bool {
 	return slices.Contains([]string{"json", "jsonl"}, c.Flags.Output) || c.Flags.jq != ""
 }
 
-// ForPeople reports whether the output is for people: then hints and next commands go to standard error.
+// ForPeople reports whether a person reads the output: then hints and next commands go to standard error.
 func (c *Console) ForPeople() bool { return c.Flags.Output == "table" || c.Flags.Output == "wide" }
 
-// Interactive reports whether a person can be asked: standard input and standard error are terminals.
+// Interactive reports whether a person can be prompted: standard input and standard error are terminals.
 func (c *Console) Interactive() bool { return c.Talk.TTY && terminal.Is(c.Stdin) }
 
-// Next tells people the commands that come next. What stands behind three spaces and "#" in one is a comment.
+// Next prints the next commands for people. The text after three spaces and "#" is a comment.
 func (c *Console) Next(commands ...string) {
 	if !c.ForPeople() {
 		return
@@ -106,10 +105,10 @@ func (c *Console) Next(commands ...string) {
 	c.Talk.Line(c.Talk.Paint(terminal.Dim, "next: ") + strings.Join(commands, c.Talk.Paint(terminal.Dim, "   ·   ")))
 }
 
-// Same returns the flags that lead another command to the node of this one, each behind a space.
+// Same returns the flags that make another command act on the node of this one, each after a space.
 func (c *Console) Same() string { return c.Folder() + given("--node", c.Flags.Node) }
 
-// Folder returns the flags that lead another command to the configuration and the folder of this one, each behind a space.
+// Folder returns the flags that make another command use the configuration and the folder of this one, each after a space.
 func (c *Console) Folder() string {
 	return given("--config", c.Flags.Config) + given("--data-dir", c.Flags.DataDir)
 }
@@ -121,7 +120,7 @@ func given(flag, value string) string {
 	return " " + flag + " " + terminal.Shell(value)
 }
 
-// Note tells those who asked for more, on one line.
+// Note prints a line in verbose mode.
 func (c *Console) Note(format string, args ...any) {
 	if c.Flags.Verbose {
 		c.Talk.Line(terminal.OneLine(fmt.Sprintf(format, args...)))
@@ -133,13 +132,13 @@ func (c *Console) Warn(text string) {
 	c.Talk.Item(c.Talk.Paint(terminal.Yellow, "warning: "), 9, text)
 }
 
-// Print writes b, which is data, as it is.
+// Print writes b, which is data, unchanged.
 func (c *Console) Print(b []byte) error {
 	_, err := c.Out.Write(b)
 	return err
 }
 
-// WantsJSON reports whether args ask for JSON, without understanding the rest of them: those of a line that could not be read.
+// WantsJSON reports whether args request JSON, for command lines that could not be parsed.
 func WantsJSON(args []string) bool {
 	for i, arg := range args {
 		form, joined := strings.CutPrefix(arg, "--output=")

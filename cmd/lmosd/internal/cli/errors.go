@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Exit codes (`lmosd help exit-codes`). [ExitOf] says which code of the catalogue ends with which.
+// Exit codes (`lmosd help exit-codes`). [ExitOf] maps error codes to them.
 const (
 	exitOK          = 0
 	ExitInternal    = 1
@@ -31,7 +31,7 @@ const (
 	ExitInterrupted = 130
 )
 
-// exits is the one table from the catalogue to exit codes.
+// exits is the table of exit codes.
 var exits = map[interact.Code]int{
 	interact.Invalid:         ExitUsage,
 	interact.Unauthenticated: ExitRefused,
@@ -87,10 +87,10 @@ func ExitOf(c interact.Code) int {
 	return ExitInternal
 }
 
-// A SilentError ends the program with a code when everything that can be said was printed as data.
+// A SilentError ends the program with a code, after all results were printed as data.
 type SilentError int
 
-// Error implements error, for a log: nobody else gets to see it.
+// Error implements error, for logs.
 func (e SilentError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
 // Fail prints err, which ends the program: in lines for people, or as one line of JSON. It returns the exit code, never 0.
@@ -112,7 +112,7 @@ func (c *Console) Fail(err error, asJSON bool) int {
 	return ExitOf(e.Code)
 }
 
-// Reason returns err without the path, where the text around it names the path already.
+// Reason returns err without the path, for texts that contain the path.
 func Reason(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -121,14 +121,14 @@ func Reason(err error) error {
 	return err
 }
 
-// complete returns err with a title where nobody gave it one, and a hint in any case.
+// complete returns err with a title and a hint.
 func complete(err error) *interact.Error {
 	e := *interact.AsError(err)
 	switch {
 	case e.Code == interact.Cancelled && e.Title == "":
 		e.Title, e.Err, e.Hint = "interrupted", nil, "run it again"
 	case e.Code == interact.Internal && e.Title == "" && e.Err != nil:
-		e.Title, e.Err = e.Err.Error(), nil // nobody knows more about it
+		e.Title, e.Err = e.Err.Error(), nil // the only information
 	}
 	if e.Hint == "" && len(e.Next) == 0 {
 		e.Hint = "lmosd errors explain " + e.Code.String()
@@ -159,7 +159,7 @@ func (c *Console) people(e *interact.Error, excerpt string) {
 		c.Talk.Item("  cause  ", 9, e.Err.Error())
 	}
 	if len(e.Issues) == 1 && strings.Contains(title, Place(e.Issues[0])) {
-		e.Issues = nil // the title says it
+		e.Issues = nil // the title contains it
 	}
 	for i, issue := range e.Issues {
 		if i == maxIssues {
@@ -171,10 +171,10 @@ func (c *Console) people(e *interact.Error, excerpt string) {
 	c.Talk.Line("  hint   " + terminal.OneLine(e.Hint)) // on one line, so that it can be copied
 }
 
-// maxIssues is how many places of an input an error lists.
+// maxIssues limits the listed issues of an error.
 const maxIssues = 20
 
-// Place says where in an input something is wrong, and what.
+// Place returns the location and the reason of an issue.
 func Place(i td.Issue) string {
 	if i.Pointer == "" {
 		return i.Reason // of the whole document
@@ -182,7 +182,7 @@ func Place(i td.Issue) string {
 	return i.Pointer + ": " + i.Reason
 }
 
-// headline puts the code at the right margin of a terminal, and two spaces behind the text elsewhere.
+// headline puts the code at the right margin of a terminal, elsewhere two spaces after the text.
 func (c *Console) headline(title string, code interact.Code) string {
 	const label = "error: "
 	gap := 2
@@ -192,7 +192,7 @@ func (c *Console) headline(title string, code interact.Code) string {
 	return c.Talk.Paint(terminal.Red, label) + title + strings.Repeat(" ", gap) + c.Talk.Paint(terminal.Dim, code.String())
 }
 
-// problemOf returns e as one line of JSON: the problem of RFC 9457 that the API gives, in an envelope.
+// problemOf returns e as one line of JSON: the RFC 9457 problem of the API, in an envelope.
 func problemOf(e *interact.Error) []byte {
 	type document struct {
 		Type      string     `json:"type"`
@@ -220,7 +220,7 @@ func problemOf(e *interact.Error) []byte {
 		Error      document `json:"error"`
 	}{api.APIVersion, p})
 	if err != nil {
-		panic(err) // strings, numbers and bools have always a JSON form
+		panic(err) // strings, numbers and booleans always encode
 	}
 	return line
 }

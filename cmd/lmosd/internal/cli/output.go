@@ -14,20 +14,20 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// outputs are the forms that -o names.
+// outputs are the values of -o.
 var outputs = []string{"table", "wide", "json", "jsonl", "yaml", "name"}
 
-// A View is what a command found out, in each form that can be asked for.
+// A View is the result of a command in all output formats.
 type View struct {
 	// Doc is the document for programs: an object with apiVersion and kind; a list has items.
 	Doc any
 	// Names are for -o name.
 	Names []string
-	// People writes the form for people to a screen; wide asks for more columns.
+	// People writes the form for people to a screen; wide has more columns.
 	People func(s *terminal.Screen, wide bool)
 }
 
-// A Head is the beginning of each document.
+// A Head has the first members of each document.
 type Head struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -68,7 +68,7 @@ func (c *Console) ShowNext(v View) error {
 	return c.Show(v)
 }
 
-// Show prints v in the form that was asked for. An expression of --jq that fails is [interact.Usage].
+// Show prints v in the requested format. A failed --jq expression is [interact.Usage].
 func (c *Console) Show(v View) error {
 	switch c.Flags.Output {
 	case "json":
@@ -103,7 +103,7 @@ func (c *Console) writeJSON(doc any) error {
 	return c.Print(b)
 }
 
-// Encode returns doc as JSON with the end of a line. Characters of HTML stay as they are.
+// Encode returns doc as JSON with a line end. HTML characters are not escaped.
 func Encode(doc any, indent bool) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -115,7 +115,7 @@ func Encode(doc any, indent bool) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// writeLines prints the items of a list, or the document if it is none, one on a line.
+// writeLines prints the items of a list, or another document, one per line.
 func (c *Console) writeLines(doc any) error {
 	b, err := Encode(doc, false)
 	if err != nil {
@@ -138,7 +138,7 @@ func (c *Console) writeLines(doc any) error {
 	return nil
 }
 
-// query reads the expression of --jq.
+// query parses the expression of --jq.
 func (c *Console) query() (*gojq.Code, error) {
 	q, err := gojq.Parse(c.Flags.jq)
 	if err == nil {
@@ -150,7 +150,7 @@ func (c *Console) query() (*gojq.Code, error) {
 	return nil, &interact.Error{Code: interact.Usage, Title: "--jq is no jq expression", Hint: "for example --jq '.items[].name'", Err: err}
 }
 
-// filter prints what the expression of --jq gives for doc, one result on a line, strings as they are.
+// filter prints the results of the --jq expression for doc, one per line, strings unquoted.
 func (c *Console) filter(doc any) error {
 	code, err := c.query()
 	if err != nil {
@@ -194,7 +194,7 @@ func (c *Console) result(v any) error {
 	return c.writeJSON(v)
 }
 
-// Milliseconds returns d as documents have it: with the digits down to a microsecond.
+// Milliseconds returns d in the unit of documents, with a precision of 1 µs.
 func Milliseconds(d time.Duration) float64 {
 	return float64(d.Round(time.Microsecond)) / float64(time.Millisecond)
 }

@@ -118,7 +118,7 @@ func showKey(c *cli.Console, conf *configs.Config, key string) error {
 	}})
 }
 
-// showSection prints the keys below a section, or says that there is none of that name.
+// showSection prints the keys of a section.
 func showSection(c *cli.Console, conf *configs.Config, section string) error {
 	all, err := json.Marshal(conf)
 	if err != nil {
@@ -142,7 +142,7 @@ func showSection(c *cli.Console, conf *configs.Config, section string) error {
 	return c.Show(cli.View{Doc: doc, Names: []string{section}, People: func(s *terminal.Screen, _ bool) { s.Print(string(text)) }})
 }
 
-// partOf returns the member of a JSON object that a path of names with dots leads to.
+// partOf returns the member of a JSON object at a path of names with dots.
 func partOf(object json.RawMessage, path string) (json.RawMessage, bool) {
 	for name := range strings.SplitSeq(path, ".") {
 		var members map[string]json.RawMessage

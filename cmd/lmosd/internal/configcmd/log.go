@@ -35,7 +35,7 @@ func CommandLogger(a *cli.Console) *slog.Logger {
 	return Logger(a, c)
 }
 
-// inMilliseconds gives a duration its unit: took_ms for took. JSON has no durations.
+// inMilliseconds adds the unit to durations, which JSON does not have: took_ms for took.
 func inMilliseconds(_ []string, attr slog.Attr) slog.Attr {
 	if attr.Value.Kind() == slog.KindDuration {
 		return slog.Float64(attr.Key+"_ms", cli.Milliseconds(attr.Value.Duration()))
@@ -45,12 +45,12 @@ func inMilliseconds(_ []string, attr slog.Attr) slog.Attr {
 
 func levelOf(name string) slog.Level {
 	var l slog.Level
-	_ = l.UnmarshalText([]byte(name)) // The configuration was checked; anything else is info.
+	_ = l.UnmarshalText([]byte(name)) // the configuration was checked; other values are info
 	return l
 }
 
-// An ownLog passes on what lmosd says, and of its libraries only warnings: what is news to a library ("processloop shutting
-// down") is none to whoever runs a node. The level debug shows all.
+// An ownLog passes on the records of lmosd, and of libraries only warnings, because their messages ("processloop shutting down") do not
+// concern operators. The level debug shows all.
 type ownLog struct {
 	slog.Handler
 	level slog.Level
@@ -74,7 +74,7 @@ func (l *ownLog) WithGroup(name string) slog.Handler {
 	return &ownLog{l.Handler.WithGroup(name), l.level}
 }
 
-// ours reports whether the function at pc belongs to this program, as far as that is known.
+// ours reports whether the function at pc belongs to this program, if that is known.
 func ours(pc uintptr) bool {
 	if pc == 0 {
 		return true

@@ -16,8 +16,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Load returns the configuration with the flags of cmd that are keys; a nil cmd has none. What is wrong with it is a
-// [*configs.Error], or an [*interact.Error] about an agent of it.
+// Load returns the configuration with the key flags of cmd; a nil cmd has none. The error is a [*configs.Error], or an [*interact.Error]
+// about an agent in it.
 func Load(c *cli.Console, cmd *cobra.Command) (*configs.Config, error) {
 	flags := map[string][]string{}
 	if cmd != nil {
@@ -38,14 +38,14 @@ func Load(c *cli.Console, cmd *cobra.Command) (*configs.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What the node says about itself, and where others look for its socket, must not depend on where they stand.
+	// The paths of the node and its socket must not depend on the working directory.
 	if conf.Node.DataDir, err = filepath.Abs(conf.Node.DataDir); err != nil {
 		return nil, err
 	}
 	return conf, checkAgents(conf)
 }
 
-// AddKeyFlags gives cmd a flag for each key of the configuration; [Load] reads them.
+// AddKeyFlags adds a flag for each configuration key; [Load] reads them.
 func AddKeyFlags(cmd *cobra.Command) {
 	for _, k := range configs.Keys() {
 		if k.Name == "apiVersion" || k.Name == "node.data_dir" {
@@ -60,13 +60,13 @@ func AddKeyFlags(cmd *cobra.Command) {
 	}
 }
 
-// A keyFlag collects what was given for one key; configs reads and checks it.
+// A keyFlag collects the values of one key; configs parses and checks them.
 type keyFlag struct {
 	key   configs.Key
 	given []string
 }
 
-// Set implements [pflag.Value]: a list grows, anything else is replaced.
+// Set implements [pflag.Value]: it appends to a list, and replaces other values.
 func (f *keyFlag) Set(value string) error {
 	if !f.key.List() {
 		f.given = nil
@@ -81,7 +81,7 @@ func (f *keyFlag) Type() string { return f.key.Type }
 // String implements [pflag.Value].
 func (f *keyFlag) String() string { return strings.Join(f.given, ",") }
 
-// hideKeyFlags leaves the keys out of the help of a command that takes them by the way.
+// hideKeyFlags hides the keys in the help of a command.
 func hideKeyFlags(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if _, ok := f.Value.(*keyFlag); ok {
@@ -90,7 +90,7 @@ func hideKeyFlags(cmd *cobra.Command) {
 	})
 }
 
-// checkAgents reads the lines under agents: of a configuration.
+// checkAgents checks the lines of the key agents.
 func checkAgents(c *configs.Config) error {
 	for i, line := range c.Agents {
 		if _, err := expose.ParseLine(line); err != nil {
@@ -100,7 +100,7 @@ func checkAgents(c *configs.Config) error {
 	return nil
 }
 
-// WrongAgent makes err one about the line i under agents: of the configuration c.
+// WrongAgent returns err as an error of the line i of the key agents of c.
 func WrongAgent(c *configs.Config, i int, err error) error {
 	e := *interact.AsError(err)
 	e.Code, e.Title = interact.ConfigInvalid, fmt.Sprintf("agents[%d] (%s): %s", i, c.Origin("agents"), cmp.Or(e.Title, e.Error()))

@@ -16,7 +16,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 )
 
-// topics are pages that belong to no command: `lmosd help exit-codes`.
+// topics are help pages without a command: `lmosd help exit-codes`.
 //
 //go:embed help/*.txt
 var topics embed.FS
@@ -78,7 +78,7 @@ func explain(to *cli.Console, root *cobra.Command, args []string) error {
 	return c.Help()
 }
 
-// Print prints the page of cmd.
+// Print prints the help page of cmd.
 func Print(to *cli.Console, cmd *cobra.Command) {
 	var b strings.Builder
 	if cmd.HasParent() {
@@ -107,7 +107,7 @@ func rootPage(b *strings.Builder, root *cobra.Command) {
 	fmt.Fprintf(b, "\nlmosd help <command>, or a topic: %s\n", strings.Join(topicNames(), ", "))
 }
 
-// onFirstPage returns the line of a command: some share one, so that the page stays one.
+// onFirstPage returns the line of a command; some commands share a line, so that the page fits.
 func onFirstPage(c *cobra.Command) (name, short string) {
 	switch c.Name() {
 	case "expose":
@@ -152,11 +152,10 @@ func commandPage(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// helpWidth is how wide a page of help is, in columns.
+// helpWidth is the width of a help page, in columns.
 const helpWidth = 120
 
-// ownFlags returns the flags of cmd and, of its parents, those that not every command has; without --help, which whoever
-// reads this has found.
+// ownFlags returns the flags of cmd and of its parents, without --help and the flags of every command.
 func ownFlags(cmd *cobra.Command) *pflag.FlagSet {
 	flags := pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	add := func(f *pflag.Flag) {
@@ -169,7 +168,7 @@ func ownFlags(cmd *cobra.Command) *pflag.FlagSet {
 	return flags
 }
 
-// sentence makes one of a short text.
+// sentence capitalizes a short text and adds a period.
 func sentence(short string) string {
 	if short == "" {
 		return ""
@@ -185,7 +184,7 @@ type Tree struct {
 	Topics     []string  `json:"topics"`
 }
 
-// A Command is what programs are told of one.
+// A Command is the description of a command for programs.
 type Command struct {
 	Path    string     `json:"path"`
 	Use     string     `json:"use"`

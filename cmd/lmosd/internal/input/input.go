@@ -19,11 +19,11 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// MaxInput bounds the input of a call, as the node does, in bytes.
+// MaxInput limits the input of a call, as the node does, in bytes.
 const MaxInput = 4 << 20
 
-// Read reads the words behind the name of an action or property: k=v, k:=JSON, @file, - (standard input), or, where the
-// schema is one value, that value. It returns JSON, or nil if there are no words.
+// Read converts the arguments after the name of an action or property: k=v, k:=JSON, @file, - (standard input) or, if the schema is one
+// value, that value. It returns JSON, or nil without arguments.
 func Read(c *cli.Console, s *td.Schema, words []string) ([]byte, error) {
 	if len(words) != 1 || words[0] != "-" && !strings.HasPrefix(words[0], "@") {
 		return inputOf(s, words)
@@ -35,8 +35,8 @@ func Read(c *cli.Console, s *td.Schema, words []string) ([]byte, error) {
 	return whole(s, words[0], b)
 }
 
-// Content reads a file, or standard input for "-", of at most most bytes: a longer one is [interact.TooLarge], one that cannot be
-// read [interact.Usage].
+// Content reads a file, or standard input for "-", of at most most bytes: a longer one is [interact.TooLarge], an unreadable one
+// [interact.Usage].
 func Content(c *cli.Console, name string, most int) ([]byte, error) {
 	reader := c.Stdin
 	if name != "-" {
@@ -58,7 +58,7 @@ func Content(c *cli.Console, name string, most int) ([]byte, error) {
 	return b, nil
 }
 
-// Unreadable says why a file that the user named cannot be read.
+// Unreadable returns the error for an unreadable file of the user.
 func Unreadable(name string, err error) error {
 	hint := "check the name and the permissions: ls -l " + terminal.Shell(name)
 	if errors.Is(err, syscall.EISDIR) {
@@ -67,7 +67,7 @@ func Unreadable(name string, err error) error {
 	return &interact.Error{Code: interact.Usage, Title: "cannot read " + Called(name), Hint: hint, Err: cli.Reason(err)}
 }
 
-// whole makes the input of the content of a file: text if the schema is a string, else JSON.
+// whole returns the content of a file as the input: text if the schema is a string, else JSON.
 func whole(s *td.Schema, name string, content []byte) ([]byte, error) {
 	if s.Type() == "string" {
 		return Quoted(strings.TrimSuffix(string(content), "\n")), nil
@@ -79,7 +79,7 @@ func whole(s *td.Schema, name string, content []byte) ([]byte, error) {
 	return content, nil
 }
 
-// inputOf makes the input of words.
+// inputOf converts words to the input.
 func inputOf(s *td.Schema, words []string) ([]byte, error) {
 	if len(words) == 0 {
 		return nil, nil
@@ -91,7 +91,7 @@ func inputOf(s *td.Schema, words []string) ([]byte, error) {
 	case "string":
 		return Quoted(strings.Join(words, " ")), nil
 	case "", "object":
-		// An open schema takes anything: words that are no pairs are text.
+		// An open schema accepts any value: words that are not pairs are text.
 		if kind == "" && s != nil && len(s.Properties()) == 0 &&
 			!slices.ContainsFunc(words, func(w string) bool { return strings.ContainsRune(w, '=') }) {
 			return Quoted(strings.Join(words, " ")), nil
@@ -106,8 +106,8 @@ func inputOf(s *td.Schema, words []string) ([]byte, error) {
 	}
 }
 
-// objectOf makes an object of k=v and k:=JSON. The members stay in the order of the words; a name that stands twice makes a list,
-// where the schema takes one.
+// objectOf converts k=v and k:=JSON to an object. Members keep the order of the words; a repeated name becomes a list if the schema permits
+// one.
 func objectOf(s *td.Schema, words []string) ([]byte, error) {
 	var names []string
 	values := map[string][][]byte{}
@@ -146,7 +146,7 @@ func objectOf(s *td.Schema, words []string) ([]byte, error) {
 	return append(append([]byte{'{'}, b.Bytes()...), '}'), nil
 }
 
-// times counts the words that give name.
+// times counts the words with name.
 func times(words []string, name string) (n int) {
 	for _, word := range words {
 		if given, _, _, ok := pair(word); ok && given == name {
@@ -156,8 +156,8 @@ func times(words []string, name string) (n int) {
 	return n
 }
 
-// member makes JSON of the text given for a member of an object. Where its schema has alternatives, it is text if that fits, else
-// what the text says as JSON, if that fits.
+// member converts the text of an object member to JSON. If its schema has alternatives, the text is a string if that is valid, else JSON if
+// that is valid.
 func member(s *td.Schema, name, text string, isJSON bool) ([]byte, error) {
 	kind := s.Type()
 	if isJSON {
@@ -183,7 +183,7 @@ func pair(word string) (name, text string, isJSON, ok bool) {
 	return name, text, isJSON, ok && name != ""
 }
 
-// value makes JSON of the text given for name, whose schema asks for kind. Text stays text if the schema asks nothing.
+// value converts the text for name to JSON of kind. Without a kind it is a string.
 func value(kind, name, text string) ([]byte, error) {
 	switch kind {
 	case "", "string":
@@ -202,7 +202,7 @@ func value(kind, name, text string) ([]byte, error) {
 	return nil, interact.Errorf(interact.Invalid, "for example "+name+example(kind), "%s is %s, and %q is none", name, withArticle(kind), text)
 }
 
-// inputIn names where the input of a call stands.
+// inputIn returns the name of the source of the input.
 func inputIn(word string) string {
 	if word == "-" {
 		return "the input from standard input"
@@ -210,7 +210,7 @@ func inputIn(word string) string {
 	return "the input in " + strings.TrimPrefix(word, "@")
 }
 
-// literal returns text, which must be JSON; an empty name is the whole input.
+// literal returns text, which must be JSON; an empty name means the whole input.
 func literal(name, text string) ([]byte, error) {
 	v := bytes.TrimSpace([]byte(text))
 	if !json.Valid(v) {
@@ -223,7 +223,7 @@ func literal(name, text string) ([]byte, error) {
 	return v, nil
 }
 
-// fitsKind reports whether the JSON v is of a type by its first byte; the node looks closer.
+// fitsKind reports whether the JSON v is of a type, by its first byte; the node validates it.
 func fitsKind(kind string, v []byte) bool {
 	switch c := v[0]; kind {
 	case "integer", "number":
@@ -252,16 +252,16 @@ func withArticle(kind string) string {
 	return "a " + kind
 }
 
-// Quoted returns text as JSON. Invalid UTF-8 becomes U+FFFD: JSON has no other bytes.
+// Quoted returns text as JSON. Invalid UTF-8 becomes U+FFFD.
 func Quoted(text string) []byte {
 	b, err := cli.Encode(text, false)
 	if err != nil {
-		panic(err) // a string has always a JSON form
+		panic(err) // strings always encode
 	}
 	return bytes.TrimSuffix(b, []byte("\n"))
 }
 
-// Sample shows how the input of a schema is written: what is required, else what there is.
+// Sample returns an example of the input of a schema: the required members, or else all.
 func Sample(s *td.Schema) string {
 	switch s.Type() {
 	case "", "object":
@@ -284,7 +284,7 @@ func Sample(s *td.Schema) string {
 	return strings.Join(words, " ")
 }
 
-// Usage shows all that a schema takes, with types: what may be left out stands in brackets. A text is three dots.
+// Usage returns the input of a schema with types; optional members are in brackets, and text is three dots.
 func Usage(s *td.Schema) string {
 	if t := s.Type(); t != "" && t != "object" {
 		return Sample(s)
@@ -302,10 +302,10 @@ func Usage(s *td.Schema) string {
 	return strings.Join(words, " ")
 }
 
-// maxValues is how many allowed values are shown.
+// maxValues limits the listed values.
 const maxValues = 8
 
-// kindOf says what a value may be: one of a few, a number, a list of such, …
+// kindOf describes the possible values: a choice, a number, a list of them, …
 func kindOf(s *td.Schema) string {
 	if values := s.Enum(); len(values) > 0 {
 		words := make([]string, 0, maxValues)
@@ -329,7 +329,7 @@ func kindOf(s *td.Schema) string {
 	}
 }
 
-// placeholder is what stands for a value: the first of those allowed, if they are few, else three dots.
+// placeholder returns a sample value: the first of a few choices, else three dots.
 func placeholder(s *td.Schema) string {
 	if values := s.Enum(); len(values) > 0 {
 		return fmt.Sprint(values[0])
@@ -337,7 +337,7 @@ func placeholder(s *td.Schema) string {
 	return "…"
 }
 
-// Called is how messages name a file.
+// Called returns the name of a file for messages.
 func Called(file string) string {
 	if file == "-" {
 		return "standard input"

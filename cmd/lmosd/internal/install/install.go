@@ -27,7 +27,7 @@ import (
 // An installer is one execution of the command.
 type installer struct{ *cli.Console }
 
-// An installFlags says what is written where.
+// installFlags select the entry and its file.
 type installFlags struct {
 	thing, file    string
 	dryRun, remove bool
@@ -79,7 +79,7 @@ type installation struct {
 	Diff       string `json:"diff,omitempty"`
 }
 
-// install writes the entry into the client's file, or takes it out.
+// install writes the entry into the client's file, or removes it.
 func (a *installer) install(c *mcpclients.Client, f installFlags) error {
 	doc := installation{APIVersion: api.APIVersion, Kind: "Installation", Client: c.Name, File: f.file, DryRun: f.dryRun}
 	server, err := a.serverEntry(f.thing)
@@ -122,7 +122,7 @@ func (a *installer) install(c *mcpclients.Client, f installFlags) error {
 	return a.showInstallation(&doc, c.Title)
 }
 
-// behind is what a link leads to, also if that is not there yet: it is written, and the link stays.
+// behind returns the target of a link, also if it does not exist: the target is written, and the link is kept.
 func behind(file string) string {
 	if real, err := filepath.EvalSymlinks(file); err == nil {
 		return real
@@ -137,7 +137,7 @@ func behind(file string) string {
 	return filepath.Join(filepath.Dir(file), to)
 }
 
-// serverEntry is how the client starts this program.
+// serverEntry returns the command with which the client starts this program.
 func (a *installer) serverEntry(thing string) (s mcpclients.Server, err error) {
 	if s.Command, err = os.Executable(); err != nil {
 		return s, &interact.Error{Code: interact.Internal, Title: "this program does not know where it is", Err: err, Hint: "start it by its path"}
@@ -149,7 +149,7 @@ func (a *installer) serverEntry(thing string) (s mcpclients.Server, err error) {
 	}
 	for _, where := range []struct{ flag, given, variable string }{
 		{"--config", a.Flags.Config, "LMOSD_CONFIG"}, {"--data-dir", a.Flags.DataDir, "LMOSD_DATA_DIR"}, {"--node", a.Flags.Node, "LMOSD_NODE"}} {
-		word := cmp.Or(where.given, a.Variable(where.variable)) // the client has another environment than this command
+		word := cmp.Or(where.given, a.Variable(where.variable)) // the client has another environment
 		if word == "" {
 			continue
 		}
@@ -163,7 +163,7 @@ func (a *installer) serverEntry(thing string) (s mcpclients.Server, err error) {
 	return s, nil
 }
 
-// replace writes a file at once, and keeps what it was beside it.
+// replace writes a file atomically, and keeps a backup next to it.
 func replace(file string, before, after []byte) (backup string, err error) {
 	mode := fs.FileMode(0o600)
 	if info, err := os.Stat(file); err == nil {
@@ -177,11 +177,11 @@ func replace(file string, before, after []byte) (backup string, err error) {
 	return backup, atomicfile.Write(file, after, mode)
 }
 
-// maxBackups bounds the backups of one file.
+// maxBackups limits the backups of one file.
 const maxBackups = 1000
 
-// keep writes what a file was to the first of .bak, .bak.2, .bak.3 and so on that is free or has the same content, and returns
-// which: a backup never takes the place of an older one that differs.
+// keep writes the old content of a file to the first of .bak, .bak.2, .bak.3 and so on that is free or has the same content, and returns
+// its name: a backup never replaces a different one.
 func keep(file string, content []byte, mode fs.FileMode) (string, error) {
 	for n := 1; n <= maxBackups; n++ {
 		backup := file + ".bak"
@@ -201,14 +201,14 @@ func keep(file string, content []byte, mode fs.FileMode) (string, error) {
 	return "", fmt.Errorf("there are %d backups beside it", maxBackups)
 }
 
-// create writes a file that is not there yet. The error is [fs.ErrExist] if it is.
+// create writes a new file. The error is [fs.ErrExist] if it exists.
 func create(file string, content []byte, mode fs.FileMode) error {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
-	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil { // the mode was subject to the umask
+	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil { // the umask applied to the mode
 		return errors.Join(err, os.Remove(file))
 	}
 	return nil
@@ -219,7 +219,7 @@ func unwritable(file string, err error) error {
 		Hint: "is it the client's? --file FILE names another"}
 }
 
-// showInstallation says what was done.
+// showInstallation prints the result.
 func (a *installer) showInstallation(doc *installation, title string) error {
 	err := a.Show(cli.View{Doc: doc, Names: []string{doc.File}, People: func(s *terminal.Screen, _ bool) {
 		switch {

@@ -41,7 +41,7 @@ and kills, checks each step, and removes everything again. Exit code 0 means tha
 	return cmd
 }
 
-// A demo is one run: the mesh, the agent, and what was seen so far.
+// A demo is one run: the mesh, the agent, and the results so far.
 type demo struct {
 	console *cli.Console
 	dir     string
@@ -70,7 +70,7 @@ type demoStep struct {
 	Detail string  `json:"detail"`
 }
 
-// A demoSizes are the bytes that the mesh carries for one agent.
+// demoSizes are the sizes of the TD and the record of one agent.
 type demoSizes struct {
 	TD     int `json:"td_bytes"`
 	Record int `json:"record_bytes"`
@@ -93,7 +93,7 @@ func runDemo(ctx context.Context, c *cli.Console, keep bool) error {
 	err = errors.Join(d.run(ctx), d.end(keep))
 	d.report.Took, d.report.OK = cli.Milliseconds(time.Since(start)), err == nil
 	if ctx.Err() != nil {
-		return ctx.Err() // whatever it made fail
+		return ctx.Err() // the cause of any error
 	}
 	if shown := c.Show(cli.View{Doc: d.report, People: d.summary}); shown != nil {
 		return errors.Join(err, shown)
@@ -105,12 +105,12 @@ func runDemo(ctx context.Context, c *cli.Console, keep bool) error {
 		c.Next("lmosd testnet up -n 5 --demo-agents", "lmosd testnet exec 3 -- find weather", "lmosd run")
 	}
 	if err != nil && c.Programs() {
-		return cli.SilentError(cli.ExitInternal) // the document says what failed
+		return cli.SilentError(cli.ExitInternal) // the document contains the error
 	}
 	return err
 }
 
-// run does the steps in order and stops at the first that fails: the next ones build on it.
+// run runs the steps in order and stops at the first failure, because later ones depend on it.
 func (d *demo) run(ctx context.Context) error {
 	for _, s := range []struct {
 		name string
@@ -145,7 +145,7 @@ func (d *demo) run(ctx context.Context) error {
 	return nil
 }
 
-// show prints a step. On a terminal a long detail goes on below itself.
+// show prints a step. On a terminal a long detail is wrapped below itself.
 func (d *demo) show(s demoStep) {
 	if !d.console.ForPeople() {
 		return
@@ -158,8 +158,8 @@ func (d *demo) show(s demoStep) {
 	out.Item(fmt.Sprintf("%s %-38s %6.0f ms   ", mark, s.Name, s.Took), 53, s.Detail)
 }
 
-// start runs node 1 – node 2 – node 3 in a line: 1 and 3 know of each other only what travels through 2. The nodes keep their
-// addresses out of what strangers learn; the signed record says how an agent's host is reached.
+// start runs node 1 – node 2 – node 3 in a line: 1 and 3 are connected only through 2. The nodes do not announce their addresses; the
+// signed record contains the address of the host.
 func (d *demo) start(ctx context.Context) (string, error) {
 	binary, err := os.Executable()
 	if err != nil {
@@ -196,7 +196,7 @@ func (d *demo) publish(ctx context.Context) (detail string, err error) {
 		terminal.Count(d.first.GossipPeers, "peer", "peers")), nil
 }
 
-// find asks node 3, which is connected to node 2 only.
+// find searches at node 3, which is connected only to node 2.
 func (d *demo) find(ctx context.Context) (string, error) {
 	asker, publisher := d.net.Members[2], d.net.Members[0]
 	peers, err := asker.Peers(ctx)
@@ -214,7 +214,7 @@ func (d *demo) find(ctx context.Context) (string, error) {
 		list.Items[0].Owner.Short(), list.Coverage.Asked, list.Coverage.Answered), nil
 }
 
-// until asks m for a capability until the answer is as it must be, for a second at most.
+// until searches at m for a capability until the result is as expected, for at most 1 s.
 func (d *demo) until(ctx context.Context, m *testnet.Member, capability string, ok func([]api.Agent) bool) (
 	list *api.AgentList, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -255,7 +255,7 @@ func (d *demo) read(ctx context.Context) (string, error) {
 	return "modelConfiguration " + string(out), nil
 }
 
-// tamper changes one word in the signed description and offers it to node 2, which must not take it.
+// tamper changes one word in the signed description and sends it to node 2, which must reject it.
 func (d *demo) tamper(ctx context.Context) (string, error) {
 	detail, err := d.net.Members[1].Agent(ctx, d.first.Ref)
 	if err != nil {
@@ -263,21 +263,21 @@ func (d *demo) tamper(ctx context.Context) (string, error) {
 	}
 	changed := bytes.Replace(detail.TD, []byte("a city"), []byte("a town"), 1)
 	if bytes.Equal(changed, detail.TD) {
-		return "", errors.New("there was nothing to change")
+		return "", errors.New("the description has no word to change")
 	}
 	_, err = d.net.Members[1].Publish(ctx, changed)
 	if err == nil {
-		return "", errors.New("node 2 took a description that was changed after it was signed")
+		return "", errors.New("node 2 accepted a description that was changed after it was signed")
 	}
 	if code := interact.AsError(err).Code; code != interact.BadSignature {
 		return "", fmt.Errorf("refused for another reason than its signature: %w", err)
 	}
-	why, _, _ := strings.Cut(err.Error(), "; remove") // a hint for an owner, who would sign anew
+	why, _, _ := strings.Cut(err.Error(), "; remove") // drop the hint for an owner
 	return "by node 2: " + why, nil
 }
 
-// forge sends a record for the agent that its owner did not sign to node 2 and node 3, past all of the project's own checks.
-// The same record, signed by the owner, is taken: so it is the key that they look at.
+// forge sends a record that the owner did not sign to node 2 and node 3, without the checks of this project. They accept the same record
+// with the signature of the owner, so it is the key that they check.
 func (d *demo) forge(ctx context.Context) (string, error) {
 	s, err := testnet.NewAdversary(d.net.Network)
 	if err != nil {
@@ -299,10 +299,10 @@ func (d *demo) forge(ctx context.Context) (string, error) {
 	key := td.Key(d.first.Owner, t.ID)
 	for _, m := range d.net.Members[1:] {
 		if err := s.Store(ctx, m.Addrs[0], key, detail.Record); err != nil {
-			return "", fmt.Errorf("node %d does not even take the true record: %w", m.N, err)
+			return "", fmt.Errorf("node %d does not accept the valid record: %w", m.N, err)
 		}
 		if err := s.Store(ctx, m.Addrs[0], key, forged.Record); !errors.Is(err, testnet.ErrRefused) {
-			return "", fmt.Errorf("node %d took a record that the owner did not sign (%v)", m.N, err)
+			return "", fmt.Errorf("node %d accepted a record that the owner did not sign (%v)", m.N, err)
 		}
 	}
 	return "by nodes 2 and 3, signed by " + s.Key.DID().Short() + " for " + d.first.Owner.Short(), nil
@@ -324,7 +324,7 @@ func (d *demo) withdraw(ctx context.Context) (string, error) {
 	return "on all three nodes", nil
 }
 
-// kill ends node 1 without a word. Asking its other agent fails in the open, and the next answer of find says so.
+// kill ends node 1 without a shutdown. A call of its other agent fails, and the next find shows it.
 func (d *demo) kill(ctx context.Context) (string, error) {
 	asker := d.net.Members[2]
 	if _, err := d.until(ctx, asker, otherCapability, func(as []api.Agent) bool { return len(as) == 1 && as[0].State == api.StateReachable }); err != nil {
@@ -347,7 +347,7 @@ func (d *demo) kill(ctx context.Context) (string, error) {
 	return fmt.Sprintf("find on node 3: %s, unreachable", list.Items[0].Name), nil
 }
 
-// end stops what still runs.
+// end stops the running processes.
 func (d *demo) end(keep bool) error {
 	var errs []error
 	if d.net != nil {

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// outlive lets this process go on when nobody reads what it prints any more, until the returned function is called: whoever
-// has started processes must come to stop them (lmosd demo | head -1).
+// outlive keeps this process running when the reader of its output has gone, until the returned function is called, so that it stops the
+// processes that it started (lmosd demo | head -1).
 func outlive() (stop func()) {
 	unread := make(chan os.Signal, 1)
 	signal.Notify(unread, syscall.SIGPIPE)

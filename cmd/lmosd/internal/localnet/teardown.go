@@ -56,10 +56,10 @@ func newTestnetLogs(b *bed) *cobra.Command {
 	return cmd
 }
 
-// tailMax is how much of a log is read for its last lines.
+// tailMax is the number of bytes of a log that are read for its last lines.
 const tailMax = 1 << 20
 
-// tail prints the last lines of a node's log, each after the node's number.
+// tail prints the last lines of a node's log, each after the number of the node.
 func (b *bed) tail(n testnet.NodeState, lines int) error {
 	file, err := os.Open(n.Log)
 	if err != nil {
@@ -82,7 +82,7 @@ func (b *bed) tail(n testnet.NodeState, lines int) error {
 	return nil
 }
 
-// readable returns a line of a node's log as `lmosd run` prints it on a terminal; other lines stay.
+// readable returns a line of a node's log as `lmosd run` prints it on a terminal; other lines are unchanged.
 func readable(s *terminal.Screen, line string) string {
 	members, err := jcs.Members([]byte(line))
 	if err != nil {
@@ -160,8 +160,7 @@ func (b *bed) down(purge bool) error {
 	return err
 }
 
-// purgeNet removes what a testnet leaves in its folder, and the folder if nothing else is in it. It returns how many nodes
-// were there.
+// purgeNet removes the data of a testnet in its folder, and the folder if it is then empty. It returns the number of nodes.
 func purgeNet(dir string) (nodes int, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -180,7 +179,7 @@ func purgeNet(dir string) (nodes int, err error) {
 			err = errors.Join(err, os.RemoveAll(path))
 		}
 	}
-	_ = os.Remove(dir) // refused if somebody else has something there
+	_ = os.Remove(dir) // fails if the folder has other files
 	return nodes, err
 }
 

@@ -23,10 +23,10 @@ import (
 	"github.com/lmosd/lmosd/testnet"
 )
 
-// A bed is the testnet that a command is about, and the console of the command.
+// A bed is the testnet of a command, and the console of the command.
 type bed struct {
 	*cli.Console
-	dir string // as --dir says; empty for the usual one
+	dir string // value of --dir; empty for the default
 }
 
 // NewTestnetCommand returns `lmosd testnet`.
@@ -48,7 +48,7 @@ real mesh. Keys are made from a seed: the same seed gives the same DIDs.`,
 	return cmd
 }
 
-// line returns a command line about the same testnet.
+// line returns a command line for the same testnet.
 func (b *bed) line(command string) string {
 	if b.dir == "" {
 		return "lmosd testnet " + command
@@ -147,7 +147,7 @@ func startNet(ctx context.Context, dir string, o upOptions) (*testnet.Net, error
 	return testnet.Processes(ctx, o.n, testnet.Options{Seed: o.seed, Topology: o.topology, Dir: dir, Binary: binary})
 }
 
-// finish waits until the nodes are meshed, runs the agents, and writes testnet.json last: who sees it can use the net.
+// finish waits until the nodes are meshed, starts the agents, and writes testnet.json last.
 func (b *bed) finish(ctx context.Context, t *testnet.Net, dir string, o upOptions) (*testnet.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -172,7 +172,7 @@ func (b *bed) finish(ctx context.Context, t *testnet.Net, dir string, o upOption
 	return t.Save(dir, o.topology, agents)
 }
 
-// step tells people that a step is done.
+// step prints a completed step for people.
 func (b *bed) step(start time.Time, format string, args ...any) {
 	if b.ForPeople() {
 		b.Talk.Line(fmt.Sprintf("%s %-48s %6d ms", b.Talk.Paint(terminal.Green, "✓"), fmt.Sprintf(format, args...),
@@ -209,7 +209,7 @@ func newTestnetLs(b *bed) *cobra.Command {
 	}
 }
 
-// A NetDocument is the document of `lmosd testnet ls`: testnet.json with how the nodes are now.
+// A NetDocument is the document of `lmosd testnet ls`: testnet.json with the current states of the nodes.
 type NetDocument struct {
 	*testnet.State
 	Nodes []netNode `json:"nodes"`
@@ -217,16 +217,16 @@ type NetDocument struct {
 
 type netNode struct {
 	testnet.NodeState
-	State  string `json:"state"` // up, down, or silent: the process lives and does not answer
+	State  string `json:"state"` // up, down, or silent: the process runs but does not answer
 	Peers  int    `json:"peers"`
 	Agents int    `json:"agents"`
-	RSS    int    `json:"rss_bytes,omitempty"` // if the system tells
+	RSS    int    `json:"rss_bytes,omitempty"` // if it is known
 }
 
-// probeTimeout is how long a node of a testnet has to answer.
+// probeTimeout limits the response time of a node of a testnet.
 const probeTimeout = time.Second
 
-// look asks every node how it is.
+// look requests the state of every node.
 func look(ctx context.Context, s *testnet.State) *NetDocument {
 	doc := &NetDocument{State: s, Nodes: make([]netNode, len(s.Nodes))}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -256,7 +256,7 @@ func lookAt(ctx context.Context, n testnet.NodeState) netNode {
 	return now
 }
 
-// memoryOf returns the resident memory of a process in bytes, 0 where the system does not tell (proc_pid_statm(5)).
+// memoryOf returns the resident memory of a process in bytes, 0 if it is unknown (proc_pid_statm(5)).
 func memoryOf(pid int) int {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -316,7 +316,7 @@ func newTestnetExec(b *bed) *cobra.Command {
 	return cmd
 }
 
-// pick returns the node with the number that word says.
+// pick returns the node with the number in word.
 func (b *bed) pick(s *testnet.State, word string) (*testnet.NodeState, error) {
 	n, err := strconv.Atoi(strings.TrimPrefix(word, "node-"))
 	if err != nil || n < 1 || n > len(s.Nodes) {

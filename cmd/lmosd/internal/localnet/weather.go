@@ -16,8 +16,7 @@ import (
 	"github.com/lmosd/lmosd/testnet"
 )
 
-// NewWeatherCommand is the weather agent of examples/weather as a process of its own, for demo and testnet. It knows nothing
-// of lmosd; it only comes in the same file.
+// NewWeatherCommand returns the weather agent of examples/weather as a command, for demo and testnet. It does not use lmosd.
 func NewWeatherCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "weather-agent", Hidden: true, DisableFlagParsing: true,
@@ -30,7 +29,7 @@ func NewWeatherCommand() *cobra.Command {
 	}
 }
 
-// What the weather agent leaves in its folder.
+// Files of the weather agent in its folder.
 const (
 	weatherFile = "weather.td.json"
 	weatherLog  = "weather.log"
@@ -57,7 +56,7 @@ func startWeather(ctx context.Context, dir string) (*weather, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close() // The child has its own.
+	defer log.Close() // the child has its own
 	w := &weather{cmd: exec.Command(binary, "weather-agent", "-listen", "127.0.0.1:0", "-td", file), gone: make(chan struct{})}
 	w.cmd.Stdout, w.cmd.Stderr = log, log
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -66,7 +65,7 @@ func startWeather(ctx context.Context, dir string) (*weather, error) {
 	}
 	go func() {
 		defer close(w.gone)
-		_ = w.cmd.Wait() // How it ended is in its log.
+		_ = w.cmd.Wait() // the log has the reason
 	}()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -13,18 +13,18 @@ import (
 
 // A Client is a program that uses MCP servers.
 type Client struct {
-	// Name is what it is called on the command line, Title by its makers.
+	// Name is its name on the command line, Title that of its vendor.
 	Name, Title string
-	// section leads to the member of the file that holds the servers; of TOML, to the table.
+	// section is the path of the member of the file with the servers; of TOML, the table.
 	section []string
 	toml    bool
-	// entry is what says how a server is started.
+	// entry returns the definition of a server.
 	entry func(s Server) any
-	// before is how older versions of the client have it; nil: as now. A file that has other servers in that form is one of those.
+	// before is the form of older versions of the client; nil: unchanged. A file with other servers in that form is of an older version.
 	before *Client
-	// paths of the file by operating system, as GOOS spells it; "" is for all others. $NAME is a variable, ~ the home folder.
+	// paths are those of the file by operating system (GOOS); "" is for all others. $NAME is a variable, ~ the home folder.
 	paths map[string]string
-	// also is another ending of the file, which the client reads as well; a file that is there is taken.
+	// also is another file name ending that the client reads; an existing file is used.
 	also string
 }
 
@@ -35,7 +35,7 @@ type Server struct {
 	Args    []string
 }
 
-// started is the usual entry.
+// started is the common form of an entry.
 func started(s Server) any {
 	return struct {
 		Command string   `json:"command"`
@@ -43,7 +43,7 @@ func started(s Server) any {
 	}{s.Command, s.Args}
 }
 
-// typed says what kind of server it is, too.
+// typed also has the type of the server.
 func typed(s Server) any {
 	return struct {
 		Type    string   `json:"type"`
@@ -52,7 +52,7 @@ func typed(s Server) any {
 	}{"stdio", s.Command, s.Args}
 }
 
-// withEnv has an environment, which is empty.
+// withEnv has an empty environment.
 func withEnv(s Server) any {
 	return struct {
 		Command string            `json:"command"`
@@ -61,7 +61,7 @@ func withEnv(s Server) any {
 	}{s.Command, s.Args, map[string]string{}}
 }
 
-// local is one array.
+// local has one array.
 func local(s Server) any {
 	return struct {
 		Type    string   `json:"type"`
@@ -69,7 +69,7 @@ func local(s Server) any {
 	}{"local", append([]string{s.Command}, s.Args...)}
 }
 
-// enabled is local, and says that it is meant.
+// enabled is local with the member enabled.
 func enabled(s Server) any {
 	return struct {
 		Type    string   `json:"type"`
@@ -78,7 +78,7 @@ func enabled(s Server) any {
 	}{"local", append([]string{s.Command}, s.Args...), true}
 }
 
-// All are the clients that are known, by name, each with the documentation that has its form, and when that was read, or a page that quotes it.
+// All are the known clients by name, each with the documentation of its form and the date of reading, or a page that quotes it.
 var All = []*Client{
 	// https://code.claude.com/docs/en/mcp (user scope), quoted, 2026-11-22
 	{Name: "claude", Title: "Claude Code", section: []string{"mcpServers"}, entry: typed, paths: map[string]string{"": "~/.claude.json"}},
@@ -109,7 +109,7 @@ var All = []*Client{
 		"": "$XDG_CONFIG_HOME/zed/settings.json", "darwin": "~/.config/zed/settings.json", "windows": "$APPDATA/Zed/settings.json"}},
 }
 
-// Names are those of All.
+// Names returns the names of All.
 func Names() []string {
 	names := make([]string, len(All))
 	for i, c := range All {
@@ -128,10 +128,10 @@ func Find(name string) (*Client, error) {
 	return All[i], nil
 }
 
-// defaults of variables that are not set.
+// defaults are those of unset variables.
 var defaults = map[string]string{"XDG_CONFIG_HOME": "~/.config", "CODEX_HOME": "~/.codex", "APPDATA": "~/AppData/Roaming"}
 
-// File is where the client has its configuration, on a system, for a user; there tells of a file whether there is one.
+// File returns the configuration file of the client for a user on a system; there reports whether a file exists.
 func (c *Client) File(system, home string, variable func(string) string, there func(string) bool) string {
 	file, ok := c.paths[system]
 	if !ok {
@@ -147,14 +147,14 @@ func (c *Client) File(system, home string, variable func(string) string, there f
 	if rest, ours := strings.CutPrefix(file, "~/"); ours {
 		file = path.Join(home, rest)
 	}
-	if c.also != "" && there(file+c.also) { // which such clients read last, so that it holds
+	if c.also != "" && there(file+c.also) { // such clients read it last, so it takes precedence
 		file += c.also
 	}
 	return file
 }
 
-// Add writes a server into the text of a configuration, in place of one of the same name. The text is returned as it was if that is there
-// already. The error is an [*interact.Error] of code ConfigInvalid: the text is not what the client would read.
+// Add writes a server into the text of a configuration, in place of one of the same name. An equal entry leaves the text unchanged. The
+// error is an [*interact.Error] of code ConfigInvalid: the client could not read the text.
 func (c *Client) Add(text []byte, s Server) ([]byte, error) {
 	if c.toml {
 		return addTable(text, c.section[0], s)
@@ -178,7 +178,7 @@ func (c *Client) Add(text []byte, s Server) ([]byte, error) {
 	return setMember(text, c.section, s.Name, entry)
 }
 
-// others reports whether a file has servers in the form of c beside the one of a name. What newer lead to is none.
+// others reports whether a file has further servers in the form of c, without those in the newer form.
 func (c *Client) others(text []byte, name string, newer []string) (bool, error) {
 	servers, ok, err := sectionOf(text, c.section)
 	if err != nil || !ok {
@@ -193,7 +193,7 @@ func (c *Client) others(text []byte, name string, newer []string) (bool, error) 
 	}), nil
 }
 
-// Remove takes a server out.
+// Remove removes a server.
 func (c *Client) Remove(text []byte, name string) ([]byte, error) {
 	if c.toml {
 		return removeTable(text, c.section[0], name)
@@ -207,7 +207,7 @@ func (c *Client) Remove(text []byte, name string) ([]byte, error) {
 	return dropMember(text, c.section, name)
 }
 
-// Diff shows what changes between two texts, in lines, with a few around.
+// Diff returns the changes between two texts, as lines with some context.
 func Diff(file string, before, after []byte) string {
 	if bytes.Equal(before, after) {
 		return ""

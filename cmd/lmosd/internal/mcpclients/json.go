@@ -13,24 +13,24 @@ import (
 	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
-// A reader reads JSON with comments and commas at the end, which some clients allow in their files.
+// A reader reads JSON with comments and trailing commas, which some clients allow.
 type reader struct {
 	text  []byte
 	plain []byte // text with spaces in place of comments
 }
 
-// A member of an object, and where it stands.
+// A member of an object with its position.
 type member struct {
 	name             string
-	at               int // where its name begins
-	value, end, next int // the value, and what comes behind it and its comma
+	at               int // of its name
+	value, end, next int // the value, and the position after it and its comma
 }
 
-// An object, and where it stands.
+// An object with its position.
 type object struct {
 	open, close int // its braces
 	members     []member
-	comma       bool // there is one behind the last member
+	comma       bool // there is a trailing comma
 }
 
 func broken(what string) error {
@@ -74,7 +74,7 @@ func withoutComments(text []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// withoutLastCommas returns plain with spaces in place of the commas behind the last member of an object or an array.
+// withoutLastCommas returns plain with spaces in place of trailing commas.
 func withoutLastCommas(plain []byte) []byte {
 	strict := bytes.Clone(plain)
 	for i, before := 0, byte(0); i < len(plain); {
@@ -122,7 +122,7 @@ func (o *object) find(name string) *member {
 	return nil
 }
 
-// root reads the whole text.
+// root parses the whole text.
 func root(text []byte) (*reader, object, error) {
 	plain, err := withoutComments(text)
 	if err != nil {
@@ -133,14 +133,14 @@ func root(text []byte) (*reader, object, error) {
 		return nil, object{}, broken("expected a JSON object")
 	}
 	if strict := withoutLastCommas(plain); !jsonedit.Valid(strict) {
-		_, err := jcs.Decode(strict, len(strict)) // names the line and the column
+		_, err := jcs.Decode(strict, len(strict)) // the error has line and column
 		return nil, object{}, broken(fmt.Sprint(err))
 	}
 	r := &reader{text, plain}
 	return r, r.object(i), nil
 }
 
-// setMember gives the member name of the object that section leads to a value, and makes what is missing on the way.
+// setMember sets the member name of the object at section, and creates missing objects.
 func setMember(text []byte, section []string, name string, value []byte) ([]byte, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		text = []byte("{}\n")
@@ -164,7 +164,7 @@ func setMember(text []byte, section []string, name string, value []byte) ([]byte
 			return r.insert(within, one, indented(entry, indent, unit), unit), nil
 		}
 		if text[s.value] != '{' {
-			return nil, broken(one + " is no object")
+			return nil, broken(one + " is not an object")
 		}
 		servers = r.object(s.value)
 	}
@@ -178,7 +178,7 @@ func setMember(text []byte, section []string, name string, value []byte) ([]byte
 	return r.insert(servers, name, indented(value, inner, unit), unit), nil
 }
 
-// insert puts a member behind the last of an object.
+// insert adds a member after the last of an object.
 func (r *reader) insert(o object, name, value, unit string) []byte {
 	outer := r.indentAt(o.open)
 	inner := outer + unit
@@ -192,13 +192,13 @@ func (r *reader) insert(o object, name, value, unit string) []byte {
 		}
 		return splice(r.text, last.end, last.end, ",\n"+inner+quoted(name)+": "+value)
 	}
-	if within := string(r.text[o.open+1 : o.close]); strings.TrimSpace(within) != "" { // a comment, which may run to the end of its line
+	if within := string(r.text[o.open+1 : o.close]); strings.TrimSpace(within) != "" { // it is a comment, which may extend to the end of its line
 		return splice(r.text, o.open+1, o.open+1, "\n"+inner+quoted(name)+": "+value)
 	}
 	return splice(r.text, o.open+1, o.close, "\n"+inner+quoted(name)+": "+value+"\n"+outer)
 }
 
-// sectionOf returns the object that a path leads to; ok tells whether there is one.
+// sectionOf returns the object at a path; ok reports whether it exists.
 func sectionOf(text []byte, path []string) (o object, ok bool, err error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return o, false, nil
@@ -217,7 +217,7 @@ func sectionOf(text []byte, path []string) (o object, ok bool, err error) {
 	return o, true, nil
 }
 
-// dropMember takes a member out of the object that section leads to.
+// dropMember removes a member of the object at section.
 func dropMember(text []byte, section []string, name string) ([]byte, error) {
 	servers, ok, err := sectionOf(text, section)
 	if err != nil || !ok {
@@ -229,7 +229,7 @@ func dropMember(text []byte, section []string, name string) ([]byte, error) {
 	}
 	from, to := m.at, m.next
 	if i := len(servers.members) - 1; m == &servers.members[i] && i > 0 && !servers.comma {
-		before := servers.members[i-1] // its comma goes, what stands between stays
+		before := servers.members[i-1] // its comma is removed, the text in between is kept
 		text = splice(text, before.next-1, before.next, "")
 		from, to = from-1, to-1
 	}
@@ -242,25 +242,25 @@ func dropMember(text []byte, section []string, name string) ([]byte, error) {
 	return splice(text, from, to, ""), nil
 }
 
-// same reports whether a value is there already, however it is written.
+// same reports whether a member already has the value, in any form.
 func same(there, value []byte) bool {
 	var a, b any
 	return json.Unmarshal(there, &a) == nil && json.Unmarshal(value, &b) == nil && reflect.DeepEqual(a, b)
 }
 
 func quoted(name string) string {
-	text, _ := json.Marshal(name) // a string
+	text, _ := json.Marshal(name) // strings always encode
 	return string(text)
 }
 
-// indented writes a value in lines, the first of which stands where it is put.
+// indented returns a value in lines; the first is not indented.
 func indented(value []byte, indent, unit string) string {
 	var out bytes.Buffer
-	_ = json.Indent(&out, value, indent, unit) // it was made here
+	_ = json.Indent(&out, value, indent, unit) // it is valid
 	return out.String()
 }
 
-// indentAt is what the line of i begins with.
+// indentAt returns the indentation of the line of i.
 func (r *reader) indentAt(i int) string {
 	start := bytes.LastIndexByte(r.text[:i], '\n') + 1
 	end := start
@@ -270,7 +270,7 @@ func (r *reader) indentAt(i int) string {
 	return string(r.text[start:end])
 }
 
-// unitOf is by how much lines are indented in a text.
+// unitOf returns the indentation unit of a text.
 func unitOf(text []byte) string {
 	for line := range bytes.Lines(text) {
 		rest := bytes.TrimLeft(line, " \t")

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// A table is where one stands in a text of TOML: from its header to the next.
+// A table is the position of a TOML table: from its header to the next.
 type table struct {
-	name     string // of its keys, with dots
+	name     string // its keys, with dots
 	from, to int
 }
 
-// tables returns those of a text, in order. What stands in texts of several lines is no header. The error says that such a text has no end.
+// tables returns the tables of a text, in order. Lines of multi-line strings are not headers. The error reports an unterminated string.
 func tables(text []byte) (all []table, err error) {
 	at, quote := 0, ""
 	for line := range bytes.Lines(text) {
@@ -47,7 +47,7 @@ func headerEnd(rest string) bool {
 	return rest == "" || strings.HasPrefix(rest, "#")
 }
 
-// keys spells a name of a table in one way.
+// keys returns a name of a table in normal form.
 func keys(name string) string {
 	parts := strings.Split(name, ".")
 	for i, p := range parts {
@@ -56,7 +56,7 @@ func keys(name string) string {
 	return strings.Join(parts, ".")
 }
 
-// addTable writes the table of a server, in place of that of the same name.
+// addTable writes the table of a server, in place of one of the same name.
 func addTable(text []byte, section string, s Server) ([]byte, error) {
 	args := make([]string, len(s.Args))
 	for i, a := range s.Args {
@@ -88,7 +88,7 @@ func addTable(text []byte, section string, s Server) ([]byte, error) {
 	return append(out, entry...), nil
 }
 
-// removeTable takes the table of a server out, and those within it.
+// removeTable removes the table of a server, and its subtables.
 func removeTable(text []byte, section, name string) ([]byte, error) {
 	all, err := tables(text)
 	if err != nil {
@@ -97,7 +97,7 @@ func removeTable(text []byte, section, name string) ([]byte, error) {
 	for i := len(all) - 1; i >= 0; i-- {
 		if t := all[i]; t.name == section+"."+name || strings.HasPrefix(t.name, section+"."+name+".") {
 			from, to := t.from, min(t.to, len(text))
-			if to == len(text) { // the line between goes, too
+			if to == len(text) { // remove the line in between, too
 				from = len(bytes.TrimRight(text[:t.from], "\r\n"))
 				from = min(from+1, t.from)
 			}
@@ -107,16 +107,16 @@ func removeTable(text []byte, section, name string) ([]byte, error) {
 	return text, nil
 }
 
-// basic writes a text of TOML; what JSON escapes, TOML escapes in the same way.
+// basic returns a TOML string; TOML has the escapes of JSON.
 func basic(s string) string {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string
+	_ = enc.Encode(s) // strings always encode
 	return strings.TrimSpace(out.String())
 }
 
-// key writes a key, in quotes if it needs them.
+// key returns a key, quoted if necessary.
 func key(name string) string {
 	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == "" && name != "" {
 		return name

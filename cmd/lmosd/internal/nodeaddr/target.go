@@ -24,19 +24,18 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A Target is the node that a command asks.
+// A Target is the node of a command.
 type Target struct {
 	Addr    string // URL or socket
-	DataDir string // of the node, if that is certain; else empty
-	Why     string // how it was chosen, for -v
-	tokens  string // the folder that has the token; it may be that of another node, which then refuses it
+	DataDir string // of the node, if it is known
+	Why     string // the reason for the choice, for -v
+	tokens  string // the folder of the token; it may be that of another node, which then rejects it
 	local   bool   // the node that `lmosd run` would start with the same flags
 	console *cli.Console
 }
 
-// Find looks for the node: --node, LMOSD_NODE, the data folder if one is named, the current context, the socket in the data
-// folder, the API's address. Nothing is sent to it. The error is an [*interact.Error] about the flag or the file that says what
-// cannot be.
+// Find selects the node: --node, LMOSD_NODE, a data folder that is set, the current context, the socket in the data folder, the URL of the
+// API. It sends no request. The error is an [*interact.Error] about the flag or the file with an invalid value.
 func Find(c *cli.Console) (*Target, error) {
 	for _, given := range []struct{ name, why string }{{c.Flags.Node, "--node"}, {c.Variable("LMOSD_NODE"), "LMOSD_NODE"}} {
 		if given.name != "" {
@@ -47,14 +46,14 @@ func Find(c *cli.Console) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Whoever names a folder means the node in it, not the one that happens to be current.
+	// A data folder that is set means its node, not the current context.
 	if contexts.Current != "" && !ownFolder(c) {
 		return fromContext(c, contexts, contexts.Current, "current context")
 	}
 	return local(c)
 }
 
-// ownFolder reports whether the user named a data folder or a configuration.
+// ownFolder reports whether the user set a data folder or a configuration.
 func ownFolder(c *cli.Console) bool {
 	return cmp.Or(c.Flags.DataDir, c.Flags.Config, c.Variable("LMOSD_DATA_DIR"), c.Variable("LMOSD_CONFIG")) != ""
 }
@@ -73,7 +72,7 @@ func named(c *cli.Console, name, why string) (*Target, error) {
 		if path, ok := strings.CutSuffix(strings.TrimPrefix(name, "unix:"), "/lmosd.sock"); ok && !strings.Contains(name, "://") {
 			t.DataDir = path
 		}
-		// A broken configuration must not keep anybody from another node.
+		// A broken configuration must not prevent access to other nodes.
 		if conf, err := configcmd.Load(c, nil); err == nil {
 			t.tokens = conf.Node.DataDir
 		}
@@ -100,8 +99,8 @@ func fromContext(c *cli.Console, contexts *configs.Contexts, name, why string) (
 	return &Target{Addr: found.Node, DataDir: found.DataDir, tokens: found.DataDir, Why: why + " " + name, console: c}, nil
 }
 
-// local returns the node of the configuration: its socket if something answers there, else its address. A folder that was
-// named has no other node than its own, whatever listens on the default port.
+// local returns the node of the configuration: its socket if a process listens on it, else its URL. A folder that is set has only its own
+// node, whatever listens on the default port.
 func local(c *cli.Console) (*Target, error) {
 	conf, err := configcmd.Load(c, nil)
 	if err != nil {
@@ -117,7 +116,7 @@ func local(c *cli.Console) (*Target, error) {
 	return t, nil
 }
 
-// reachable returns an address to connect to for one to listen on: every address of the host includes loopback.
+// reachable returns an address to connect to for a listen address: loopback is part of all wildcard addresses.
 func reachable(listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if ip, bad := netip.ParseAddr(host); err == nil && (host == "" || bad == nil && ip.IsUnspecified()) {
@@ -126,7 +125,7 @@ func reachable(listen string) string {
 	return listen
 }
 
-// answers reports whether a process listens on the socket; a file may be left of one that was killed.
+// answers reports whether a process listens on the socket; a killed process leaves the file.
 func answers(socket string) bool {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -137,8 +136,8 @@ func answers(socket string) bool {
 	return true
 }
 
-// Token returns what the node wants to see before it changes anything: LMOSD_TOKEN, else the token file of a node on this
-// host. The socket needs none, and the file's token is never sent to another host.
+// Token returns the token that changes require: LMOSD_TOKEN, else the token file of a node on this host. The socket requires none, and the
+// token of the file is never sent to another host.
 func (t *Target) Token() string {
 	if token := t.console.Variable("LMOSD_TOKEN"); token != "" {
 		return token
@@ -148,12 +147,12 @@ func (t *Target) Token() string {
 	}
 	b, err := os.ReadFile(filepath.Join(t.tokens, "api.token"))
 	if err != nil {
-		return "" // the node says so if it needs one
+		return "" // the node reports that it needs one
 	}
 	return strings.TrimSpace(string(b))
 }
 
-// InTheClear reports whether the token goes to the node over plain HTTP and leaves this host: who is on the way can read it, and use it.
+// InTheClear reports whether the token is sent to another host over plain HTTP, where others can read and use it.
 func (t *Target) InTheClear() bool {
 	u, err := url.Parse(t.Addr)
 	return err == nil && strings.EqualFold(u.Scheme, "http") && !strings.EqualFold(u.Hostname(), "localhost") && !onLoopback(t.Addr) && t.Token() != ""
@@ -168,8 +167,8 @@ func onLoopback(addr string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// Explain returns an error about a node that does not answer with its cause: the process that holds its data folder. Other errors are
-// returned as they are. A nil target knows nothing.
+// Explain returns the error of a node that does not answer, with its cause: the process that holds its data folder. Other errors are
+// unchanged. The target may be nil.
 func (t *Target) Explain(err error) error {
 	e := interact.AsError(err)
 	if e.Code != interact.NotRunning || t == nil || t.DataDir == "" {
@@ -180,8 +179,8 @@ func (t *Target) Explain(err error) error {
 	return &better
 }
 
-// Folder returns the flags that lead a command to the configuration and the folder of the node, each behind a space: none for a
-// node that may be elsewhere.
+// Folder returns the flags that make a command use the configuration and the folder of the node, each after a space; none for a node that
+// may be on another host.
 func (t *Target) Folder() string {
 	switch {
 	case t.local:
@@ -192,7 +191,7 @@ func (t *Target) Folder() string {
 	return " --data-dir " + terminal.Shell(t.DataDir)
 }
 
-// holder says which process holds the data folder of a node that does not answer.
+// holder reports which process holds the data folder of a node that does not answer.
 func (t *Target) holder() string {
 	b, err := os.ReadFile(filepath.Join(t.DataDir, "lock"))
 	pid, bad := strconv.Atoi(strings.TrimSpace(string(b)))
@@ -211,6 +210,6 @@ func alive(pid int) bool {
 	if err != nil || pid <= 0 {
 		return false
 	}
-	err = p.Signal(syscall.Signal(0)) // asks only, kill(2)
+	err = p.Signal(syscall.Signal(0)) // a test without a signal, kill(2)
 	return err == nil || errors.Is(err, os.ErrPermission)
 }

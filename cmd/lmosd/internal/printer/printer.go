@@ -17,8 +17,8 @@ func IsJSON(media string) bool {
 	return err == nil && (t == "application/json" || strings.HasSuffix(t, "+json"))
 }
 
-// Write prints an answer bare: a JSON string as its text, other JSON indented on a terminal, anything else as it is.
-// An agent may be a stranger: on a terminal its text cannot command the terminal.
+// Write prints an output: a JSON string as its text, other JSON indented on a terminal, other types unchanged. On a terminal, control
+// characters are replaced, because the agent may be untrusted.
 func Write(s *terminal.Screen, output []byte, media string) {
 	var text *string // nil for null, which is printed
 	switch {
@@ -38,11 +38,11 @@ func Write(s *terminal.Screen, output []byte, media string) {
 	if isText(media) && !bytes.HasSuffix(output, []byte("\n")) {
 		output = append(bytes.Clone(output), '\n')
 	}
-	// Whoever closed the pipe does not want the rest.
+	// A closed pipe is not an error.
 	_, _ = s.Write(output)
 }
 
-// isText reports whether a line end behind the output does no harm.
+// isText reports whether a line end may follow the output.
 func isText(media string) bool {
 	t, _, err := mime.ParseMediaType(media)
 	return IsJSON(media) || err == nil && strings.HasPrefix(t, "text/")

@@ -11,18 +11,18 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// maxValue bounds a value of JSON that comes on a line, as the node bounds it, in bytes.
+// maxValue limits a line of JSON, as the node does, in bytes.
 const maxValue = 4 << 20
 
-// Parts print an output as it comes: values of JSON that are on a line each as [Write] prints them, other types as they are. What
-// should be JSON and is not is printed as it is, from there on.
+// Parts prints an output as it arrives: JSON values, one per line, like [Write], other types unchanged. After invalid JSON the rest is
+// unchanged.
 type Parts struct {
 	To     *terminal.Screen
 	asJSON bool
-	rest   []byte // the beginning of a line of JSON, or of a letter on a terminal
+	rest   []byte // the beginning of a line of JSON, or of a character on a terminal
 }
 
-// Began is told the media type of what comes: JSON is one value, or one on each line.
+// Began sets the media type of the output: JSON is one value, or one per line.
 func (p *Parts) Began(media string) {
 	t, _, err := mime.ParseMediaType(media)
 	p.asJSON = IsJSON(media) || err == nil && t == "application/x-ndjson"
@@ -46,7 +46,7 @@ func (p *Parts) Write(b []byte) (int, error) {
 	return len(b), p.bytes(false)
 }
 
-// End prints what is left.
+// End prints the rest.
 func (p *Parts) End() error {
 	if p.asJSON && json.Valid(p.rest) {
 		Write(p.To, p.rest, interact.JSON)
@@ -55,7 +55,7 @@ func (p *Parts) End() error {
 	return p.bytes(true)
 }
 
-// bytes prints what has come; on a terminal, without what commands it, and letter by letter.
+// bytes prints data; on a terminal, without control characters, and in whole characters.
 func (p *Parts) bytes(end bool) error {
 	out := p.rest
 	p.rest = nil

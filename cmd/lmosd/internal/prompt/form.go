@@ -45,21 +45,20 @@ type field struct {
 	}
 }
 
-// A constant is a value that can be chosen, and what it is called.
+// A constant is an option of a choice, with its title.
 type constant struct {
 	Const any
 	Title string
 }
 
-// fieldsOf reads the fields of a form, in the order in which they are written. A schema that is no object has one, without a
-// name.
+// fieldsOf returns the fields of a form in their written order. A schema that is not an object has one field without a name.
 func fieldsOf(schema json.RawMessage) []field {
 	var form struct {
 		Type       any
 		Properties json.RawMessage
 		Required   []string
 	}
-	_ = json.Unmarshal(schema, &form) // what cannot be read has no fields
+	_ = json.Unmarshal(schema, &form) // an invalid schema has no fields
 	if len(schema) > 0 && form.Properties == nil && form.Type != nil && form.Type != "object" {
 		return []field{fieldOf("", schema, true)}
 	}
@@ -74,7 +73,7 @@ func fieldsOf(schema json.RawMessage) []field {
 
 func fieldOf(name string, raw json.RawMessage, required bool) field {
 	f := field{name: name, required: required, check: schemaOf(raw)}
-	_ = json.Unmarshal(raw, &f) // what is of another type is not shown; the value is checked all the same
+	_ = json.Unmarshal(raw, &f) // members of other types are not shown; the value is validated anyway
 	return f
 }
 
@@ -86,7 +85,7 @@ func schemaOf(raw json.RawMessage) *td.Schema {
 	return td.ParseSchema(v)
 }
 
-// membersOf returns the names of an object's members as they are written, each once.
+// membersOf returns the names of an object's members in their written order, each once.
 func membersOf(object json.RawMessage) (names []string) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -106,7 +105,7 @@ func membersOf(object json.RawMessage) (names []string) {
 	return names
 }
 
-// form asks for the values of a form.
+// form prompts for the values of a form.
 func (p *Person) form(ctx context.Context, schema json.RawMessage) (json.RawMessage, error) {
 	fields := fieldsOf(schema)
 	if len(fields) == 0 {
@@ -139,15 +138,15 @@ func (p *Person) form(ctx context.Context, schema json.RawMessage) (json.RawMess
 	}
 }
 
-// Missing asks for what a schema requires of an input and the input has not: JSON of an object, or nothing. It returns the input with
-// that. Who says no, at the end of the terminal's input too, leaves it as it is. The error is that of ctx.
+// Missing prompts for the required members of a schema that an input lacks: JSON of an object, or nothing. It returns the completed input.
+// After a refusal, or at the end of the terminal's input, the input is unchanged. The error is that of ctx.
 func (p *Person) Missing(ctx context.Context, s *td.Schema, given []byte) ([]byte, error) {
 	names := Needed(s, given)
 	if len(names) == 0 {
 		return given, nil
 	}
 	var before map[string]json.RawMessage
-	_ = json.Unmarshal(given, &before) // Needed has read it
+	_ = json.Unmarshal(given, &before) // validated by Needed
 	p.heading("needs", "")
 	members := strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(string(given)), "{"), "}")
 	for i, name := range names {
@@ -168,7 +167,7 @@ func (p *Person) Missing(ctx context.Context, s *td.Schema, given []byte) ([]byt
 	return []byte("{" + members + "}"), nil
 }
 
-// oneValue is the schema of one value, of what may be one or several.
+// oneValue returns the schema of one value, for one that permits one or several.
 func oneValue(s *td.Schema) *td.Schema {
 	if elements := s.Elements(); elements != nil && s.Type() == "" {
 		return elements
@@ -176,7 +175,7 @@ func oneValue(s *td.Schema) *td.Schema {
 	return s
 }
 
-// Needed returns the names of the members that a schema requires and given, JSON or nothing, has not; none if given is no object.
+// Needed returns the names of the required members that given, JSON or nothing, lacks; none if given is not an object.
 func Needed(s *td.Schema, given []byte) (names []string) {
 	var members map[string]json.RawMessage
 	if t := s.Type(); t != "object" || len(given) > 0 && (json.Unmarshal(given, &members) != nil || members == nil) {
@@ -190,7 +189,7 @@ func Needed(s *td.Schema, given []byte) (names []string) {
 	return names
 }
 
-// field asks for one value, until it fits; nil leaves it out.
+// field prompts for one value until it is valid; nil omits it.
 func (p *Person) field(ctx context.Context, f *field) (json.RawMessage, error) {
 	if about := strings.Join(slices.DeleteFunc([]string{f.Title, f.Description}, func(s string) bool { return s == "" }), ": "); about != "" {
 		p.to.Item("  ", 2, about)
@@ -216,7 +215,7 @@ func (p *Person) field(ctx context.Context, f *field) (json.RawMessage, error) {
 	}
 }
 
-// options are the values that can be chosen; nil if any can.
+// options returns the possible values; nil if all are.
 func (f *field) options() (all []constant) {
 	add := func(values []any, names []string) {
 		for i, v := range values {
@@ -229,7 +228,7 @@ func (f *field) options() (all []constant) {
 	}
 	add(f.Enum, f.EnumNames)
 	for _, o := range f.OneOf {
-		if o.Const != nil || o.Title != "" { // else it is an alternative, and no value
+		if o.Const != nil || o.Title != "" { // else it is an alternative, not a value
 			all = append(all, o)
 		}
 	}
@@ -254,7 +253,7 @@ func (c constant) label() string {
 	return c.word() + " (" + c.Title + ")"
 }
 
-// words are the values of the options.
+// words returns the values of the options.
 func (f *field) words() string {
 	var words []string
 	for _, o := range f.options() {
@@ -263,10 +262,10 @@ func (f *field) words() string {
 	return strings.Join(words, "|")
 }
 
-// yesOrNo says what the person types for a flag. Where it goes into a command it is a word of JSON.
+// yesOrNo describes the input of a boolean. On command lines it is JSON.
 const yesOrNo = "y or n"
 
-// label is what a field is called, with what may be typed: of one with options what choice says, of a flag what flag says.
+// label returns the name of a field with the possible input: choice for one with options, flag for a boolean.
 func (f *field) label(choice, flag string) string {
 	words := []string{terminal.OneLine(cmp.Or(f.name, "value"))}
 	switch {
@@ -302,7 +301,7 @@ func (f *field) span() string {
 	return ""
 }
 
-// plain is JSON as it may be typed.
+// plain returns JSON in the form in which it may be typed.
 func plain(raw json.RawMessage) string {
 	var v any
 	if json.Unmarshal(raw, &v) != nil {
@@ -323,7 +322,7 @@ func plain(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// value is what was typed, as JSON. Nothing is the default, or leaves the field out: then it is nil. The error is for the person.
+// value converts typed text to JSON. Empty text means the default, or nil to omit the field. The error is for the person.
 func (f *field) value(text string, options []constant) (v json.RawMessage, err error) {
 	switch {
 	case text == "" && len(f.Default) > 0:
@@ -346,7 +345,7 @@ func (f *field) value(text string, options []constant) (v json.RawMessage, err e
 		v, err = input.Quoted(text), wellFormed(f.Format, text)
 	default:
 		if v = json.RawMessage(text); !json.Valid(v) {
-			err = fmt.Errorf("%q is no %s", text, cmp.Or(f.Type, "JSON"))
+			err = fmt.Errorf("%q is not a valid %s", text, cmp.Or(f.Type, "JSON"))
 		}
 	}
 	if err != nil {
@@ -358,7 +357,7 @@ func (f *field) value(text string, options []constant) (v json.RawMessage, err e
 	return v, nil
 }
 
-// chosen is the option that is meant: by its value, its title, or its number.
+// chosen returns the option for a value, a title or a number.
 func chosen(text string, options []constant) (json.RawMessage, error) {
 	for _, o := range options {
 		if text == o.word() {
@@ -376,7 +375,7 @@ func chosen(text string, options []constant) (json.RawMessage, error) {
 	return nil, fmt.Errorf("%q is not one of the choices; a number is enough", text)
 }
 
-// several are the options that are meant, with commas between.
+// several returns the options in a list separated by commas.
 func several(text string, options []constant) (json.RawMessage, error) {
 	all := []json.RawMessage{}
 	for word := range strings.SplitSeq(text, ",") {
@@ -402,7 +401,7 @@ func yesNo(text string) (json.RawMessage, error) {
 	return nil, fmt.Errorf("%q is neither y nor n", text)
 }
 
-// wellFormed looks at the formats that forms have (MCP 2026-07-28, "StringSchema").
+// wellFormed checks the formats of forms (MCP 2026-07-28, "StringSchema").
 func wellFormed(format, text string) error {
 	var err error
 	switch format {
@@ -419,16 +418,16 @@ func wellFormed(format, text string) error {
 		_, err = time.Parse(time.RFC3339, text)
 	}
 	if err != nil {
-		return fmt.Errorf("%q is no %s", text, format)
+		return fmt.Errorf("%q is not a valid %s", text, format)
 	}
 	return nil
 }
 
-// misfits are what in a content does not fit a schema. What cannot be read as a schema takes anything.
+// misfits returns the issues of content under a schema. An invalid schema accepts all content.
 func misfits(s *td.Schema, content json.RawMessage) []td.Issue {
 	var v any
 	if err := json.Unmarshal(content, &v); err != nil {
-		return []td.Issue{{Reason: "is no JSON"}}
+		return []td.Issue{{Reason: "is not JSON"}}
 	}
 	return s.Check(v)
 }

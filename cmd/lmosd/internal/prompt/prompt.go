@@ -1,6 +1,6 @@
 // Package prompt collects the input that a running action requires, from a terminal or from arguments.
 //
-// What is asked comes from strangers: it is shown as text that cannot command the terminal, and no address is opened by itself.
+// Messages come from untrusted agents: control characters are replaced, and no URL is opened automatically.
 package prompt
 
 import (
@@ -21,13 +21,13 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// What a person types in place of an answer.
+// Words that a person types instead of an answer.
 const (
 	noWord   = "!decline"
 	stopWord = "!cancel"
 )
 
-// maxShown is how many lines of a message are shown.
+// maxShown limits the shown lines of a message.
 const maxShown = 40
 
 var (
@@ -39,16 +39,15 @@ var (
 type Person struct {
 	in  *bufio.Reader
 	to  *terminal.Screen
-	who string // the agent that asks
+	who string // the agent that requires the input
 }
 
-// New returns the person at the terminal of c, for questions of the agent that is called who.
+// New returns the person at the terminal of c, for requests of the agent who.
 func New(c *cli.Console, who string) *Person {
 	return &Person{bufio.NewReader(c.Stdin), c.Talk, who}
 }
 
-// Ask asks for all of in, in the order of the keys. Who says neither yes nor no, at the end of the input too, has cancelled. The
-// error is that of ctx.
+// Ask prompts for all inputs, in the order of their keys. The end of the terminal's input cancels. The error is that of ctx.
 func (p *Person) Ask(ctx context.Context, in interact.Inputs) (interact.Answers, error) {
 	answers := interact.Answers{}
 	for i, key := range slices.Sorted(maps.Keys(in)) {
@@ -87,7 +86,7 @@ func (p *Person) one(ctx context.Context, in interact.Input) (json.RawMessage, e
 	return p.form(ctx, in.Schema)
 }
 
-// heading shows who asks and what, and how to say no.
+// heading prints the agent, its message, and how to decline.
 func (p *Person) heading(verb, message string) {
 	first, rest, _ := strings.Cut(strings.TrimSpace(message), "\n")
 	p.to.Item(p.to.Paint(terminal.Bold, terminal.OneLine(p.who)+" "+verb+": "), terminal.Columns(terminal.OneLine(p.who)+" "+verb+": "), first)
@@ -95,7 +94,7 @@ func (p *Person) heading(verb, message string) {
 	p.to.Line(p.to.Paint(terminal.Dim, "  "+noWord+" declines, "+stopWord+" cancels"))
 }
 
-// text shows more of what a stranger says, line by line.
+// text prints further lines of a message.
 func (p *Person) text(lines string) {
 	n := 0
 	for line := range strings.Lines(lines) {
@@ -107,7 +106,7 @@ func (p *Person) text(lines string) {
 	}
 }
 
-// answer asks for one line, which is not empty.
+// answer reads one non-empty line.
 func (p *Person) answer(ctx context.Context, label string) (string, error) {
 	for {
 		if text, err := p.line(ctx, label); text != "" || err != nil {
@@ -116,7 +115,7 @@ func (p *Person) answer(ctx context.Context, label string) (string, error) {
 	}
 }
 
-// line reads one line. What says no is an error.
+// line reads one line. Declining and cancelling are errors.
 func (p *Person) line(ctx context.Context, label string) (string, error) {
 	p.to.Print(label)
 	type read struct {
@@ -124,7 +123,7 @@ func (p *Person) line(ctx context.Context, label string) (string, error) {
 		err  error
 	}
 	got := make(chan read, 1)
-	go func() { // it ends with a line, or with the process: a terminal cannot be interrupted
+	go func() { // it ends with a line, or with the process: a terminal read cannot be interrupted
 		text, err := p.in.ReadString('\n')
 		if err != nil && text != "" {
 			err = nil
@@ -149,13 +148,12 @@ func (p *Person) line(ctx context.Context, label string) (string, error) {
 	}
 }
 
-// address shows an address that the person should open. Saying so is consent, and nothing more (MCP 2026-07-28, "URL mode
-// elicitation").
+// address shows a URL that the person should open. Confirming is only consent (MCP 2026-07-28, "URL mode elicitation").
 func (p *Person) address(ctx context.Context, in interact.Input) error {
 	p.heading("asks you to open an address", in.Message)
 	at, err := url.Parse(in.URL)
 	switch {
-	case in.URL == "": // it says elsewhere, or in words, where
+	case in.URL == "": // the message or another channel has the address
 	case err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http":
 		p.to.Line("  " + terminal.OneLine(in.URL) + p.to.Paint(terminal.Red, "   not a web address: decline it"))
 	default:
@@ -166,7 +164,7 @@ func (p *Person) address(ctx context.Context, in interact.Input) error {
 	return err
 }
 
-// model shows what the agent asks of a model. The person answers in its place.
+// model shows a request to a model. The person answers it.
 func (p *Person) model(ctx context.Context, in interact.Input) (json.RawMessage, error) {
 	p.heading("asks a model; you answer in its place", in.Message)
 	for _, m := range conversation(in.Params) {
@@ -188,10 +186,10 @@ func (p *Person) model(ctx context.Context, in interact.Input) (json.RawMessage,
 	}
 }
 
-// A line of a conversation with a model.
+// A message of a conversation with a model.
 type message struct{ role, text string }
 
-// conversation reads what a model is asked (MCP 2026-07-28, "CreateMessageRequest"). What is no text is named.
+// conversation reads the messages for a model (MCP 2026-07-28, "CreateMessageRequest"). Other content than text is named.
 func conversation(params json.RawMessage) (all []message) {
 	var p struct {
 		System   string `json:"systemPrompt"`
@@ -200,7 +198,7 @@ func conversation(params json.RawMessage) (all []message) {
 			Content json.RawMessage `json:"content"`
 		} `json:"messages"`
 	}
-	_ = json.Unmarshal(params, &p) // what cannot be read is not shown
+	_ = json.Unmarshal(params, &p) // an invalid request is not shown
 	if p.System != "" {
 		all = append(all, message{"instructions", p.System})
 	}
@@ -210,7 +208,7 @@ func conversation(params json.RawMessage) (all []message) {
 	return all
 }
 
-// textOf is the text of a block, or of several.
+// textOf returns the text of a block, or of several.
 func textOf(content json.RawMessage) string {
 	type block struct{ Type, Text string }
 	var several []block
@@ -228,7 +226,7 @@ func textOf(content json.RawMessage) string {
 	return strings.Join(lines, "\n")
 }
 
-// folders asks which may be worked in.
+// folders prompts for the folders that the agent may use.
 func (p *Person) folders(ctx context.Context) (json.RawMessage, error) {
 	p.heading("asks", "Which folders may it work in?")
 	for {
@@ -248,13 +246,13 @@ func (p *Person) wrong(why string) {
 	p.to.Item("  "+p.to.Paint(terminal.Red, "✗")+" ", 4, why)
 }
 
-// FreeText is the answer of a model (MCP 2026-07-28, "CreateMessageResult"), of a person in its place.
+// FreeText returns the answer of a model (MCP 2026-07-28, "CreateMessageResult"), given by a person.
 func FreeText(text string) json.RawMessage {
 	return encoded(map[string]any{"role": "assistant", "model": "person", "stopReason": "endTurn",
 		"content": map[string]string{"type": "text", "text": text}})
 }
 
-// Roots are folders as an answer has them (MCP 2026-07-28, "ListRootsResult"). The error is of code [interact.Usage].
+// Roots returns folders as an answer (MCP 2026-07-28, "ListRootsResult"). The error is of code [interact.Usage].
 func Roots(dirs []string) (json.RawMessage, error) {
 	type root struct {
 		URI  string `json:"uri"`
@@ -275,7 +273,7 @@ func Roots(dirs []string) (json.RawMessage, error) {
 	return encoded(map[string]any{"roots": roots}), nil
 }
 
-// encoded is v as JSON: texts, lists and maps of them.
+// encoded returns v as JSON: strings, lists and maps of them.
 func encoded(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -13,18 +13,18 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Words are answers that stand on a command line.
+// Words are the answers on a command line.
 type Words struct {
-	Args    []string // as those of lmosd call; of several inputs, the whole answers as JSON
+	Args    []string // like those of lmosd call; for several inputs, all answers as JSON
 	Decline bool
 	Cancel  bool
 	Roots   []string // folders
 }
 
-// None reports whether nothing was said.
+// None reports whether there are no answers.
 func (w *Words) None() bool { return len(w.Args) == 0 && !w.Decline && !w.Cancel && len(w.Roots) == 0 }
 
-// Answer answers all of in. The error is of code [interact.Usage], or [interact.Invalid] with what does not fit.
+// Answer answers all inputs. The error is of code [interact.Usage], or [interact.Invalid] with the issues.
 func (w *Words) Answer(c *cli.Console, in interact.Inputs) (interact.Answers, error) {
 	answers, err := w.Folders(in)
 	if err != nil {
@@ -34,7 +34,7 @@ func (w *Words) Answer(c *cli.Console, in interact.Inputs) (interact.Answers, er
 	action := ""
 	switch {
 	case w.Decline && w.Cancel || (w.Decline || w.Cancel) && len(w.Args) > 0:
-		return nil, cli.Usage("say one of them", "an answer, --decline and --cancel exclude each other")
+		return nil, cli.Usage("use one of them", "an answer, --decline and --cancel exclude each other")
 	case w.Decline:
 		action = interact.Decline
 	case w.Cancel:
@@ -54,7 +54,7 @@ func (w *Words) Answer(c *cli.Console, in interact.Inputs) (interact.Answers, er
 	return answers, nil
 }
 
-// Folders answers those of in that ask for folders, if any were named.
+// Folders answers the inputs that require folders, if there are any.
 func (w *Words) Folders(in interact.Inputs) (interact.Answers, error) {
 	answers := interact.Answers{}
 	for key, one := range in {
@@ -72,7 +72,7 @@ func (w *Words) Folders(in interact.Inputs) (interact.Answers, error) {
 
 // whole reads answers by their keys.
 func (w *Words) whole(c *cli.Console, in interact.Inputs, open []string, answers interact.Answers) (interact.Answers, error) {
-	together := cli.Usage(Sample(in), "%d things are asked for: answer them together", len(open))
+	together := cli.Usage(Sample(in), "%d inputs are required: answer them together", len(open))
 	if len(w.Args) != 1 || !strings.HasPrefix(w.Args[0], ":=") && !strings.HasPrefix(w.Args[0], "@") && w.Args[0] != "-" {
 		return nil, together
 	}
@@ -100,11 +100,11 @@ func (w *Words) accept(c *cli.Console, in interact.Input) (a interact.Answer, er
 	switch in.Kind {
 	case interact.InputURL:
 		if len(w.Args) > 0 {
-			return a, cli.Usage("answer without words once the address was opened", "an address is opened, and there is nothing to say")
+			return a, cli.Usage("answer without arguments after the address was opened", "an address requires no answer")
 		}
 		return a, nil
 	case interact.InputRoots:
-		return a, cli.Usage("--root DIR, or --decline", "it asks for folders")
+		return a, cli.Usage("--root DIR, or --decline", "folders are required")
 	case interact.InputModel:
 		a.Content, err = w.model(c)
 		return a, err
@@ -122,7 +122,7 @@ func (w *Words) accept(c *cli.Console, in interact.Input) (a interact.Answer, er
 	return a, err
 }
 
-// fits checks the values of a form.
+// fits validates the values of a form.
 func fits(in interact.Input, content json.RawMessage) error {
 	if in.Kind == interact.InputMessage {
 		return nil
@@ -134,10 +134,10 @@ func fits(in interact.Input, content json.RawMessage) error {
 	return nil
 }
 
-// model reads what a model would say: words, or the whole as JSON.
+// model reads the answer of a model: words, or the whole as JSON.
 func (w *Words) model(c *cli.Console) (json.RawMessage, error) {
 	if len(w.Args) == 0 {
-		return nil, cli.Usage("write the words, or --decline", "it asks for the words of a model")
+		return nil, cli.Usage("write the words, or --decline", "the answer of a model is required")
 	}
 	raw, err := input.Read(c, text, w.Args)
 	var words string
@@ -150,7 +150,7 @@ func (w *Words) model(c *cli.Console) (json.RawMessage, error) {
 // text is the schema of words.
 var text = td.ParseSchema(map[string]any{"type": "string"})
 
-// Sample is how in is answered on a command line, behind the id of the task.
+// Sample returns the arguments of an answer after the id of the task.
 func Sample(in interact.Inputs) string {
 	if len(in) == 1 {
 		for _, one := range in {
@@ -196,7 +196,7 @@ func sampleOf(in interact.Input) string {
 	return strings.Join(words, " ")
 }
 
-// sample is a value that fits, where one can be told.
+// sample returns a valid value, if one is known.
 func (f *field) sample() string {
 	switch options := f.options(); {
 	case len(options) > 0 && f.Type == "array":
@@ -211,7 +211,7 @@ func (f *field) sample() string {
 	return "…"
 }
 
-// Show writes what is asked for, one thing on a line each: what it is, and what is needed.
+// Show prints the required inputs, one per line.
 func Show(in interact.Inputs) (lines []string) {
 	for _, key := range slices.Sorted(maps.Keys(in)) {
 		one := in[key]

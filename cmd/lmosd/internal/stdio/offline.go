@@ -8,18 +8,18 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// lists are the methods whose answer is a list, with its member.
+// lists are the list methods, with the member of their results.
 var lists = map[string]string{"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources",
 	"resources/templates/list": "resourceTemplates"}
 
-// offers are what the node will say that it has.
+// offers are the capabilities that the node will declare.
 var offers = map[string]any{"tools": changing, "prompts": changing, "resources": map[string]bool{"listChanged": true, "subscribe": true}}
 
 var changing = map[string]bool{"listChanged": true}
 
-// absent answers a request before there is a node, so that a client that asks once what its server is has a server: one without
-// tools, which calls itself self and says what to do. Met is that there was a node: then lists are not empty, and only a client
-// that begins is answered. Nil is no answer: it is refused, with why.
+// absent answers a request while no node runs, for clients that request the server capabilities only once: the server self has no tools,
+// and its instructions are the hint. If met, a node ran before: then lists are not empty, and only an initialization is answered. Nil: the
+// request is rejected with why.
 func absent(m *protocol.Message, self protocol.Implementation, why error, met bool) *protocol.Message {
 	e := interact.AsError(why)
 	words := cmp.Or(e.Title, e.Error()) + ". Until then there are no tools: " + protocol.Hint(e)

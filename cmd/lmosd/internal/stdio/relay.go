@@ -1,5 +1,5 @@
-// Package stdio implements lmosd mcp: it forwards MCP messages between standard input and output and the local node. Clients start
-// it once and never again, so it outlives the node: it serves before there is one, and goes on with the next.
+// Package stdio implements lmosd mcp: it forwards MCP messages between standard input and output and the local node. Clients start it only
+// once, so it outlives the node: it serves before the node starts, and continues with the next one.
 //
 // Sources: MCP 2026-07-28, "stdio", "Subscriptions"; MCP 2025-11-25, "Lifecycle", "Resources", "Logging".
 package stdio
@@ -19,62 +19,60 @@ import (
 )
 
 const (
-	// drainTimeout is how long a client that has closed its end may still want its answers, and how long a node may take to begin to
-	// answer.
+	// drainTimeout limits the wait for responses after the client closed its end, and the wait for the first response of a node.
 	drainTimeout = 10 * time.Second
-	// A node that is away is looked for again, less often each time.
+	// Reconnection to the node, with growing pauses.
 	firstPause = 100 * time.Millisecond
 	maxPause   = 5 * time.Second
-	// maxKept bounds the listens, and the subscriptions of a session, that are told to the next node.
+	// maxKept limits the listens, and the subscriptions of a session, that are repeated at the next node.
 	maxKept = 256
 )
 
 // Options are the settings of [Run].
 type Options struct {
-	// In and Out are the client's ends. They are not closed.
+	// In and Out are the ends of the client. They are not closed.
 	In  io.Reader
 	Out io.Writer
-	// Dial begins an exchange of messages with the node, one on a line: in is what is said to it. It is called again when the
-	// node went away. The hint of its error says what starts one.
+	// Dial starts an exchange of messages with the node, one per line; in has the messages for it. It is called again after a disconnect.
+	// The hint of its error is how to start a node.
 	Dial func(ctx context.Context, in io.Reader) (io.ReadCloser, error)
-	// OnConnection gets a line for people about the node: that it is away, with why, or there again (nil).
+	// OnConnection receives the error of the connection to the node, or nil when it is connected again.
 	OnConnection func(err error)
-	// Version is that of this program, for clients that ask while there is no node; empty means "dev".
+	// Version is the version of this program, for clients without a node; empty means "dev".
 	Version string
 }
 
-// A relay stands between a client and the node. When the node goes away, requests that wait get an error; what is a state of the
-// client is told to the node that is there next: how it began a session of 2025-11-25, its subscriptions and log level, and what
-// it listens to.
+// A relay connects a client with the node. When the node disconnects, waiting requests get an error. The next node gets the state of the
+// client: the initialization of a session of 2025-11-25, its subscriptions and log level, and its listens.
 type relay struct {
 	Options
 	ctx      context.Context
 	client   protocol.Conn
 	work     sync.WaitGroup
-	answered chan struct{} // told of each answer
-	lost     chan struct{} // told that there is no node
-	turn     chan struct{} // holds a token while somebody connects, or says something to the node
-	away     bool          // Told has said so; owned by who has the turn
+	answered chan struct{} // signals a response
+	lost     chan struct{} // signals that no node is connected
+	turn     chan struct{} // holds a token during a connection attempt or a write to the node
+	away     bool          // OnConnection reported it; owned by the holder of turn
 
 	mu           sync.Mutex
-	node         protocol.Conn // nil: there is none
-	met          bool          // one has answered
+	node         protocol.Conn // nil: not connected
+	met          bool          // a node has responded
 	open         map[protocol.ID]bool
-	listens      map[protocol.ID]*protocol.Message // those of the new era that are open
-	acknowledged map[protocol.ID]bool              // of which the client was told that they are
-	handshake    []*protocol.Message               // how the client began a session: initialize, and that it is initialized
-	level        *protocol.Message                 // what it said last of log messages in the session
-	watched      map[string]*protocol.Message      // resources that it subscribed to in the session
+	listens      map[protocol.ID]*protocol.Message // open listens of 2026-07-28
+	acknowledged map[protocol.ID]bool              // those acknowledged to the client
+	handshake    []*protocol.Message               // the initialization of the session: initialize and initialized
+	level        *protocol.Message                 // the last log level of the session
+	watched      map[string]*protocol.Message      // subscribed resources of the session
 }
 
-// Run passes on what the client says, until it closes its end or ctx does. The error is that of its end.
+// Run forwards messages until the client closes its end or ctx ends. The error is that of the end.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r := &relay{Options: o, ctx: ctx, client: protocol.Lines(standard{o.In, o.Out}),
 		answered: make(chan struct{}, 1), lost: make(chan struct{}, 1), turn: make(chan struct{}, 1),
 		open: map[protocol.ID]bool{}, listens: map[protocol.ID]*protocol.Message{}, acknowledged: map[protocol.ID]bool{}, watched: map[string]*protocol.Message{}}
-	defer func() { go r.client.Close() }() // it waits for what is being written, which the client may never read
+	defer func() { go r.client.Close() }() // it waits for running writes, which the client may never read
 	defer r.work.Wait()
 	defer cancel()
 	r.work.Go(r.seek)
@@ -95,7 +93,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 }
 
-// standard is the client's end: it is not ours to close.
+// standard is the end of the client, which is not closed here.
 type standard struct {
 	io.Reader
 	io.Writer
@@ -103,7 +101,7 @@ type standard struct {
 
 func (standard) Close() error { return nil }
 
-// read reads what the client says to its end. What is no message is answered here.
+// read reads the messages of the client. Invalid ones are answered here.
 func (r *relay) read(in chan<- *protocol.Message) error {
 	for {
 		m, err := r.client.Read(r.ctx)
@@ -131,7 +129,7 @@ func (r *relay) read(in chan<- *protocol.Message) error {
 	}
 }
 
-// take sends a message to the node. Where there is none, it is answered here, as far as that can be.
+// take sends a message to the node. Without a node, it is answered here, if possible.
 func (r *relay) take(m *protocol.Message) {
 	select {
 	case r.turn <- struct{}{}:
@@ -152,7 +150,7 @@ func (r *relay) take(m *protocol.Message) {
 	met := r.met
 	r.mu.Unlock()
 	if listens {
-		return // the next node is told
+		return // the next node gets it
 	}
 	if a := absent(m, protocol.Self(r.Version), err, met); a != nil {
 		r.answer(m.ID(), a)
@@ -161,7 +159,7 @@ func (r *relay) take(m *protocol.Message) {
 	r.refuse(m.ID(), err)
 }
 
-// note keeps what is the client's state.
+// note records the state of the client.
 func (r *relay) note(m *protocol.Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,7 +193,7 @@ func (r *relay) closeLocked(id protocol.ID) {
 	delete(r.acknowledged, id)
 }
 
-// connect returns the connection to the node, made if there is none. The caller has the turn.
+// connect returns the connection to the node, and connects if necessary. The caller holds turn.
 func (r *relay) connect() (protocol.Conn, error) {
 	r.mu.Lock()
 	node := r.node
@@ -242,7 +240,7 @@ func (r *relay) dial() (protocol.Conn, error) {
 	return nil, err
 }
 
-// resume tells a node what the one before it was told, and the client that all may be different now.
+// resume sends the state of the client to a new node, and notifies the client that all may have changed.
 func (r *relay) resume(ctx context.Context, node protocol.Conn) error {
 	state, listens := r.state()
 	for _, m := range state {
@@ -269,7 +267,7 @@ func (r *relay) resume(ctx context.Context, node protocol.Conn) error {
 	return nil
 }
 
-// state is what a node is told that did not hear the client say it: its session, and what it listens to.
+// state returns the messages for a new node: the session and the listens.
 func (r *relay) state() (session, listens []*protocol.Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -283,8 +281,7 @@ func (r *relay) state() (session, listens []*protocol.Message) {
 	return session, slices.Collect(maps.Values(r.listens))
 }
 
-// repeat says to a node what the client said to the one before it. The answer is not the client's any more; that the session is refused is
-// an error.
+// repeat sends messages of the client to a new node and drops the responses. A rejected session is an error.
 func repeat(ctx context.Context, node protocol.Conn, m *protocol.Message) error {
 	if err := node.Write(ctx, m); err != nil || !m.IsRequest() {
 		return err
@@ -304,7 +301,7 @@ func repeat(ctx context.Context, node protocol.Conn, m *protocol.Message) error 
 	}
 }
 
-// refusal is why the node refuses what may be had later: an agent that is away, or is not known yet. Nil if it does not.
+// refusal returns the error of a session that may succeed later: the agent is offline or unknown. Otherwise nil.
 func refusal(a *protocol.Message) error {
 	e := a.Error()
 	if e == nil {
@@ -316,7 +313,7 @@ func refusal(a *protocol.Message) error {
 	return nil
 }
 
-// A stream is the request and the answer of one connection.
+// A stream has the request and the response of one connection.
 type stream struct {
 	io.ReadCloser
 	feed   *io.PipeWriter
@@ -330,13 +327,13 @@ func (s *stream) Close() error {
 	return errors.Join(s.feed.Close(), s.ReadCloser.Close())
 }
 
-// pump passes on what the node says, to the end of the connection. Requests that wait then have no answer.
+// pump forwards the messages of the node until the connection ends. Waiting requests then get an error.
 func (r *relay) pump(node protocol.Conn) {
 	var why error
 	for {
 		m, err := node.Read(r.ctx)
 		if bad := new(protocol.Error); errors.As(err, &bad) {
-			continue // it is between the node and us
+			continue // a response to the relay
 		}
 		if err == nil {
 			err = r.refused(m)
@@ -371,8 +368,8 @@ func (r *relay) pump(node protocol.Conn) {
 	r.miss()
 }
 
-// refused is why a session cannot begin now, if m says so. Then the client is answered as if there were no node, and the next is asked
-// again.
+// refused returns why a session cannot start now, if m is such an error. The client then gets the answer without a node, and the next node
+// is tried.
 func (r *relay) refused(m *protocol.Message) error {
 	if !m.IsResponse() {
 		return nil
@@ -391,7 +388,7 @@ func (r *relay) refused(m *protocol.Message) error {
 	return why
 }
 
-// ended is why there is no answer when the connection to the node has ended.
+// ended returns the error of requests when the connection to the node has ended.
 func ended(err error) error {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe):
@@ -399,11 +396,10 @@ func ended(err error) error {
 	case errors.As(err, new(*interact.Error)):
 		return err
 	}
-	return interact.Errorf(interact.NodeLost, "try again", "the node went away before it answered")
+	return interact.Errorf(interact.NodeLost, "try again", "the node disconnected before it answered")
 }
 
-// changed is what a client that listens is told instead, when the next node acknowledges what it listens to: its tools may be
-// others.
+// changed returns the notification for a listening client when a new node acknowledges its listen: its tools may differ.
 func changed(ack *protocol.Message) *protocol.Message {
 	if raw, _ := ack.Param("notifications", "toolsListChanged"); string(raw) != "true" {
 		return nil
@@ -412,7 +408,7 @@ func changed(ack *protocol.Message) *protocol.Message {
 	return protocol.Request("", protocol.ToolsChanged, map[string]any{"_meta": map[string]any{protocol.MetaSubscription: id}})
 }
 
-// gone refuses what the node has not answered.
+// gone rejects the requests that the node has not answered.
 func (r *relay) gone(node protocol.Conn, why error) {
 	r.mu.Lock()
 	if r.node == node {
@@ -430,7 +426,7 @@ func (r *relay) gone(node protocol.Conn, why error) {
 	}
 }
 
-// miss asks for another node.
+// miss requests a new connection.
 func (r *relay) miss() {
 	select {
 	case r.lost <- struct{}{}:
@@ -438,7 +434,7 @@ func (r *relay) miss() {
 	}
 }
 
-// seek looks for a node whenever there is none, so that the client hears what changed without asking.
+// seek connects whenever there is no node, so that the client is notified of changes.
 func (r *relay) seek() {
 	pauses, since := backoff.Backoff{First: firstPause, Max: maxPause}, time.Now()
 	for {
@@ -447,7 +443,7 @@ func (r *relay) seek() {
 		case <-r.ctx.Done():
 			return
 		}
-		if time.Since(since) > maxPause { // the last one stayed
+		if time.Since(since) > maxPause { // the last connection was stable
 			pauses.Reset()
 		}
 		for there := false; !there; there = r.found() {
@@ -459,7 +455,7 @@ func (r *relay) seek() {
 	}
 }
 
-// found reports whether there is a node.
+// found reports whether a node is connected.
 func (r *relay) found() bool {
 	select {
 	case r.turn <- struct{}{}:
@@ -478,7 +474,7 @@ func (r *relay) notify() {
 	}
 }
 
-// refuse answers for a node that does not.
+// refuse answers requests without a node.
 func (r *relay) refuse(id protocol.ID, err error) {
 	r.answer(id, protocol.RespondError(id, protocol.FromError(err)))
 }
@@ -490,12 +486,12 @@ func (r *relay) answer(id protocol.ID, m *protocol.Message) {
 	r.closeLocked(id)
 	r.mu.Unlock()
 	if waits && r.ctx.Err() == nil {
-		_ = r.client.Write(r.ctx, m) // who does not read has left
+		_ = r.client.Write(r.ctx, m) // a client that does not read has left
 		r.notify()
 	}
 }
 
-// settle waits for the answers to a client that has said all, for a while. What it listens to has no end.
+// settle waits for the responses after the client closed its end, up to a limit, without listens.
 func (r *relay) settle() {
 	late := time.NewTimer(drainTimeout)
 	defer late.Stop()

@@ -51,7 +51,7 @@ func Size(n int) string {
 	return fmt.Sprintf("%.1f kB", float64(n)/1000)
 }
 
-// Count returns n with the word for one or many.
+// Count returns n with the singular or plural.
 func Count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -59,7 +59,7 @@ func Count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// Shell returns word as one word of a shell. Names, ids and capabilities come from strangers, and are copied into commands.
+// Shell returns word as one word of a shell. Names, ids and capabilities are untrusted and are copied into commands.
 func Shell(word string) string {
 	if word != "" && !strings.ContainsFunc(word, special) {
 		return word
@@ -67,15 +67,15 @@ func Shell(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// special reports whether r could mean something to a shell. Letters of any script and "…" do not.
+// special reports whether r may have a meaning in a shell. Letters of all scripts and "…" have none.
 func special(r rune) bool {
 	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) && !strings.ContainsRune("@%+=:,./-_…", r)
 }
 
-// Columns returns how many columns of a terminal text takes: some letters take two, some none.
+// Columns returns the width of text on a terminal: some characters have two columns, some none.
 func Columns(text string) int { return runewidth.StringWidth(text) }
 
-// wrap breaks text between words into lines of at most width columns. A longer word has a line of its own.
+// wrap breaks text between words into lines of at most width columns. A longer word is on its own line.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// NewLog returns the handler of a log that people read on a terminal, a line for each record of at least level.
+// NewLog returns the handler of a log on a terminal, with a line for each record of at least level.
 func NewLog(to *Screen, level slog.Level) slog.Handler { return &terminalLog{to: to, level: level} }
 
-// A terminalLog writes a record as one line for people. What strangers sent cannot command the terminal.
+// A terminalLog writes a record as one line for people. Control characters are replaced.
 type terminalLog struct {
 	to     *Screen
 	level  slog.Level
-	before string // what With gave, as it is printed
-	group  string // with a dot behind it
+	before string // the printed attributes of With
+	group  string // with a trailing dot
 }
 
 // Enabled implements [slog.Handler].
@@ -30,7 +30,7 @@ func (l *terminalLog) Handle(_ context.Context, r slog.Record) error {
 		after += l.attr(attr)
 		return true
 	})
-	// One write a line, so that lines of two goroutines do not mix.
+	// One write per line, so that lines of goroutines do not mix.
 	l.to.Line(LogLine(l.to, r.Time, r.Level, r.Message) + after)
 	return nil
 }
@@ -60,7 +60,7 @@ func (l *terminalLog) attr(attr slog.Attr) string {
 	return LogAttr(l.to, l.group+attr.Key, text)
 }
 
-// LogLine returns the beginning of a line of the log: the time of the day, the level if it is unusual, the message.
+// LogLine returns the beginning of a log line: the time of day, the level if it is unusual, the message.
 func LogLine(s *Screen, at time.Time, level slog.Level, message string) string {
 	word := ""
 	switch {
@@ -74,7 +74,7 @@ func LogLine(s *Screen, at time.Time, level slog.Level, message string) string {
 	return s.Paint(Dim, at.Local().Format(time.TimeOnly)) + "  " + word + OneLine(message)
 }
 
-// LogAttr returns what is known beside the message: a name and a value, in quotes if it could be misread.
+// LogAttr returns an attribute: a name and a value, in quotes if it is ambiguous.
 func LogAttr(s *Screen, name, value string) string {
 	if value = Printable(value); value == "" || strings.ContainsAny(value, " \t\n\"=") {
 		value = strconv.Quote(value)
@@ -82,7 +82,7 @@ func LogAttr(s *Screen, name, value string) string {
 	return "  " + s.Paint(Dim, OneLine(name)+"=") + value
 }
 
-// rounded returns d without the digits that nobody reads.
+// rounded returns d with few digits.
 func rounded(d time.Duration) string {
 	if d < time.Minute {
 		return strings.ReplaceAll(Millis(float64(d)/float64(time.Millisecond)), " ", "")

@@ -1,5 +1,5 @@
-// Package terminal formats colors, tables, durations, sizes and log lines for terminals. Into a pipe the same things go in full,
-// without colours, for programs. Nothing that strangers wrote commands the terminal. It knows nothing of lmosd.
+// Package terminal formats colors, tables, durations, sizes and log lines for terminals. Pipes get full values without colors. Control
+// characters of untrusted text are replaced. It does not depend on other packages of lmosd.
 package terminal
 
 import (
@@ -13,15 +13,15 @@ import (
 	"github.com/mattn/go-isatty"
 )
 
-// A Screen is a stream that text is written to: what it shows, and how wide it is.
+// A Screen is an output stream with its features and its width.
 type Screen struct {
 	io.Writer
-	TTY   bool // people read it
-	Width int  // in columns, of a terminal
+	TTY   bool // it is a terminal
+	Width int  // of a terminal, in columns
 	color bool
 }
 
-// Colours of a terminal (ECMA-48 §8.3.117), for [Screen.Paint].
+// Colors of a terminal (ECMA-48 §8.3.117), for [Screen.Paint].
 const (
 	Red    = "31"
 	Green  = "32"
@@ -30,8 +30,8 @@ const (
 	Dim    = "2"
 )
 
-// NewScreen returns the screen of w in the environment that getenv reads: LMOSD_FORCE_TTY=WIDTH makes any stream a terminal;
-// NO_COLOR, CLICOLOR=0 and TERM=dumb take the colour away, CLICOLOR_FORCE brings it back to a stream that is none.
+// NewScreen returns the screen of w in the environment of getenv: LMOSD_FORCE_TTY=WIDTH makes any stream a terminal; NO_COLOR, CLICOLOR=0
+// and TERM=dumb disable colors, CLICOLOR_FORCE enables them for other streams.
 func NewScreen(w io.Writer, getenv func(string) string) *Screen {
 	s := &Screen{Writer: w, Width: defaultWidth}
 	if f, ok := w.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
@@ -59,10 +59,10 @@ func Is(r io.Reader) bool {
 	return ok && isatty.IsTerminal(f.Fd())
 }
 
-// Line writes text and the end of a line. A stream that cannot be written to has nobody who could be told.
+// Line writes text and a line end. It ignores errors, because there is no other stream to report them.
 func (s *Screen) Line(text string) { _, _ = fmt.Fprintln(s, text) }
 
-// Item writes text behind what marks it, which is width columns wide; on a terminal, what is too long for a line goes on below.
+// Item writes text after its mark, which has a width in columns; on a terminal, long text is wrapped below itself.
 func (s *Screen) Item(mark string, width int, text string) {
 	lines := []string{OneLine(text)}
 	if s.TTY {
@@ -74,10 +74,10 @@ func (s *Screen) Item(mark string, width int, text string) {
 	}
 }
 
-// Print writes lines as they are.
+// Print writes lines unchanged.
 func (s *Screen) Print(lines string) { _, _ = io.WriteString(s, lines) }
 
-// Paint returns text in a colour, if s shows any.
+// Paint returns text in a color, if s has colors.
 func (s *Screen) Paint(color, text string) string {
 	if !s.color || text == "" {
 		return text
@@ -85,8 +85,8 @@ func (s *Screen) Paint(color, text string) string {
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
 
-// Printable returns text without what would command a terminal: what strangers wrote (titles, answers, errors) must not
-// move the cursor, change colours, or turn the direction of writing. Line ends and tabs stay.
+// Printable returns text without control characters: untrusted text (titles, outputs, errors) must not move the cursor, change colors, or
+// change the writing direction. Line ends and tabs are kept.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

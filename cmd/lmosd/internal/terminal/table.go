@@ -10,19 +10,19 @@ import (
 // A Table has rows of cells below a header.
 type Table struct {
 	Header []string
-	// Keep holds the columns, from 0, that are never cut: what is copied into the next command. Of a wide table none is cut.
+	// Keep are the columns, from 0, that are never cut, because they are copied into commands. A wide table is never cut.
 	Keep []int
 	Wide bool
 	rows [][]Cell
 }
 
-// A Cell is what one place of a table shows: short on a terminal, full in a pipe.
+// A Cell is one value of a table: short on a terminal, full in a pipe.
 type Cell struct{ short, full string }
 
-// Text is a cell that is the same everywhere.
+// Text returns a cell with the same text everywhere.
 func Text(s string) Cell { return Cell{s, s} }
 
-// Texts are cells that are the same everywhere.
+// Texts returns cells with the same text everywhere.
 func Texts(all ...string) []Cell {
 	cells := make([]Cell, len(all))
 	for i, s := range all {
@@ -31,14 +31,14 @@ func Texts(all ...string) []Cell {
 	return cells
 }
 
-// Short is a cell that shows less on a terminal than in a pipe.
+// Short returns a cell that is shorter on a terminal.
 func Short(onTerminal, full string) Cell { return Cell{onTerminal, full} }
 
 // Add adds a row: a cell for each column of the header.
 func (t *Table) Add(cells ...Cell) { t.rows = append(t.rows, cells) }
 
-// Write prints t: aligned and cut to the width on a terminal, else as lines of full values with tabs between them. An
-// empty table is nothing on a terminal, and its header elsewhere.
+// Write prints t: aligned and cut to the width on a terminal, else as lines of full values separated by tabs. An empty table prints nothing
+// on a terminal, else its header.
 func (t *Table) Write(s *Screen) {
 	if s.TTY && len(t.rows) == 0 {
 		return
@@ -61,7 +61,7 @@ func (t *Table) Write(s *Screen) {
 	}
 }
 
-// tabbed returns the full values of a row, free of tabs.
+// tabbed returns the full values of a row, without tabs.
 func tabbed(row []Cell) string {
 	values := make([]string, len(row))
 	for i, c := range row {
@@ -70,7 +70,7 @@ func tabbed(row []Cell) string {
 	return strings.Join(values, "\t")
 }
 
-// short returns the header and the rows as a terminal shows them.
+// short returns the header and the rows for a terminal.
 func (t *Table) short() [][]string {
 	lines := [][]string{t.Header}
 	for _, row := range t.rows {
@@ -85,11 +85,10 @@ func (t *Table) short() [][]string {
 
 const (
 	gap      = 2 // columns between cells
-	minWidth = 6 // of a cell that is cut
+	minWidth = 6 // of a cut cell
 )
 
-// fit returns the width of each column, so that a line has at most width columns where that is possible: the widest that
-// may be cut is made narrower until it fits.
+// fit returns the widths of the columns, so that a line has at most width columns if possible: it narrows the widest one that may be cut.
 func (t *Table) fit(lines [][]string, width int) []int {
 	widths := make([]int, len(t.Header))
 	total := gap * (len(widths) - 1)
@@ -122,7 +121,7 @@ func aligned(line []string, widths []int) string {
 	return strings.TrimRight(strings.Join(cells, ""), " ")
 }
 
-// A Sheet is one thing with what is known about it, a line each.
+// A Sheet describes one object, one property per line.
 type Sheet struct{ rows [][2]string }
 
 // Add adds a line for each value that is not empty.
@@ -134,8 +133,8 @@ func (s *Sheet) Add(name string, values ...string) {
 	}
 }
 
-// Write prints s: aligned on a terminal, else name, tab, value. On a terminal a name that repeats is shown once, and a value
-// that is too long goes on below itself.
+// Write prints s: aligned on a terminal, else name, tab, value. On a terminal a repeated name is shown once, and a long value is wrapped
+// below itself.
 func (s *Sheet) Write(to *Screen) {
 	width := 0
 	for _, r := range s.rows {
@@ -156,5 +155,5 @@ func (s *Sheet) Write(to *Screen) {
 	}
 }
 
-// minValue is the width of a value on the narrowest terminal.
+// minValue is the least width of a value.
 const minValue = 30

@@ -4,5 +4,5 @@ package terminal
 
 import "os"
 
-// terminalWidth returns the columns to write; the system is not asked here.
+// terminalWidth returns a default: the width is not read on this system.
 func terminalWidth(*os.File) int { return defaultWidth }

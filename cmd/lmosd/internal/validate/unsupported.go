@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/td/scheme"
 )
 
-// Obstacles are what keeps an agent from being called through a node although its description is valid.
+// Obstacles returns the reasons why an agent with a valid description cannot be called through a node.
 func Obstacles(t *td.Thing) []td.Issue {
 	var found []td.Issue
 	if len(t.Actions)+len(t.Properties)+len(t.Events) == 0 {
@@ -41,7 +41,7 @@ func Obstacles(t *td.Thing) []td.Issue {
 	return found
 }
 
-// deaf reports an affordance that no node can ask, and notes the security schemes of its forms in used.
+// deaf reports an affordance that no node can call, and records the security schemes of its forms in used.
 func deaf(pointer string, forms []td.Form, used map[string]bool) []td.Issue {
 	answered := false
 	for _, f := range forms {
@@ -62,12 +62,12 @@ func deaf(pointer string, forms []td.Form, used map[string]bool) []td.Issue {
 // escape returns name as a part of a JSON pointer (RFC 6901 §3).
 func escape(name string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(name) }
 
-// signed looks at what stands around a signature: a proof must hold, and a registration must not be signed.
+// signed checks the signature: a proof must be valid, and a registration must not be signed.
 func signed(ctx context.Context, raw []byte) (issues, warnings []td.Issue) {
 	doc, err := jcs.Decode(raw, td.MaxTD)
 	object, ok := doc.(map[string]any)
 	if err != nil || !ok {
-		return nil, nil // that was said already
+		return nil, nil // already reported
 	}
 	if object["proof"] != nil {
 		if _, err := proof.Verify(ctx, object, proof.Check{}); err != nil {

@@ -74,7 +74,7 @@ func run(ctx context.Context, c *cli.Console, files []string) error {
 	return v.failure(c.ForPeople())
 }
 
-// judge checks one file; tooLarge is what reading it gave.
+// judge checks one file; tooLarge is the error of reading it.
 func judge(ctx context.Context, name string, raw []byte, tooLarge error) fileVerdict {
 	v := fileVerdict{File: name, Issues: []td.Issue{}, Warnings: []td.Issue{}, code: interact.BadTD}
 	if tooLarge != nil {
@@ -112,7 +112,7 @@ func (v validation) view() cli.View {
 	return w
 }
 
-// write prints every place as "file: pointer: reason", as compilers do.
+// write prints every issue as "file: pointer: reason".
 func (v fileVerdict) write(s *terminal.Screen) {
 	for _, i := range v.Issues {
 		rule := ""
@@ -129,7 +129,7 @@ func (v fileVerdict) write(s *terminal.Screen) {
 	}
 }
 
-// failure is the end of a validation that found something. Programs have read it in the document.
+// failure returns the error of a failed validation. Programs get it in the document.
 func (v validation) failure(people bool) error {
 	if !people {
 		return cli.SilentError(cli.ExitUsage)
