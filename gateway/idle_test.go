@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/lmosd/lmosd/internal/pipenet"
 )
 
 // An idle connection is closed after the idle timeout, and not before.
@@ -14,8 +16,8 @@ func TestIdleConnections(t *testing.T) {
 	for name, requests := range map[string]int{"after one request": 1, "after three": 3} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, Options{}, nil, func(t *testing.T, _ *running, p *pipes) {
-				c, err := p.dial(t.Context(), "", "")
+			inBubble(t, Options{}, nil, func(t *testing.T, _ *running, p *pipenet.Listener) {
+				c, err := p.Dial(t.Context(), "", "")
 				if err != nil {
 					t.Fatal(err)
 				}

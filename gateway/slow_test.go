@@ -7,53 +7,19 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/pipenet"
 )
 
-// pipes is a listener whose connections are pipes, for bubbles of testing/synctest.
-type pipes struct {
-	calls chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.calls:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.done) })
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
-
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case p.calls <- there:
-		return here, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // inBubble runs a gateway on pipes in a bubble. prepare may change it first.
-func inBubble(t *testing.T, o Options, prepare func(*Gateway), test func(t *testing.T, r *running, p *pipes)) {
+func inBubble(t *testing.T, o Options, prepare func(*Gateway), test func(t *testing.T, r *running, p *pipenet.Listener)) {
 	synctest.Test(t, func(t *testing.T) {
 		o.Listen, o.Token = None, token
 		if o.Node == nil {
@@ -66,9 +32,9 @@ func inBubble(t *testing.T, o Options, prepare func(*Gateway), test func(t *test
 		if prepare != nil {
 			prepare(g)
 		}
-		p := &pipes{calls: make(chan net.Conn), done: make(chan struct{})}
+		p := pipenet.Listen()
 		g.serveOn(p, who(true))
-		transport := &http.Transport{DialContext: p.dial}
+		transport := &http.Transport{DialContext: p.Dial}
 		r := &running{Gateway: g, t: t, url: "http://localhost", done: make(chan error, 1), http: &http.Client{Transport: transport}}
 		ctx, stop := context.WithCancel(t.Context())
 		r.stop = stop
@@ -98,8 +64,8 @@ func TestSlowClients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inBubble(t, Options{}, nil, func(t *testing.T, r *running, p *pipes) {
-				c, err := p.dial(t.Context(), "", "")
+			inBubble(t, Options{}, nil, func(t *testing.T, r *running, p *pipenet.Listener) {
+				c, err := p.Dial(t.Context(), "", "")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -123,7 +89,7 @@ func TestSlowAnswerAfterABody(t *testing.T) {
 	t.Parallel()
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
 	node.mesh = afterTime(2 * defaultTimeouts.body)
-	inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipes) {
+	inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipenet.Listener) {
 		r.check(t, exchange{method: "POST", path: "/things/urn:x:weather/actions/ask",
 			header: merge(asAdmin, "Content-Type", "application/json", "Prefer", "wait=300"), body: `{"n":1}`, status: 200, contain: `{"n":1}`})
 	})
@@ -152,8 +118,8 @@ func TestPeersThatReceiveSlowly(t *testing.T) {
 					_, err := io.WriteString(w, strings.Repeat("x", size))
 					broken <- err
 				})
-			}, func(t *testing.T, _ *running, p *pipes) {
-				c, err := p.dial(t.Context(), "", "")
+			}, func(t *testing.T, _ *running, p *pipenet.Listener) {
+				c, err := p.Dial(t.Context(), "", "")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -200,7 +166,7 @@ func TestClientSendsItsTimeout(t *testing.T) {
 	}
 	for timeout, want := range map[time.Duration]time.Duration{100 * time.Millisecond: time.Second, 90*time.Second - 1: 90 * time.Second,
 		24 * time.Hour: interact.MaxWait} {
-		inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipes) {
+		inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipenet.Listener) {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			c := api.NewClient(r.url, token, r.http.Transport)
@@ -226,7 +192,7 @@ func TestClientGivesUp(t *testing.T) {
 				ended <- ctx.Err()
 				return interact.Fail(ctx.Err())
 			}
-			inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipes) {
+			inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipenet.Listener) {
 				c := api.NewClient(r.url, token, r.http.Transport)
 				if inside {
 					c = r.Inside()

@@ -15,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/interacttest"
 )
 
 func TestMain(m *testing.M) {
@@ -67,16 +68,6 @@ func started(t testing.TB, o Options) *Host {
 func dial(t testing.TB, from, to *Host) error {
 	t.Helper()
 	return from.Connect(t.Context(), peer.AddrInfo{ID: to.ID(), Addrs: to.Addrs()})
-}
-
-// wantCode checks the code of an error, and that it tells people what to do.
-func wantCode(t testing.TB, err error, want interact.Code) *interact.Error {
-	t.Helper()
-	e, ok := errors.AsType[*interact.Error](err)
-	if !ok || e.Code != want || e.Hint == "" && e.Next == nil {
-		t.Fatalf("got %v, want %v with a hint", err, want)
-	}
-	return e
 }
 
 func TestHostsMeet(t *testing.T) {
@@ -216,3 +207,5 @@ func TestABusyDefaultPortGivesWay(t *testing.T) {
 		}
 	}
 }
+
+var wantCode = interacttest.WantError

@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/interacttest"
 	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/td"
 )
@@ -303,15 +304,4 @@ func codeOf(err error) interact.Code {
 	return interact.AsError(err).Code
 }
 
-// wantCode checks the code of an error, and that it has a hint.
-func wantCode(t testing.TB, err error, want interact.Code) *interact.Error {
-	t.Helper()
-	e, ok := errors.AsType[*interact.Error](err)
-	if !ok || e.Code != want {
-		t.Fatalf("got %v (%v), want %v", codeOf(err), err, want)
-	}
-	if e.Hint == "" && e.Next == nil {
-		t.Errorf("%v has no hint", err)
-	}
-	return e
-}
+var wantCode = interacttest.WantError

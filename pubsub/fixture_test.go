@@ -10,14 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
-	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
-	ma "github.com/multiformats/go-multiaddr"
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/internal/testhost"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -181,47 +179,18 @@ func start(t testing.TB, h host.Host, o Options) *node {
 }
 
 // A sim is a simulated network.
-type sim struct {
-	t testing.TB
-	mocknet.Mocknet
-	hosts int
-}
+type sim struct{ *testhost.Network }
 
 // simulate returns a network with a latency. All of it ends with the test.
 func simulate(t testing.TB, latency time.Duration) *sim {
 	t.Helper()
-	s := &sim{t: t, Mocknet: mocknet.New()}
-	s.SetLinkDefaults(mocknet.LinkOptions{Latency: latency})
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	return &sim{testhost.NewNetwork(t, latency)}
 }
 
 // host adds a host with an Ed25519 key and an address of its own.
 func (s *sim) host() host.Host {
-	s.t.Helper()
-	s.hosts++
-	priv, err := crypto.UnmarshalPrivateKey(key(s.t, byte(100+s.hosts)).Libp2p())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	h, err := s.AddPeer(priv, ma.StringCast(fmt.Sprintf("/ip4/10.0.%d.1/tcp/4242", s.hosts)))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return h
+	s.T.Helper()
+	return s.Add(key(s.T, byte(101+len(s.Peers()))).Libp2p())
 }
 
-// connect links two hosts and connects them.
-func (s *sim) connect(a, b host.Host) {
-	s.t.Helper()
-	if _, err := s.LinkPeers(a.ID(), b.ID()); err != nil {
-		s.t.Fatal(err)
-	}
-	if _, err := s.ConnectPeers(a.ID(), b.ID()); err != nil {
-		s.t.Fatal(err)
-	}
-}
+func (s *sim) connect(a, b host.Host) { s.T.Helper(); s.Connect(a, b) }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/internal/pipenet"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
@@ -289,39 +289,13 @@ func idsOf(all []map[string]any) string {
 	return strings.Join(ids, " ")
 }
 
-// pipes is a listener with in-memory connections, for bubbles of synctest.
-type pipes struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
-
 // client serves w over in-memory connections; end closes both.
 func (w *world) client() (c *http.Client, end func()) {
-	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+	p := pipenet.Listen()
 	server := &http.Server{Handler: w}
 	var g sync.WaitGroup
 	g.Go(func() { _ = server.Serve(p) })
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		near, far := net.Pipe()
-		select {
-		case p.conns <- far:
-			return near, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}}
+	transport := &http.Transport{DialContext: p.Dial}
 	return &http.Client{Transport: transport}, func() {
 		w.Drain()
 		transport.CloseIdleConnections()

@@ -2,7 +2,6 @@ package coap
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"net"
@@ -27,6 +26,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap/messaging"
+	"github.com/lmosd/lmosd/interact/interacttest"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -71,34 +71,6 @@ func must(t testing.TB, thing interact.Thing, m *interact.Message) *interact.Mes
 		t.Fatalf("%s %s: %v", m.Type.Op(), m.Name, err)
 	}
 	return r
-}
-
-func read(name string) *interact.Message {
-	return &interact.Message{Type: interact.ReadProperty, Thing: "thing", ID: "1", Name: name}
-}
-
-func write(name, data string) *interact.Message {
-	return &interact.Message{Type: interact.WriteProperty, Thing: "thing", ID: "1", Name: name, Data: []byte(data)}
-}
-
-func invoke(name, data string) *interact.Message {
-	return &interact.Message{Type: interact.InvokeAction, Thing: "thing", ID: "1", Name: name, Data: []byte(data)}
-}
-
-// wantError fails unless err is an *interact.Error of the code, with a hint, and returns it.
-func wantError(t testing.TB, err error, code interact.Code) *interact.Error {
-	t.Helper()
-	var e *interact.Error
-	if !errors.As(err, &e) {
-		t.Fatalf("got %v, want an *interact.Error", err)
-	}
-	if e.Code != code {
-		t.Fatalf("got %s (%s), want %s", e.Code, e, code)
-	}
-	if e.Hint == "" && e.Next == nil && code != interact.Cancelled {
-		t.Errorf("%s has no hint", e)
-	}
-	return e
 }
 
 // ticking runs what go-coap repeats every now and then, until the test ends.
@@ -265,3 +237,10 @@ func writeFile(t testing.TB, path, text string) {
 		t.Fatal(err)
 	}
 }
+
+var (
+	read      = interacttest.Read
+	write     = interacttest.Write
+	invoke    = interacttest.Invoke
+	wantError = interacttest.WantError
+)

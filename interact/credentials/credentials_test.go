@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/interacttest"
 )
 
 func TestCredentialsFileIsReadStrictly(t *testing.T) {
@@ -316,14 +317,7 @@ func writeSecrets(t *testing.T, text string) string {
 	return path
 }
 
-func wantError(t *testing.T, err error, code interact.Code) *interact.Error {
-	t.Helper()
-	e, ok := err.(*interact.Error)
-	if !ok || e.Code != code {
-		t.Fatalf("got %v, want %v", err, code)
-	}
-	return e
-}
-
 // everything is all that an error can show.
 func everything(e *interact.Error) string { return fmt.Sprintf("%v %+v %s", e, *e, e.Hint) }
+
+var wantError = interacttest.WantError

@@ -7,30 +7,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lmosd/lmosd/internal/pipenet"
 )
-
-// pipes is a listener whose connections are pipes, for bubbles of synctest.
-type pipes struct {
-	calls chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.calls:
-		return c, nil
-	case <-p.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.done) })
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
 
 // TestWhoSaysNoHello has clients connect that never say a whole CONNECT: they lose their connection after ten seconds, not later
 // because they say a little of it now and then.
@@ -47,11 +26,13 @@ func TestWhoSaysNoHello(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				l := &pipes{calls: make(chan net.Conn), done: make(chan struct{})}
+				l := pipenet.Listen()
 				serveBroker(t, l)
-				here, there := net.Pipe()
 				began := time.Now()
-				l.calls <- there
+				here, err := l.Dial(t.Context(), "", "")
+				if err != nil {
+					t.Fatal(err)
+				}
 				var work sync.WaitGroup
 				work.Go(func() { dribble(here) })
 				_, _ = io.Copy(io.Discard, here) // how it ends is the broker's choice

@@ -2,9 +2,7 @@ package mqtt
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -22,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/interacttest"
 	"github.com/lmosd/lmosd/interact/mqtt/packet"
 	"github.com/lmosd/lmosd/td"
 )
@@ -307,18 +306,6 @@ func ask(t testing.TB, c *Client, thing *td.Thing, m *interact.Message) (*intera
 	return interact.Call(ctx, c.Thing(thing), m)
 }
 
-func read(name string) *interact.Message {
-	return &interact.Message{Type: interact.ReadProperty, Thing: "lamp", ID: "1", Name: name}
-}
-
-func write(name, data string) *interact.Message {
-	return &interact.Message{Type: interact.WriteProperty, Thing: "lamp", ID: "1", Name: name, Data: []byte(data)}
-}
-
-func invoke(name, data string) *interact.Message {
-	return &interact.Message{Type: interact.InvokeAction, Thing: "lamp", ID: "1", Name: name, Data: []byte(data)}
-}
-
 func within1(m *interact.Message, d time.Duration) *interact.Message {
 	m.Deadline = time.Now().Add(d)
 	return m
@@ -392,27 +379,13 @@ func until(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// wantError fails unless err is an *interact.Error of the code, with a hint, and returns it.
-func wantError(t testing.TB, err error, code interact.Code) *interact.Error {
-	t.Helper()
-	var e *interact.Error
-	if !errors.As(err, &e) {
-		t.Fatalf("got %v, want an *interact.Error", err)
-	}
-	if e.Code != code {
-		t.Fatalf("got %s (%s), want %s", e.Code, e, code)
-	}
-	if e.Hint == "" && e.Next == nil && code != interact.Cancelled {
-		t.Errorf("%s has no hint", e)
-	}
-	return e
-}
-
-// everything is all that an error shows to anybody.
-func everything(e *interact.Error) string {
-	issues, _ := json.Marshal(e.Issues)
-	return fmt.Sprint(e.Error(), "\n", e.Hint, "\n", string(issues))
-}
-
 // logTo returns a logger that writes to w.
 func logTo(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+
+var (
+	read       = interacttest.Read
+	write      = interacttest.Write
+	invoke     = interacttest.Invoke
+	wantError  = interacttest.WantError
+	everything = interacttest.Text
+)

@@ -2,8 +2,6 @@ package rest
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/interacttest"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -113,36 +112,10 @@ func ask(t testing.TB, c *Client, thing *td.Thing, m *interact.Message) (*intera
 	return interact.Call(ctx, interact.Chain(c.Thing(thing), interact.Checked(thing)), m)
 }
 
-func read(name string) *interact.Message {
-	return &interact.Message{Type: interact.ReadProperty, Thing: "thing", ID: "1", Name: name}
-}
-
-func write(name, data string) *interact.Message {
-	return &interact.Message{Type: interact.WriteProperty, Thing: "thing", ID: "1", Name: name, Data: []byte(data)}
-}
-
-func invoke(name, data string) *interact.Message {
-	return &interact.Message{Type: interact.InvokeAction, Thing: "thing", ID: "1", Name: name, Data: []byte(data)}
-}
-
-// wantError fails unless err is an *interact.Error of the code, with a hint, and returns it.
-func wantError(t testing.TB, err error, code interact.Code) *interact.Error {
-	t.Helper()
-	var e *interact.Error
-	if !errors.As(err, &e) {
-		t.Fatalf("got %v, want an *interact.Error", err)
-	}
-	if e.Code != code {
-		t.Fatalf("got %s (%s), want %s", e.Code, e, code)
-	}
-	if e.Hint == "" && e.Next == nil && code != interact.Cancelled {
-		t.Errorf("%s has no hint", e)
-	}
-	return e
-}
-
-// everything is all that an error shows to anybody.
-func everything(e *interact.Error) string {
-	issues, _ := json.Marshal(e.Issues)
-	return e.Error() + "\n" + e.Hint + "\n" + string(issues)
-}
+var (
+	read       = interacttest.Read
+	write      = interacttest.Write
+	invoke     = interacttest.Invoke
+	wantError  = interacttest.WantError
+	everything = interacttest.Text
+)

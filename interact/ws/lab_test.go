@@ -16,6 +16,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/interacttest"
 	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/td"
 )
@@ -429,15 +430,4 @@ func (w *wire) quiet() {
 		< {"messageType":"propertyReading","correlationID":"quiet"}`)
 }
 
-// wantError fails unless err is an *interact.Error of the code, with a hint, and returns it.
-func wantError(t testing.TB, err error, code interact.Code) *interact.Error {
-	t.Helper()
-	e := interact.AsError(err)
-	if e == nil || e.Code != code {
-		t.Fatalf("got %v, want %s", err, code)
-	}
-	if e.Hint == "" && e.Next == nil && code != interact.Cancelled {
-		t.Errorf("%s has no hint", e)
-	}
-	return e
-}
+var wantError = interacttest.WantError

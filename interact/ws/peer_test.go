@@ -17,6 +17,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/ws/frame"
+	"github.com/lmosd/lmosd/internal/pipenet"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -199,7 +200,7 @@ func TestWatchersComeAndGo(t *testing.T) {
 func TestDialTakesItsTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipes()
+		p := &pipes{pipenet.Listen()}
 		client := NewClient(Options{Dial: p.dial})
 		defer client.Close()
 		thing := client.Thing(describe(t, formOf("ws://agent/ws", "lmos")).Thing)
@@ -211,7 +212,7 @@ func TestDialTakesItsTime(t *testing.T) {
 				errs <- err
 			}()
 		}
-		mute := <-p.accept
+		mute, _ := p.Accept()
 		for range 2 {
 			if e := wantError(t, <-errs, interact.Unreachable); e.Started || time.Since(began) != dialWait {
 				t.Errorf("after %v: %+v", time.Since(began), e)

@@ -16,25 +16,15 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/pipenet"
 )
 
-// A pipes is a network in a synctest bubble: each dial is a net.Pipe, and what is written waits in a buffer, as with TCP.
-type pipes struct {
-	accept chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newPipes() *pipes { return &pipes{accept: make(chan net.Conn), closed: make(chan struct{})} }
+// pipes is a network in a synctest bubble: each dial is a net.Pipe, and what is written waits in a buffer, as with TCP.
+type pipes struct{ *pipenet.Listener }
 
 func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	here, there := net.Pipe()
-	select {
-	case p.accept <- newBuffered(there):
-		return newBuffered(here), nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return newBuffered(here), p.Offer(ctx, newBuffered(there))
 }
 
 // A buffered is an end of a pipe that holds up to 64 writes.
@@ -91,28 +81,11 @@ func (b *buffered) Close() error {
 	return nil
 }
 
-// Accept, Close and Addr implement [net.Listener].
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.accept:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
-
 // bubble serves a lab in a synctest bubble until test returns.
 func bubble(t *testing.T, l *lab, o ServerOptions, test func(t *testing.T, p *pipes, s *Server)) {
 	l.late = time.Hour
 	o.Mesh, o.Find = l, find(describe(t, `"href": "ws://unused.example"`))
-	s, p := NewServer(o), newPipes()
+	s, p := NewServer(o), &pipes{pipenet.Listen()}
 	h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.Serve(w, r, true) })}
 	var work sync.WaitGroup
 	work.Go(func() { _ = h.Serve(p) })
@@ -200,7 +173,7 @@ func TestHalfOpenConnection(t *testing.T) {
 		})
 	})
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipes()
+		p := &pipes{pipenet.Listen()}
 		client := NewClient(Options{Dial: p.dial})
 		defer client.Close()
 		thing := client.Thing(describe(t, formOf("ws://agent/ws", "lmos")).Thing)
@@ -209,7 +182,8 @@ func TestHalfOpenConnection(t *testing.T) {
 			_, err := interact.Call(t.Context(), thing, message(interact.InvokeAction, "chat", ""))
 			done <- err
 		}()
-		silent, over := <-p.accept, make(chan struct{})
+		silent, _ := p.Accept()
+		over := make(chan struct{})
 		defer close(over)
 		go func() { // it agrees to the upgrade, reads the request, and stops
 			h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -359,7 +333,7 @@ func TestAcknowledgementWaitsForTheThing(t *testing.T) {
 						yield(nil, c.err)
 					}
 				})})
-			p := newPipes()
+			p := &pipes{pipenet.Listen()}
 			h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.Serve(w, r, false) })}
 			var work sync.WaitGroup
 			work.Go(func() { _ = h.Serve(p) })

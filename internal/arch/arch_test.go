@@ -19,9 +19,9 @@ const module = "github.com/lmosd/lmosd"
 // other.
 var rows = [][]string{
 	// Helpers that know no type of lmosd.
-	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/cbor", "internal/netguard", "internal/streambody", "internal/sse", "internal/textmatch",
+	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/cbor", "internal/netguard", "internal/pipenet", "internal/streambody", "internal/sse", "internal/textmatch",
 		"cmd/lmosd/internal/terminal"},
-	{"internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "testnet/simnet"}, // use internal/textmatch, atomicfile, ratelimit, backoff
+	{"internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "internal/testhost", "testnet/simnet"}, // use internal/textmatch, atomicfile, ratelimit, backoff
 	{"did"},
 	{"did/proof"},
 	// Key files, legacy documents, one DID method: below td, which signs with them. What TDs are made of.
@@ -29,7 +29,7 @@ var rows = [][]string{
 	{"td"},
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
 	{"interact", "td/openapi", "td/lmos", "td/querytext", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/directorytest"},
-	{"interact/credentials", "interact/problem", "directory/paging"},
+	{"interact/credentials", "interact/interacttest", "interact/problem", "directory/paging"},
 	// Messages and framing of single protocols, below their bindings and bridges.
 	{"interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/stream/frame", "interact/ws/frame", "interact/mqtt/packet", "interact/oauth", "bridge/mcp/protocol"},
 	// Carriers of records, the index, the policy, the bindings: one concern each.
@@ -64,7 +64,7 @@ var beside = map[string][]string{
 }
 
 // forTests are packages that only tests import.
-var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest"}
+var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "internal/pipenet", "internal/testhost"}
 
 // free modules are the vocabulary that libp2p packages share: allowed where peers and addresses are spoken of.
 var free = []string{
@@ -72,7 +72,7 @@ var free = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var freeFor = []string{"internal/storage", "internal/streamserver", "node", "node/status", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet"}
+var freeFor = []string{"internal/storage", "internal/streamserver", "internal/testhost", "node", "node/status", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet"}
 
 // homes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var homes = []struct {
@@ -104,7 +104,8 @@ var homes = []struct {
 	{"github.com/libp2p/go-libp2p/p2p/discovery/mdns", []string{"p2p"}, "nodes on the local network"},
 	{"github.com/libp2p/go-libp2p/p2p/host", []string{"p2p", "testnet/simnet"}, "hosts are made for nodes, and for simulations"},
 	{"github.com/libp2p/go-libp2p/p2p/net/connmgr", []string{"p2p", "testnet/simnet"}, "simulated hosts keep as many connections"},
-	{"github.com/libp2p/go-libp2p", []string{"p2p"}, "the host is made in one place, of the parts it needs"},
+	{"github.com/libp2p/go-libp2p/p2p/net/mock", []string{"internal/testhost"}, "simulated networks of tests"},
+	{"github.com/libp2p/go-libp2p", []string{"p2p", "internal/testhost"}, "the host is made in one place, of the parts it needs"},
 	{"github.com/quic-go/quic-go", []string{"p2p"}, "keys and hooks of the QUIC sockets"},
 	{"github.com/ipfs/go-ds-pebble", []string{"internal/storage"}, "storage engine"},
 	{"github.com/ipfs/go-ds-leveldb", []string{"internal/storage"}, "storage engine of the lean profile"},

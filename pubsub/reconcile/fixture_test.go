@@ -10,14 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
-	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
-	ma "github.com/multiformats/go-multiaddr"
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/internal/testhost"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -166,58 +164,38 @@ func (n *node) options() Options {
 }
 
 // A sim is a simulated network.
-type sim struct {
-	t *testing.T
-	mocknet.Mocknet
-	hosts int
-}
+type sim struct{ *testhost.Network }
 
 // simulate returns a network with a latency. All of it ends with the test.
 func simulate(t *testing.T, latency time.Duration) *sim {
 	t.Helper()
-	s := &sim{t: t, Mocknet: mocknet.New()}
-	s.SetLinkDefaults(mocknet.LinkOptions{Latency: latency})
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	return &sim{testhost.NewNetwork(t, latency)}
 }
 
-// bare adds a host that knows nothing of the protocol.
+// bare adds a host without the protocol.
 func (s *sim) bare() host.Host {
-	s.t.Helper()
-	s.hosts++
-	priv, err := crypto.UnmarshalPrivateKey(key(s.t, 1000+s.hosts).Libp2p())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	h, err := s.AddPeer(priv, ma.StringCast(fmt.Sprintf("/ip4/10.0.%d.1/tcp/4242", s.hosts)))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return h
+	s.T.Helper()
+	return s.Add(key(s.T, 1001+len(s.Peers())).Libp2p())
 }
 
 // node adds a node that answers; change may say otherwise.
 func (s *sim) node(change ...func(*Options)) *node {
-	s.t.Helper()
+	s.T.Helper()
 	n := newNode()
 	n.host = s.bare()
 	o := n.options()
-	o.Log = slog.New(slog.NewTextHandler(s.t.Output(), nil))
+	o.Log = slog.New(slog.NewTextHandler(s.T.Output(), nil))
 	for _, f := range change {
 		f(&o)
 	}
 	r, err := New(n.host, o)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	n.Reconciler = r
-	s.t.Cleanup(func() {
+	s.T.Cleanup(func() {
 		if err := r.Close(); err != nil {
-			s.t.Error(err)
+			s.T.Error(err)
 		}
 	})
 	return n
@@ -225,12 +203,7 @@ func (s *sim) node(change ...func(*Options)) *node {
 
 // connect links two hosts and connects them.
 func (s *sim) connect(a, b host.Host) {
-	s.t.Helper()
-	if _, err := s.LinkPeers(a.ID(), b.ID()); err != nil {
-		s.t.Fatal(err)
-	}
-	if _, err := s.ConnectPeers(a.ID(), b.ID()); err != nil {
-		s.t.Fatal(err)
-	}
+	s.T.Helper()
+	s.Connect(a, b)
 	time.Sleep(100 * time.Millisecond) // the handshake names the protocols
 }

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/libp2p/go-libp2p"
-	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/lmosd/lmosd/internal/testhost"
 )
 
 // TestRealHosts syncs over real connections, of each transport, with the library's own limits of memory.
@@ -47,17 +47,10 @@ func TestRealHosts(t *testing.T) {
 // realNode listens on loopback.
 func realNode(t *testing.T, i int, addr string) *node {
 	t.Helper()
-	priv, err := crypto.UnmarshalPrivateKey(key(t, 2000+i).Libp2p())
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := libp2p.New(libp2p.Identity(priv), libp2p.ListenAddrStrings(addr), libp2p.DisableMetrics(), libp2p.DisableRelay())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = h.Close() })
+	h := testhost.Listen(t, key(t, 2000+i).Libp2p(), addr)
 	n := newNode()
 	n.host = h
+	var err error
 	if n.Reconciler, err = New(h, n.options()); err != nil {
 		t.Fatal(err)
 	}

@@ -3,23 +3,20 @@ package suspicion
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
-	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
-	ma "github.com/multiformats/go-multiaddr"
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/testhost"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -131,7 +128,7 @@ func (n *node) options() Options {
 	return Options{Network: "test", Tracks: n.tracks, Probe: n.dial, OnFailed: n.lost}
 }
 
-func newNode(t *testing.T, h host.Host, change ...func(*Options)) *node {
+func newNode(t testing.TB, h host.Host, change ...func(*Options)) *node {
 	t.Helper()
 	n := &node{host: h, alive: map[did.DID]bool{}, listed: map[did.DID]bool{}, dialed: map[did.DID]int{}}
 	o := n.options()
@@ -164,49 +161,29 @@ func newNode(t *testing.T, h host.Host, change ...func(*Options)) *node {
 }
 
 // A sim is a simulated network.
-type sim struct {
-	t *testing.T
-	mocknet.Mocknet
-	hosts int
-}
+type sim struct{ *testhost.Network }
 
 // simulate runs f in a bubble, with a network whose messages take 10 ms. All of it ends with the test.
 func simulate(t *testing.T, f func(t *testing.T, s *sim)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &sim{t: t, Mocknet: mocknet.New()}
-		s.SetLinkDefaults(mocknet.LinkOptions{Latency: 10 * time.Millisecond})
-		t.Cleanup(func() {
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		f(t, s)
+		f(t, &sim{testhost.NewNetwork(t, 10*time.Millisecond)})
 	})
 }
 
 // bare adds a host without the protocol.
 func (s *sim) bare() host.Host {
-	s.t.Helper()
-	s.hosts++
-	priv, err := crypto.UnmarshalPrivateKey(key(s.t, s.hosts).Libp2p())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	h, err := s.AddPeer(priv, ma.StringCast(fmt.Sprintf("/ip4/10.0.%d.1/tcp/4242", s.hosts)))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return h
+	s.T.Helper()
+	return s.Add(key(s.T, 1+len(s.Peers())).Libp2p())
 }
 
 // line adds n running nodes, each connected to the one before; change says how their options differ.
 func (s *sim) line(n int, change ...func(*Options)) []*node {
-	s.t.Helper()
+	s.T.Helper()
 	var nodes []*node
 	for i := range n {
-		nodes = append(nodes, newNode(s.t, s.bare(), change...))
+		nodes = append(nodes, newNode(s.T, s.bare(), change...))
 		nodes[i].run()
 		if i > 0 {
 			s.connect(nodes[i-1].host, nodes[i].host)
@@ -217,22 +194,17 @@ func (s *sim) line(n int, change ...func(*Options)) []*node {
 
 // connect links two hosts and connects them.
 func (s *sim) connect(a, b host.Host) {
-	s.t.Helper()
-	if _, err := s.LinkPeers(a.ID(), b.ID()); err != nil {
-		s.t.Fatal(err)
-	}
-	if _, err := s.ConnectPeers(a.ID(), b.ID()); err != nil {
-		s.t.Fatal(err)
-	}
+	s.T.Helper()
+	s.Connect(a, b)
 	time.Sleep(100 * time.Millisecond) // the handshake names the protocols
 }
 
 // say sends bytes as a message of a bare host, and waits until they were processed or rejected.
 func (s *sim) say(from host.Host, to *node, body []byte) {
-	s.t.Helper()
-	st, err := from.NewStream(s.t.Context(), to.host.ID(), Protocol("test"))
+	s.T.Helper()
+	st, err := from.NewStream(s.T.Context(), to.host.ID(), Protocol("test"))
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	_, _ = st.Write(body)
 	_ = st.CloseWrite()
