@@ -75,7 +75,7 @@ func TestWhichNodeIsAsked(t *testing.T) {
 		"a named folder and an address":       {[]string{"LMOSD_HTTP__LISTEN=" + addr}, []string{"--data-dir", stale}, 0, url},
 		"a socket where nobody answers":       {nil, []string{"--node", filepath.Join(stale, "lmosd.sock")}, cli.ExitNoNode, "no process holds"},
 		"no socket and no fixed port":         {[]string{"LMOSD_HTTP__LISTEN=127.0.0.1:0"}, nil, cli.ExitNoNode, "lmosd.sock"},
-		"neither URL nor socket":              {nil, []string{"--node", "127.0.0.1/x"}, cli.ExitUsage, "neither the URL nor the socket"},
+		"neither URL nor socket":              {nil, []string{"--node", "127.0.0.1/x"}, cli.ExitUsage, "expected the URL or the socket"},
 		"a broken configuration is no bar":    {[]string{"LMOSD_PROFILE=none"}, []string{"--node", url}, 0, url},
 		"a broken configuration is a bar":     {[]string{"LMOSD_PROFILE=none"}, nil, cli.ExitUsage, "env LMOSD_PROFILE"},
 		"a name of a context that is not":     {nil, []string{"--node", "tn-1"}, cli.ExitUsage, "none is known"},

@@ -81,7 +81,7 @@ var claims = []claim{
 	{"docs/operations.md", "asks again for 2 s at most", "interact/stream/pace.go", "maxCrowded = 2 * time.Second"},
 	{"docs/operations.md", "under 16 MiB of disk are free", "internal/storage/storage.go", "MinFree   = 16 << 20"},
 	{"docs/operations.md", "more than 5 minutes off the median of three or more peers", "node/status/clock.go", "skewRefuse = 5 * time.Minute"},
-	{"docs/operations.md", "else within 5 minutes", "directory/probe.go", "probeLast    = 5 * time.Minute"},
+	{"docs/operations.md", "else within 5 minutes", "directory/reachability/probe.go", "probeLast    = 5 * time.Minute"},
 	{"docs/operations.md", "is retried for 20 seconds", "telemetry/telemetry.go", "retryTimeout  = 20 * time.Second"},
 	{"docs/interop.md", "every `a2a.card_refresh` (1 min)", "", "a2a.card_refresh: 1m"},
 	{"docs/interop.md", "an hour after they have ended, 2,000 at most", "bridge/a2a/executor/executor.go", "cmp.Or(o.Keep, time.Hour)"},

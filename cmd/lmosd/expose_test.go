@@ -303,7 +303,7 @@ func TestWrongAgentsOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	for line, says := range map[string]string{
-		"exec:./nothing.sh":           "there is no nothing.sh",
+		"exec:./nothing.sh":           "nothing.sh does not exist",
 		"exec:cat --fast":             "expected a target with flags, got: exec:cat --fast",
 		"nothing.td.json":             "the file nothing.td.json cannot be read",
 		"exec:cat --name 'a":          "a quote is not closed",

@@ -4,7 +4,7 @@ const forecast = agent('forecast', { capabilities: ['urn:example:forecast'] })
   .state('units', 'string', 'celsius')
   .event('storm', 'string')
   .action('today', { city: 'string' }, ({ city }) => `sunny in ${city}`, {
-    output: 'string', safe: true, description: 'Says what the weather is like.'
+    output: 'string', safe: true, description: 'Reports the weather.'
   })
   .action('week', { days: 'integer?' }, function * ({ days = 7 } = {}) {
     for (let day = 1; day <= days; day++) yield `day ${day}: sunny\n`

@@ -6,7 +6,7 @@ storm = agent.event("storm", str)
 
 @agent.action(safe=True)
 def today(city: str) -> str:
-    "Says what the weather is like."
+    "Reports the weather."
     return "sunny in " + city
 
 @agent.action
