@@ -44,7 +44,7 @@ func TestAddKeepsTheNewest(t *testing.T) {
 	}
 }
 
-func TestAddTwiceWithAndWithoutTheTDInsideIsNoFork(t *testing.T) {
+func TestAddTwiceWithAndWithoutInlineTDIsNoEquivocation(t *testing.T) {
 	t.Parallel()
 	s := weather(t, 1).signed(t, 1)
 	d := openDirectory(t, Options{})
@@ -58,8 +58,8 @@ func TestAddTwiceWithAndWithoutTheTDInsideIsNoFork(t *testing.T) {
 	}
 }
 
-// Two directories that see two records of one seq in different order end up with the same one.
-func TestForksEndTheSameEverywhere(t *testing.T) {
+// Two directories that receive two records with one seq in different order keep the same one.
+func TestEquivocationsEndTheSameOnAllNodes(t *testing.T) {
 	t.Parallel()
 	a := weather(t, 1)
 	first := described(t, a.signed(t, 7))
@@ -78,7 +78,7 @@ func TestForksEndTheSameEverywhere(t *testing.T) {
 		}
 		stays[i] = got.Title
 		if n := d.Stats().Equivocations; n != 1 {
-			t.Errorf("got %d forks, want 1", n)
+			t.Errorf("got %d equivocations, want 1", n)
 		}
 		if _, known := d.Len(); known != 1 {
 			t.Errorf("got %d things, want 1", known)
@@ -93,7 +93,7 @@ func TestTombstoneRemovesAndStays(t *testing.T) {
 	t.Parallel()
 	a := weather(t, 1)
 	d := openDirectory(t, Options{})
-	for _, s := range []*td.Signed{a.signed(t, 1), a.buried(t, 2)} {
+	for _, s := range []*td.Signed{a.signed(t, 1), a.tombstone(t, 2)} {
 		if changed, err := d.Add(described(t, s)); err != nil || !changed {
 			t.Fatal(changed, err)
 		}
@@ -110,7 +110,7 @@ func TestTombstoneRemovesAndStays(t *testing.T) {
 	if s := d.Stats(); s.Withdrawn != 1 || s.Gone != 1 || s.Known != 0 {
 		t.Errorf("got %+v", s)
 	}
-	// It may come back, with a higher seq.
+	// It can be published again with a higher seq.
 	if _, err := d.Add(described(t, a.signed(t, 3))); err != nil {
 		t.Fatal(err)
 	}
@@ -119,11 +119,11 @@ func TestTombstoneRemovesAndStays(t *testing.T) {
 	}
 }
 
-func TestTombstoneOfAStrangerIsRemembered(t *testing.T) {
+func TestTombstoneOfAnUnknownThingIsKept(t *testing.T) {
 	t.Parallel()
 	a := weather(t, 1)
 	d := openDirectory(t, Options{})
-	if _, err := d.Add(described(t, a.buried(t, 9))); err != nil {
+	if _, err := d.Add(described(t, a.tombstone(t, 9))); err != nil {
 		t.Fatal(err)
 	}
 	_, err := d.Add(described(t, a.signed(t, 8)))
@@ -132,7 +132,7 @@ func TestTombstoneOfAStrangerIsRemembered(t *testing.T) {
 	wantCode(t, err, interact.Withdrawn)
 }
 
-func TestFinalTombstoneIsTheLastWord(t *testing.T) {
+func TestFinalTombstone(t *testing.T) {
 	t.Parallel()
 	a := weather(t, 1)
 	last, err := td.SignTombstone(a.key, a.id, td.Lease{Seq: 1, Now: time.Now(), Lifetime: time.Hour}, true)
@@ -147,7 +147,7 @@ func TestFinalTombstoneIsTheLastWord(t *testing.T) {
 	wantCode(t, err, interact.RolledBack)
 }
 
-func TestMovedIsGoneAndSaysWhere(t *testing.T) {
+func TestMoved(t *testing.T) {
 	t.Parallel()
 	desc := plain(t, 1, "urn:example:mover", "Mover")
 	d := filled(t, Options{}, desc)
@@ -160,7 +160,7 @@ func TestMovedIsGoneAndSaysWhere(t *testing.T) {
 	wantCode(t, err, interact.Withdrawn, string(key(t, 2).DID()))
 }
 
-// moves is the record that owner n says that a thing is owner to's now.
+// moves returns the record in which owner n moves a Thing to owner to.
 func moves(t testing.TB, n byte, id, title string, to byte) (desc, moved *td.Description) {
 	t.Helper()
 	desc = plain(t, n, id, title)
@@ -169,7 +169,7 @@ func moves(t testing.TB, n byte, id, title string, to byte) (desc, moved *td.Des
 	return desc, moved
 }
 
-func TestMovedIsFollowed(t *testing.T) {
+func TestMovesAreFollowed(t *testing.T) {
 	t.Parallel()
 	owner := func(n byte) string { return string(key(t, n).DID()) }
 	minted := func(n byte) string { return "urn:lmos:" + owner(n) + ":minted" }
@@ -191,23 +191,23 @@ func TestMovedIsFollowed(t *testing.T) {
 	move(1, "urn:circle", "Circle", 2)
 	move(2, "urn:circle", "Circle", 1)
 	move(1, "urn:lost", "Lost", 9)
-	// A stranger buries a thing of the same id last, and says that it went to him.
+	// Another owner withdraws a Thing with the same id last, and names itself as the successor.
 	move(1, "urn:x:9", "Stolen", 2)
 	descs = append(descs, plain(t, 2, "urn:x:9", "Rightful"), plain(t, 8, "urn:x:9", "Wrongful"))
 	move(3, "urn:x:9", "Stolen", 8)
 	d := filled(t, Options{}, descs...)
 	for _, tt := range []struct{ name, ref, id, owner, fails string }{
 		{"by id and owner", "urn:once@" + owner(1), "urn:once", owner(2), ""},
-		{"by id and the beginning of the owner", "urn:once@" + key(t, 1).DID().Multibase()[:16], "urn:once", owner(2), ""},
-		{"by the name that it had", "once", "urn:once", owner(2), ""},
-		{"an id that carries its owner", minted(1), minted(2), owner(2), ""},
+		{"by id and a prefix of the owner", "urn:once@" + key(t, 1).DID().Multibase()[:16], "urn:once", owner(2), ""},
+		{"by its earlier name", "once", "urn:once", owner(2), ""},
+		{"an id that contains its owner", minted(1), minted(2), owner(2), ""},
 		{"an id that is its owner", owner(1), owner(2), owner(2), ""},
-		{"as often as can be", "urn:far@" + owner(3), "urn:far", owner(7), ""},
-		{"too often", "urn:far@" + owner(2), "", "", "more than 4 times"},
-		{"in a circle", "urn:circle@" + owner(1), "", "", "circle"},
-		{"to who does not offer it", "urn:lost", "", "", owner(9)},
-		{"of several graves, the one that is named", "urn:x:9@" + owner(1), "urn:x:9", owner(2), ""},
-		{"of several graves, none by name", "stolen", "", "", "has moved to"},
+		{"4 moves", "urn:far@" + owner(3), "urn:far", owner(7), ""},
+		{"5 moves", "urn:far@" + owner(2), "", "", "more than 4 times"},
+		{"in a cycle", "urn:circle@" + owner(1), "", "", "circle"},
+		{"the successor does not publish it", "urn:lost", "", "", owner(9)},
+		{"several tombstones, by owner", "urn:x:9@" + owner(1), "urn:x:9", owner(2), ""},
+		{"several tombstones, by name", "stolen", "", "", "has moved to"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -235,7 +235,7 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("a second before: got %q", got)
 		}
 		time.Sleep(time.Second)
-		// No matter whether Run has come to it.
+		// Also before Run removes it.
 		if got := ids(d.FindLocal(td.Query{})); got != "urn:long" {
 			t.Errorf("at expiry: got %q", got)
 		}
@@ -245,7 +245,7 @@ func TestExpiry(t *testing.T) {
 		if s := d.Stats(); s.Known != 1 || s.Expired != 1 || s.Gone != 1 {
 			t.Errorf("after expiry: got %+v", s)
 		}
-		// The seq outlives the description for as long as an older record could be valid.
+		// The seq is kept for as long as an older record could be valid.
 		_, err = d.put(with(short, func(r *td.Record) { r.Seq, r.Expires = 0, time.Now().Add(time.Minute) }), received)
 		wantCode(t, err, interact.RolledBack)
 		time.Sleep(25 * time.Hour)
@@ -256,7 +256,7 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-func TestRefreshPutsExpiryOff(t *testing.T) {
+func TestRefreshExtendsTheLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		desc := plain(t, 1, "urn:1", "Fresh", "urn:a:b")
@@ -282,7 +282,7 @@ func TestRefreshPutsExpiryOff(t *testing.T) {
 	})
 }
 
-// Run sleeps until the next expiry that it knows of; a shorter lease that comes later wakes it.
+// Run sleeps until the next expiry. A later record with a shorter lease wakes it.
 func TestShortLeaseWakesRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -308,7 +308,7 @@ func TestExpiredIsNotAdded(t *testing.T) {
 	wantCode(t, err, interact.Expired, "urn:1")
 }
 
-func TestChangedTDIsFoundByWhatIsNewOnly(t *testing.T) {
+func TestChangedTDIsFoundByNewTerms(t *testing.T) {
 	t.Parallel()
 	d := filled(t, Options{}, plain(t, 1, "urn:1", "Old", "urn:old:thing"))
 	changed := with(plain(t, 1, "urn:1", "New", "urn:new:thing"), func(r *td.Record) { r.Seq = 2 })
@@ -316,10 +316,10 @@ func TestChangedTDIsFoundByWhatIsNewOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := ids(d.FindLocal(td.Query{Capability: []string{"old"}})); got != "" {
-		t.Errorf("found by what is gone: %s", got)
+		t.Errorf("found by an old term: %s", got)
 	}
 	if got := ids(d.FindLocal(td.Query{Capability: []string{"new"}})); got != "urn:1" {
-		t.Errorf("not found by what is new: %q", got)
+		t.Errorf("not found by a new term: %q", got)
 	}
 	if _, ok := d.Body(plain(t, 1, "urn:1", "Old").Record.Hash); ok {
 		t.Error("the old TD is still served")
@@ -351,7 +351,7 @@ func TestQuotas(t *testing.T) {
 	own := with(plain(t, 1, "urn:own", ""), func(r *td.Record) { r.Hosts = here })
 	wantCode(t, put(own, received), interact.Overloaded)
 	if err := put(own, published); err != nil {
-		t.Error("what this node publishes is refused:", err)
+		t.Error("a publication of this node is refused:", err)
 	}
 	refresh := with(plain(t, 2, "urn:3", ""), func(r *td.Record) { r.Seq = 2 })
 	if err := put(refresh, received); err != nil {
@@ -362,7 +362,7 @@ func TestQuotas(t *testing.T) {
 	}
 }
 
-// Tombstones of things that nobody knew cannot push out what is remembered, nor fill the memory.
+// Tombstones of unknown Things evict nothing and use bounded memory.
 func TestFloodOfTombstones(t *testing.T) {
 	t.Parallel()
 	d := openDirectory(t, Options{Max: 4})
@@ -383,7 +383,7 @@ func TestFloodOfTombstones(t *testing.T) {
 	}
 	wantCode(t, bury("urn:5", 1), interact.Overloaded, "withdrawn")
 	if err := bury("urn:met", 2); err != nil {
-		t.Error("what was known cannot be withdrawn:", err)
+		t.Error("a known Thing cannot be withdrawn:", err)
 	}
 	_, err := d.Get(t.Context(), "met")
 	wantCode(t, err, interact.Withdrawn)
@@ -406,10 +406,10 @@ func TestGoneIsBounded(t *testing.T) {
 		}
 	}
 	if len(d.dirty) != 0 {
-		t.Errorf("%d things wait for a store that is not there", len(d.dirty))
+		t.Errorf("%d Things are marked to be written without a store", len(d.dirty))
 	}
 	if s := d.Stats(); s.Gone != 4 || len(d.entries) != 4 || len(d.tombstones.byID) != 4 {
-		t.Errorf("got %+v, %d entries, %d graves; want 4 of each", s, len(d.entries), len(d.tombstones.byID))
+		t.Errorf("got %+v, %d entries, %d tombstones; want 4 of each", s, len(d.entries), len(d.tombstones.byID))
 	}
 }
 
@@ -417,7 +417,7 @@ func TestOwnThings(t *testing.T) {
 	t.Parallel()
 	self := key(t, 9).DID()
 	mine := with(plain(t, 1, "urn:mine", "", "urn:x:y"), func(r *td.Record) { r.Hosts = []td.Host{{Node: self}} })
-	// Anybody can claim that this node hosts something.
+	// Any record can name this node as a host.
 	claimed := with(plain(t, 2, "urn:claimed", "", "urn:x:y"), func(r *td.Record) { r.Hosts = []td.Host{{Node: self}} })
 	d := filled(t, Options{Self: self}, claimed, plain(t, 3, "urn:other", "", "urn:x:y"))
 	if _, err := d.Add(mine); err != nil {
@@ -433,7 +433,7 @@ func TestOwnThings(t *testing.T) {
 	if n := len(d.Hosted(td.Query{Capability: []string{"z"}})); n != 0 {
 		t.Errorf("got %d hosted things by another capability", n)
 	}
-	// The gossip of the own refresh changes nothing; a move to another host does.
+	// The gossip of the own refresh has no effect; a move to another host does.
 	for _, c := range []struct {
 		seq   uint64
 		hosts []td.Host
@@ -446,12 +446,12 @@ func TestOwnThings(t *testing.T) {
 			t.Errorf("seq %d: got %d hosted, want %d", c.seq, n, c.want)
 		}
 	}
-	// After a lost store the node publishes what it has already heard from others.
+	// After the loss of its store the node publishes a Thing that it has received from others.
 	if changed, err := d.Add(with(mine, func(r *td.Record) { r.Seq = 4 })); err != nil || changed {
 		t.Fatal(changed, err)
 	}
 	if n := hosted(); n != 1 {
-		t.Errorf("after publishing what was heard: got %d hosted, want 1", n)
+		t.Errorf("after publishing the received Thing: got %d hosted, want 1", n)
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// synthetic returns n descriptions that nobody signed: ten things per owner, a thousand capabilities in fifty
+// synthetic returns n unsigned descriptions: ten Things per owner, a thousand capabilities in fifty
 // families, and text of a few hundred common words and some rare ones.
 func synthetic(n int) []*td.Description {
 	now := time.Now().UTC().Truncate(time.Second)
@@ -84,10 +84,10 @@ func takeAll(b testing.TB, d *Directory, signed []*td.Signed) (bytes int) {
 	return bytes
 }
 
-// sizes are how many things there are.
+// sizes are the numbers of Things.
 var sizes = []int{1000, 10_000, 100_000}
 
-// benches holds a directory of each size, which is made once.
+// benches has a directory of each size, created once.
 var benches sync.Map
 
 func benchmarked(b *testing.B, n int) *Directory {
@@ -107,8 +107,7 @@ func benchmarked(b *testing.B, n int) *Directory {
 	return d
 }
 
-// BenchmarkFind shows how the cost of a question depends on how many things there are. Of each kind other questions are asked all
-// the time, so that no answer is at hand.
+// BenchmarkFind measures queries at different numbers of Things. Queries of one kind differ, so that no result is cached.
 func BenchmarkFind(b *testing.B) {
 	for _, n := range sizes {
 		for _, q := range []struct {
@@ -160,7 +159,7 @@ func report(b *testing.B, times []time.Duration) {
 	b.ReportMetric(float64(times[len(times)*99/100].Nanoseconds())/1000, "p99-µs")
 }
 
-// BenchmarkPage reads 50 things of a list, somewhere.
+// BenchmarkPage reads 50 Things at different offsets of a list.
 func BenchmarkPage(b *testing.B) {
 	for _, n := range sizes {
 		for _, q := range []struct {
@@ -186,8 +185,8 @@ func BenchmarkPage(b *testing.B) {
 	}
 }
 
-// BenchmarkTake verifies and adds 4000 records that nobody has seen to an index of n things, on all processors. It takes them out
-// again: that has a figure of its own.
+// BenchmarkTake verifies and adds 4,000 new records to an index of n Things, on all processors. It removes them again, which has a figure of its
+// own.
 func BenchmarkTake(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -224,8 +223,7 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// cpuTime returns how long the processors have worked for this process, where the system says so: on a machine that others
-// use, too, it is steadier than the time.
+// cpuTime returns the CPU time of this process, if the system reports it. On a shared machine it varies less than the elapsed time.
 func cpuTime() time.Duration {
 	raw, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
@@ -233,7 +231,7 @@ func cpuTime() time.Duration {
 	}
 	fields := strings.Fields(string(raw))
 	var ticks int
-	for _, field := range fields[13:15] { // of user and system, in hundredths of a second
+	for _, field := range fields[13:15] { // of user and system, in 10 ms
 		n, err := strconv.Atoi(field)
 		if err != nil {
 			return 0
@@ -243,7 +241,7 @@ func cpuTime() time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// BenchmarkMemory measures what each thing takes beside its TD.
+// BenchmarkMemory measures the memory of a Thing without its TD.
 func BenchmarkMemory(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

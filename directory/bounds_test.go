@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// fresh is a description of an owner whom nobody knows.
+// fresh returns a description of a new owner.
 func fresh(i int, kind td.Kind) *td.Description {
 	now := time.Now().UTC().Truncate(time.Second)
 	id, owner := fmt.Sprintf("urn:fresh:%d", i), did.DID(fmt.Sprintf("did:key:z6Mkfresh%d", i))
@@ -29,7 +29,7 @@ func fresh(i int, kind td.Kind) *td.Description {
 	return desc
 }
 
-// Valid records of ever new keys fill what is allowed, and not more. Of a million: go test -run FreshKeys -freshkeys 1000000.
+// Valid records of new keys use bounded memory. With a million keys: go test -run FreshKeys -freshkeys 1000000.
 func TestFreshKeysAreBounded(t *testing.T) {
 	t.Parallel()
 	const most = 100
@@ -48,8 +48,8 @@ func TestFreshKeysAreBounded(t *testing.T) {
 	for what, n := range map[string]int{
 		"entries": len(d.entries) - most, "living": len(d.living), "gone": len(d.gone), "hashes": len(d.hashes), "hosts": len(d.hosts),
 		"owners": len(d.weights), "slots": len(d.slots), "order": d.index.Len(),
-		"names":     len(slices.Collect(d.index.Texts(index.Name))) / 2,
-		"not saved": len(d.dirty) - most, "waiting for vectors": d.embeddings.Len(),
+		"names":      len(slices.Collect(d.index.Texts(index.Name))) / 2,
+		"not stored": len(d.dirty) - most, "waiting for vectors": d.embeddings.Len(),
 	} {
 		if n > most {
 			t.Errorf("%d %s, at most %d are allowed", n, what, most)
@@ -61,8 +61,8 @@ func TestFreshKeysAreBounded(t *testing.T) {
 	}
 }
 
-// Options.Bytes is a true bound: what is weighed is about what the heap has. It is not parallel: it measures the heap of all.
-func TestBytesAreWeighedWell(t *testing.T) {
+// The weighed bytes are about the growth of the heap. The test is not parallel, because it measures the heap of the process.
+func TestWeighedBytesMatchTheHeap(t *testing.T) {
 	heap := func() int {
 		runtime.GC()
 		runtime.GC()
@@ -88,10 +88,10 @@ func TestBytesAreWeighedWell(t *testing.T) {
 	if weighed := d.Stats().Bytes; weighed > most || weighed < most*9/10 || full == 0 || full > n*3/4 {
 		t.Errorf("%d bytes are weighed of %d, %d of %d refused", weighed, most, full, n)
 	}
-	// What was looked at last is beside it.
+	// Recently used descriptions are additional.
 	open := d.views.bytes
-	if took, told := heap()-before, d.changed.bytes; took > most*11/10+told+open*3/2 {
-		t.Errorf("the heap has grown by %d, of which %d may be open, and %d changes; %d are allowed", took, open, told, most)
+	if took, logged := heap()-before, d.changed.bytes; took > most*11/10+logged+open*3/2 {
+		t.Errorf("the heap has grown by %d, of which %d may be open, and %d changes; %d are allowed", took, open, logged, most)
 	} else {
 		t.Logf("heap %d, weighed %d, open %d, %d things", took, d.Stats().Bytes, open, n-full)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Both records of a fork are kept, and anybody can verify them.
-func TestForksAreEvidence(t *testing.T) {
+// Both records of an equivocation are kept, and can be verified by others.
+func TestEquivocationsAreEvidence(t *testing.T) {
 	t.Parallel()
 	a := weather(t, 1)
 	one := a.signed(t, 7)
@@ -25,18 +25,18 @@ func TestForksAreEvidence(t *testing.T) {
 			_, _ = d.Add(described(t, s))
 		}
 		if n := len(d.Equivocations()); n != 1 {
-			t.Fatalf("got %d forks, want 1", n)
+			t.Fatalf("got %d equivocations, want 1", n)
 		}
 		all[i] = d.Equivocations()[0]
 		if f, ok := d.Equivocation(a.key.DID(), a.id); !ok || f.Seq != 7 {
-			t.Errorf("the fork of the thing is %+v", f)
+			t.Errorf("the equivocation of the Thing is %+v", f)
 		}
 		if _, ok := d.Equivocation(a.key.DID(), "urn:example:other"); ok {
-			t.Error("another thing of the owner has a fork")
+			t.Error("another Thing of the owner has an equivocation")
 		}
 		kept, err := d.Get(t.Context(), a.id)
 		if err != nil || string(kept.Signed.Record) != string(all[i].Records[0]) {
-			t.Errorf("the first record is not the one that counts, %v", err)
+			t.Errorf("the first record is not in force, %v", err)
 		}
 	}
 	for i := range 2 {
@@ -48,14 +48,14 @@ func TestForksAreEvidence(t *testing.T) {
 	}
 }
 
-func TestForksAreBounded(t *testing.T) {
+func TestEquivocationsAreBounded(t *testing.T) {
 	t.Parallel()
 	var fs equivocations
 	add := func(owner, thing string) { fs.add(Equivocation{Owner: did.DID(owner), Thing: thing}) }
 	add("victim", "a")
 	for i := range 1000 {
-		add("liar", fmt.Sprint(i))
-		add("liar", "0") // replaced, not added
+		add("adversary", fmt.Sprint(i))
+		add("adversary", "0") // replaced, not added
 	}
 	if len(fs) != 1+equivocationsPerOwner || fs[0].Owner != "victim" {
 		t.Errorf("got %d, first of %s", len(fs), fs[0].Owner)
@@ -68,8 +68,8 @@ func TestForksAreBounded(t *testing.T) {
 	}
 }
 
-// Evidence survives a restart, whatever has expired meanwhile; what is none is dropped.
-func TestForksAreKept(t *testing.T) {
+// Evidence survives a restart after its records have expired. Invalid evidence is dropped.
+func TestEquivocationsAreStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := memory()
@@ -91,17 +91,17 @@ func TestForksAreKept(t *testing.T) {
 		again := openDirectory(t, Options{Store: store})
 		got := again.Equivocations()
 		if len(got) != 2 || again.Stats().Known != 0 {
-			t.Fatalf("got %d forks, %+v", len(got), again.Stats())
+			t.Fatalf("got %d equivocations, %+v", len(got), again.Stats())
 		}
 		for i, f := range got {
 			if !f.same(&want[i]) || f.Owner != want[i].Owner || f.Thing != want[i].Thing || f.Seen.Unix() != want[i].Seen.Unix() {
-				t.Errorf("fork %d: got %+v, want %+v", i, f, want[i])
+				t.Errorf("equivocation %d: got %+v, want %+v", i, f, want[i])
 			}
 		}
 		for name, s := range map[string]savedEquivocation{
 			"one record twice": {want[0].Seen.Unix(), want[0].Records[0], want[0].Records[0]},
-			"the wrong way":    {want[0].Seen.Unix(), want[0].Records[1], want[0].Records[0]},
-			"of two things":    {want[0].Seen.Unix(), want[0].Records[0], want[1].Records[1]},
+			"in reverse order": {want[0].Seen.Unix(), want[0].Records[1], want[0].Records[0]},
+			"of two Things":    {want[0].Seen.Unix(), want[0].Records[0], want[1].Records[1]},
 			"of another time":  {1, want[0].Records[0], want[0].Records[1]},
 			"nonsense":         {want[0].Seen.Unix(), []byte("x"), nil},
 		} {
@@ -114,21 +114,21 @@ func TestForksAreKept(t *testing.T) {
 			}
 			last := openDirectory(t, Options{Store: store})
 			if n, corrupt := len(last.Equivocations()), last.Stats().Corrupt; n != 1 || corrupt != 1 {
-				t.Errorf("%s: %d forks, %d corrupt", name, n, corrupt)
+				t.Errorf("%s: %d equivocations, %d corrupt", name, n, corrupt)
 			}
 		}
 	})
 }
 
-// What is pushed out of memory leaves the store, and what is seen again is not written again.
-func TestStoreOfForksIsBounded(t *testing.T) {
+// A displaced equivocation is deleted from the store, and a known one is not written again.
+func TestStoredEquivocationsAreBounded(t *testing.T) {
 	t.Parallel()
 	var fs equivocations
 	for i := range maxEquivocations {
 		fs.add(Equivocation{Owner: did.DID(fmt.Sprint(i)), Seq: 1})
 	}
 	if got := fs.add(Equivocation{Owner: "7", Seq: 1}); len(got) != 0 {
-		t.Errorf("the same again: %d would be written", len(got))
+		t.Errorf("the same equivocation: %d would be written", len(got))
 	}
 	if got := fs.add(Equivocation{Owner: "7", Seq: 2}); len(got) != 1 {
 		t.Errorf("a newer one: %d would be written", len(got))

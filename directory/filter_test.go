@@ -11,10 +11,10 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// What must be looked at one by one stops with whom it is for, and the answer says so.
-func TestSiftingEnds(t *testing.T) {
+// Checks of single descriptions end with the context of the query, and the result is then truncated.
+func TestChecksEndWithTheContext(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { // whose clock stands still while something is done
+	synctest.Test(t, func(t *testing.T) { // the clock stands still during checks
 		d := openDirectory(t, Options{Embedder: &oracle{}})
 		const n = 400
 		for i := range n {
@@ -30,12 +30,12 @@ func TestSiftingEnds(t *testing.T) {
 		stop()
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
-		// All have the capability, and a version of the range, but not that of the capability.
+		// All have the capability, and one in the version range, but not in the same capability.
 		hard := td.Query{Capability: []string{"urn:example:weather"}, Version: "^2"}
 		for _, text := range []string{"", "weather", "inventory"} {
 			q := hard
 			q.Text = text
-			_, _ = d.embeddings.Query(t.Context(), text) // what is remembered needs no time
+			_, _ = d.embeddings.Query(t.Context(), text) // a cached vector needs no time
 			for _, c := range []struct {
 				ctx  context.Context
 				want error
@@ -51,12 +51,12 @@ func TestSiftingEnds(t *testing.T) {
 			"time":   {ctx: t.Context(), until: time.Now().Add(-time.Hour)},
 			"number": {ctx: t.Context(), until: time.Now().Add(time.Hour), n: maxChecks - 10},
 		} {
-			looked := 0
+			checks := 0
 			for s.next() {
-				looked++
+				checks++
 			}
-			if looked > 15 || !s.cut {
-				t.Errorf("by %s: went on for %d", name, looked)
+			if checks > 15 || !s.cut {
+				t.Errorf("by %s: %d checks", name, checks)
 			}
 		}
 	})

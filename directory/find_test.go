@@ -44,7 +44,7 @@ func TestFindMergesIndexAndSources(t *testing.T) {
 	tampered.Record[10] ^= 1
 	d := openDirectory(t, Options{Sources: []Source{
 		having(both[1], both[2], tampered),
-		having(both[2], both[3], weather(t, 2).signed(t, 1), numbered(t, 1, 8).buried(t, 1)),
+		having(both[2], both[3], weather(t, 2).signed(t, 1), numbered(t, 1, 8).tombstone(t, 1)),
 	}})
 	for _, s := range both[:2] {
 		if _, err := d.Add(described(t, s)); err != nil {
@@ -62,7 +62,7 @@ func TestFindMergesIndexAndSources(t *testing.T) {
 	if c := tally.Coverage(); c.Asked != 3 || c.Answered != 3 || c.Truncated || c.Oldest.IsZero() {
 		t.Errorf("got coverage %+v", c)
 	}
-	// All that was valid is learned, the thing that was not asked for and the tombstone included.
+	// All valid results are added, also the Thing that does not match, and the tombstone.
 	if s := d.Stats(); s.Known != 5 || s.Gone != 1 || s.Invalid != 1 {
 		t.Errorf("got %+v", s)
 	}
@@ -93,7 +93,7 @@ func TestFindStopsWhenTheLoopIsLeft(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		index int // things in the index
-		leave int // after so many
+		leave int // after this number of results
 	}{{"in the index", 3, 2}, {"in the sources", 1, 3}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -132,10 +132,10 @@ func TestFindLimit(t *testing.T) {
 		more    bool
 	}{
 		{"more in the index", 6, 4, nil, 4, true},
-		{"all of the index", 4, 4, nil, 4, false},
-		{"as many in the index, sources not asked", 4, 4, []Source{having(all...)}, 4, true},
+		{"all in the index", 4, 4, nil, 4, false},
+		{"limit reached in the index, sources not queried", 4, 4, []Source{having(all...)}, 4, true},
 		{"more in a source", 2, 4, []Source{having(all...)}, 4, true},
-		{"fewer everywhere", 2, 7, []Source{having(all...)}, 6, false},
+		{"fewer than the limit", 2, 7, []Source{having(all...)}, 6, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -151,13 +151,13 @@ func TestFindLimit(t *testing.T) {
 				t.Errorf("got %d, %v, want %d", n, err, c.want)
 			}
 			if got := tally.Coverage(); got.More != c.more || !got.Complete() {
-				t.Errorf("got %+v, want more: %v, and complete: a limit is no fault of the mesh", got, c.more)
+				t.Errorf("got %+v, want more: %v, and complete", got, c.more)
 			}
 		})
 	}
 }
 
-func TestFindGoesOnWhenASourceFails(t *testing.T) {
+func TestFindContinuesWhenASourceFails(t *testing.T) {
 	t.Parallel()
 	failing := func(err error) Source {
 		return source{find: func(context.Context, td.Query) iter.Seq2[*td.Signed, error] {
@@ -190,8 +190,8 @@ func TestFindEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// What comes by gossip while the sources are asked is part of the answer when a source has it too.
-func TestFindYieldsWhatWasLearnedMeanwhile(t *testing.T) {
+// A record that arrives by gossip during the query of the sources replaces an older result.
+func TestFindYieldsTheNewestRecord(t *testing.T) {
 	t.Parallel()
 	s := numbered(t, 1, 0).signed(t, 2)
 	older := numbered(t, 1, 0).signed(t, 1)
@@ -217,7 +217,7 @@ func TestFindYieldsWhatWasLearnedMeanwhile(t *testing.T) {
 	}
 }
 
-func TestFindFetchesWhatIsBare(t *testing.T) {
+func TestFindFetchesMissingTDs(t *testing.T) {
 	t.Parallel()
 	s := numbered(t, 1, 0).signed(t, 1)
 	body := described(t, s).Signed.TD
@@ -231,7 +231,7 @@ func TestFindFetchesWhatIsBare(t *testing.T) {
 	}
 }
 
-func TestFindYieldsWhatAFullIndexRefuses(t *testing.T) {
+func TestFindYieldsThingsThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	d := filled(t, Options{Max: 1, Sources: []Source{having(many(t, 1, 0, 2)...)}}, plain(t, 2, "urn:first", ""))
 	got, err := found(d.Find(t.Context(), td.Query{Capability: things}))

@@ -19,14 +19,14 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// freshKeys is how many fresh keys TestFreshKeysAreBounded makes.
+// freshKeys is the number of keys of TestFreshKeysAreBounded.
 var freshKeys = flag.Int("freshkeys", 5_000, "")
 
-// roomSeed repeats a run of TestRoomHolds; 0 is a new one.
+// roomSeed repeats a run of TestRoomHolds; 0 is a random seed.
 var roomSeed = flag.Uint64("seed", 0, "")
 
 func TestMain(m *testing.M) {
-	// The codec of TDs makes channels at first use. They must not belong to the bubble of one test.
+	// The codec of TDs creates channels at its first use. They must not belong to the bubble of one test.
 	k, err := keystore.FromSeed([32]byte{})
 	if err != nil {
 		panic(err)
@@ -51,8 +51,7 @@ func key(t testing.TB, n byte) *keystore.Key {
 	return k
 }
 
-// plain returns a description that nobody signed: the index does not ask. It is of owner n, has the title, and is
-// found by the capabilities.
+// plain returns an unsigned description of owner n with a title and capabilities.
 func plain(t testing.TB, n byte, id, title string, capabilities ...string) *td.Description {
 	t.Helper()
 	now := time.Now().UTC().Truncate(time.Second)
@@ -107,7 +106,7 @@ func run(t testing.TB, d *Directory) (stop func()) {
 	return stop
 }
 
-// filled returns a directory with what is given, learned from others.
+// filled returns a directory with descriptions received from others.
 func filled(t testing.TB, o Options, descs ...*td.Description) *Directory {
 	t.Helper()
 	d := openDirectory(t, o)
@@ -128,7 +127,7 @@ func ids(seq iter.Seq[*td.Description]) string {
 	return strings.Join(all, " ")
 }
 
-// wantCode checks the code of an error, and that people are told what to do.
+// wantCode checks the code of an error, and that it has a hint or a next step.
 func wantCode(t *testing.T, err error, code interact.Code, parts ...string) {
 	t.Helper()
 	e := interact.AsError(err)
@@ -199,7 +198,7 @@ func (a agent) sign(seq uint64) (*td.Signed, error) {
 	return td.Sign(thing, a.key, td.Lease{Seq: seq, Now: time.Now(), Lifetime: time.Hour, Hosts: a.hosts})
 }
 
-// bare returns s as refreshes travel: the record alone.
+// bare returns s without its TD, like a refresh.
 func bare(t testing.TB, s *td.Signed) *td.Signed {
 	t.Helper()
 	b, err := s.WithoutTD()
@@ -219,8 +218,8 @@ func described(t testing.TB, s *td.Signed) *td.Description {
 	return desc
 }
 
-// buried returns the tombstone of a.
-func (a agent) buried(t testing.TB, seq uint64) *td.Signed {
+// tombstone returns the tombstone of a.
+func (a agent) tombstone(t testing.TB, seq uint64) *td.Signed {
 	t.Helper()
 	s, err := td.SignTombstone(a.key, a.id, td.Lease{Seq: seq, Now: time.Now(), Lifetime: 48 * time.Hour}, false)
 	if err != nil {
@@ -229,21 +228,21 @@ func (a agent) buried(t testing.TB, seq uint64) *td.Signed {
 	return s
 }
 
-// weather is an agent of owner n.
+// weather returns an agent of owner n.
 func weather(t testing.TB, n byte) agent {
 	t.Helper()
 	return agent{key: key(t, n), id: "urn:example:weather", title: "Weather Agent",
 		caps: []string{"urn:example:weather:forecast"}}
 }
 
-// numbered is the ith agent of owner n.
+// numbered returns the ith agent of owner n.
 func numbered(t testing.TB, n byte, i int) agent {
 	t.Helper()
 	return agent{key: key(t, n), id: fmt.Sprintf("urn:example:agent-%03d", i), title: fmt.Sprintf("Agent %03d", i),
 		caps: []string{"urn:example:many:things"}}
 }
 
-// sleep reports whether ctx has not ended meanwhile.
+// sleep reports whether ctx has not ended in the meantime.
 func sleep(ctx context.Context, long time.Duration) bool {
 	select {
 	case <-ctx.Done():

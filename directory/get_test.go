@@ -38,9 +38,9 @@ func TestGet(t *testing.T) {
 	}{
 		{"id", "urn:example:weather", "urn:example:weather", 0, nil},
 		{"id and owner", "urn:example:same@" + two.Multibase(), "urn:example:same", 0, nil},
-		{"id and the beginning of the owner", "urn:example:weather@" + one.Multibase()[:9], "urn:example:weather", 0, nil},
+		{"id and a prefix of the owner", "urn:example:weather@" + one.Multibase()[:9], "urn:example:weather", 0, nil},
 		{"id and owner's DID", "urn:example:same@" + string(one), "urn:example:same", 0, nil},
-		{"id with its owner inside", "urn:lmos:" + string(two) + ":clock", "urn:lmos:" + string(two) + ":clock", 0, nil},
+		{"id that contains its owner", "urn:lmos:" + string(two) + ":clock", "urn:lmos:" + string(two) + ":clock", 0, nil},
 		{"did of an agent", string(key(t, 3).DID()), string(key(t, 3).DID()), 0, nil},
 		{"did of an owner of one thing", string(key(t, 4).DID()), "urn:only", 0, nil},
 		{"title", "Weather Agent", "urn:example:weather", 0, nil},
@@ -48,14 +48,14 @@ func TestGet(t *testing.T) {
 		{"last part of an id", "billing", "urn:example:billing", 0, nil},
 		{"name and owner", "weather@" + two.Multibase()[:12], "urn:other:weather", 0, nil},
 		{"title without letters", "!!!", "urn:signs", 0, nil},
-		{"beginning of the owner's key", key(t, 4).DID().Multibase()[:16], "urn:only", 0, nil},
-		{"the same, as it is shown", key(t, 4).DID().Short(), "urn:only", 0, nil},
+		{"prefix of the owner's key", key(t, 4).DID().Multibase()[:16], "urn:only", 0, nil},
+		{"prefix of the owner's key in its short form", key(t, 4).DID().Short(), "urn:only", 0, nil},
 		{"id of two owners", "urn:example:same", "", interact.Ambiguous,
 			[]string{"2 agents", "urn:example:same@" + one.Multibase(), "urn:example:same@" + two.Multibase()}},
-		{"name of two", "weather", "", interact.Ambiguous, []string{"urn:example:weather@", "urn:other:weather@"}},
-		{"did of an owner of many", string(one), "", interact.Ambiguous, []string{"3 agents"}},
-		{"nearly a name", "wether-agent", "", interact.NotFound, []string{"{show [weather-agent]}"}},
-		{"nothing like it", "xylophone", "", interact.NotFound, []string{"no agent matches \"xylophone\"", "{find []}"}},
+		{"name of two Things", "weather", "", interact.Ambiguous, []string{"urn:example:weather@", "urn:other:weather@"}},
+		{"did of an owner of several Things", string(one), "", interact.Ambiguous, []string{"3 agents"}},
+		{"a typo", "wether-agent", "", interact.NotFound, []string{"{show [weather-agent]}"}},
+		{"no similar name", "xylophone", "", interact.NotFound, []string{"no agent matches \"xylophone\"", "{find []}"}},
 		{"other owner", "billing@" + two.Multibase(), "", interact.NotFound, nil},
 		{"unknown id", "urn:example:nothing", "", interact.NotFound, nil},
 		{"empty", "", "", interact.NotFound, nil},
@@ -91,7 +91,7 @@ func TestAmbiguousListsEight(t *testing.T) {
 	}
 }
 
-// A source made of functions; what is nil finds nothing.
+// A source of functions; a nil function finds nothing.
 type source struct {
 	get  func(ctx context.Context, owner did.DID, thing string) (*td.Signed, error)
 	find func(ctx context.Context, q td.Query) iter.Seq2[*td.Signed, error]
@@ -111,7 +111,7 @@ func (s source) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Signed, erro
 	return s.find(ctx, q)
 }
 
-// having is a source that answers every question with the same.
+// having returns a source with the same results for each query.
 func having(signed ...*td.Signed) source {
 	return source{
 		get: func(_ context.Context, owner did.DID, thing string) (*td.Signed, error) {
@@ -137,7 +137,7 @@ func having(signed ...*td.Signed) source {
 	}
 }
 
-// hanging answers nothing until ctx ends.
+// hanging returns a source that blocks until ctx ends.
 func hanging() source {
 	return source{
 		get: func(ctx context.Context, _ did.DID, _ string) (*td.Signed, error) {
@@ -154,7 +154,7 @@ func hanging() source {
 	}
 }
 
-func TestGetAsksForFullIDs(t *testing.T) {
+func TestGetQueriesSourcesForFullIDs(t *testing.T) {
 	t.Parallel()
 	a := weather(t, 1)
 	old, now := a.signed(t, 1), a.signed(t, 2)
@@ -170,7 +170,7 @@ func TestGetAsksForFullIDs(t *testing.T) {
 			t.Errorf("%s: got seq %d, want the newest", ref, got.Record.Seq)
 		}
 		if _, known := d.Len(); known != 1 {
-			t.Errorf("%s: it was not learned", ref)
+			t.Errorf("%s: it was not added", ref)
 		}
 	}
 	d := openDirectory(t, Options{Sources: []Source{having(now)}})
@@ -190,7 +190,7 @@ func TestGetFromAFullIndex(t *testing.T) {
 	}
 }
 
-func TestGetBelievesNoSource(t *testing.T) {
+func TestGetVerifiesResults(t *testing.T) {
 	t.Parallel()
 	a, other := weather(t, 1), weather(t, 2)
 	tampered := a.signed(t, 1)
@@ -206,20 +206,20 @@ func TestGetBelievesNoSource(t *testing.T) {
 	}
 }
 
-func TestGetLearnsOfATombstone(t *testing.T) {
+func TestGetAddsATombstone(t *testing.T) {
 	t.Parallel()
 	a := weather(t, 1)
-	d := openDirectory(t, Options{Sources: []Source{having(a.signed(t, 1)), having(a.buried(t, 2))}})
+	d := openDirectory(t, Options{Sources: []Source{having(a.signed(t, 1)), having(a.tombstone(t, 2))}})
 	_, err := d.Get(t.Context(), a.id+"@"+a.key.DID().Multibase())
 	wantCode(t, err, interact.Withdrawn)
 }
 
-// Anybody can bury a thing of their own under the id of another's.
-func TestTombstoneOfAnotherOwnerHidesNothing(t *testing.T) {
+// A tombstone of another owner with the same id has no effect.
+func TestTombstoneOfAnotherOwner(t *testing.T) {
 	t.Parallel()
 	a, impostor := weather(t, 1), weather(t, 2)
 	d := openDirectory(t, Options{Sources: []Source{having(a.signed(t, 1))}})
-	if _, err := d.put(described(t, impostor.buried(t, 1)), received); err != nil {
+	if _, err := d.put(described(t, impostor.tombstone(t, 1)), received); err != nil {
 		t.Fatal(err)
 	}
 	got, err := d.Get(t.Context(), a.id)
@@ -240,7 +240,7 @@ func TestGetEnds(t *testing.T) {
 				t.Errorf("took %v, want the timeout", took)
 			}
 			if errors.Unwrap(err) == nil {
-				t.Errorf("%v does not say that the answer is incomplete", err)
+				t.Errorf("%v does not report an incomplete result", err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			if _, err := d.Get(ctx, ref); !errors.Is(err, context.DeadlineExceeded) {
@@ -277,7 +277,7 @@ func TestLocate(t *testing.T) {
 		}
 	}
 	if bound != 2 {
-		t.Errorf("bound %d times, want once for each description", bound)
+		t.Errorf("bound %d times, want once per description", bound)
 	}
 	_, err := d.Locate(t.Context(), "nothing")
 	wantCode(t, err, interact.NotFound)
@@ -292,18 +292,18 @@ func TestLocateWithoutABinding(t *testing.T) {
 	}
 }
 
-func TestNear(t *testing.T) {
+func TestSimilarName(t *testing.T) {
 	t.Parallel()
 	d := filled(t, Options{}, plain(t, 1, "urn:x:1", "Weather Agent"), plain(t, 1, "urn:x:2", "Billing"),
 		plain(t, 1, "urn:x:3", "Feather"))
 	for _, c := range []struct{ name, ref, want string }{
 		{"letter missing", "wether", "weather-agent"},
-		{"neighbours swapped", "billign", "billing"},
-		{"letter too many", "feathers", "feather"},
+		{"letters swapped", "billign", "billing"},
+		{"additional letter", "feathers", "feather"},
 		{"other case", "BILING", "billing"},
-		{"too far", "wxyzher", ""},
-		{"too short to tell", "ab", ""},
-		{"too long to be meant", strings.Repeat("weather", 20), ""},
+		{"not similar", "wxyzher", ""},
+		{"too short", "ab", ""},
+		{"too long", strings.Repeat("weather", 20), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

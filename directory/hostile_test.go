@@ -14,25 +14,25 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// tombOf returns the tombstone that ends desc.
+// tombOf returns the tombstone of desc.
 func tombOf(desc *td.Description) *td.Description {
 	tomb := with(desc, func(r *td.Record) { r.Seq, r.Kind = r.Seq+1, td.KindTombstone })
 	tomb.Thing = nil
 	return tomb
 }
 
-// wantEmpty checks that nothing is left of what the index had.
+// wantEmpty checks that the index is empty.
 func wantEmpty(t *testing.T, d *Directory) {
 	t.Helper()
 	if d.index.Bytes() != 0 || d.index.Len() != 0 || d.own.Len() != 0 {
-		t.Errorf("%d bytes, %d things are left in the index, %d own", d.index.Bytes(), d.index.Len(), d.own.Len())
+		t.Errorf("%d bytes and %d Things in the index, %d own", d.index.Bytes(), d.index.Len(), d.own.Len())
 	}
 	if d.weight != 0 || len(d.weights) != 0 {
 		t.Errorf("weight %d, of owners %v: want nothing", d.weight, d.weights)
 	}
 }
 
-// A thing with more words than the index takes leaves no slot behind, whatever order its words come in.
+// A Thing with more words than the limit leaves no slot behind.
 func TestManyWordsLeaveTheIndex(t *testing.T) {
 	t.Parallel()
 	many := plain(t, 1, "urn:many", "Many")
@@ -45,12 +45,12 @@ func TestManyWordsLeaveTheIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantEmpty(t, d)
-	for range d.FindLocal(td.Query{Text: "action"}) { // a slot without an entry would be the end of the program
-		t.Error("found what was withdrawn")
+	for range d.FindLocal(td.Query{Text: "action"}) { // a slot without an entry would panic
+		t.Error("found a withdrawn Thing")
 	}
 }
 
-// An owner may call a thing by another title from record to record, and keep its TD.
+// The title in a record can change without a change of the TD.
 func TestTitleOfARecordChanges(t *testing.T) {
 	t.Parallel()
 	first := plain(t, 1, "urn:x", "Weather")
@@ -69,8 +69,8 @@ func TestTitleOfARecordChanges(t *testing.T) {
 	wantCode(t, err, interact.NotFound)
 }
 
-// A record that names the hash of somebody else's TD and a dead host must not keep that TD from being fetched.
-func TestStolenHashBlocksNobody(t *testing.T) {
+// A record with the hash of another owner's TD and a dead host does not block the fetch of that TD.
+func TestStolenHash(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		honest := weather(t, 1)
@@ -88,7 +88,7 @@ func TestStolenHashBlocksNobody(t *testing.T) {
 			return body, nil
 		}})
 		defer run(t, d)()
-		// Both at once, and then after the thief has failed for good.
+		// Both concurrently, and then after the thief has failed 5 times.
 		done := make(chan error, 1)
 		go func() { _, err := d.fetcher.TD(t.Context(), &thief); done <- err }()
 		synctest.Wait()
@@ -120,7 +120,7 @@ func heavy(t testing.TB, owner byte, id string) *td.Description {
 	return desc
 }
 
-// What counts is the memory that descriptions take, not only how many they are.
+// The memory of descriptions is limited, not only their number.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	self := key(t, 9).DID()
@@ -144,14 +144,14 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	}
 	if d.weight > 64<<20 || d.weight < 48<<20 {
-		t.Errorf("descriptions of %d bytes are kept, want nearly 64 MiB", d.weight)
+		t.Errorf("descriptions of %d bytes are kept, want 48 to 64 MiB", d.weight)
 	}
-	// A small thing cannot grow to what would be refused, and stays as it was.
+	// A small Thing cannot grow beyond the limit, and keeps its last description.
 	small := plain(t, 70, "urn:small", "Small")
 	if err := put(small); err != nil {
 		t.Fatal(err)
 	}
-	for range 64 { // whatever room is left
+	for range 64 { // fills the remaining memory
 		_ = put(heavy(t, 71, fmt.Sprint("urn:fill:", n)))
 		n++
 	}
@@ -162,7 +162,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	own := with(heavy(t, 9, "urn:own"), func(r *td.Record) { r.Hosts = []td.Host{{Node: self}} })
 	if _, err := d.put(own, published); err != nil {
-		t.Error("what this node publishes is refused:", err)
+		t.Error("a publication of this node is refused:", err)
 	}
 	for desc := range d.FindLocal(td.Query{Limit: 1000}) {
 		if _, err := d.put(tombOf(desc), received); err != nil {
@@ -172,7 +172,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	wantEmpty(t, d)
 }
 
-// A large tombstone buries, and is not kept: the seq is enough.
+// Of a large tombstone only the seq is kept.
 func TestLargeTombstones(t *testing.T) {
 	t.Parallel()
 	d := openDirectory(t, Options{})
@@ -188,7 +188,7 @@ func TestLargeTombstones(t *testing.T) {
 		t.Errorf("again: got %v, %v", changed, err)
 	}
 	if !d.knows(large.Record) {
-		t.Error("it would be verified each time it comes")
+		t.Error("it would be verified again")
 	}
 	_, err := d.put(desc, received)
 	wantCode(t, err, interact.RolledBack)
@@ -199,8 +199,8 @@ func TestLargeTombstones(t *testing.T) {
 	}
 }
 
-// A record whose TD cannot be had is missing in the answer, and the answer says so.
-func TestFindCountsWhatCouldNotBeFetched(t *testing.T) {
+// A record whose TD cannot be fetched counts as unreachable.
+func TestFindCountsFailedFetches(t *testing.T) {
 	t.Parallel()
 	d := openDirectory(t, Options{
 		Sources: []Source{having(bare(t, numbered(t, 1, 0).signed(t, 1)))},
@@ -212,12 +212,12 @@ func TestFindCountsWhatCouldNotBeFetched(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	if c := tally.Coverage(); c.Complete() || c.Unreachable != 1 {
-		t.Errorf("got %+v: a thing is missing", c)
+		t.Errorf("got %+v, want one unreachable", c)
 	}
 }
 
-// A stranger who takes the name or the id of a thing that this node offers does not hide that thing from its own users.
-func TestStrangersDoNotHideOwnThings(t *testing.T) {
+// A Thing of another owner with the name or the id of a Thing of this node does not hide it.
+func TestOtherOwnersDoNotHideOwnThings(t *testing.T) {
 	t.Parallel()
 	self := key(t, 9).DID()
 	own := with(plain(t, 9, "urn:x:weather", "Weather"), func(r *td.Record) { r.Hosts = []td.Host{{Node: self}} })
@@ -235,5 +235,5 @@ func TestStrangersDoNotHideOwnThings(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := d.Get(t.Context(), "weather")
-	wantCode(t, err, interact.Ambiguous, "2 agents") // of equals; the stranger's is none
+	wantCode(t, err, interact.Ambiguous, "2 agents") // the own ones
 }

@@ -56,7 +56,7 @@ func TestFlappingHosts(t *testing.T) {
 		} {
 			start := d.Latest()
 			step.do()
-			if got := told(t, d, td.Query{}, start); got != step.want {
+			if got := watched(t, d, td.Query{}, start); got != step.want {
 				t.Errorf("%s: got %s, want %s", step.name, got, step.want)
 			}
 		}
@@ -68,7 +68,7 @@ func TestFlappingHosts(t *testing.T) {
 		}
 		pause(2 * window)()
 		d.SetReachable(c, true)
-		if got := told(t, d, td.Query{}, start); !strings.HasSuffix(got, "~late:reachable") {
+		if got := watched(t, d, td.Query{}, start); !strings.HasSuffix(got, "~late:reachable") {
 			t.Errorf("a Thing that was added while its host was down: got %s", got)
 		}
 	})

@@ -42,10 +42,10 @@ func TestFindLocal(t *testing.T) {
 		{"half a level", td.Query{Capability: []string{"urn:example:weath"}}, ""},
 		{"plain word", td.Query{Capability: []string{"plain-word"}}, "urn:b:1"},
 		{"two capabilities", td.Query{Capability: []string{"telekom", "plain-word"}}, "urn:b:1"},
-		{"two capabilities that nobody has both", td.Query{Capability: []string{"telekom", "example"}}, ""},
+		{"two capabilities that no Thing has both", td.Query{Capability: []string{"telekom", "example"}}, ""},
 		{"capability without a normal form", td.Query{Capability: []string{"::"}}, ""},
 		{"deeper than the lists", td.Query{Capability: []string{"a:b:c:d:e:f:g:h:i:j:k:l:m"}}, "urn:d:1"},
-		{"deeper and other", td.Query{Capability: []string{"a:b:c:d:e:f:g:h:i:j:k:l:x"}}, ""},
+		{"deeper, no match", td.Query{Capability: []string{"a:b:c:d:e:f:g:h:i:j:k:l:x"}}, ""},
 		{"action name as capability", td.Query{Capability: []string{"getforecast"}}, "urn:w:1"},
 		{"id", td.Query{ID: "urn:w:2"}, "urn:w:2"},
 		{"owner", td.Query{Owner: key(t, 2).DID()}, "urn:b:1 urn:d:1"},
@@ -56,10 +56,10 @@ func TestFindLocal(t *testing.T) {
 		{"any type", td.Query{Type: "sensor"}, "urn:w:2"},
 		{"word of a title", td.Query{Text: "bonn"}, "urn:w:1"},
 		{"word of a description", td.Query{Text: "Rhine clouds"}, "urn:w:2"},
-		{"beginning of a word of a capability", td.Query{Text: "weath"}, "urn:w:1 urn:w:2"},
-		{"words that nobody has together", td.Query{Text: "bonn rhine"}, "urn:w:1 urn:w:2"},
+		{"prefix of a word of a capability", td.Query{Text: "weath"}, "urn:w:1 urn:w:2"},
+		{"words of different Things", td.Query{Text: "bonn rhine"}, "urn:w:1 urn:w:2"},
 		{"a typo", td.Query{Text: "radra"}, "urn:w:2"},
-		{"words that nobody has", td.Query{Text: "mars"}, ""},
+		{"an unknown word", td.Query{Text: "mars"}, ""},
 		{"alternatives", td.Query{Capability: []string{"telekom"}, Or: []td.Query{{Text: "rhine"}, {ID: "urn:nothing"}}},
 			"urn:b:1 urn:w:2"},
 		{"alternatives only", td.Query{Or: []td.Query{{Text: "rhine"}, {Type: "tool"}}}, "urn:w:2"},
@@ -70,7 +70,7 @@ func TestFindLocal(t *testing.T) {
 		{"event", td.Query{Event: "Gale"}, "urn:w:1"},
 		{"organization", td.Query{Organization: "deutscher wetterdienst"}, "urn:w:1"},
 		{"protocol", td.Query{Protocol: "coap"}, "urn:w:1"},
-		{"protocol of nobody", td.Query{Protocol: "tcp"}, ""},
+		{"unused protocol", td.Query{Protocol: "tcp"}, ""},
 		{"version", td.Query{Version: "^1.2"}, "urn:w:1"},
 		{"version of a capability", td.Query{Version: "^1.2", Capability: []string{"telekom"}}, ""},
 		{"no version", td.Query{Version: "one"}, ""},
@@ -88,7 +88,7 @@ func TestFindLocal(t *testing.T) {
 	}
 }
 
-func TestFindLocalLeavesTheLoop(t *testing.T) {
+func TestFindLocalStopsWhenTheLoopIsLeft(t *testing.T) {
 	t.Parallel()
 	d := filled(t, Options{}, corpus(t)...)
 	n := 0

@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// bodies is a Fetch that has the TDs of some agents.
+// bodies returns a Fetch with the TDs of agents.
 func bodies(t testing.TB, signed ...*td.Signed) func(context.Context, *td.Record) ([]byte, error) {
 	by := map[[32]byte][]byte{}
 	for _, s := range signed {
@@ -23,11 +23,11 @@ func bodies(t testing.TB, signed ...*td.Signed) func(context.Context, *td.Record
 		if body, ok := by[r.Hash]; ok {
 			return body, nil
 		}
-		return nil, errors.New("nobody has it")
+		return nil, errors.New("not found")
 	}
 }
 
-func TestOffer(t *testing.T) {
+func TestEnqueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := weather(t, 1)
@@ -35,23 +35,23 @@ func TestOffer(t *testing.T) {
 		tampered := numbered(t, 1, 1).signed(t, 1)
 		tampered.Record[20] ^= 1
 		for _, c := range []struct {
-			name   string
-			offers []*td.Signed
-			want   string
-			stats  Stats
+			name    string
+			records []*td.Signed
+			want    string
+			stats   Stats
 		}{
-			{"with its TD inside", []*td.Signed{s}, a.id, Stats{Known: 1, Counters: Counters{Added: 1}}},
+			{"with its TD inline", []*td.Signed{s}, a.id, Stats{Known: 1, Counters: Counters{Added: 1}}},
 			{"without its TD", []*td.Signed{bare(t, s)}, a.id, Stats{Known: 1, Counters: Counters{Added: 1, Fetches: 1}}},
 			{"refresh without its TD", []*td.Signed{s, bare(t, a.signed(t, 3))}, a.id, Stats{Known: 1, Counters: Counters{Added: 2}}},
 			{"again", []*td.Signed{s, s, bare(t, s)}, a.id, Stats{Known: 1, Counters: Counters{Added: 1}}},
 			{"older", []*td.Signed{s, a.signed(t, 1)}, a.id, Stats{Known: 1, Counters: Counters{Added: 1}}},
-			{"tombstone", []*td.Signed{s, a.buried(t, 3)}, "", Stats{Gone: 1, Counters: Counters{Added: 1, Withdrawn: 1}}},
+			{"tombstone", []*td.Signed{s, a.tombstone(t, 3)}, "", Stats{Gone: 1, Counters: Counters{Added: 1, Withdrawn: 1}}},
 			{"tampered", []*td.Signed{tampered, s}, a.id, Stats{Known: 1, Counters: Counters{Added: 1, Invalid: 1}}},
 			{"no record", []*td.Signed{{Record: []byte("x")}}, "", Stats{Counters: Counters{Invalid: 1}}},
 		} {
 			d := openDirectory(t, Options{Fetch: bodies(t, s)})
 			stop := run(t, d)
-			for _, o := range c.offers {
+			for _, o := range c.records {
 				d.Enqueue(o)
 				synctest.Wait()
 			}
@@ -67,7 +67,7 @@ func TestOffer(t *testing.T) {
 	})
 }
 
-// A refresh costs a signature: the TD is neither verified nor held again.
+// A refresh costs the check of one signature: the TD is neither verified nor stored again.
 func TestRefreshKeepsTheThing(t *testing.T) {
 	t.Parallel()
 	first := weather(t, 1).signed(t, 1)
@@ -86,15 +86,15 @@ func TestRefreshKeepsTheThing(t *testing.T) {
 			t.Errorf("got %+v, %v", desc, err)
 		}
 	}
-	stranger := weather(t, 2).signed(t, 3)
-	if desc, _, err := d.open(t.Context(), stranger); err != nil || desc.Thing == before.Thing {
-		t.Errorf("a stranger's thing: got %+v, %v", desc, err)
+	other := weather(t, 2).signed(t, 3)
+	if desc, _, err := d.open(t.Context(), other); err != nil || desc.Thing == before.Thing {
+		t.Errorf("a Thing of another owner: got %+v, %v", desc, err)
 	}
 }
 
-func TestOfferNeverBlocks(t *testing.T) {
+func TestEnqueueNeverBlocks(t *testing.T) {
 	t.Parallel()
-	d := openDirectory(t, Options{}) // nobody runs it
+	d := openDirectory(t, Options{}) // Run is not called
 	for i := range cap(d.queue) + 10 {
 		d.Enqueue(&td.Signed{Record: fmt.Append(nil, i)})
 	}
@@ -102,14 +102,14 @@ func TestOfferNeverBlocks(t *testing.T) {
 		t.Errorf("got %d dropped, want 10", n)
 	}
 	if first := <-d.queue; string(first.Record) != "10" {
-		t.Errorf("the first is %s: the oldest should go", first.Record)
+		t.Errorf("the first is %s, want the oldest dropped", first.Record)
 	}
 }
 
-// A peer that answers with many large TDs fills no memory: what the queue has no room for is fetched later.
+// The TDs in the queue are bounded. Others are fetched later.
 func TestQueueBoundsTDs(t *testing.T) {
 	t.Parallel()
-	d := openDirectory(t, Options{}) // nobody runs it
+	d := openDirectory(t, Options{}) // Run is not called
 	for range 2 * cap(d.queue) {
 		d.Enqueue(&td.Signed{Record: []byte("x"), TD: make([]byte, td.MaxTD)})
 	}
@@ -122,8 +122,8 @@ func TestQueueBoundsTDs(t *testing.T) {
 	}
 }
 
-// What is fetched once serves all who wait for it.
-func TestFetchOnceForAll(t *testing.T) {
+// One fetch serves all records that wait for it.
+func TestFetchesAreShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := weather(t, 1)
@@ -151,8 +151,8 @@ func TestFetchOnceForAll(t *testing.T) {
 	})
 }
 
-// A host that never answers holds up neither other hosts nor the workers.
-func TestDeadHostStopsNothing(t *testing.T) {
+// A dead host delays neither other hosts nor the workers.
+func TestDeadHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dead, alive := td.Host{Node: key(t, 7).DID()}, td.Host{Node: key(t, 8).DID()}
@@ -179,13 +179,13 @@ func TestDeadHostStopsNothing(t *testing.T) {
 		d.Enqueue(bare(t, s))
 		synctest.Wait()
 		if got := ids(d.FindLocal(td.Query{})); got != good.id {
-			t.Errorf("got %q, want what the living host has", got)
+			t.Errorf("got %q, want the Thing of the living host", got)
 		}
 		if n := most.Load(); n != 4 {
 			t.Errorf("%d concurrent fetches from one host, want 4", n)
 		}
 		if n := d.Stats().Dropped; n != 100-4-64 {
-			t.Errorf("%d dropped, want those that do not fit in line", n)
+			t.Errorf("%d dropped, want those beyond the queue", n)
 		}
 	})
 }
@@ -230,7 +230,7 @@ func TestFailedFetchesBackOff(t *testing.T) {
 	})
 }
 
-func TestRubbishFromAHostIsAFailure(t *testing.T) {
+func TestInvalidTDIsAFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := weather(t, 1)

@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// paged returns the ids of a page, and how many there are.
+// paged returns the ids of a page and the total.
 func paged(p Page) string {
 	var all []string
 	for _, item := range p.Items {
@@ -39,14 +39,14 @@ func TestPage(t *testing.T) {
 		{"the middle", td.Query{}, 1, 2, "d:1 w:1 of 5"},
 		{"the end", td.Query{}, 4, 2, "w:2 of 5"},
 		{"after the end", td.Query{}, 7, 2, " of 5"},
-		{"how many", td.Query{}, 0, 0, " of 5"},
-		{"nonsense", td.Query{}, -1, -1, " of 5"},
+		{"the total only", td.Query{}, 0, 0, " of 5"},
+		{"negative", td.Query{}, -1, -1, " of 5"},
 		{"of a query", td.Query{Capability: []string{"example:weather"}}, 1, 10, "w:2 of 2"},
 		{"words do not rank", td.Query{Text: "radar weather"}, 0, 10, "w:1 w:1 w:2 of 3"},
 		{"all but", td.Query{Not: []td.Query{{Type: "tool"}}}, 1, 2, "d:1 w:1 of 4"},
-		{"what must be sifted", td.Query{Capability: []string{"a:b:c:d:e:f:g:h:i:j:k:l:m"}}, 0, 5, "d:1 of 1"},
-		{"what is sifted out", td.Query{Version: "1.0.0"}, 0, 5, " of 0"},
-		{"after what is sifted", td.Query{Capability: []string{"a:b:c:d:e:f:g:h:i:j:k:l:m"}}, 3, 5, " of 1"},
+		{"checked one by one", td.Query{Capability: []string{"a:b:c:d:e:f:g:h:i:j:k:l:m"}}, 0, 5, "d:1 of 1"},
+		{"checked, no match", td.Query{Version: "1.0.0"}, 0, 5, " of 0"},
+		{"checked, after the end", td.Query{Capability: []string{"a:b:c:d:e:f:g:h:i:j:k:l:m"}}, 3, 5, " of 1"},
 	} {
 		if got := paged(d.Page(c.q, c.offset, c.limit)); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
@@ -58,11 +58,11 @@ func TestPage(t *testing.T) {
 		t.Errorf("own things: got %q, %+v", got, own.Items)
 	}
 	if d.Page(td.Query{}, 0, 1).Items[0].Own() {
-		t.Error("a stranger's thing is our own")
+		t.Error("a Thing of another owner is listed as own")
 	}
 }
 
-// Many things are found in the order of all, few are sorted: with the same result.
+// Large and small results have the same order.
 func TestPagesOfMany(t *testing.T) {
 	t.Parallel()
 	d := openDirectory(t, Options{})
@@ -93,7 +93,7 @@ func TestPagesOfMany(t *testing.T) {
 	}
 }
 
-// The version changes with what there is, and with nothing else.
+// The version changes with the Things, and not otherwise.
 func TestPageVersion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -109,13 +109,13 @@ func TestPageVersion(t *testing.T) {
 		}
 		put(with(a, func(r *td.Record) { r.Seq, r.Expires = 2, r.Expires.Add(time.Minute) }))
 		if version() != first {
-			t.Error("a refresh changes it")
+			t.Error("a refresh changes the version")
 		}
 		put(plain(t, 1, "urn:b", "B"))
 		second := version()
 		put(tombOf(plain(t, 1, "urn:b", "B")))
 		third := version()
-		time.Sleep(2 * time.Hour) // nothing runs: the page itself drops what has expired
+		time.Sleep(2 * time.Hour) // Run is not called: Page drops expired Things
 		last := d.Page(td.Query{}, 0, 10)
 		if seen := map[uint64]bool{first: true, second: true, third: true, last.Version: true}; len(seen) != 4 || last.Total != 0 {
 			t.Errorf("got %v, %+v", seen, last)

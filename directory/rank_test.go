@@ -18,7 +18,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// shops are agents around a warehouse.
+// shops returns agents of a warehouse.
 func shops(t testing.TB) []*td.Description {
 	stock := plain(t, 1, "urn:stock", "Stock Keeper", "urn:example:stock-level")
 	stock.Capabilities[0].Examples = []string{"How many red shoes are left?"}
@@ -30,7 +30,7 @@ func shops(t testing.TB) []*td.Description {
 	return []*td.Description{weather, orders, stock}
 }
 
-// The words of a question put the best first, typos or not; what has none of them is not found.
+// The Things that match most words come first, also with typos. A Thing without any of the words is not found.
 func TestFindLocalRanks(t *testing.T) {
 	t.Parallel()
 	d := filled(t, Options{}, shops(t)...)
@@ -40,7 +40,7 @@ func TestFindLocalRanks(t *testing.T) {
 		"Wer kann mir forecast sagen": "urn:weather",
 		"orders":                      "urn:orders",
 		"red shoes":                   "urn:stock", // an example
-		"count the palets":            "urn:stock", // what an action says of itself
+		"count the palets":            "urn:stock", // description of an action
 		"tax":                         "",
 	} {
 		if got := ids(d.FindLocal(td.Query{Text: question})); got != want {
@@ -60,7 +60,7 @@ func TestFindLocalRanks(t *testing.T) {
 	}
 }
 
-// Rank gives the order of FindLocal, and its reasons add up.
+// Rank has the order of FindLocal, and its factors add up to the score.
 func TestRank(t *testing.T) {
 	t.Parallel()
 	d := filled(t, Options{}, shops(t)...)
@@ -102,7 +102,7 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// What fits as well is told apart by trust, reach, latency and freshness; and in the end by owner and id.
+// Equal matches are ordered by trust, reachability, latency and freshness, and then by owner and id.
 func TestRankSignals(t *testing.T) {
 	t.Parallel()
 	self, near, far, dead := key(t, 10).DID(), key(t, 11).DID(), key(t, 12).DID(), key(t, 13).DID()
@@ -118,7 +118,7 @@ func TestRankSignals(t *testing.T) {
 	}{
 		{"here", on(1, "b", 0, self), on(1, "a", 0, near)},
 		{"near", on(1, "b", 0, near), on(1, "a", 0, far)},
-		{"not known how far", on(1, "b", 0, key(t, 14).DID()), on(1, "a", 0, far)},
+		{"unknown latency", on(1, "b", 0, key(t, 14).DID()), on(1, "a", 0, far)},
 		{"reachable", on(1, "b", 0, far), on(1, "a", 0, dead)},
 		{"trusted", on(2, "b", 0, near), on(1, "a", 0, near)},
 		{"by id", on(1, "a", 0, near), on(1, "b", 0, near)},
@@ -138,12 +138,12 @@ func TestRankSignals(t *testing.T) {
 		if all := d.Rank(t.Context(), td.Query{Text: "twin"}, []*td.Description{c.worse, c.better}); all[0].Description != c.better {
 			t.Errorf("%s: Rank gives %s first", c.name, all[0].ID)
 		} else if i := slices.IndexFunc(all[0].Factors, func(f Factor) bool { return f.Signal == SignalTrust }); all[0].Factors[i].Found != "a friend" {
-			t.Errorf("%s: it is not said why the owner is trusted: %+v", c.name, all[0].Factors[i])
+			t.Errorf("%s: no reason for the trust in the owner: %+v", c.name, all[0].Factors[i])
 		}
 	}
 }
 
-// Of many, the best come first however many words they share, and the answer says that there are more.
+// Of many matches with equal words the best come first, and the result reports that there are more.
 func TestRankedIsCut(t *testing.T) {
 	t.Parallel()
 	d := filled(t, Options{})
@@ -166,7 +166,7 @@ func TestRankedIsCut(t *testing.T) {
 	}
 }
 
-// Other nodes get the best by words, whatever this node thinks of them, and hear if that is not all.
+// Other nodes get the best matches by words alone, without the signals of this node, and truncated if there are more.
 func TestOthersGetTheBest(t *testing.T) {
 	t.Parallel()
 	o := &oracle{}
@@ -195,18 +195,18 @@ func TestOthersGetTheBest(t *testing.T) {
 		c.q.Counter = &td.CoverageCounter{}
 		got := map[string]bool{}
 		for _, s := range d.Known(c.q) {
-			got[string(s.Record)] = true // of plain: the id
+			got[string(s.Record)] = true // plain descriptions: the id
 		}
 		if s := strings.Join(slices.Sorted(maps.Keys(got)), " "); s != c.want || c.q.Counter.Coverage().Truncated != c.cut {
 			t.Errorf("%+v: got %s, cut %v", c.q, s, c.q.Counter.Coverage().Truncated)
 		}
 	}
 	if len(o.calls) > 0 {
-		t.Errorf("the endpoint was asked for others: %q", o.calls)
+		t.Errorf("the embedder was used for others: %q", o.calls)
 	}
 }
 
-// An oracle knows what a few words mean: a direction each.
+// An oracle is an embedder with a direction for each of a few words.
 type oracle struct {
 	mu    sync.Mutex
 	calls []string
@@ -241,7 +241,7 @@ func (o *oracle) Embed(ctx context.Context, texts []string) ([][]float32, error)
 	return all, nil
 }
 
-// usedAgain returns how often the oracle was asked something.
+// asked returns the number of requests with a text.
 func (o *oracle) asked(text string) (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -253,32 +253,32 @@ func (o *oracle) asked(text string) (n int) {
 	return n
 }
 
-// With an embedder things are found by what they mean; without its answer, by words, and the reason says so.
-func TestMeaning(t *testing.T) {
+// With an embedder Things are found by semantic similarity; after a failure by words, with the reason.
+func TestSemanticMatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := &oracle{}
 		d := filled(t, Options{Embedder: o}, shops(t)...)
 		q := td.Query{Text: "inventory"}
 		if got := ids(d.FindLocal(q)); got != "" {
-			t.Errorf("before there are vectors: got %q", got)
+			t.Errorf("before the vectors are computed: got %q", got)
 		}
 		run(t, d)
 		synctest.Wait()
 		if got := ids(d.FindLocal(q)); got != "urn:stock" {
-			t.Errorf("by meaning: got %q", got)
+			t.Errorf("by similarity: got %q", got)
 		}
 		best := d.Rank(t.Context(), q, shops(t))[0]
 		if f := best.Factors[0]; best.ID != "urn:stock" || f.Signal != SignalMeaning || f.Amount < 0.79 || best.Fallback != "" {
 			t.Errorf("got %s, %+v", best.ID, best)
 		}
 		if n := o.asked("inventory"); n != 1 {
-			t.Errorf("the question was embedded %d times", n)
+			t.Errorf("the query was embedded %d times", n)
 		}
 		if got := ids(d.FindLocal(td.Query{Text: "inventory", Owner: key(t, 3).DID()})); got != "urn:weather" {
 			t.Errorf("the nearest of an owner: got %q", got)
 		}
-		// A refresh needs no new vector, and neither does the same TD of another key.
+		// A refresh needs no new vector, nor does the same TD of another owner.
 		before := len(o.calls)
 		again := with(shops(t)[2], func(r *td.Record) { r.Seq, r.Expires = 2, r.Expires.Add(time.Minute) })
 		if _, err := d.put(again, received); err != nil {
@@ -320,7 +320,7 @@ func TestMeaning(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if d.vectorOf(fresh.Record.Hash) == nil {
-			t.Error("what failed was not tried again")
+			t.Error("a failed request was not repeated")
 		}
 	})
 }

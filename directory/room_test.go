@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A town is whom a directory meets: who is connected and trusted, and things of them that nobody signed.
+// A town has a directory, the connected and trusted nodes, and unsigned Things.
 type town struct {
 	t                   testing.TB
 	d                   *Directory
@@ -38,7 +38,7 @@ func newTown(t testing.TB, most int) *town {
 
 func resident(kind string, i int) did.DID { return did.DID(fmt.Sprintf("did:key:z6Mk%s%d", kind, i)) }
 
-// thing is a new thing of an owner who hosts it.
+// thing returns a new Thing of an owner that hosts it.
 func (w *town) thing(owner did.DID, title string) *td.Description {
 	w.things++
 	desc := fresh(w.things, td.KindTD)
@@ -47,7 +47,7 @@ func (w *town) thing(owner did.DID, title string) *td.Description {
 	return desc
 }
 
-// learn has a peer bring a thing.
+// learn adds a Thing that a peer forwarded.
 func (w *town) learn(desc *td.Description, via did.DID) bool {
 	w.t.Helper()
 	_, err := w.d.putWith(desc, received, arrival{via: string(via)})
@@ -61,14 +61,14 @@ func (w *town) has(desc *td.Description) bool {
 	return w.d.one(desc.Record.Owner, desc.Record.Thing) != nil
 }
 
-// connect has a node come or go.
+// connect connects or disconnects a node.
 func (w *town) connect(id did.DID, is bool) {
 	w.connected[id] = is
 	w.d.ConnectionChanged(id)
 }
 
-// Line by line what the attack was: 75 fresh keys with 10,000 things, at a directory of 10,000. A new honest agent of a connected node
-// is found, and what was there and in use stays, whoever comes first.
+// An attack of 75 new keys with 10,000 Things does not evict used, connected or trusted Things from an index of 10,000, and a new honest agent
+// of a connected node is added, in either order.
 func TestFreshKeysDoNotFillTheIndex(t *testing.T) {
 	t.Parallel()
 	const most, keys, things = 10_000, 75, 134
@@ -127,27 +127,27 @@ func TestFreshKeysDoNotFillTheIndex(t *testing.T) {
 			for i, one := range honest {
 				ref := one.Ref()
 				if i%4 == 1 {
-					ref = fmt.Sprintf("honest-%d", i) // of a trusted owner: fifty strangers have the name too
+					ref = fmt.Sprintf("honest-%d", i) // of a trusted owner: 50 other owners have Things of that name
 				}
 				if d, err := w.d.Get(t.Context(), ref); err != nil || d.Record.Owner != one.Record.Owner {
 					t.Errorf("%s: %v, %v", ref, d, err)
 				}
 			}
 			s := w.d.Stats()
-			t.Logf("of %d things of %d fresh keys %d are here; of %d others %d are missing; %d refused, %d left", keys*things, keys,
+			t.Logf("of %d Things of %d new keys %d are in the index; of %d others %d are missing; %d refused, %d evicted", keys*things, keys,
 				s.Known-len(honest)-1+missing, len(honest)+1, missing, s.Refused, s.Evicted)
 			if missing > 0 {
-				t.Errorf("%d honest things of %d are missing", missing, len(honest)+1)
+				t.Errorf("%d honest Things of %d are missing", missing, len(honest)+1)
 			}
 			if !w.d.Lacks() {
-				t.Error("nothing says that the index lacks something")
+				t.Error("Lacks reports a complete index")
 			}
 		})
 	}
 }
 
-// Whatever comes in whatever order: one fresh key pushes out nothing that is used, connected or trusted, an owner within a modest share
-// loses nothing to one above it, and the accounts are right. The seed is printed: go test -run RoomHolds -seed N.
+// After a random sequence of changes all used, connected and trusted Things within a modest share are still in the index. The seed is
+// logged: go test -run RoomHolds -seed N.
 func TestRoomHolds(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -158,7 +158,7 @@ func TestRoomHolds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	const most = 400
 	w := newTown(t, most)
-	var kept []*td.Description // what must stay
+	var kept []*td.Description // must not be evicted
 	safe := 0                  // of tier linked
 	for step := range 6000 {
 		owner := resident("any", rng.IntN(60))
@@ -204,9 +204,9 @@ func TestRoomHolds(t *testing.T) {
 	t.Logf("%d kept; %+v", len(kept), w.d.Stats())
 }
 
-// What leaves first: what nobody was shown and whose host is gone, then what the owner with the most has, then what the forwarder with
-// the most brought. What was shown leaves no sooner for its host's being gone.
-func TestOrderOfLeaving(t *testing.T) {
+// The order of eviction: Things that were never shown and whose host is gone, those of the owner with the most, those of the forwarder with
+// the most. A Thing that was shown is not evicted earlier because its host is gone.
+func TestOrderOfEviction(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, 16)
 	var all []*td.Description
@@ -224,7 +224,7 @@ func TestOrderOfLeaving(t *testing.T) {
 	}
 	w.d.SetReachable(gone, false)
 	if !w.learn(w.thing(resident("p", 0), "p0"), "did:key:z6Mkother") || w.has(all[7]) || !w.has(all[6]) {
-		t.Error("what was never shown and whose host is gone does not leave first")
+		t.Error("a Thing that was never shown and whose host is gone is not evicted first")
 	}
 	big := resident("big", 0)
 	took := 0
@@ -234,30 +234,30 @@ func TestOrderOfLeaving(t *testing.T) {
 		}
 	}
 	if took != 4 {
-		t.Errorf("an owner gets %d places of a full index, want its modest share of 4", took)
+		t.Errorf("an owner gets %d Things into a full index, want its modest share of 4", took)
 	}
 	missing := 0
 	for i, one := range all {
 		if !w.has(one) && i != 7 {
 			missing++
 			if i%3/2 != 0 {
-				t.Errorf("%d left, which the peer with less had brought", i)
+				t.Errorf("%d was evicted, forwarded by the peer with fewer", i)
 			}
 		}
 	}
 	if missing != 4 {
-		t.Errorf("%d left for 4", missing)
+		t.Errorf("%d evicted for 4", missing)
 	}
 }
 
-// A record's hosts are a claim of its signer: who names a connected node as host gains nothing, and takes nothing from it.
+// The hosts in a record are a claim of its signer: a connected node as host has no effect on the tier.
 func TestNamedHostsProveNothing(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, 64)
 	victim := resident("victim", 0)
 	w.connect(victim, true)
 	for i := range 500 {
-		lie := w.thing(resident("liar", i), "lie")
+		lie := w.thing(resident("adversary", i), "false")
 		lie.Record.Hosts = []td.Host{{Node: victim}}
 		w.learn(lie, "did:key:z6Mkcarrier")
 	}
@@ -268,13 +268,13 @@ func TestNamedHostsProveNothing(t *testing.T) {
 	}
 	for i := range 4 {
 		if one := w.thing(victim, fmt.Sprint("true", i)); !w.learn(one, "did:key:z6Mkcarrier") || !w.has(one) {
-			t.Error("the host's own thing is refused")
+			t.Error("the host's own Thing is refused")
 		}
 	}
 }
 
-// What a thing was worth outlives a restart.
-func TestStandingsAreKept(t *testing.T) {
+// The tier and the forwarder of a Thing survive a restart.
+func TestTiersAreStored(t *testing.T) {
 	t.Parallel()
 	store := memory()
 	d := openDirectory(t, Options{Store: store})
@@ -295,15 +295,15 @@ func TestStandingsAreKept(t *testing.T) {
 		}
 	}
 	if len(again.living) != 1 {
-		t.Error("it is gone")
+		t.Error("the Thing is missing")
 	}
 }
 
-// Names that others choose are told apart by who asks only among equals.
-func TestNamesOfStrangersAreNotAmbiguous(t *testing.T) {
+// A name is ambiguous among untrusted owners only.
+func TestNamesOfTrustedOwnersAreNotAmbiguous(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, 100)
-	trusted, daily, stranger := resident("trusted", 0), resident("daily", 0), resident("stranger", 0)
+	trusted, daily, untrusted := resident("trusted", 0), resident("daily", 0), resident("untrusted", 0)
 	w.trustful[trusted] = true
 	mine := w.thing(daily, "Ledger")
 	w.learn(mine, "")
@@ -311,16 +311,16 @@ func TestNamesOfStrangersAreNotAmbiguous(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"Ledger", "Bank", "Other"} {
-		w.learn(w.thing(stranger, name), "")
+		w.learn(w.thing(untrusted, name), "")
 	}
 	w.learn(w.thing(trusted, "Bank"), "")
-	w.learn(w.thing(resident("stranger", 1), "Other"), "")
+	w.learn(w.thing(resident("untrusted", 1), "Other"), "")
 	if d, err := w.d.Get(t.Context(), "bank"); err != nil || d.Record.Owner != trusted {
 		t.Errorf("got %v, %v", d, err)
-	} else if also := w.d.Namesakes("bank", d, 8); len(also) != 1 || !strings.Contains(also[0], stranger.Multibase()) {
-		t.Errorf("nobody is told of the other one: %v", also)
+	} else if also := w.d.Namesakes("bank", d, 8); len(also) != 1 || !strings.Contains(also[0], untrusted.Multibase()) {
+		t.Errorf("the other Thing is not among the namesakes: %v", also)
 	}
-	for _, ref := range []string{"other", "ledger"} { // that one of them was used decides nothing
+	for _, ref := range []string{"other", "ledger"} { // use does not make a difference
 		_, err := w.d.Get(t.Context(), ref)
 		wantCode(t, err, interact.Ambiguous, "2 agents")
 	}
@@ -330,7 +330,7 @@ func TestNamesOfStrangersAreNotAmbiguous(t *testing.T) {
 	}
 }
 
-// BenchmarkFull is what an arrival costs a full index, at 1,000 and 100,000 things.
+// BenchmarkFull measures an arrival at a full index of 1,000 and 100,000 Things.
 func BenchmarkFull(b *testing.B) {
 	for _, most := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprint(most), func(b *testing.B) {
@@ -352,8 +352,8 @@ func BenchmarkFull(b *testing.B) {
 	}
 }
 
-// Signed records all the way: the crowd is learned by a directory that has room for a part of it.
-func TestCrowdInASmallIndex(t *testing.T) {
+// A directory with a limit below the number of signed records fills up to the limit, with Things of most owners.
+func TestSmallIndex(t *testing.T) {
 	t.Parallel()
 	signed, err := directorytest.Sign(0, 300)
 	if err != nil {
@@ -378,6 +378,6 @@ func TestCrowdInASmallIndex(t *testing.T) {
 		least = min(least, n)
 	}
 	if len(per) < 25 {
-		t.Errorf("%d owners of 30 are there, the least has %d: nobody has a share", len(per), least)
+		t.Errorf("%d owners of 30 have Things, the least has %d", len(per), least)
 	}
 }

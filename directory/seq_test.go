@@ -11,12 +11,12 @@ func TestSeqIsTheHighestThatWasSeen(t *testing.T) {
 		t.Errorf("got %d, want 7", got)
 	}
 	if got := d.Seq(owner, "urn:example:other"); got != 0 {
-		t.Errorf("of a thing that nobody heard of: got %d, want 0", got)
+		t.Errorf("of an unknown Thing: got %d, want 0", got)
 	}
 	if got := d.Seq(key(t, 2).DID(), a.id); got != 0 {
 		t.Errorf("of another owner's thing of that id: got %d, want 0", got)
 	}
-	if _, err := d.Add(described(t, a.buried(t, 9))); err != nil {
+	if _, err := d.Add(described(t, a.tombstone(t, 9))); err != nil {
 		t.Fatal(err)
 	}
 	if got := d.Seq(owner, a.id); got != 9 {

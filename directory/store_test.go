@@ -37,10 +37,10 @@ func stored(t testing.TB, store ds.Datastore, prefix ds.Key) []string {
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	store, self := memory(), key(t, 9).DID()
-	kept, buried, mine := weather(t, 1), numbered(t, 1, 1), numbered(t, 2, 2)
+	kept, withdrawn, mine := weather(t, 1), numbered(t, 1, 1), numbered(t, 2, 2)
 	mine.hosts = []td.Host{{Node: self}}
 	d := openDirectory(t, Options{Store: store, Self: self})
-	for _, s := range []*td.Signed{kept.signed(t, 5), buried.signed(t, 1), buried.buried(t, 2)} {
+	for _, s := range []*td.Signed{kept.signed(t, 5), withdrawn.signed(t, 1), withdrawn.tombstone(t, 2)} {
 		if _, err := d.put(described(t, s), received); err != nil {
 			t.Fatal(err)
 		}
@@ -67,8 +67,8 @@ func TestRestart(t *testing.T) {
 	wantCode(t, err, interact.Withdrawn)
 	_, err = again.put(described(t, kept.signed(t, 4)), received)
 	wantCode(t, err, interact.RolledBack)
-	if n := len(again.dirty); n != 1 { // that it was asked for
-		t.Errorf("%d entries would be written again", n)
+	if n := len(again.dirty); n != 1 { // its use
+		t.Errorf("%d entries would be written again, want 1", n)
 	}
 }
 
@@ -87,17 +87,17 @@ func TestRunWritesEverySecond(t *testing.T) {
 		if n := len(stored(t, store, descKeys)); n != 1 {
 			t.Errorf("after a second: %d descriptions in the store, want 1", n)
 		}
-		if _, err := d.put(described(t, a.buried(t, 2)), received); err != nil {
+		if _, err := d.put(described(t, a.tombstone(t, 2)), received); err != nil {
 			t.Fatal(err)
 		}
-		stop() // writes what is left
+		stop() // writes the rest
 		if n, m := len(stored(t, store, descKeys)), len(stored(t, store, seqKeys)); n != 0 || m != 1 {
 			t.Errorf("after the tombstone: %d descriptions and %d seqs, want 0 and 1", n, m)
 		}
 	})
 }
 
-func TestStoreForgetsWhatIsOver(t *testing.T) {
+func TestExpiredEntriesAreDeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := memory()
@@ -132,7 +132,7 @@ func TestStoreForgetsWhatIsOver(t *testing.T) {
 	})
 }
 
-func TestSeqsThatAreOverAreDeletedAtStart(t *testing.T) {
+func TestExpiredSeqsAreDeletedAtStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := memory()
@@ -154,8 +154,8 @@ func TestSeqsThatAreOverAreDeletedAtStart(t *testing.T) {
 	})
 }
 
-// Corrupt entries cost themselves.
-func TestCorruptEntriesAreDroppedOneByOne(t *testing.T) {
+// Corrupt entries are deleted; all others are loaded.
+func TestCorruptEntriesAreDeleted(t *testing.T) {
 	t.Parallel()
 	store := memory()
 	d := openDirectory(t, Options{Store: store})
@@ -197,10 +197,10 @@ func TestCorruptEntriesAreDroppedOneByOne(t *testing.T) {
 	}
 }
 
-func TestGraveOfAnotherThingIsCorrupt(t *testing.T) {
+func TestTombstoneOfAnotherThingIsCorrupt(t *testing.T) {
 	t.Parallel()
 	store := memory()
-	tomb := described(t, weather(t, 1).buried(t, 2)).Record
+	tomb := described(t, weather(t, 1).tombstone(t, 2)).Record
 	alive := described(t, weather(t, 1).signed(t, 2)).Record
 	for i, s := range []savedSeq{
 		{Seq: 2, Until: time.Now().Add(time.Hour).Unix(), Tombstone: tomb.Raw},
@@ -221,8 +221,8 @@ func TestGraveOfAnotherThingIsCorrupt(t *testing.T) {
 	}
 }
 
-// What New leaves to the background is there soon, and the answers until then say that they are not complete.
-func TestMuchIsLoadedInTheBackground(t *testing.T) {
+// Run loads the rest of a large store. Results are truncated until then.
+func TestLargeStoresLoadInTheBackground(t *testing.T) {
 	t.Parallel()
 	store := memory()
 	verifier := td.NewVerifier(did.Keys())
@@ -247,7 +247,7 @@ func TestMuchIsLoadedInTheBackground(t *testing.T) {
 	if err != nil || !tally.Coverage().Truncated {
 		t.Errorf("got %v, %+v, want a truncated answer", err, tally.Coverage())
 	}
-	// Nobody goes back meanwhile, although the description is not here yet.
+	// An older record is rejected, although the description is not loaded yet.
 	late := again.lateOne(t)
 	_, err = again.put(with(late, func(r *td.Record) { r.Seq = 0 }), received)
 	wantCode(t, err, interact.RolledBack)
@@ -276,7 +276,7 @@ func (d *Directory) lateOne(t *testing.T) *td.Description {
 		}
 		return described(t, &td.Signed{Record: s.Record, TD: s.TD})
 	}
-	t.Fatal("nothing is late")
+	t.Fatal("all descriptions are loaded")
 	return nil
 }
 
@@ -293,7 +293,7 @@ func (f *fullDisk) Batch(ctx context.Context) (ds.Batch, error) {
 	return f.Batching.Batch(ctx)
 }
 
-func TestFlushTriesAgain(t *testing.T) {
+func TestFlushRetries(t *testing.T) {
 	t.Parallel()
 	disk := &fullDisk{memory(), true}
 	d := openDirectory(t, Options{Store: disk})
@@ -319,16 +319,16 @@ func (unreadable) Query(context.Context, query.Query) (query.Results, error) {
 	return nil, errors.New("input/output error")
 }
 
-func TestNewSaysThatTheStoreIsBroken(t *testing.T) {
+func TestNewWithAnUnreadableStore(t *testing.T) {
 	t.Parallel()
 	_, err := New(Options{Store: unreadable{memory()}})
 	wantCode(t, err, interact.StoreCorrupt, "input/output error")
 }
 
-// Whatever the store has, New comes up, and what it takes in is verified.
+// New succeeds with any contents of the store, and verifies all of them.
 func FuzzRestore(f *testing.F) {
 	a := agent{key: key(f, 1), id: "urn:example:weather", title: "Weather"}
-	live, dead := described(f, a.signed(f, 1)), described(f, a.buried(f, 2))
+	live, dead := described(f, a.signed(f, 1)), described(f, a.tombstone(f, 2))
 	for _, v := range []any{
 		savedDesc{Record: live.Record.Raw}, savedDesc{Record: bare(f, live.Signed).Record, TD: live.Signed.TD, Own: true},
 		savedSeq{Seq: 1, Until: 1 << 40}, savedSeq{Until: -1 << 62},
@@ -359,7 +359,7 @@ func FuzzRestore(f *testing.F) {
 		}
 		for desc := range d.FindLocal(td.Query{}) {
 			if desc.Record.Owner != a.key.DID() || desc.ProofMethod == "" {
-				t.Errorf("took %+v", desc.Record)
+				t.Errorf("loaded %+v", desc.Record)
 			}
 		}
 		_, _ = d.Get(t.Context(), "weather")

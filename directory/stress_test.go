@@ -13,8 +13,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Everything at once, for the race detector; at the end the index holds exactly what is living.
-func TestEverythingAtOnce(t *testing.T) {
+// All methods run concurrently, for the race detector. At the end the index has exactly the living entries.
+func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	signed := many(t, 1, 0, 12)
 	verifier := td.NewVerifier(did.Keys())
@@ -68,7 +68,7 @@ func churn(t *testing.T, d *Directory, rng *rand.Rand) {
 	}
 }
 
-// querySource reads in every way.
+// querySource calls all methods that read.
 func ask(t *testing.T, d *Directory, rng *rand.Rand, signed []*td.Signed) {
 	for range 50 {
 		d.Enqueue(signed[rng.IntN(len(signed))])

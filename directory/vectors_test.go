@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A named oracle says which model it is.
+// A named oracle has a model name.
 type named struct {
 	oracle
 	model string
@@ -19,7 +19,7 @@ type named struct {
 
 func (n *named) Model() string { return n.model }
 
-// A restart asks for no vector again that is of the same model and the same text; vectors go with their things.
+// After a restart stored vectors of the same model and text are used. Vectors are deleted with their Things.
 func TestVectorsAreKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,29 +62,29 @@ func TestVectorsAreKept(t *testing.T) {
 			change func(d *Directory)
 			want   int
 		}{
-			{"at first all are asked for", one, &one.oracle, func(d *Directory) { put(d, first); put(d, b.signed(t, 1)) }, 2},
-			{"then none", one, &one.oracle, func(*Directory) {}, 0},
-			{"nor for a refresh", one, &one.oracle, func(d *Directory) { put(d, refreshed) }, 0},
-			{"what says something else is", one, &one.oracle, func(d *Directory) { put(d, changed.signed(t, 3)) }, 1},
-			{"another model is asked for all", other, &other.oracle, func(*Directory) {}, 2},
-			{"and takes their places", one, &one.oracle, func(*Directory) {}, 2},
-			{"one without a name keeps nothing", silent, silent, func(*Directory) {}, 2},
-			{"and takes no places", one, &one.oracle, func(d *Directory) { put(d, b.buried(t, 4)) }, 0},
+			{"at first all are requested", one, &one.oracle, func(d *Directory) { put(d, first); put(d, b.signed(t, 1)) }, 2},
+			{"after a restart none", one, &one.oracle, func(*Directory) {}, 0},
+			{"none for a refresh", one, &one.oracle, func(d *Directory) { put(d, refreshed) }, 0},
+			{"a changed TD", one, &one.oracle, func(d *Directory) { put(d, changed.signed(t, 3)) }, 1},
+			{"all of another model", other, &other.oracle, func(*Directory) {}, 2},
+			{"all of the first model again", one, &one.oracle, func(*Directory) {}, 2},
+			{"all of a model without a name", silent, silent, func(*Directory) {}, 2},
+			{"none are replaced", one, &one.oracle, func(d *Directory) { put(d, b.tombstone(t, 4)) }, 0},
 		} {
 			if got := asks(step.e, step.o, step.change); got != step.want {
-				t.Errorf("%s: %d texts were asked for, want %d", step.name, got, step.want)
+				t.Errorf("%s: %d texts were requested, want %d", step.name, got, step.want)
 			}
 		}
 		keys := stored(t, store, vectorKeys)
 		if len(keys) != 1 {
-			t.Fatalf("%d vectors in the store, want that of the living", len(keys))
+			t.Fatalf("%d vectors in the store, want that of the living Thing", len(keys))
 		}
 		for _, raw := range []string{"\xa0", "no CBOR"} { // an empty map
 			if err := store.Put(t.Context(), ds.RawKey(keys[0]), []byte(raw)); err != nil {
 				t.Fatal(err)
 			}
 			if got := asks(one, &one.oracle, func(*Directory) {}); got != 1 {
-				t.Errorf("%q in the store: %d texts were asked for, want 1", raw, got)
+				t.Errorf("%q in the store: %d texts were requested, want 1", raw, got)
 			}
 		}
 	})

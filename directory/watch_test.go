@@ -20,11 +20,11 @@ var (
 		Moved:     "moved", Expired: "expired", Left: "left"}
 )
 
-// told returns what watchers of q are told after a number, a word for each change so far.
-func told(t *testing.T, d *Directory, q td.Query, after uint64) string {
+// watched returns the changes that watchers of q receive after a number, a word per change.
+func watched(t *testing.T, d *Directory, q td.Query, after uint64) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // it ends when there is nothing left
+	cancel() // the loop ends after the last change
 	var words []string
 	var before uint64
 	for c, err := range d.Watch(ctx, q, after) {
@@ -61,7 +61,7 @@ func TestWatch(t *testing.T) {
 		host := key(t, 7).DID()
 		a := put(plain(t, 1, "a", "Weather"), func(r *td.Record) { r.Hosts = []td.Host{{Node: host}} })
 		b := put(plain(t, 1, "b", "Billing"), nil)
-		put(a, func(r *td.Record) { r.Seq, r.Expires = 2, r.Expires.Add(time.Minute) }) // a refresh is no news
+		put(a, func(r *td.Record) { r.Seq, r.Expires = 2, r.Expires.Add(time.Minute) }) // a refresh is not a change
 		renamed := plain(t, 1, "b", "Weather too")
 		put(renamed, func(r *td.Record) { r.Seq = 2 })
 		d.SetReachable(host, false)
@@ -79,22 +79,22 @@ func TestWatch(t *testing.T) {
 		}{
 			{"everything", td.Query{}, "+a:published +b:published ~b:published ~a:unreachable ~a:reachable -b:withdrawn +c:published " +
 				"-c:moved -a:expired"},
-			{"what changes its words", td.Query{Text: "billing"}, "+b:published -b:left"},
-			{"what comes by a change", td.Query{Text: "too", Not: []td.Query{{ID: "a"}}}, "+b:published -b:withdrawn"},
-			{"one thing", td.Query{ID: "c"}, "+c:published -c:moved"},
+			{"a Thing that stops to match", td.Query{Text: "billing"}, "+b:published -b:left"},
+			{"a Thing that starts to match", td.Query{Text: "too", Not: []td.Query{{ID: "a"}}}, "+b:published -b:withdrawn"},
+			{"one Thing", td.Query{ID: "c"}, "+c:published -c:moved"},
 			{"nothing", td.Query{ID: "d"}, ""},
 		} {
-			if got := told(t, d, c.q, start); got != c.want {
+			if got := watched(t, d, c.q, start); got != c.want {
 				t.Errorf("%s: got %s, want %s", c.name, got, c.want)
 			}
 		}
-		if got := told(t, d, td.Query{ID: "c"}, start+7); got != "-c:moved" {
+		if got := watched(t, d, td.Query{ID: "c"}, start+7); got != "-c:moved" {
 			t.Errorf("from the middle: got %s", got)
 		}
 	})
 }
 
-// A watcher waits for what comes, and ends with its context.
+// A watcher waits for changes, and ends with its context.
 func TestWatchWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -126,22 +126,22 @@ func TestWatchWaits(t *testing.T) {
 	})
 }
 
-// What is not remembered any more is said to be missed: by number, by size, and from before a restart.
-func TestWatchMisses(t *testing.T) {
+// Dropped changes are reported as an overflow: by number, by size, and from before a restart.
+func TestWatchOverflows(t *testing.T) {
 	t.Parallel()
 	d := openDirectory(t, Options{})
 	start := d.changed.last()
 	for range maxChanges + 3 {
 		d.changed.add(logEntry{kind: Added, reason: Published, thing: newView(plain(t, 1, "x", "X"))})
 	}
-	if got := told(t, d, td.Query{ID: "none"}, start); got != "missed" {
+	if got := watched(t, d, td.Query{ID: "none"}, start); got != "missed" {
 		t.Errorf("too many: got %q", got)
 	}
-	if got := told(t, d, td.Query{ID: "none"}, 1); got != "missed" {
+	if got := watched(t, d, td.Query{ID: "none"}, 1); got != "missed" {
 		t.Errorf("before a restart: got %q", got)
 	}
-	if got := told(t, d, td.Query{ID: "none"}, start+maxChanges); got != "" {
-		t.Errorf("what is remembered: got %q", got)
+	if got := watched(t, d, td.Query{ID: "none"}, start+maxChanges); got != "" {
+		t.Errorf("recorded changes: got %q", got)
 	}
 	large := plain(t, 1, "large", "X")
 	large.Raw = make([]byte, 1<<20)
@@ -149,16 +149,16 @@ func TestWatchMisses(t *testing.T) {
 		d.changed.add(logEntry{kind: Removed, reason: Expired, thing: newView(large)})
 	}
 	if d.changed.bytes > maxChangeBytes || len(d.changed.log) > 16 {
-		t.Errorf("%d changes of %d bytes are remembered", len(d.changed.log), d.changed.bytes)
+		t.Errorf("%d changes of %d bytes are recorded", len(d.changed.log), d.changed.bytes)
 	}
 	later := openDirectory(t, Options{})
 	if later.changed.last() <= start {
-		t.Error("the numbers of a later run are no higher")
+		t.Error("the numbers of a later run are not higher")
 	}
 }
 
-// What is told of things that are elsewhere stands in one order with the rest, and is in no index.
-func TestTell(t *testing.T) {
+// Changes of Things outside of the directory are in one order with the others. These Things are not in the index.
+func TestNotify(t *testing.T) {
 	t.Parallel()
 	d := openDirectory(t, Options{})
 	before := d.Latest()
