@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// An endpoint takes the length of a text for its meaning. It refuses every request with one of the texts that have poison.
+// An endpoint is an embedder whose vectors depend on the length of a text. It rejects requests with a text that contains poison.
 type endpoint struct {
 	mu    sync.Mutex
 	calls [][]string
@@ -44,14 +44,14 @@ func (e *endpoint) Embed(ctx context.Context, texts []string) (all [][]float32, 
 	return all, e.fails
 }
 
-// will says what the next answers are.
+// will sets the next results.
 func (e *endpoint) will(fail error, slow time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.fails, e.slow = fail, slow
 }
 
-// A model is an endpoint that says which it is.
+// A model is an endpoint with a model name.
 type model struct{ endpoint }
 
 func (*model) Model() string { return "one" }
@@ -66,8 +66,8 @@ func titled(title string) *td.Description {
 	return &td.Description{Thing: &td.Thing{ID: title, Title: title}}
 }
 
-// Whatever an endpoint answers, nothing but its answer is lost.
-func TestBadVectors(t *testing.T) {
+// Invalid vectors are rejected.
+func TestInvalidVectors(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]wrong{"0 vectors for 1": nil, "2 vectors for 1": {{1}, {1}}, "got 0": {nil},
 		"no direction": {{0, 0}}, "has no direction": {{float32(math.NaN())}}, "the vector has no direction": {{float32(math.Inf(1))}},
@@ -84,8 +84,8 @@ func TestBadVectors(t *testing.T) {
 	}
 }
 
-// A question is asked for once; who does not wait for the endpoint says nothing of it; what failed is not asked for a while.
-func TestAsk(t *testing.T) {
+// Queries are cached. A canceled query is not a failure of the endpoint. After a failure there is a pause.
+func TestQuery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := &endpoint{}
@@ -102,20 +102,20 @@ func TestAsk(t *testing.T) {
 			calls    int
 			takes    time.Duration
 		}{
-			{"nothing", t.Context(), " – ", nil, 0, "none", 0, 0},
-			{"query ends", over, "rain", context.Canceled, 0, "the query ended", 1, 0},
-			{"somebody does", t.Context(), "rain", nil, 0, "", 1, 0},
-			{"again", t.Context(), " rain ", errors.New("no"), 0, "", 0, 0},
-			{"it fails", t.Context(), "snow", errors.New("out of service"), 0, "out of service", 1, 0},
-			{"and is left alone", t.Context(), "sun", nil, 0, "out of service", 0, RetryAfter},
-			{"it is slow", t.Context(), "snow", nil, time.Minute, "deadline", 1, QueryTimeout + RetryAfter},
-			{"then it is not", t.Context(), strings.Repeat("snow ", maxText), nil, 0, "", 1, 0},
+			{"no words", t.Context(), " – ", nil, 0, "none", 0, 0},
+			{"canceled", over, "rain", context.Canceled, 0, "the query ended", 1, 0},
+			{"first query", t.Context(), "rain", nil, 0, "", 1, 0},
+			{"cached", t.Context(), " rain ", errors.New("no"), 0, "", 0, 0},
+			{"failure", t.Context(), "snow", errors.New("out of service"), 0, "out of service", 1, 0},
+			{"pause after the failure", t.Context(), "sun", nil, 0, "out of service", 0, RetryAfter},
+			{"timeout", t.Context(), "snow", nil, time.Minute, "deadline", 1, QueryTimeout + RetryAfter},
+			{"after the pause", t.Context(), strings.Repeat("snow ", maxText), nil, 0, "", 1, 0},
 		} {
 			e.will(step.fails, step.slow)
 			before, start := len(e.calls), time.Now()
 			v, why := r.Query(step.ctx, step.question)
 			if why != "" {
-				time.Sleep(step.takes - time.Since(start)) // until it may be asked again
+				time.Sleep(step.takes - time.Since(start)) // the end of the pause
 			}
 			if (v != nil) != (step.why == "") || step.why != "none" && !strings.Contains(why, step.why) ||
 				len(e.calls)-before != step.calls || time.Since(start) != step.takes {
@@ -123,21 +123,21 @@ func TestAsk(t *testing.T) {
 			}
 		}
 		if long := e.calls[len(e.calls)-1][0]; len(long) > maxText {
-			t.Errorf("a question of %d bytes", len(long))
+			t.Errorf("a query of %d bytes", len(long))
 		}
 		for i := range maxQueries + 9 {
 			r.Query(t.Context(), fmt.Sprint("weather", i))
 		}
 		if len(r.vectors) != maxQueries || len(r.order) != maxQueries {
-			t.Errorf("%d questions are remembered", len(r.vectors))
+			t.Errorf("%d queries are cached", len(r.vectors))
 		}
 		if v, why := reader(nil).Query(t.Context(), "rain"); v != nil || why != "" {
-			t.Errorf("nobody to ask: %v, %q", v, why)
+			t.Errorf("without an embedder: %v, %q", v, why)
 		}
 	})
 }
 
-// A shelf has things by key, and the vectors that they got.
+// A shelf has Things by key, and their vectors.
 type shelf struct {
 	things  map[[32]byte]*td.Description
 	vectors map[[32]byte]*Vector
@@ -148,8 +148,8 @@ func (s *shelf) find(key [32]byte) (Thing, bool) {
 	return Thing{Describe: func() *td.Description { return desc }, Store: func(v *Vector) { s.vectors[key] = v }}, desc != nil
 }
 
-// What waits gets its vector, a few at a time, as soon as the endpoint answers. A thing that it refuses keeps no other from its
-// vector, and is asked for no more; what is not there any more is not asked for.
+// Queued Things get vectors in small batches when the endpoint works. A rejected Thing does not block others and is not requested again.
+// Removed Things are not requested.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -168,13 +168,13 @@ func TestRun(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if calls := len(e.calls); len(s.vectors) != 0 || calls < 10 || calls > 20 || r.Len() < 2*atOnce-1 {
-			t.Errorf("without an answer: %d vectors after %d calls, %d wait", len(s.vectors), calls, r.Len())
+			t.Errorf("without an answer: %d vectors after %d calls, %d are queued", len(s.vectors), calls, r.Len())
 		}
 		e.will(nil, 0)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if len(s.vectors) != 2*atOnce-1 || r.Len() != 0 {
-			t.Errorf("%d have a vector, %d wait", len(s.vectors), r.Len())
+			t.Errorf("%d have a vector, %d are queued", len(s.vectors), r.Len())
 		}
 		for _, texts := range e.calls {
 			if len(texts) == 0 || len(texts) > atOnce {
@@ -191,15 +191,15 @@ func TestRun(t *testing.T) {
 		if len(e.calls) != 1 || len(e.calls[0][0]) > maxText || len(s.vectors) != 2*atOnce-1 {
 			t.Errorf("%d calls, %d vectors", len(e.calls), len(s.vectors))
 		}
-		nobody := reader(nil)
-		nobody.Enqueue([32]byte{1})
-		if nobody.Run(t.Context(), s.find); nobody.Len() != 0 {
-			t.Error("things wait for nobody")
+		none := reader(nil)
+		none.Enqueue([32]byte{1})
+		if none.Run(t.Context(), s.find); none.Len() != 0 {
+			t.Error("Things are queued without an embedder")
 		}
 	})
 }
 
-// A vector is kept of a text and a model, and of use for these alone.
+// A stored vector is restored for the same text and model only.
 func TestSaved(t *testing.T) {
 	t.Parallel()
 	r, desc := reader(&model{}), titled("Weather")
@@ -217,11 +217,11 @@ func TestSaved(t *testing.T) {
 		"too many": func(s *Saved) { s.Dims = []byte(strings.Repeat("\x01", maxDims+1)) }} {
 		bad := *saved
 		if change(&bad); r.Restore(&bad, desc) != nil {
-			t.Errorf("%s: it is of use", name)
+			t.Errorf("%s: it is restored", name)
 		}
 	}
 	nameless := reader(&endpoint{})
 	if !r.Stores() || nameless.Stores() || nameless.Restore(nameless.Save(v, desc), desc) != nil {
-		t.Error("a model without a name keeps vectors")
+		t.Error("vectors of a model without a name are stored")
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// BenchmarkAdd enters a thing of about 150 words and takes it out, beside 20,000 others with mostly the same words.
+// BenchmarkAdd adds and removes a Thing of about 150 words, next to 20,000 others with mostly the same words.
 func BenchmarkAdd(b *testing.B) {
 	make := func(i int) *td.Description {
 		desc := plain(i/10, fmt.Sprintf("urn:example:%d", i), fmt.Sprintf("Agent %d", i), fmt.Sprintf("urn:example:skill-%d", i%1000))

@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// plain returns a description that nobody signed: the index does not ask.
+// plain returns an unsigned description.
 func plain(owner int, id, title string, capabilities ...string) *td.Description {
 	thing := &td.Thing{ID: id, Title: title}
 	for _, c := range capabilities {
@@ -21,7 +21,7 @@ func plain(owner int, id, title string, capabilities ...string) *td.Description 
 	return &td.Description{Thing: thing, Record: r}
 }
 
-// Whatever is added, changed and removed, the index answers as if it had looked at everything.
+// After any sequence of changes a query has the same result as td.Query.Match on all Things.
 func TestIndexAgreesWithMatch(t *testing.T) {
 	t.Parallel()
 	word := rapid.SampledFrom([]string{"weather", "rain", "billing", "a", "b", "urn:a:b", "A/b", "x:y:z:u:v:w", "éclair",
@@ -49,15 +49,15 @@ func TestIndexAgreesWithMatch(t *testing.T) {
 		}
 		for k, ids := range x.ids {
 			if len(ids) > 0 {
-				rt.Errorf("terms of kind %d are left: %v", k, ids)
+				rt.Errorf("terms of kind %d remain: %v", k, ids)
 			}
 		}
 		if x.bytes != 0 || len(x.spare) != len(x.terms) || len(x.words.buckets) > 0 ||
 			x.words.sorted.n > 0 || len(x.words.sorted.parts) > 0 {
-			rt.Errorf("left over: %d bytes, %d of %d terms free, words %v", x.bytes, len(x.spare), len(x.terms), x.words)
+			rt.Errorf("remaining: %d bytes, %d of %d terms free, words %v", x.bytes, len(x.spare), len(x.terms), x.words)
 		}
 		if x.order.n > 0 || len(x.free) != len(x.records) {
-			rt.Errorf("left over: order %v, %d of %d slots free", x.order.parts, len(x.free), len(x.records))
+			rt.Errorf("remaining: order %v, %d of %d slots free", x.order.parts, len(x.free), len(x.records))
 		}
 	})
 }
@@ -155,13 +155,13 @@ func TestPrefixesBeginWithLevels(t *testing.T) {
 		got := slices.Collect(prefixes(id))
 		want := td.Levels(id)
 		if len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
-			rt.Errorf("prefixes of %q: got %q, want %q at the beginning", id, got, want)
+			rt.Errorf("prefixes of %q: got %q, want %q as a prefix", id, got, want)
 		}
 	})
 }
 
-// The cost of an exact search must not grow with the number of things: it looks only at what it yields.
-func TestExactSearchLooksAtItsAnswerOnly(t *testing.T) {
+// An exact search reads only the Things that it yields, so that its cost does not depend on the number of Things.
+func TestExactSearchReadsItsResultsOnly(t *testing.T) {
 	t.Parallel()
 	var x Index
 	for i := range 5000 {
@@ -174,7 +174,7 @@ func TestExactSearchLooksAtItsAnswerOnly(t *testing.T) {
 	lists, exact, ok := x.listsFor(&q, nil)
 	shortest := slices.MinFunc(lists, func(a, b *List) int { return a.Len() - b.Len() })
 	if !ok || !exact || len(lists) != 3 || shortest.Len() != 5 {
-		t.Errorf("got %d lists, %v, %v; looks at %d things, want the 5 that match", len(lists), exact, ok, shortest.Len())
+		t.Errorf("got %d lists, %v, %v; reads %d Things, want the 5 that match", len(lists), exact, ok, shortest.Len())
 	}
 	c := x.Choose(&q)
 	if slots, total := c.In(1, 2); total != 5 || fmt.Sprint(slots) != "[2007 1007]" && x.records[slots[0]].Thing != "urn:2007" {

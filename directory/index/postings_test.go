@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A list answers as a sorted slice does, whatever is put in and taken out, and forgets its chunks when it has become short.
+// A list has the contents of a sorted slice after any sequence of changes, and drops its chunks when it is short.
 func TestList(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -54,7 +54,7 @@ func TestList(t *testing.T) {
 	if l.many != nil {
 		t.Error("an empty list has chunks")
 	}
-	for slot := range uint32(3 * maxChunk) { // what grows at its end
+	for slot := range uint32(3 * maxChunk) { // appended
 		l.add(post(slot, 0))
 		want[slot] = 0
 	}
@@ -64,7 +64,7 @@ func TestList(t *testing.T) {
 	}
 	var none *List
 	if none.Has(1) || none.Len() != 0 || len(none.parts()) != 0 {
-		t.Error("no list has something")
+		t.Error("a nil list has elements")
 	}
 }
 
@@ -81,6 +81,6 @@ func TestChunksNth(t *testing.T) {
 		}
 	}
 	if _, ok := c.get(c.nth(2000)); ok {
-		t.Error("there is something after the end")
+		t.Error("an element after the end")
 	}
 }

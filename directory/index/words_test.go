@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// The index finds just the words that words.Like says, without looking at each.
+// The index finds exactly the words that textmatch.Like accepts, without a scan.
 func TestSensesAreAllWordsAlike(t *testing.T) {
 	t.Parallel()
 	letters := rapid.StringOfN(rapid.SampledFrom([]rune("aabceéstx1ß界")), 1, 10, -1)
@@ -44,7 +44,7 @@ func TestSensesAreAllWordsAlike(t *testing.T) {
 			}
 		}
 		for _, root := range all {
-			// A root of a root may be another: what the index has is compared as it is.
+			// The root of a root can differ: indexed words are compared unchanged.
 			if closeness(textmatch.Root(asked), root) > 0 {
 				want = append(want, root)
 			}
@@ -73,12 +73,12 @@ func TestClosenessAgreesWithLike(t *testing.T) {
 		{"weather", "weather", "weathers1"}, {"weather", "wether", "wethr"}, {"fore", "forest", "forecasting"},
 	} {
 		if closeness(c.a, c.better) <= closeness(c.a, c.worse) {
-			t.Errorf("%s is no closer to %s than %s", c.better, c.a, c.worse)
+			t.Errorf("%s is not closer to %s than %s", c.better, c.a, c.worse)
 		}
 	}
 }
 
-// A beginning that very many words share stands for the closest and most common of them.
+// A prefix of many words has the closest and most common of them.
 func TestSensesAreBounded(t *testing.T) {
 	t.Parallel()
 	var x Index
@@ -105,7 +105,7 @@ func TestWeights(t *testing.T) {
 		{"weather", "forecast"}, {"forecast", "snow"}, {"snow", "hail"}, {"rain", "hail"},
 	} {
 		if weights[c.more] <= weights[c.less] {
-			t.Errorf("%s weighs %d, no more than %s with %d", c.more, weights[c.more], c.less, weights[c.less])
+			t.Errorf("%s weighs %d, not more than %s with %d", c.more, weights[c.more], c.less, weights[c.less])
 		}
 	}
 	if weights["weather"] < 205 {

@@ -9,15 +9,15 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// ofOwner returns an agent of an owner; all of them offer the very same.
+// ofOwner returns an agent of an owner; all of them are equal.
 func ofOwner(owner string) *td.Description {
 	d := named("Billing", "bill: show my bill; why is my invoice so high")
 	d.Record.Owner = did.DID("did:key:z6Mk" + owner)
 	return d
 }
 
-// Of agents that offer the very same the router picks the nearest one it trusts, and says why; none that is known to be gone.
-func TestEqualsAreToldApart(t *testing.T) {
+// Among equal agents the router selects the nearest trusted one, with the reason, and none that is unreachable.
+func TestTieBreak(t *testing.T) {
 	t.Parallel()
 	ms := time.Millisecond
 	for name, c := range map[string]struct {
@@ -31,11 +31,11 @@ func TestEqualsAreToldApart(t *testing.T) {
 		"reached":          {map[string]AgentState{"a": {RoundTrip: ms}, "b": {Reached: true, RoundTrip: 2 * ms}}, "b", ByReached, "reachable"},
 		"the nearest":      {map[string]AgentState{"a": {RoundTrip: 3 * ms}, "b": {RoundTrip: 2 * ms}}, "b", ByRoundTrip, "2ms away"},
 		"not measured":     {map[string]AgentState{"a": {}, "b": {RoundTrip: 2 * ms}}, "b", ByRoundTrip, "2ms away"},
-		"nothing is known": {nil, "a", ByReference, "tells them apart"},
-		"one is gone":      {map[string]AgentState{"a": {Unreachable: true, Local: true, Trust: 1}, "b": {}}, "b", "", ""},
+		"unknown state":    {nil, "a", ByReference, "tells them apart"},
+		"one unreachable":  {map[string]AgentState{"a": {Unreachable: true, Local: true, Trust: 1}, "b": {}}, "b", "", ""},
 		"one refuses":      {map[string]AgentState{"a": {Refused: true, Reached: true, Trust: 1}, "b": {}}, "b", "", ""},
 		"both refuse":      {map[string]AgentState{"a": {Refused: true}, "b": {Refused: true}}, "", "", "refuses this node"},
-		"both are gone":    {map[string]AgentState{"a": {Unreachable: true}, "b": {Unreachable: true}}, "", "", "unreachable"},
+		"both unreachable": {map[string]AgentState{"a": {Unreachable: true}, "b": {Unreachable: true}}, "", "", "unreachable"},
 	} {
 		for _, method := range []Method{Lexical, Vector} {
 			agents := []*td.Description{ofOwner("a"), ofOwner("b")}
@@ -61,8 +61,8 @@ func TestEqualsAreToldApart(t *testing.T) {
 	}
 }
 
-// What fits best and is gone is not picked, and not silently passed over either.
-func TestWhatIsGoneIsNotPicked(t *testing.T) {
+// The best match is not selected if it is unreachable, and remains a candidate.
+func TestUnreachableIsNotSelected(t *testing.T) {
 	t.Parallel()
 	gone := map[string]bool{"Billing": true}
 	model := &sayer{says: `{"agentId":"` + platform[0].Ref() + `"}`}
@@ -78,7 +78,7 @@ func TestWhatIsGoneIsNotPicked(t *testing.T) {
 	}
 	d, err = r.Route(t.Context(), Request{Message: "show my bill", Method: LLM})
 	if err != nil || d.Agent != nil || strings.Contains(model.prompt, platform[0].Ref()) {
-		t.Errorf("the model was offered it: %+v, %v, %s", d, err, model.prompt)
+		t.Errorf("it was a candidate for the model: %+v, %v, %s", d, err, model.prompt)
 	}
 	d, err = r.Route(t.Context(), Request{Message: "what is the weather"})
 	if err != nil || chosen(d) != "weather" || strings.Contains(d.Reason, "unreachable") {
@@ -86,7 +86,7 @@ func TestWhatIsGoneIsNotPicked(t *testing.T) {
 	}
 }
 
-// Examples of common words are read; who asks for all is given tools, too.
+// Examples with common words match. Tools are candidates only of requests for all types.
 func TestCommonWordsAndTools(t *testing.T) {
 	t.Parallel()
 	plug := named("Plug", "switch: turn the lamp off")
@@ -95,13 +95,13 @@ func TestCommonWordsAndTools(t *testing.T) {
 		named("Greeter", "about: who are you; what can you do; was kann ich")}, platform...))})
 	for question, want := range map[string]string{
 		"who are you?":            "greeter",
-		"Hello, who are you":      "greeter", // "hello" says nothing of anybody
+		"Hello, who are you":      "greeter", // "hello" matches no agent
 		"what can you do":         "greeter",
 		"what can you do for me?": "greeter",
-		"what will the weather be, who are you to say it and can you do it for them all or not": "", // too little of it
+		"what will the weather be, who are you to say it and can you do it for them all or not": "", // too few matching words
 		"when does my contract end": "contract",
 		"show my bill":              "billing",
-		"turn the lamp off":         "", // no agent does that
+		"turn the lamp off":         "", // no such agent
 	} {
 		d, err := r.Route(t.Context(), Request{Message: question})
 		if err != nil || chosen(d) != want {

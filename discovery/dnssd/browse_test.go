@@ -19,7 +19,7 @@ var (
 	discard = slog.New(slog.DiscardHandler)
 )
 
-// A table is bounded however many say how much: per source, over all, per entry.
+// The cache is bounded: per source, in all, and per entry.
 func TestFloods(t *testing.T) {
 	t.Parallel()
 	c := newCache("self.local.")
@@ -53,7 +53,7 @@ func TestFloods(t *testing.T) {
 		t.Errorf("%d changes", n)
 	}
 	if n := len(c.changes(begun.Add(ttlOther * time.Second))); n != entriesMax || len(c.entries) != 0 {
-		t.Errorf("%d changes, %d entries when all is past", n, len(c.entries))
+		t.Errorf("%d changes, %d entries after all have expired", n, len(c.entries))
 	}
 }
 
@@ -67,16 +67,16 @@ func TestRates(t *testing.T) {
 		}
 	}
 	if allowed != sourcesMax+perSecond || r.each.Len() > sourcesMax+1 {
-		t.Errorf("%d packets of as many sources were read, %d sources counted", allowed, r.each.Len())
+		t.Errorf("%d packets of as many sources were allowed, %d sources counted", allowed, r.each.Len())
 	}
 	if !r.allow(netip.MustParseAddr("10.0.0.1"), begun.Add(time.Second)) {
-		t.Error("not in the next second either")
+		t.Error("no packet in the next second")
 	}
 }
 
-// What is heard, record by record, and what is known then: introduction-dns-sd introduction-dns-sd-service-name
+// The introductions after received messages, record by record: introduction-dns-sd introduction-dns-sd-service-name
 // introduction-dns-sd-service-name-directory introduction-dns-sd-service-name-udp.
-func TestHear(t *testing.T) {
+func TestReceive(t *testing.T) {
 	t.Parallel()
 	const (
 		ptr = `_wot._tcp.local. 4500 IN PTR Lamp._wot._tcp.local.`
@@ -86,39 +86,39 @@ func TestHear(t *testing.T) {
 	)
 	const lamp = "lamp._wot._tcp.local. http://10.0.0.9:80/td [10.0.0.9]"
 	for _, c := range []struct {
-		name  string
-		heard []string // one message each; records divided by newlines
-		want  string
+		name     string
+		received []string // messages; records separated by newlines
+		want     string
 	}{
 		{"all in one, in any order", []string{strings.Join([]string{a, txt, srv, ptr}, "\n")}, lamp},
-		{"piece by piece", []string{ptr, srv, txt, a}, lamp},
+		{"one by one", []string{ptr, srv, txt, a}, lamp},
 		{"other cases", []string{ptr, strings.ToUpper(srv), txt, strings.ToUpper(a)}, lamp},
 		{"without text", []string{ptr, srv, a}, ""},
-		{"nobody points to it", []string{srv, txt, a}, ""},
+		{"without a PTR record", []string{srv, txt, a}, ""},
 		{"withdrawn", []string{ptr, srv, txt, a, strings.Replace(ptr, "4500", "0", 1)}, ""},
 		{"by its subtype", []string{"_directory._sub." + ptr, srv, txt, a}, lamp},
 		{"another port", []string{ptr, srv, txt, a, strings.Replace(srv, " 80 ", " 81 ", 1)}, "lamp._wot._tcp.local. http://10.0.0.9:81/td [10.0.0.9]"},
 		{"another host", []string{ptr, srv, txt, a, strings.Replace(srv, "l.local", "m.local", 1)}, ""},
 		{"one more address", []string{ptr, srv, txt, a, "l.local. 120 IN AAAA fe80::9"}, "lamp._wot._tcp.local. http://10.0.0.9:80/td [10.0.0.9 fe80::9%lan0]"},
 		{"IPv6 only", []string{ptr, srv, txt, "l.local. 120 IN AAAA fe80::9"}, "lamp._wot._tcp.local. http://[fe80::9%25lan0]:80/td [fe80::9%lan0]"},
-		{"no other address", []string{ptr, srv, txt, a, "l.local. 120 CLASS32769 A 10.0.0.8"}, "lamp._wot._tcp.local. http://10.0.0.8:80/td [10.0.0.8]"},
+		{"a replaced address", []string{ptr, srv, txt, a, "l.local. 120 CLASS32769 A 10.0.0.8"}, "lamp._wot._tcp.local. http://10.0.0.8:80/td [10.0.0.8]"},
 		{"an address of another network", []string{ptr, srv, txt, "l.local. 120 IN A 192.168.7.9\nl.local. 120 IN AAAA fd00::9"}, ""},
 		{"one of another network, too", []string{ptr, srv, txt, a + "\nl.local. 120 IN A 192.168.7.9"}, lamp},
-		{"the other hosts' addresses", []string{ptr, srv, txt, "m.local. 120 IN A 10.0.0.9"}, ""},
+		{"the address of another host", []string{ptr, srv, txt, "m.local. 120 IN A 10.0.0.9"}, ""},
 		{"over UDP", []string{strings.NewReplacer("_tcp", "_udp", "80", "5683").Replace(strings.Join([]string{ptr, srv, txt, a}, "\n"))},
 			"lamp._wot._udp.local. coap://10.0.0.9:5683/td [10.0.0.9]"},
 		{"port 0", []string{ptr, strings.Replace(srv, "80", "0", 1), txt, a}, ""},
 		{"no host", []string{ptr, strings.Replace(srv, "l.local.", ".", 1), txt, a}, ""},
-		{"oneself", []string{ptr, strings.Replace(srv, "l.local.", "SELF.local.", 1), txt, "self.local. 120 IN A 10.0.0.1"}, ""},
+		{"the own host", []string{ptr, strings.Replace(srv, "l.local.", "SELF.local.", 1), txt, "self.local. 120 IN A 10.0.0.1"}, ""},
 		{"a pointer elsewhere", []string{"_wot._tcp.local. 9 IN PTR Lamp._http._tcp.local."}, ""},
 		{"a pointer to itself", []string{"_wot._tcp.local. 9 IN PTR _wot._tcp.local."}, ""},
 		{"a pointer below", []string{"_wot._tcp.local. 9 IN PTR a.b._wot._tcp.local."}, ""},
-		{"td that is no path", []string{ptr, srv, a, `Lamp._wot._tcp.local. 4500 IN TXT "scheme=gopher"`}, ""},
+		{"an invalid scheme", []string{ptr, srv, a, `Lamp._wot._tcp.local. 4500 IN TXT "scheme=gopher"`}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			cache := newCache("self.local.")
-			for _, text := range c.heard {
+			for _, text := range c.received {
 				msg := &dns.Msg{MsgHdr: dns.MsgHdr{Response: true}}
 				for line := range strings.Lines(text) {
 					msg.Answer = append(msg.Answer, rr(t, line))
@@ -145,8 +145,7 @@ func TestHear(t *testing.T) {
 	}
 }
 
-// A host on two networks of this machine is asked on the one where it was heard first; who is on the other names no addresses
-// for it.
+// A host on two networks of this machine has the addresses of the network where it was received first.
 func TestTwoNetworks(t *testing.T) {
 	t.Parallel()
 	c, other := newCache("self.local."), link{index: 8, name: "lan1", nets: []netip.Prefix{netip.MustParsePrefix("192.168.7.1/24")}}
@@ -156,7 +155,7 @@ func TestTwoNetworks(t *testing.T) {
 	if len(all) != 1 || fmt.Sprint(all[0].Addrs, all[0].From) != "[10.0.0.9] 10.0.0.9" {
 		t.Fatalf("got %+v", all)
 	}
-	later := begun.Add(200 * time.Second) // it has left the first
+	later := begun.Add(200 * time.Second) // it has left the first network
 	c.changes(later)
 	c.receive(entryOf(t, overTCP, "lamp", "l.local.", "192.168.7.9", "80", `"td=/"`), netip.MustParseAddr("192.168.7.9"), other, later)
 	if all = c.changes(later); len(all) != 1 || fmt.Sprint(all[0].Addrs, all[0].From) != "[192.168.7.9] 192.168.7.9" {
@@ -164,8 +163,8 @@ func TestTwoNetworks(t *testing.T) {
 	}
 }
 
-// A host speaks over IPv4 and IPv6 in turn; that is no news.
-func TestTheSameFromTwoAddresses(t *testing.T) {
+// Alternating messages of a host over IPv4 and IPv6 are not a change.
+func TestTwoSenderAddresses(t *testing.T) {
 	t.Parallel()
 	c := newCache("self.local.")
 	var all []Change
@@ -178,8 +177,8 @@ func TestTheSameFromTwoAddresses(t *testing.T) {
 	}
 }
 
-// Nobody is believed for longer than the usual time, whatever he says.
-func TestTimesAreBounded(t *testing.T) {
+// TTLs have an upper limit.
+func TestTTLsAreBounded(t *testing.T) {
 	t.Parallel()
 	c := newCache("self.local.")
 	msg := entryOf(t, overTCP, "x", "h.local.", "10.0.0.9", "80", `"td=/"`)
@@ -199,15 +198,15 @@ func TestParseText(t *testing.T) {
 		name string
 		in   []string
 		udp  bool
-		want text // empty: refused
+		want text // empty: an error
 	}{
-		{"nothing", nil, false, text{"/.well-known/wot", "Thing", "http", ""}},
-		{"nothing, over UDP", []string{""}, true, text{"/.well-known/wot", "Thing", "coap", ""}},
+		{"empty", nil, false, text{"/.well-known/wot", "Thing", "http", ""}},
+		{"empty, over UDP", []string{""}, true, text{"/.well-known/wot", "Thing", "coap", ""}},
 		{"all, in any order and case", []string{"SCHEME=HTTPS", "x", "Type=directory", "lmos=net", "TD=/td"}, false, text{"/td", "Directory", "https", "net"}},
-		{"the first counts", []string{"td=/a", "td=/b", "=", "=c"}, false, text{"/a", "Thing", "http", ""}},
+		{"the first of duplicates", []string{"td=/a", "td=/b", "=", "=c"}, false, text{"/a", "Thing", "http", ""}},
 		{"without a slash", []string{"td=things/1?x=y"}, false, text{"/things/1?x=y", "Thing", "http", ""}},
 		{"escapes", []string{`td=/\"\195\164`}, false, text{`/"ä`, "Thing", "http", ""}},
-		{"another kind", []string{"type=Zoo"}, false, text{"/.well-known/wot", "Thing", "http", ""}},
+		{"unknown type", []string{"type=Zoo"}, false, text{"/.well-known/wot", "Thing", "http", ""}},
 		{"CoAP over TCP", []string{"scheme=coaps+tcp"}, false, text{"/.well-known/wot", "Thing", "coaps+tcp", ""}},
 		{"a URL stays a path", []string{"td=http://evil/x"}, false, text{"/http://evil/x", "Thing", "http", ""}},
 		{"two slashes stay a path", []string{"td=//evil/x"}, false, text{"//evil/x", "Thing", "http", ""}},
@@ -225,7 +224,7 @@ func TestParseText(t *testing.T) {
 	}
 }
 
-// A name goes through package dns and comes back as it was written, so that both spellings can be compared.
+// Package dns returns a name as it was escaped, so that names can be compared.
 func TestEscape(t *testing.T) {
 	t.Parallel()
 	for _, s := range []string{"lab", "my lab", "v1.2", `a\b"c`, "ä (2)", "\x00\x1f\x7f\xff", "a@b;c'd$e", `\046`} {
@@ -236,7 +235,7 @@ func TestEscape(t *testing.T) {
 		}
 		back, _, err := dns.UnpackDomainName(wire, 0)
 		if err != nil || back != escape(s)+"."+overTCP || string(unescape(escape(s))) != s {
-			t.Errorf("%q: is %q, comes back as %q (%v)", s, escape(s), back, err)
+			t.Errorf("%q: escaped %q, unpacked %q (%v)", s, escape(s), back, err)
 		}
 	}
 }
@@ -257,7 +256,7 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// What comes from the network as a packet: nothing panics, and the tables stay what they are.
+// Any packet is processed without a panic, and the cache stays valid.
 func FuzzPacket(f *testing.F) {
 	for _, m := range []*dns.Msg{
 		entryOf(f, overTCP, `Lamp\ 1`, "l.local.", "10.0.0.9", "80", `"td=/td" "type=Directory"`), question(overTCP, dns.TypePTR),

@@ -8,8 +8,7 @@ import (
 	"github.com/lmosd/lmosd/discovery/dnssd"
 )
 
-// A node announces its directory and looks at what others introduce. Every introduction is explored anew, as its things may be
-// others than those of the last time.
+// A node announces its directory and explores the introductions of others, each with a new Explorer, because its Things can have changed.
 func Example() {
 	discover := func(ctx context.Context, log *slog.Logger, known func(id string) bool, add func(dnssd.Found), drop func(introduction string)) error {
 		s, err := dnssd.New(dnssd.Options{Name: "kitchen", Network: "home", Log: log})

@@ -19,7 +19,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A site is what a server of HTTP has, by path.
+// A site has the documents of an HTTP server by path.
 type site map[string]string
 
 // serve starts a server; each answer is JSON unless it begins with a status or a type: "404 ", "text/html ". %s is the server's URL.
@@ -55,7 +55,7 @@ func (s site) serve(t *testing.T) (base string, in Introduction) {
 	return server.URL, Introduction{Instance: "site", URL: server.URL + wellKnown, Host: "site.local", Addrs: []netip.Addr{lo}, From: lo}
 }
 
-// explore returns the titles of what was found, in order, and the error.
+// explore returns the titles of the found TDs, in order, and the error.
 func explore(t *testing.T, x *Explorer, in Introduction) (titles []string, err error) {
 	t.Helper()
 	for f, e := range x.Explore(t.Context(), in) {
@@ -75,8 +75,7 @@ const (
 	thing = `{"title":"thing"}`
 )
 
-// WoT Discovery §5: what leads where. It must tell directories and links by their type, go on from them, and go nowhere twice,
-// whatever ids say: a TD need not have one. discoverer-must-support-intros discoverer-must-support-fetching discoverer-td-identify
+// WoT Discovery §5: directories and links are recognized by their type and followed, each URL once, also without ids. discoverer-must-support-intros discoverer-must-support-fetching discoverer-td-identify
 // discoverer-fetch-tdd discoverer-fetch-links discoverer-fetch-iteration discoverer-any-order discoverer-track
 // exploration-link-description-link
 func TestExplore(t *testing.T) {
@@ -89,11 +88,11 @@ func TestExplore(t *testing.T) {
 		name string
 		site site
 		want string // titles
-		err  string // what the error says; empty: none
+		err  string // in the error; empty: no error
 	}{
 		{"a thing", site{wellKnown: thing}, "thing", ""},
 		{"a directory", site{wellKnown: plainDir, "/.well-known/things": `[{"title":"a"},{"title":"b"}]`}, "dir a b", ""},
-		{"its base counts",
+		{"a base",
 			site{wellKnown: strings.Replace(plainDir, "{", `{"base":"%s/api/",`, 1), "/api/things": `[` + thing + `]`},
 			"dir thing", ""},
 		{"pages by Link",
@@ -102,7 +101,7 @@ func TestExplore(t *testing.T) {
 		{"pages of a collection",
 			site{wellKnown: plainDir, "/.well-known/things": `{"members":[{"title":"a"}],"next":"/p2"}`,
 				"/p2": `{"members":[{"title":"b"}]}`}, "dir a b", ""},
-		{"pages that go in circles",
+		{"a cycle of pages",
 			site{wellKnown: plainDir, "/.well-known/things": `</.well-known/things> [{"title":"a"}]`}, "dir a", ""},
 		{"a page elsewhere",
 			site{wellKnown: plainDir, "/.well-known/things": `<http://127.0.0.1:1/x> [{"title":"a"}]`},
@@ -120,7 +119,7 @@ func TestExplore(t *testing.T) {
 		{"a link in a list",
 			site{wellKnown: plainDir, "/.well-known/things": `[` + link("l", "/td") + `]`, "/td": thing}, "dir l", ""},
 		{"a link to itself", site{wellKnown: link("l", "#x")}, "l", ""},
-		{"links without end",
+		{"an endless chain of links",
 			site{wellKnown: link("1", "/2"), "/2": link("2", "/3"), "/3": link("3", "/4"), "/4": thing}, "1 2 3", ""},
 		{"a link to another host",
 			site{wellKnown: link("l", "http://192.0.2.1/")}, "l", `does not name the host "192.0.2.1"`},
@@ -131,19 +130,19 @@ func TestExplore(t *testing.T) {
 		{"a redirect on the server", site{wellKnown: "302 /td", "/td": thing}, "thing", ""},
 		{"a redirect elsewhere", site{wellKnown: "302 http://127.0.0.1:1/"}, "", "redirected to http://127.0.0.1:1/"},
 		{"a redirect to itself", site{wellKnown: "302 " + wellKnown}, "", "redirected"},
-		{"not there", site{}, "", "404"},
-		{"no JSON", site{wellKnown: "[1"}, "", "invalid TD"},
-		{"no object", site{wellKnown: "[]"}, "", "invalid TD"},
-		{"two names", site{wellKnown: `{"title":"a","title":"b"}`}, "", "invalid TD"},
+		{"not found", site{}, "", "404"},
+		{"not JSON", site{wellKnown: "[1"}, "", "invalid TD"},
+		{"not an object", site{wellKnown: "[]"}, "", "invalid TD"},
+		{"a duplicate member", site{wellKnown: `{"title":"a","title":"b"}`}, "", "invalid TD"},
 		{"HTML", site{wellKnown: "text/html " + thing}, "", `content type "text/html"`},
 		{"too large", site{wellKnown: `{"title":"` + strings.Repeat("x", td.MaxTD) + `"}`}, "", "exceeds 131072 bytes"},
 		{"one of a list too large",
 			site{wellKnown: plainDir, "/.well-known/things": `[{"title":"` + strings.Repeat("x", td.MaxTD) + `"},` + thing + `]`},
 			"dir thing", "exceeds 131072 bytes"},
-		{"the form that reads", site{wellKnown: `{"@type":"ThingDirectory","title":"dir","properties":{"things":{"uriVariables":{"limit":{}},"forms":[
+		{"the form of readproperty", site{wellKnown: `{"@type":"ThingDirectory","title":"dir","properties":{"things":{"uriVariables":{"limit":{}},"forms":[
 			{"href":"/no","op":"observeproperty"},{"href":"/no","op":["writeproperty"]},{"href":"/all{?limit}","op":["readproperty"]}]}}}`,
 			"/all?limit=100": `[` + thing + `]`}, "dir thing", ""},
-		{"no list", site{wellKnown: plainDir, "/.well-known/things": `7`}, "dir", "invalid list of TDs"},
+		{"not a list", site{wellKnown: plainDir, "/.well-known/things": `7`}, "dir", "invalid list of TDs"},
 		{"an id that is too long", site{wellKnown: `{"id":"` + strings.Repeat("x", td.MaxID+1) + `"}`}, "", "too long"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -161,7 +160,7 @@ func TestExplore(t *testing.T) {
 }
 
 // WoT Discovery §5.1, §5.2: the types of discovery, as terms, with their prefix and as IRIs of either namespace, alone and among
-// others; what only looks like one is a thing. discoverer-td-identify exploration-directory-description-type
+// others. Other types are Things. discoverer-td-identify exploration-directory-description-type
 // exploration-link-description-type
 func TestKinds(t *testing.T) {
 	t.Parallel()
@@ -179,7 +178,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// WoT Discovery §5: one explorer is one set: two introductions that lead to the same yield it once; a new explorer looks again.
+// WoT Discovery §5: one explorer yields a TD of two introductions once. A new explorer yields it again.
 // discoverer-merge-intros discoverer-may-multiple-intro discoverer-track
 func TestOneSet(t *testing.T) {
 	t.Parallel()
@@ -195,7 +194,7 @@ func TestOneSet(t *testing.T) {
 	want(t, fresh, "a")
 }
 
-func TestWhatTheMeshHas(t *testing.T) {
+func TestThingsOfTheMeshAreSkipped(t *testing.T) {
 	t.Parallel()
 	_, in := site{wellKnown: `{"@type":"ThingDirectory","id":"did:node","title":"dir"}`, "/things": `[{"id":"urn:a","title":"a"},{"id":"urn:b","title":"b"}]`}.serve(t)
 	known := func(ids ...string) ExplorerOptions {
@@ -227,7 +226,7 @@ func TestBounds(t *testing.T) {
 		}
 		_, in := site{wellKnown: `{"@type":"ThingDirectory","title":"dir"}`, "/things": "[" + strings.Join(list, ",") + "]"}.serve(t)
 		if got, err := explore(t, NewExplorer(ExplorerOptions{}), in); len(got) != thingsMax || err == nil {
-			t.Errorf("%d things, %v; want %d and that there are more", len(got), err, thingsMax)
+			t.Errorf("%d things, %v; want %d and an error for the rest", len(got), err, thingsMax)
 		}
 	})
 	t.Run("pages", func(t *testing.T) {
@@ -238,7 +237,7 @@ func TestBounds(t *testing.T) {
 		}
 		_, in := pages.serve(t)
 		if got, err := explore(t, NewExplorer(ExplorerOptions{}), in); len(got) != pagesMax || err == nil {
-			t.Errorf("%d things, %v; want %d and that there are more", len(got), err, pagesMax)
+			t.Errorf("%d things, %v; want %d and an error for the rest", len(got), err, pagesMax)
 		}
 	})
 	t.Run("a reader who leaves", func(t *testing.T) {
@@ -264,7 +263,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// A certificate is for the name of the introduction, and of somebody who is trusted.
+// The certificate must have the host name of the introduction and a trusted issuer.
 func TestHTTPS(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -296,7 +295,7 @@ func TestOtherSchemes(t *testing.T) {
 	o := ExplorerOptions{Fetch: func(_ context.Context, u string) ([]byte, error) { return []byte(`{"title":"` + u + `"}`), nil }}
 	got, err := explore(t, NewExplorer(o), in)
 	want(t, got, in.URL)
-	// A name is not handed on: who fetches would look it up, and could be led elsewhere.
+	// Names are replaced by addresses, because Fetch would resolve them again.
 	in.Host, in.URL = "lamp.local", "coap://Lamp.local/td"
 	got, err2 := explore(t, NewExplorer(o), in)
 	want(t, got, "coap://127.0.0.1/td")
@@ -315,7 +314,7 @@ func TestOtherSchemes(t *testing.T) {
 	}
 }
 
-func TestExplorersThatAreFull(t *testing.T) {
+func TestExplorerLimits(t *testing.T) {
 	t.Parallel()
 	_, in := site{wellKnown: thing}.serve(t)
 	for _, fill := range []func(x *Explorer){
@@ -385,7 +384,7 @@ func TestNextLink(t *testing.T) {
 	}
 }
 
-// What a server answers: nothing panics, and a list stays on its server.
+// Any document is processed without a panic, and the pages of a list stay on its server.
 func FuzzDocuments(f *testing.F) {
 	f.Add([]byte(dir), `</a>; rel="next"`)
 	f.Add([]byte(`{"@type":"ThingLink","links":[{"rel":"describedby","href":"//x"}]}`), `<http://x/>; rel=next, <`)

@@ -13,13 +13,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// An ether is a network in memory, 10.0.0.0/24.
+// An ether is a simulated network, 10.0.0.0/24.
 type ether struct {
 	mu    sync.Mutex
 	plugs []*plug
 }
 
-// A plug is where one host is connected. Every host calls its link 7.
+// A plug connects a host to an ether. The link of each host has the index 7.
 type plug struct {
 	ether *ether
 	from  netip.AddrPort
@@ -69,7 +69,7 @@ func (p *plug) write(b []byte, _ link, to netip.AddrPort) error {
 	return nil
 }
 
-// put sends what may come from anywhere: to everybody, the sender included, or to one.
+// put sends a packet with any source, to all hosts including the sender, or to one.
 func (p *plug) put(got packet, to netip.AddrPort) {
 	p.ether.mu.Lock()
 	defer p.ether.mu.Unlock()
@@ -85,7 +85,7 @@ func (p *plug) put(got packet, to netip.AddrPort) {
 
 func (p *plug) close() error { return nil }
 
-func (p *plug) say(t testing.TB, msg *dns.Msg) {
+func (p *plug) send(t testing.TB, msg *dns.Msg) {
 	t.Helper()
 	b, err := msg.Pack()
 	if err != nil {
@@ -94,8 +94,8 @@ func (p *plug) say(t testing.TB, msg *dns.Msg) {
 	_ = p.write(b, link{}, netip.AddrPort{})
 }
 
-// heard returns the messages of others that came until d from now, in their order.
-func (p *plug) heard(t testing.TB, d time.Duration) []*dns.Msg {
+// received returns the messages of other hosts within d, in order.
+func (p *plug) received(t testing.TB, d time.Duration) []*dns.Msg {
 	t.Helper()
 	var all []*dns.Msg
 	for time.Sleep(d); ; {
@@ -114,10 +114,10 @@ func (p *plug) heard(t testing.TB, d time.Duration) []*dns.Msg {
 	}
 }
 
-// answers are the responses among what was heard.
+// answers returns the responses among messages.
 func (p *plug) answers(t testing.TB, d time.Duration) []*dns.Msg {
 	var all []*dns.Msg
-	for _, msg := range p.heard(t, d) {
+	for _, msg := range p.received(t, d) {
 		if msg.Response {
 			all = append(all, msg)
 		}
@@ -151,7 +151,7 @@ func question(name string, rrtype uint16) *dns.Msg {
 	return &dns.Msg{Question: []dns.Question{{Name: name, Qtype: rrtype, Qclass: dns.ClassINET}}}
 }
 
-// rr reads a record as master files write it.
+// rr parses a record in the format of master files.
 func rr(t testing.TB, text string) dns.RR {
 	t.Helper()
 	r, err := dns.NewRR(text)
@@ -161,7 +161,7 @@ func rr(t testing.TB, text string) dns.RR {
 	return r
 }
 
-// entryOf is the announcement of one thing by a stranger.
+// entryOf returns the announcement of a Thing by another host.
 func entryOf(t testing.TB, service, instance, host, addr string, portOf string, text string) *dns.Msg {
 	t.Helper()
 	full := instance + "." + service

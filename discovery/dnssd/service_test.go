@@ -58,7 +58,7 @@ func TestNodesIntroduceThemselves(t *testing.T) {
 		want(t, urls(b))
 		stop()
 		time.Sleep(2 * time.Second)
-		want(t, urls(a)) // b said goodbye
+		want(t, urls(a)) // b sent a goodbye
 	})
 }
 
@@ -74,14 +74,14 @@ func TestIntroductionsAreRenewedForHours(t *testing.T) {
 			count++
 		}
 		if count != 1 || len(b.Introductions()) != 1 {
-			t.Errorf("told %d times in five hours, and %d are known; want one that stays", count, len(b.Introductions()))
+			t.Errorf("%d changes in 5 h, and %d introductions; want one without changes", count, len(b.Introductions()))
 		}
 	})
 }
 
-func TestWhoIsSilentIsGone(t *testing.T) {
+func TestSilentHostsExpire(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *ether) {
-		p, stranger := e.plug("10.0.0.1"), e.plug("10.0.0.9")
+		p, peer := e.plug("10.0.0.1"), e.plug("10.0.0.9")
 		s, _ := start(t, p, Options{})
 		changes := make(chan Change, 16)
 		go func() {
@@ -89,7 +89,7 @@ func TestWhoIsSilentIsGone(t *testing.T) {
 				changes <- c
 			}
 		}()
-		stranger.say(t, entryOf(t, overTCP, `Lamp\ 1`, "lamp.local.", "10.0.0.9", "80", `"td=/td"`))
+		peer.send(t, entryOf(t, overTCP, `Lamp\ 1`, "lamp.local.", "10.0.0.9", "80", `"td=/td"`))
 		if c := <-changes; c.Gone || c.Instance != "Lamp 1" || c.URL != "http://10.0.0.9:80/td" || c.Type != "Thing" {
 			t.Errorf("got %+v", c)
 		}
@@ -97,25 +97,25 @@ func TestWhoIsSilentIsGone(t *testing.T) {
 		begun := time.Now()
 		c := <-changes
 		if after := time.Since(begun); !c.Gone || c.Instance != "Lamp 1" || after != 120*time.Second {
-			t.Errorf("after %v: got %+v, want it gone with its address", after, c)
+			t.Errorf("after %v: got %+v, want it removed", after, c)
 		}
-		for _, m := range stranger.heard(t, 0) {
+		for _, m := range peer.received(t, 0) {
 			if slices.ContainsFunc(m.Question, func(q dns.Question) bool { return q.Name == "lamp.local." && q.Qtype == dns.TypeA }) {
 				asked++
 			}
 		}
 		if asked < 2 || asked > 6 {
-			t.Errorf("its address was asked for %d times, want some", asked)
+			t.Errorf("%d queries for its address", asked)
 		}
 	})
 }
 
-func TestNamesThatAreTaken(t *testing.T) {
+func TestNameConflicts(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *ether) {
 		var all []*Service
 		for i := range 3 {
 			s, _ := start(t, e.plug(fmt.Sprintf("10.0.0.%d", i+1)), Options{Name: "lab"})
-			s.Announce(4680, false) // two begin together, the third finds them there
+			s.Announce(4680, false) // two start together, the third later
 			if all = append(all, s); i > 0 {
 				time.Sleep(20 * time.Second)
 			}
@@ -133,32 +133,32 @@ func TestNamesThatAreTaken(t *testing.T) {
 	})
 }
 
-// Who has a name answers who asks for it at once, and says again what he has when another claims it wrongly. RFC 6762 §8.1, §9.
+// The owner of a name answers probes at once, and announces again after a conflict that it wins. RFC 6762 §8.1, §9.
 func TestNamesAreDefended(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *ether) {
 		s, _ := start(t, e.plug("10.0.0.1"), Options{Name: "lab"})
-		stranger := e.plug("10.0.0.9")
+		peer := e.plug("10.0.0.9")
 		s.Announce(4680, false)
 		time.Sleep(10 * time.Second)
-		stranger.heard(t, 0)
+		peer.received(t, 0)
 		probe := question("lab."+overTCP, dns.TypeANY)
 		probe.Ns = []dns.RR{rr(t, "lab._wot._tcp.local. 120 IN SRV 0 0 65535 zz.local.")}
-		stranger.say(t, probe)
-		if m := stranger.answers(t, 10*time.Millisecond); len(m) != 1 || kinds(m[0].Answer) != "SRV,TXT" {
-			t.Errorf("who asks for the name hears %v", m)
+		peer.send(t, probe)
+		if m := peer.answers(t, 10*time.Millisecond); len(m) != 1 || kinds(m[0].Answer) != "SRV,TXT" {
+			t.Errorf("a probe is answered by %v", m)
 		}
-		stranger.say(t, entryOf(t, overTCP, "lab", "zz.local.", "10.0.0.9", "1", `""`))
-		if m := stranger.answers(t, 5*time.Second); len(m) < 3 || s.Name() != "lab" {
-			t.Errorf("who claims the name hears %d answers, and it is %q", len(m), s.Name())
+		peer.send(t, entryOf(t, overTCP, "lab", "zz.local.", "10.0.0.9", "1", `""`))
+		if m := peer.answers(t, 5*time.Second); len(m) < 3 || s.Name() != "lab" {
+			t.Errorf("%d answers to a lost claim, and the name is %q", len(m), s.Name())
 		}
-		stranger.say(t, entryOf(t, overTCP, "lab", "zz.local.", "10.0.0.9", "65535", `""`))
+		peer.send(t, entryOf(t, overTCP, "lab", "zz.local.", "10.0.0.9", "65535", `""`))
 		if time.Sleep(5 * time.Second); s.Name() != "lab (2)" {
-			t.Errorf("two have the name, the other by right, and it is %q", s.Name())
+			t.Errorf("the other host wins the conflict, and the name is %q", s.Name())
 		}
 	})
 }
 
-func TestNamesAreNotTakenForever(t *testing.T) {
+func TestRenamesAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *ether) {
 		bully := e.plug("10.0.0.9")
 		s, _ := start(t, e.plug("10.0.0.1"), Options{Name: strings.Repeat("ä", 40)})
@@ -166,17 +166,17 @@ func TestNamesAreNotTakenForever(t *testing.T) {
 		for range 200 {
 			time.Sleep(100 * time.Millisecond)
 			if s.Name() != "" {
-				bully.say(t, entryOf(t, overTCP, escape(s.Name()), "zz.local.", "10.0.0.9", "65535", `""`))
+				bully.send(t, entryOf(t, overTCP, escape(s.Name()), "zz.local.", "10.0.0.9", "65535", `""`))
 			}
 		}
 		time.Sleep(5 * time.Second)
 		if got := len(s.Name()); got > 63 || s.self.phase != standing {
-			t.Errorf("a name of %d bytes, phase %d, want it to stand by one", got, s.self.phase)
+			t.Errorf("a name of %d bytes, phase %d, want phase standing", got, s.self.phase)
 		}
 	})
 }
 
-// Questions, and who gets answers: RFC 6762 §5.4, §6, §6.7, §7.1, §11; RFC 6763 §4, §7.1, §9. introduction-dns-sd-service-name
+// Queries and their answers: RFC 6762 §5.4, §6, §6.7, §7.1, §11; RFC 6763 §4, §7.1, §9. introduction-dns-sd-service-name
 // introduction-dns-sd-service-name-directory sec-tdd-intro-no-ext
 func TestAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *ether) {
@@ -184,7 +184,7 @@ func TestAnswers(t *testing.T) {
 		s, _ := start(t, p, Options{Name: "my lab"})
 		s.Announce(4680, false)
 		time.Sleep(10 * time.Second)
-		stranger := e.plug("10.0.0.9")
+		peer := e.plug("10.0.0.9")
 		const full = `my\ lab._wot._tcp.local.`
 		known := question(overTCP, dns.TypePTR)
 		known.Answer = []dns.RR{rr(t, overTCP+" 3000 IN PTR "+full)}
@@ -203,7 +203,7 @@ func TestAnswers(t *testing.T) {
 			}
 			return b
 		}
-		near, far := stranger.from, netip.MustParseAddrPort("192.0.2.1:5353")
+		near, far := peer.from, netip.MustParseAddrPort("192.0.2.1:5353")
 		for _, c := range []struct {
 			name  string
 			msg   *dns.Msg
@@ -215,24 +215,24 @@ func TestAnswers(t *testing.T) {
 			{"the subtype", question(directory, dns.TypePTR), near, true, "PTR+SRV,TXT,A"},
 			{"in capitals", question("_WOT._TCP.Local.", dns.TypePTR), near, true, "PTR+SRV,TXT,A"},
 			{"everything of the service", question(overTCP, dns.TypeANY), near, true, "PTR+SRV,TXT,A"},
-			{"which services", question(allTypes, dns.TypePTR), near, true, "PTR+SRV,TXT,A"},
-			{"where", question(full, dns.TypeSRV), near, true, "SRV+TXT,A"},
+			{"service types", question(allTypes, dns.TypePTR), near, true, "PTR+SRV,TXT,A"},
+			{"the host", question(full, dns.TypeSRV), near, true, "SRV+TXT,A"},
 			{"everything of the entry", question(full, dns.TypeANY), near, true, "SRV,TXT+A"},
 			{"the address", question(s.self.host, dns.TypeA), near, true, "A+SRV,TXT"},
-			{"for one", one, near, true, "PTR+SRV,TXT,A"},
-			{"what is half known", stale, near, true, "PTR+SRV,TXT,A"},
-			{"what is known", known, near, true, ""},
+			{"with a unicast-response bit", one, near, true, "PTR+SRV,TXT,A"},
+			{"known answer with a short TTL", stale, near, true, "PTR+SRV,TXT,A"},
+			{"known answer", known, near, true, ""},
 			{"another service", question("_http._tcp.local.", dns.TypePTR), near, true, ""},
 			{"another class", chaos, near, true, ""},
 			{"another operation", update, near, true, ""},
-			{"from elsewhere", question(overTCP, dns.TypePTR), far, true, ""},
+			{"from another network", question(overTCP, dns.TypePTR), far, true, ""},
 			{"to this machine only", question(overTCP, dns.TypePTR), near, false, ""},
 		} {
 			time.Sleep(2 * time.Second)
-			stranger.heard(t, 0)
+			peer.received(t, 0)
 			p.in <- packet{data: packed(c.msg), link: testLink, from: c.from, group: c.group}
 			var got string
-			for _, m := range stranger.answers(t, time.Second) {
+			for _, m := range peer.answers(t, time.Second) {
 				got += kinds(m.Answer) + "+" + kinds(m.Extra)
 			}
 			if got != c.want {
@@ -240,20 +240,20 @@ func TestAnswers(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * time.Second)
-		stranger.heard(t, 0)
+		peer.received(t, 0)
 		resolver := question(overTCP, dns.TypePTR)
 		resolver.Id = 77
 		p.in <- packet{data: packed(resolver), link: testLink, from: netip.AddrPortFrom(near.Addr(), 4000), group: true}
-		if m := stranger.answers(t, time.Second); len(m) != 1 || m[0].Id != 77 || len(m[0].Question) != 1 || m[0].Answer[0].Header().Ttl != 10 ||
+		if m := peer.answers(t, time.Second); len(m) != 1 || m[0].Id != 77 || len(m[0].Question) != 1 || m[0].Answer[0].Header().Ttl != 10 ||
 			m[0].Extra[0].Header().Class != dns.ClassINET {
-			t.Errorf("a plain resolver gets %v", m)
+			t.Errorf("a unicast resolver gets %v", m)
 		}
 		for range 500 {
 			p.in <- packet{data: packed(question(overTCP, dns.TypePTR)), link: testLink, from: near, group: true}
 			time.Sleep(10 * time.Millisecond)
 		}
-		if n := len(stranger.answers(t, time.Second)); n > 6 {
-			t.Errorf("%d answers in five seconds, want one a second", n)
+		if n := len(peer.answers(t, time.Second)); n > 6 {
+			t.Errorf("%d answers in 5 s, want one per second", n)
 		}
 	})
 }
@@ -266,9 +266,9 @@ func kinds(all []dns.RR) string {
 	return strings.Join(names, ",")
 }
 
-// WoT Discovery §6.3: td, type, and scheme only if it is not the default; the key of lmosd is the last:
+// WoT Discovery §6.3: td, type, and scheme only if it is not the default; the key of lmosd is last:
 // introduction-dns-sd-txt-record.
-func TestTextThatIsAnnounced(t *testing.T) {
+func TestAnnouncedText(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		https   bool
@@ -284,7 +284,7 @@ func TestTextThatIsAnnounced(t *testing.T) {
 	}
 }
 
-func TestInterfacesThatChange(t *testing.T) {
+func TestInterfaceChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, e *ether) {
 		p := e.plug("10.0.0.1")
 		nets := p.nets

@@ -18,13 +18,13 @@ import (
 	"github.com/miekg/dns"
 )
 
-// alone runs the test once more, as a process with a network of its own: an interface lan0 that is connected to lan1, and nothing
-// else. It reports true there. A machine where that is not allowed skips the test.
+// alone runs the test again in a process with its own network namespace, with two connected interfaces lan0 and lan1. It reports true there.
+// The test is skipped where this is not allowed.
 func alone(t *testing.T) bool {
 	t.Helper()
 	const env = "LMOSD_TEST_ALONE"
 	if os.Getenv(env) == t.Name() {
-		// Both hosts are this one: its packets shall be taken where they come in, and IPv6 need not ask whether an address is free.
+		// Both hosts are this machine: it accepts its own packets, and IPv6 addresses are used without duplicate detection.
 		for name, value := range map[string]string{"ipv4/conf/all/accept_local": "1", "ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0",
 			"ipv6/conf/all/accept_dad": "0", "ipv6/conf/default/accept_dad": "0"} {
 			if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
@@ -62,7 +62,7 @@ func alone(t *testing.T) bool {
 	return false
 }
 
-// Two nodes on a real network find each other over IPv4 and IPv6, and one goes where the other's introduction leads.
+// Two nodes on a real network find each other over IPv4 and IPv6, and one explores the introduction of the other.
 func TestOnARealNetwork(t *testing.T) {
 	t.Parallel()
 	if !alone(t) {
@@ -98,7 +98,7 @@ func TestOnARealNetwork(t *testing.T) {
 			left = c.Instance == "a"
 			break
 		}
-		if seen { // another address became known
+		if seen { // another address was received
 			continue
 		}
 		seen = true
@@ -117,12 +117,12 @@ func TestOnARealNetwork(t *testing.T) {
 			t.Errorf("explored %q over IPv6, %v: %+v", got, err, six)
 		}
 		if m := resolve1(t, asks); len(m.Answer) != 1 || !strings.HasSuffix(m.Answer[0].(*dns.PTR).Ptr, "._wot._tcp.local.") {
-			t.Errorf("a plain resolver gets %v", m)
+			t.Errorf("a unicast resolver gets %v", m)
 		}
 		stopA()
 	}
 	if !left {
-		t.Error("who stops is not gone")
+		t.Error("a stopped node is still introduced")
 	}
 }
 
@@ -138,7 +138,7 @@ func run(t *testing.T, o Options) (*Service, func()) {
 	return s, func() { cancel(); <-done; _ = s.Close() }
 }
 
-// resolve1 asks the group for directories from a port of its own, as a program that knows nothing of multicast DNS does.
+// resolve1 queries the group for directories from its own port, like a unicast resolver.
 func resolve1(t *testing.T, c net.PacketConn) *dns.Msg {
 	t.Helper()
 	b, err := question(directory, dns.TypePTR).Pack()

@@ -20,7 +20,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A site is a web server for example.com, whose documents are by path. PORT in them is its port.
+// A site is a web server for example.com with documents by path. PORT in them is its port.
 type site struct {
 	port string
 	Options
@@ -48,7 +48,7 @@ func newSite(t *testing.T, docs map[string]string) *site {
 	}})
 	s.Lookup = func(_ context.Context, _, host string) ([]netip.Addr, error) {
 		if !strings.HasSuffix(host, "example.com") {
-			return nil, fmt.Errorf("nobody is called %s", host)
+			return nil, fmt.Errorf("unknown host %s", host)
 		}
 		return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 	}
@@ -58,9 +58,8 @@ func newSite(t *testing.T, docs map[string]string) *site {
 const context11 = `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "D", "@type": "ThingDirectory",
 	"securityDefinitions": {"n": {"scheme": "nosec"}}, "security": "n"}`
 
-// TestByDID follows the rules of introductions by DID documents (WoT Discovery §6.5): a service of type WotThing has the TD of a thing as
-// its endpoint, one of type WotDirectory that of a directory, whose things are found, too. The document here lacks the context that it
-// must have: those of LMOS do.
+// The services of a DID document (WoT Discovery §6.5) have the TDs of Things (WotThing) and of directories (WotDirectory) as endpoints. The
+// document here lacks the required context, like those of LMOS.
 func TestByDID(t *testing.T) {
 	t.Parallel()
 	service := func(fragment, typ, endpoint string) string {
@@ -110,8 +109,8 @@ func TestByDID(t *testing.T) {
 	}
 }
 
-// TestListedThingsComeAndGo with what the document says.
-func TestListedThingsComeAndGo(t *testing.T) {
+// The Things of a configured introduction change with its document.
+func TestConfiguredThingsChange(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, map[string]string{"/lamp": lamp("urn:dev:lamp"),
 		"/.well-known/did.json": `{"id": "did:web:example.com%3APORT", "service": {"id": "#td", "type": "WotThing", "serviceEndpoint": "https://example.com:PORT/lamp"}}`})
@@ -124,7 +123,7 @@ func TestListedThingsComeAndGo(t *testing.T) {
 	one := d.has(t, 1)[0]
 	_, err := interact.Call(t.Context(), one.Agent, &interact.Message{Type: interact.ReadProperty, Thing: one.Ref(), Name: "on"})
 	if interact.AsError(err).Code != interact.Unreachable {
-		t.Errorf("without Connect it answers %v", err)
+		t.Errorf("without Connect: %v", err)
 	}
 	cancel()
 	<-done
@@ -142,7 +141,7 @@ func TestListedThingsComeAndGo(t *testing.T) {
 	}{
 		{found, nil, "false"},
 		{found, nil, ""},
-		{nil, context.DeadlineExceeded, ""}, // what could not be read stays
+		{nil, context.DeadlineExceeded, ""}, // Things of unreadable documents stay
 		{nil, nil, "true"},
 		{nil, nil, ""},
 	} {
@@ -151,16 +150,16 @@ func TestListedThingsComeAndGo(t *testing.T) {
 			got = append(got, fmt.Sprint(change.Gone))
 		}
 		if strings.Join(got, " ") != c.want {
-			t.Errorf("gone is %q, want %q", got, c.want)
+			t.Errorf("removed %q, want %q", got, c.want)
 		}
 	}
 	if len(known) != 0 {
-		t.Errorf("known is %v", known)
+		t.Errorf("known: %v", known)
 	}
 }
 
-// TestTheLocalNetworkTakesNoPlace from what the operator has listed, nor the other way round; and what is listed is asked where it is.
-func TestTheLocalNetworkTakesNoPlace(t *testing.T) {
+// The local network and configured introductions have separate limits and separate address rules.
+func TestSeparateLimits(t *testing.T) {
 	t.Parallel()
 	d := newDiscoveries(t, Options{Public: func(netip.Addr) error { return nil }})
 	for i := range maxThings {
@@ -168,7 +167,7 @@ func TestTheLocalNetworkTakesNoPlace(t *testing.T) {
 		d.things.all[fmt.Sprint(i)] = &Discovered{in: in, Description: &td.Description{Record: &td.Record{Expires: time.Now().Add(time.Hour)}}}
 	}
 	if err := d.things.checkLimits(&introduction{home: "example.com"}, "x"); err != nil {
-		t.Errorf("what is listed has no room: %v", err)
+		t.Errorf("a configured Thing does not fit: %v", err)
 	}
 	here, inside := netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("10.0.0.1")
 	d.o.Public = func(a netip.Addr) error {
@@ -200,8 +199,8 @@ func TestTheLocalNetworkTakesNoPlace(t *testing.T) {
 	}
 }
 
-// lmosDocs are documents of an agent as the pages of LMOS have them: a DID document without the context of WoT Discovery whose key is made
-// up, a TD whose capabilities are behind a link, and capabilities.json.
+// lmosDocs are documents like those in the LMOS documentation: a DID document without the context of WoT Discovery and with an invalid key, a
+// TD with a link to its capabilities, and capabilities.json.
 var lmosDocs = map[string]string{
 	"/.well-known/did.json": `{"id": "did:web:example.com%3APORT", "controller": "did:web:example.com%3APORT",
 		"verificationMethod": [{"id": "did:web:example.com%3APORT#key-1", "type": "Ed25519VerificationKey2018", "controller": "did:web:example.com%3APORT",
@@ -217,8 +216,8 @@ var lmosDocs = map[string]string{
 	"/link": `{"@type": "ThingLink", "title": "L", "links": [{"rel": "describedby", "href": "http://example.com:PORT/billing"}]}`,
 }
 
-// TestWhatLMOSAgentsSayIsFound by an introduction of the operator or of the local network, as lmosd expose reads it (package td/lmos).
-func TestWhatLMOSAgentsSayIsFound(t *testing.T) {
+// Documents of LMOS agents are read from configured introductions and from those of the local network (package td/lmos).
+func TestLMOSDocuments(t *testing.T) {
 	t.Parallel()
 	const home = "https://example.com:PORT"
 	for _, c := range []struct {

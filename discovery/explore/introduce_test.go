@@ -33,7 +33,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The codec of TDs makes channels at first use. They must not belong to the bubble of one test.
+	// The codec of TDs creates channels at its first use. They must not belong to the bubble of one test.
 	d, err := New(Options{Self: "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK", Verifier: td.NewVerifier(did.Keys())})
 	if err == nil {
 		_, err = d.add(context.Background(), &introduction{}, dnssd.Found{Raw: []byte(lamp("urn:dev:warm")), ID: "urn:dev:warm", From: "http://x/"}, time.Now())
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// lamp is a TD of somebody on the local network.
+// lamp returns a TD of a host on the local network.
 func lamp(id string, more ...string) string {
 	return `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "` + id + `", "title": "Lamp", "securityDefinitions": {"n": {"scheme": "nosec"}},
 		"security": "n", "properties": {"on": {"type": "boolean", "forms": [{"href": "http://127.0.0.1:1/on"}]}}` + strings.Join(more, "") + `}`
@@ -64,22 +64,22 @@ func newDiscoveries(t testing.TB, o Options) *Discoveries {
 	return d
 }
 
-// A lan is a local network whose introductions a test makes, and a server of TDs on it.
+// A lan is a local network with the introductions of a test, and a server of TDs.
 type lan struct {
 	changes chan dnssd.Change
 	*httptest.Server
 
-	mu   sync.Mutex
-	docs map[string]string // by path; owned by mu
-	told []string          // what the discoveries told; owned by mu
+	mu    sync.Mutex
+	docs  map[string]string // by path; owned by mu
+	calls []string          // calls of OnChange; owned by mu
 }
 
-// newLAN returns a network, and discoveries that run on it until the test ends.
+// newLAN returns a network, and Discoveries that run on it until the test ends.
 func newLAN(t testing.TB, o Options) (*lan, *Discoveries) {
 	l := &lan{changes: make(chan dnssd.Change), docs: map[string]string{}}
 	l.Server = httptest.NewServer(l)
 	t.Cleanup(l.Server.Close)
-	o.Source, o.OnChange, o.Pause = l, l.tell, time.Nanosecond
+	o.Source, o.OnChange, o.Pause = l, l.onChange, time.Nanosecond
 	d := newDiscoveries(t, o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -115,14 +115,14 @@ func (l *lan) Watch(ctx context.Context) iter.Seq[dnssd.Change] {
 	}
 }
 
-func (l *lan) tell(kind directory.ChangeKind, thing, was *td.Description) {
+func (l *lan) onChange(kind directory.ChangeKind, thing, was *td.Description) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	text := map[directory.ChangeKind]string{directory.Added: "+", directory.Changed: "~", directory.Removed: "-"}[kind] + thing.Title
 	if was != nil {
 		text += " was " + was.Title
 	}
-	l.told = append(l.told, text)
+	l.calls = append(l.calls, text)
 }
 
 func (l *lan) serve(path, doc string) {
@@ -131,7 +131,7 @@ func (l *lan) serve(path, doc string) {
 	l.docs[path] = doc
 }
 
-// introduce says that there is a TD at a path, or a URL.
+// introduce announces a TD at a path or a URL.
 func (l *lan) introduce(path string) { l.changes <- dnssd.Change{Introduction: l.introduction(path)} }
 func (l *lan) gone(path string) {
 	l.changes <- dnssd.Change{Introduction: l.introduction(path), Gone: true}
@@ -149,13 +149,13 @@ func until(t testing.TB, what string, cond func() bool) {
 	end := time.Now().Add(10 * time.Second)
 	for !cond() {
 		if time.Now().After(end) {
-			t.Fatalf("it is not so that %s", what)
+			t.Fatalf("timeout: %s", what)
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// has waits until so many things are known.
+// has waits for a number of discovered Things.
 func (d *Discoveries) has(t testing.TB, n int) []*Discovered {
 	t.Helper()
 	var all []*Discovered
@@ -163,8 +163,8 @@ func (d *Discoveries) has(t testing.TB, n int) []*Discovered {
 	return all
 }
 
-// TestWhatComesAndGoesIsTold in the order in which it does, and the number of the list changes with it.
-func TestWhatComesAndGoesIsTold(t *testing.T) {
+// OnChange is called in the order of the changes, and the state of All changes.
+func TestOnChange(t *testing.T) {
 	t.Parallel()
 	l, d := newLAN(t, Options{})
 	l.serve("/lamp", lamp("urn:dev:lamp"))
@@ -175,21 +175,21 @@ func TestWhatComesAndGoesIsTold(t *testing.T) {
 		t.Errorf("found %s of %s: %s", one.ID, one.Record.Owner, one.Raw)
 	}
 	if _, err := interact.Call(t.Context(), one.Agent, &interact.Message{Type: interact.ReadProperty, Thing: one.Ref(), Name: "on"}); interact.AsError(err).Code != interact.Unreachable {
-		t.Errorf("without Connect it answers %v", err)
+		t.Errorf("without Connect: %v", err)
 	}
 	l.gone("/lamp")
 	d.has(t, 0)
 	if _, after := d.All(); after == before {
-		t.Error("the number of the list is as it was")
+		t.Error("the state has not changed")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !slices.Equal(l.told, []string{"+Lamp", "-Lamp"}) {
-		t.Errorf("told %q", l.told)
+	if !slices.Equal(l.calls, []string{"+Lamp", "-Lamp"}) {
+		t.Errorf("changes %q", l.calls)
 	}
 }
 
-func TestAHostHasItsShare(t *testing.T) {
+func TestLimitPerHost(t *testing.T) {
 	t.Parallel()
 	l, d := newLAN(t, Options{})
 	var list []string
@@ -203,7 +203,7 @@ func TestAHostHasItsShare(t *testing.T) {
 		l.introduce(path)
 		d.has(t, maxPerSource)
 	}
-	// There is less of it now: what it no longer lists goes.
+	// Things that the host no longer lists are removed.
 	l.gone("/dir")
 	l.serve("/things", "["+list[0]+"]")
 	l.introduce("/dir")
@@ -219,42 +219,42 @@ func TestAHostHasItsShare(t *testing.T) {
 	}
 }
 
-// TestExplorationsTakeTurns: what is due comes first, one of each host and four in all, and each again after its time.
-func TestExplorationsTakeTurns(t *testing.T) {
+// Explorations start in the order in which they are due, one per host and 4 in all.
+func TestOrderOfExplorations(t *testing.T) {
 	t.Parallel()
 	is := newDiscoveries(t, Options{})
 	now := time.Now()
-	for i := range 8 { // two of each of four hosts, and one more that is not due
+	for i := range 8 { // two of each of 4 hosts, and one that is not due
 		name := fmt.Sprint(i)
 		is.all[name] = &introduction{due: now, Introduction: dnssd.Introduction{Name: name, From: netip.AddrFrom4([4]byte{127, 0, 0, byte(i / 2)})}}
 	}
 	later := now.Add(time.Minute)
 	is.all["later"] = &introduction{due: later}
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // nothing is fetched
+	cancel() // fetches fail
 	var work sync.WaitGroup
 	is.begin(ctx, &work, nil, now)
 	work.Wait()
 	if len(is.busy) != visitsAtOnce || !is.all["0"].due.Equal(now.Add(visitEvery)) || !is.all["1"].due.Equal(now) {
-		t.Errorf("%d are explored; the first is due at %v, the second at %v", len(is.busy), is.all["0"].due, is.all["1"].due)
+		t.Errorf("%d explorations; the first is due at %v, the second at %v", len(is.busy), is.all["0"].due, is.all["1"].due)
 	}
 	clear(is.busy)
 	next := is.begin(ctx, &work, nil, now)
 	work.Wait()
 	if !next.Equal(later) {
-		t.Errorf("more is due at %v, want %v", next, later)
+		t.Errorf("the next is due at %v, want %v", next, later)
 	}
 }
 
-// TestWhatIsNotFoundAgainGoes after half an hour, although its introduction holds.
-func TestWhatIsNotFoundAgainGoes(t *testing.T) {
+// A Thing that is not found again is removed after 30 min, although its introduction is valid.
+func TestThingsExpire(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := &lan{}
-		d := newDiscoveries(t, Options{OnChange: l.tell})
+		d := newDiscoveries(t, Options{OnChange: l.onChange})
 		f := dnssd.Found{Raw: []byte(lamp("urn:dev:lamp")), ID: "urn:dev:lamp", From: "http://192.0.2.1/"}
 		in := &introduction{}
-		for range 4 { // it is found again, and only lasts longer
+		for range 4 { // found again: its validity is extended
 			if _, err := d.add(t.Context(), in, f, time.Now()); err != nil {
 				t.Fatal(err)
 			}
@@ -265,21 +265,21 @@ func TestWhatIsNotFoundAgainGoes(t *testing.T) {
 		if _, err := d.add(t.Context(), in, f, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(l.told, []string{"+Lamp", "~Lantern was Lamp"}) {
-			t.Errorf("told %q", l.told)
+		if !slices.Equal(l.calls, []string{"+Lamp", "~Lantern was Lamp"}) {
+			t.Errorf("changes %q", l.calls)
 		}
 		time.Sleep(keptFor)
 		if all, _ := d.All(); len(all) != 0 {
-			t.Errorf("known are %d", len(all))
+			t.Errorf("%d Things are discovered", len(all))
 		}
 		d.things.sweep(time.Now())
-		if l.told[len(l.told)-1] != "-Lantern" {
-			t.Errorf("told %q", l.told)
+		if l.calls[len(l.calls)-1] != "-Lantern" {
+			t.Errorf("changes %q", l.calls)
 		}
 	})
 }
 
-// TestNames: what the directory has comes before a discovered thing with its id, and a name of both names neither.
+// A Thing of the directory takes precedence over a discovered one with its id. A name of both is ambiguous.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	d := newDiscoveries(t, Options{})
@@ -300,7 +300,7 @@ func TestNames(t *testing.T) {
 		return nil, interact.Errorf(interact.NotFound, "-", "none")
 	}
 	for _, c := range []struct {
-		ref, want string // "" leaves it to the directory
+		ref, want string // "": the result of the directory
 		code      interact.Code
 	}{
 		{"lamp", "urn:dev:lamp", 0},
@@ -309,7 +309,7 @@ func TestNames(t *testing.T) {
 		{"urn:dev:both@" + d.Owner().Multibase(), "urn:dev:both", 0},
 		{"urn:dev:both", "", 0},
 		{"both", "", interact.Ambiguous},
-		{"nobody", "", 0},
+		{"unknown", "", 0},
 		{"urn:dev:gone", "", 0},
 	} {
 		got, err := d.Named(t.Context(), c.ref, get, func(*td.Record) bool { return false })
@@ -324,7 +324,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// coapAt serves a document over CoAP with go-coap's own servers. It returns the address of the TD.
+// coapAt serves a document over CoAP with the servers of go-coap. It returns the address of the TD.
 func coapAt(t testing.TB, network, doc string) string {
 	t.Helper()
 	handle := options.WithMux(mux.HandlerFunc(func(w mux.ResponseWriter, r *mux.Message) {
@@ -360,8 +360,8 @@ func coapAt(t testing.TB, network, doc string) string {
 	return base + "/td"
 }
 
-// TestOverCoAP: a TD server of CoAP (WoT Discovery §7.1.1) is introduced, over UDP and TCP, in blocks; by its name, too, which nobody
-// looks up; and nobody is sent elsewhere.
+// A TD is fetched over CoAP (WoT Discovery §7.1.1), UDP and TCP, in blocks, by the address or the name of the introduction, and from no other
+// host.
 func TestOverCoAP(t *testing.T) {
 	t.Parallel()
 	long := lamp("urn:dev:coap", `, "description": "`+strings.Repeat("x", 3000)+`"`)
@@ -377,7 +377,7 @@ func TestOverCoAP(t *testing.T) {
 		{"by its name", "udp", long, func(u string) string { return strings.Replace(u, "127.0.0.1", "lamp.local", 1) }, 1},
 		{"by another name", "udp", long, func(u string) string { return strings.Replace(u, "127.0.0.1", "localhost", 1) }, 0},
 		{"another path", "udp", long, func(u string) string { return u + "/x" }, 0},
-		{"no TD", "udp", "hello", nil, 0},
+		{"not a TD", "udp", "hello", nil, 0},
 		{"too large", "udp", lamp("urn:dev:coap", `, "description": "`+strings.Repeat("x", td.MaxTD)+`"`), nil, 0},
 		{"a link elsewhere", "udp", elsewhere, nil, 0},
 	} {
@@ -402,7 +402,7 @@ func TestOverCoAP(t *testing.T) {
 	}
 }
 
-// ticking drives the timers of a server of go-coap until the test ends.
+// ticking runs the timers of a go-coap server until the test ends.
 func ticking(t testing.TB) options.PeriodicRunnerOpt {
 	stop := make(chan struct{})
 	var work sync.WaitGroup
