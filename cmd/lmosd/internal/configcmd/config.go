@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/configs"
@@ -59,21 +58,17 @@ func newConfigShowCommand(c *cli.Console) *cobra.Command {
 
 // A configDocument is the document of `lmosd config show`.
 type configDocument struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"` // Config
-	Config     *configs.Config   `json:"config"`
-	Origins    map[string]string `json:"origins"`
+	cli.Head
+	Config  *configs.Config   `json:"config"`
+	Origins map[string]string `json:"origins"`
 }
 
 func showConfig(c *cli.Console, conf *configs.Config, origin bool) error {
-	doc := configDocument{api.APIVersion, "Config", conf, map[string]string{}}
-	v := cli.View{People: func(s *terminal.Screen, _ bool) { s.Print(string(conf.YAML(origin))) }}
-	for _, k := range configs.Keys() {
-		doc.Origins[k.Name] = conf.Origin(k.Name)
-		v.Names = append(v.Names, k.Name)
+	doc := configDocument{cli.NewHead("Config"), conf, map[string]string{}}
+	for _, name := range keyNames() {
+		doc.Origins[name] = conf.Origin(name)
 	}
-	v.Doc = doc
-	return c.Show(v)
+	return c.Show(cli.View{Doc: doc, Names: keyNames(), People: func(s *terminal.Screen, _ bool) { s.Print(string(conf.YAML(origin))) }})
 }
 
 func newConfigGetCommand(c *cli.Console) *cobra.Command {
@@ -105,12 +100,11 @@ func showKey(c *cli.Console, conf *configs.Config, key string) error {
 		return showSection(c, conf, key)
 	}
 	doc := struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"` // ConfigValue
-		Key        string `json:"key"`
-		Value      string `json:"value"`
-		Origin     string `json:"origin"`
-	}{api.APIVersion, "ConfigValue", key, value, conf.Origin(key)}
+		cli.Head
+		Key    string `json:"key"`
+		Value  string `json:"value"`
+		Origin string `json:"origin"`
+	}{cli.NewHead("ConfigValue"), key, value, conf.Origin(key)}
 	return c.Show(cli.View{Doc: doc, Names: []string{key}, People: func(s *terminal.Screen, _ bool) {
 		if value != "" {
 			s.Print(value + "\n")
@@ -130,11 +124,10 @@ func showSection(c *cli.Console, conf *configs.Config, section string) error {
 			"no key is called %q", section)
 	}
 	doc := struct {
-		APIVersion string          `json:"apiVersion"`
-		Kind       string          `json:"kind"` // ConfigSection
-		Key        string          `json:"key"`
-		Values     json.RawMessage `json:"values"`
-	}{api.APIVersion, "ConfigSection", section, values}
+		cli.Head
+		Key    string          `json:"key"`
+		Values json.RawMessage `json:"values"`
+	}{cli.NewHead("ConfigSection"), section, values}
 	text, err := configs.MarshalYAML(values)
 	if err != nil {
 		return err
@@ -155,11 +148,7 @@ func partOf(object json.RawMessage, path string) (json.RawMessage, bool) {
 }
 
 func keyNames() []string {
-	var names []string
-	for _, k := range configs.Keys() {
-		names = append(names, k.Name)
-	}
-	return names
+	return cli.Each(configs.Keys(), func(k configs.Key) string { return k.Name })
 }
 
 func newConfigValidateCommand(c *cli.Console) *cobra.Command {
@@ -195,11 +184,10 @@ func validateConfig(c *cli.Console, cmd *cobra.Command) error {
 		file = configs.File(c.Env)
 	}
 	doc := struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"` // ConfigVerdict
-		File       string `json:"file,omitempty"`
-		Valid      bool   `json:"valid"`
-	}{api.APIVersion, "ConfigVerdict", file, true}
+		cli.Head
+		File  string `json:"file,omitempty"`
+		Valid bool   `json:"valid"`
+	}{cli.NewHead("ConfigVerdict"), file, true}
 	return c.Show(cli.View{Doc: doc, Names: []string{file}, People: func(s *terminal.Screen, _ bool) {
 		if file == "" {
 			file = "no file, the defaults"
@@ -208,7 +196,7 @@ func validateConfig(c *cli.Console, cmd *cobra.Command) error {
 	}})
 }
 
-// showProblems prints the problems behind the first, which ends the command.
+// showProblems prints the problems after the first, which is the error of the command.
 func showProblems(c *cli.Console, list []configs.Problem) {
 	for _, p := range list {
 		c.Talk.Line(terminal.OneLine(fmt.Sprintf("%s: %s", p.Where, p.Reason)) + "  " + c.Talk.Paint(terminal.Dim, p.Code.String()))
@@ -242,11 +230,7 @@ func describeConfig(c *cli.Console) error {
 		Doc     string   `json:"doc"`
 		Values  []string `json:"values,omitempty"`
 	}
-	doc := struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"` // ConfigKeyList
-		Items      []key  `json:"items"`
-	}{APIVersion: api.APIVersion, Kind: "ConfigKeyList"}
+	doc := cli.List[key]{Head: cli.NewHead("ConfigKeyList")}
 	for _, k := range configs.Keys() {
 		doc.Items = append(doc.Items, key{k.Name, k.Type, strings.Trim(k.Default, `"`), k.Env(), k.Doc, k.Values})
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
 	"github.com/lmosd/lmosd/interact"
@@ -70,16 +69,14 @@ type app struct{ *cli.Console }
 
 // An errorCode is one entry of the catalogue.
 type errorCode struct {
-	APIVersion string `json:"apiVersion,omitempty"` // not in a list
-	Kind       string `json:"kind,omitempty"`       // ErrorCode; not in a list
-	Code       string `json:"code"`
-	Slug       string `json:"slug"`
-	Title      string `json:"title"`
-	Status     int    `json:"status"`
-	Exit       int    `json:"exit"`
-	Retryable  bool   `json:"retryable"`
-	Meaning    string `json:"meaning"`
-	Remedy     string `json:"remedy"`
+	Code      string `json:"code"`
+	Slug      string `json:"slug"`
+	Title     string `json:"title"`
+	Status    int    `json:"status"`
+	Exit      int    `json:"exit"`
+	Retryable bool   `json:"retryable"`
+	Meaning   string `json:"meaning"`
+	Remedy    string `json:"remedy"`
 }
 
 func entry(c interact.Code) errorCode {
@@ -97,22 +94,16 @@ func errorCodes() []errorCode {
 
 func (a *app) listErrors() error {
 	list := errorCodes()
-	doc := struct {
-		APIVersion string      `json:"apiVersion"`
-		Kind       string      `json:"kind"` // ErrorCodeList
-		Items      []errorCode `json:"items"`
-	}{api.APIVersion, "ErrorCodeList", list}
 	t := &terminal.Table{Header: []string{"CODE", "EXIT", "HTTP", "RETRY", "NAME", "MEANING"}, Keep: []int{0, 1, 2, 3, 4}}
-	v := cli.View{Doc: doc, People: func(s *terminal.Screen, _ bool) { t.Write(s) }}
 	for _, e := range list {
 		retry := "no"
 		if e.Retryable {
 			retry = "yes"
 		}
 		t.Add(terminal.Texts(e.Code, strconv.Itoa(e.Exit), strconv.Itoa(e.Status), retry, e.Slug, e.Meaning)...)
-		v.Names = append(v.Names, e.Code)
 	}
-	return a.Show(v)
+	return a.Show(cli.View{Doc: cli.List[errorCode]{Head: cli.NewHead("ErrorCodeList"), Items: list},
+		Names: cli.Each(list, func(e errorCode) string { return e.Code }), People: cli.Body(t)})
 }
 
 func (a *app) explainError(name string) error {
@@ -120,19 +111,20 @@ func (a *app) explainError(name string) error {
 	if err != nil {
 		return err
 	}
-	e.APIVersion, e.Kind = api.APIVersion, "ErrorCode"
-	return a.Show(cli.View{Doc: e, Names: []string{e.Code}, People: func(s *terminal.Screen, _ bool) {
-		sheet := &terminal.Sheet{}
-		sheet.Add("code", e.Code+"  "+e.Slug)
-		sheet.Add("meaning", e.Meaning)
-		sheet.Add("remedy", e.Remedy)
-		sheet.Add("exit", strconv.Itoa(e.Exit))
-		sheet.Add("http", strconv.Itoa(e.Status))
-		if e.Retryable {
-			sheet.Add("retry", "the same may succeed later")
-		}
-		sheet.Write(s)
-	}})
+	doc := struct {
+		cli.Head
+		errorCode
+	}{cli.NewHead("ErrorCode"), e}
+	s := &terminal.Sheet{}
+	s.Add("code", e.Code+"  "+e.Slug)
+	s.Add("meaning", e.Meaning)
+	s.Add("remedy", e.Remedy)
+	s.Add("exit", strconv.Itoa(e.Exit))
+	s.Add("http", strconv.Itoa(e.Status))
+	if e.Retryable {
+		s.Add("retry", "the same may succeed later")
+	}
+	return a.Show(cli.View{Doc: doc, Names: []string{e.Code}, People: cli.Body(s)})
 }
 
 // lookUp finds a code by number or slug.

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 )
 
@@ -178,10 +177,9 @@ func sentence(short string) string {
 
 // A Tree is the document of `lmosd help -o json`.
 type Tree struct {
-	APIVersion string    `json:"apiVersion"`
-	Kind       string    `json:"kind"` // Help
-	Commands   []Command `json:"commands"`
-	Topics     []string  `json:"topics"`
+	cli.Head
+	Commands []Command `json:"commands"`
+	Topics   []string  `json:"topics"`
 }
 
 // A Command is the description of a command for programs.
@@ -204,7 +202,7 @@ type flagInfo struct {
 }
 
 func treeOf(root *cobra.Command) Tree {
-	t := Tree{APIVersion: api.APIVersion, Kind: "Help", Topics: topicNames()}
+	t := Tree{Head: cli.NewHead("Help"), Topics: topicNames()}
 	var visit func(*cobra.Command)
 	visit = func(c *cobra.Command) {
 		t.Commands = append(t.Commands, infoOf(c))

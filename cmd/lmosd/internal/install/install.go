@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/mcpclients"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
@@ -68,20 +67,19 @@ func NewCommand(c *cli.Console) *cobra.Command {
 
 // An installation is what `lmosd install` did.
 type installation struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"` // Installation
-	Client     string `json:"client"`
-	Server     string `json:"server"`
-	File       string `json:"file"`
-	Backup     string `json:"backup,omitempty"`
-	Changed    bool   `json:"changed"`
-	DryRun     bool   `json:"dry_run,omitempty"`
-	Diff       string `json:"diff,omitempty"`
+	cli.Head
+	Client  string `json:"client"`
+	Server  string `json:"server"`
+	File    string `json:"file"`
+	Backup  string `json:"backup,omitempty"`
+	Changed bool   `json:"changed"`
+	DryRun  bool   `json:"dry_run,omitempty"`
+	Diff    string `json:"diff,omitempty"`
 }
 
 // install writes the entry into the client's file, or removes it.
 func (a *installer) install(c *mcpclients.Client, f installFlags) error {
-	doc := installation{APIVersion: api.APIVersion, Kind: "Installation", Client: c.Name, File: f.file, DryRun: f.dryRun}
+	doc := installation{Head: cli.NewHead("Installation"), Client: c.Name, File: f.file, DryRun: f.dryRun}
 	server, err := a.serverEntry(f.thing)
 	if err != nil {
 		return err

@@ -54,12 +54,11 @@ type demo struct {
 
 // A DemoReport is the document of `lmosd demo`.
 type DemoReport struct {
-	APIVersion string     `json:"apiVersion"`
-	Kind       string     `json:"kind"` // Demo
-	OK         bool       `json:"ok"`
-	Took       float64    `json:"took_ms"`
-	Steps      []demoStep `json:"steps"`
-	Sizes      demoSizes  `json:"sizes"`
+	cli.Head
+	OK    bool       `json:"ok"`
+	Took  float64    `json:"took_ms"`
+	Steps []demoStep `json:"steps"`
+	Sizes demoSizes  `json:"sizes"`
 }
 
 // A demoStep is one checked step.
@@ -88,7 +87,7 @@ func runDemo(ctx context.Context, c *cli.Console, keep bool) error {
 		return &interact.Error{Code: interact.Internal, Title: "the demo cannot make a folder in " + os.TempDir(), Err: cli.Reason(err),
 			Hint: "TMPDIR=DIR lmosd demo   # a folder that can be written"}
 	}
-	d := &demo{console: c, dir: dir, report: DemoReport{APIVersion: api.APIVersion, Kind: "Demo", Steps: []demoStep{}}}
+	d := &demo{console: c, dir: dir, report: DemoReport{Head: cli.NewHead("Demo"), Steps: []demoStep{}}}
 	start := time.Now()
 	err = errors.Join(d.run(ctx), d.end(keep))
 	d.report.Took, d.report.OK = cli.Milliseconds(time.Since(start)), err == nil

@@ -272,7 +272,6 @@ func memoryOf(pid int) int {
 func (b *bed) showNet(ctx context.Context, s *testnet.State) error {
 	doc := look(ctx, s)
 	t := terminal.Table{Header: []string{"NODE", "STATE", "PEERS", "AGENTS", "RSS", "PID", "API", "DID"}, Keep: []int{0, 1, 2, 3, 4, 5, 6}}
-	v := cli.View{Doc: doc, People: func(to *terminal.Screen, _ bool) { t.Write(to) }}
 	for _, n := range doc.Nodes {
 		rss := "-"
 		if n.RSS > 0 {
@@ -280,9 +279,8 @@ func (b *bed) showNet(ctx context.Context, s *testnet.State) error {
 		}
 		row := terminal.Texts(strconv.Itoa(n.N), n.State, strconv.Itoa(n.Peers), strconv.Itoa(n.Agents), rss, strconv.Itoa(n.PID), n.API)
 		t.Add(append(row, terminal.Short(n.DID.Short(), string(n.DID)))...)
-		v.Names = append(v.Names, strconv.Itoa(n.N))
 	}
-	return b.Show(v)
+	return b.Show(cli.View{Doc: doc, Names: cli.Each(doc.Nodes, func(n netNode) string { return strconv.Itoa(n.N) }), People: cli.Body(&t)})
 }
 
 func newTestnetExec(b *bed) *cobra.Command {

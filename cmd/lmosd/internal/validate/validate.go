@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/input"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
@@ -36,10 +35,9 @@ func NewCommand(c *cli.Console) *cobra.Command {
 
 // A validation is the document of `lmosd validate`.
 type validation struct {
-	APIVersion string        `json:"apiVersion"`
-	Kind       string        `json:"kind"` // Validation
-	Valid      bool          `json:"valid"`
-	Items      []fileVerdict `json:"items"`
+	cli.Head
+	Valid bool          `json:"valid"`
+	Items []fileVerdict `json:"items"`
 }
 
 type fileVerdict struct {
@@ -52,7 +50,7 @@ type fileVerdict struct {
 }
 
 func run(ctx context.Context, c *cli.Console, files []string) error {
-	v := validation{APIVersion: api.APIVersion, Kind: "Validation", Valid: true}
+	v := validation{Head: cli.NewHead("Validation"), Valid: true}
 	for _, name := range files {
 		raw, err := input.Content(c, name, td.MaxTD)
 		if e := interact.AsError(err); e != nil && e.Code != interact.TooLarge {
