@@ -8,8 +8,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 )
 
-// slab is the step in which memory is reserved, in bytes: asking the resource manager for each frame would cost more than
-// the frame.
+// slab is the unit of reservations, in bytes: a reservation costs more than a frame.
 const slab = 64 << 10
 
 // A reserver grants memory; a stream's scope is one.
@@ -18,21 +17,20 @@ type reserver interface {
 	ReleaseMemory(size int)
 }
 
-// A budget is the memory that a session may use for what it receives. What is reserved at the end of the stream is released
-// with its scope.
+// A budget is the memory for received frames of a session. The scope of the stream releases the rest.
 type budget struct {
 	scope reserver
-	free  atomic.Int64 // bytes that are reserved and unused; less than 0 while somebody who took asks for more
+	free  atomic.Int64 // reserved and unused bytes; negative during a reservation
 }
 
-// take asks for n bytes before they are allocated. The error wraps errMemory. Nobody counts any more once the stream has ended:
-// what is made of its frames then is made of what had arrived, which credit bounds.
+// take reserves n bytes before they are allocated. The error wraps errMemory. After the end of the stream it always succeeds: only
+// frames that arrived before, bounded by credit, are processed.
 func (m *budget) take(n int) error {
 	short := -m.free.Add(int64(-n))
 	if short <= 0 {
 		return nil
 	}
-	more := (min(int(short), n) + slab - 1) / slab * slab // others who are short ask for themselves
+	more := (min(int(short), n) + slab - 1) / slab * slab // concurrent callers reserve for themselves
 	err := m.scope.ReserveMemory(more, network.ReservationPriorityMedium)
 	if err != nil && !errors.Is(err, network.ErrResourceScopeClosed) {
 		m.free.Add(int64(n))

@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// A buffer pool has buffers that nobody uses, by size: those of class i have from 2^(i+14) to 2^(i+15)-1 bytes. What is smaller
-// or larger is not kept: to make and to forget it costs less, or comes seldom.
+// A bufferPool has unused buffers by size: those of class i have 2^(i+14) to 2^(i+15)-1 bytes. Smaller buffers are cheap and larger ones
+// are rare: they are not kept.
 type bufferPool [7]sync.Pool
 
-// buffers are what frames are read into and written from.
+// buffers has the buffers of frames.
 var buffers bufferPool
 
 // class returns the class of a buffer of n bytes.
@@ -18,7 +18,7 @@ func (s *bufferPool) class(n int) (i int, ok bool) {
 	return i, i >= 0 && i < len(s)
 }
 
-// get returns n bytes of any content.
+// get returns a buffer of n bytes with any content.
 func (s *bufferPool) get(n int) []byte {
 	if i, ok := s.class(n); ok {
 		if p, _ := s[i].Get().(*[]byte); p != nil && cap(*p) >= n {
@@ -28,7 +28,7 @@ func (s *bufferPool) get(n int) []byte {
 	return make([]byte, n)
 }
 
-// put takes b back. Nobody may use it any more.
+// put returns b, which is not used any more.
 func (s *bufferPool) put(b []byte) {
 	if i, ok := s.class(cap(b)); ok {
 		s[i].Put(&b)

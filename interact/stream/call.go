@@ -17,13 +17,12 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Thing returns the thing that is reached through any of hosts. They are tried in order, but those that are connected
-// first and those that were down in the last minute last, until one can be reached; what a host answers is the answer, an
-// error too. If none can be reached, the error is Unreachable and lists the paths. To call Thing costs nothing; it connects
-// when a message is sent.
+// Thing returns a Thing that is served by hosts. A message goes to the first host that is reachable: connected hosts are tried first, and
+// hosts that were unreachable in the last minute last. The answer of that host is final, also if it is an error. If no host is
+// reachable, the error is Unreachable and lists the paths. Thing itself connects to no host.
 //
-// A request that may have begun at a host is not repeated, unless it only reads. A message's Chunks should end with the
-// context of the call: the goroutine that reads them ends with the chunk that comes after the interaction's end.
+// A request that may have started at a host is repeated only if it is a read. The Chunks of a message should end with the context of the
+// call: their reading goroutine ends with the first chunk after the end of the interaction.
 func (b *Binding) Thing(hosts []td.Host) interact.Thing { return &thing{b, hosts} }
 
 type thing struct {
@@ -41,7 +40,7 @@ func (t *thing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 	}
 }
 
-// ask asks one host after the other. It returns nil when all was yielded or the consumer has left.
+// ask tries one host after the other. It returns nil after the last reply, or if the consumer leaves.
 func (t *thing) ask(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) error {
 	if m.Hops >= interact.MaxHops {
 		return interact.Errorf(interact.Loop, "see which nodes relay to each other", "the message for %q passed %d nodes",
@@ -66,8 +65,7 @@ func (t *thing) ask(ctx context.Context, m *interact.Message, yield func(*intera
 	return unreachable(m.Thing, failed)
 }
 
-// prefer returns the hosts in the order in which they are tried: those that are connected, those of which nothing is known,
-// those that were down a moment ago.
+// prefer returns the hosts in the order in which they are tried: connected, unknown, recently unreachable.
 func (t *thing) prefer() []td.Host {
 	if len(t.hosts) < 2 {
 		return t.hosts
@@ -94,8 +92,8 @@ func (b *Binding) rank(node did.DID) int {
 	return 1
 }
 
-// askPaced asks one host, as fast as it wants to be asked: again, if it has refused the call before it began and said when to come again, and
-// if there is time.
+// askPaced calls one host, at the rate that the host permits: if the host rejects the call and states when to retry, it retries while
+// time is left.
 func (b *Binding) askPaced(ctx context.Context, h td.Host, q request, yield func(*interact.Message, error) bool) error {
 	k := paceKey{h.Node, q.m.Thing, q.as, q.m.Type.Reads()}
 	if err := b.pace.turn(ctx, k, q.by); err != nil {
@@ -128,7 +126,7 @@ func (b *Binding) askPaced(ctx context.Context, h td.Host, q request, yield func
 	}
 }
 
-// askHost asks one host, and again if the session turned out to be dead: once, or some times if nothing was sent.
+// askHost calls one host, and repeats the call if the session has failed: once, or a few times if nothing was sent.
 func (b *Binding) askHost(ctx context.Context, h td.Host, q request, yield func(*interact.Message, error) bool) error {
 	r, err := b.remote(h.Node)
 	if err != nil {
@@ -138,7 +136,7 @@ func (b *Binding) askHost(ctx context.Context, h td.Host, q request, yield func(
 	for tries := 0; ; tries++ {
 		err := r.ask(ctx, h, q, yield)
 		lost, ok := err.(*lostError)
-		if ok && !lost.answered { // who is refused may believe for a moment that it is connected
+		if ok && !lost.answered { // a rejected connection may look connected for a moment
 			if refusal := b.o.Refused(h.Node); refusal != nil {
 				return &pathError{host: h, err: refusal}
 			}
@@ -154,14 +152,14 @@ func (b *Binding) askHost(ctx context.Context, h td.Host, q request, yield func(
 	}
 }
 
-// A request is a message that is asked, when the answer is of no use any more, and for whom this node asks.
+// A request is a message with its deadline and the consumer for which this node calls.
 type request struct {
 	m  *interact.Message
-	by time.Time // zero: never
+	by time.Time // zero: none
 	as string    // see Binding.as
 }
 
-// late reports why q is not worth sending at now: the error of a context, or nil.
+// late returns the error of a context if q has ended at now, else nil.
 func (q request) late(ctx context.Context, now time.Time) error {
 	if ctx.Err() == nil && !q.by.IsZero() && !now.Before(q.by) {
 		return context.DeadlineExceeded
@@ -169,7 +167,7 @@ func (q request) late(ctx context.Context, now time.Time) error {
 	return ctx.Err()
 }
 
-// within returns ctx with the deadline of q, for what may wait before there is a session that watches it.
+// within returns ctx with the deadline of q, for waits before a session watches the deadline.
 func (q request) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	if d, ok := ctx.Deadline(); q.by.IsZero() || ok && !q.by.Before(d) {
 		return ctx, func() {}
@@ -177,8 +175,8 @@ func (q request) within(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithDeadline(ctx, q.by)
 }
 
-// class says which session the interaction takes. An action whose consumer wants something else than JSON or CBOR may answer
-// with a stream: sound, a file.
+// class returns the class of the interaction. An action whose consumer accepts neither JSON nor CBOR may answer with a stream, such as
+// sound or a file.
 func (q request) class() class {
 	switch {
 	case q.large() || q.m.Chunks != nil:
@@ -191,7 +189,7 @@ func (q request) class() class {
 	return short
 }
 
-// structured reports whether accept is a type of JSON or CBOR, or none in particular.
+// structured reports whether accept is JSON, CBOR or any type.
 func structured(accept string) bool {
 	return accept == "" || accept == "*/*" || td.IsJSON(accept) || interact.IsCBOR(accept)
 }
@@ -202,16 +200,16 @@ func (q request) large() bool { return len(q.m.Data) > inline }
 type call struct {
 	exchange
 	request
-	slots chan struct{} // from which the call took an element
-	at    uint64        // where the request begins in what the session wrote
-	sent  bool          // the request was given to the session
+	slots chan struct{} // holds an element of the call
+	at    uint64        // position of the request in the bytes of the session
+	sent  bool          // the session has the request
 	done  bool          // the last frame was taken
-	// replied tells that the consumer got something.
-	replied bool
+
+	replied bool               // the consumer received a reply
 	stop    context.CancelFunc // of feed
 }
 
-// ask sends q on a session to h and yields the replies. A *pathError says that h was not reached, a *lostError that the session
+// ask sends q on a session to h and yields the replies. The error is a *pathError if h is unreachable, and a *lostError if the session
 // ended before the answer.
 func (r *remote) ask(ctx context.Context, h td.Host, q request, yield func(*interact.Message, error) bool) error {
 	c, err := r.begin(ctx, h, q)
@@ -225,7 +223,7 @@ func (r *remote) ask(ctx context.Context, h td.Host, q request, yield func(*inte
 	return c.replies(ctx, yield)
 }
 
-// begin puts a call on a session. It waits for one of the peer's slots.
+// begin takes a slot of the peer and adds a call to a session.
 func (r *remote) begin(ctx context.Context, h td.Host, q request) (*call, error) {
 	cl := q.class()
 	c := &call{request: q, slots: r.slots[cl]}
@@ -266,7 +264,7 @@ func (c *call) admit(ctx context.Context, node did.DID) error {
 	}
 }
 
-// start sends the request. What does not fit its frame is sent by a goroutine, while replies may come.
+// start sends the request. A goroutine sends the data that does not fit its frame, while replies may arrive.
 func (c *call) start(ctx context.Context) error {
 	f := frame.Extra{Stream: c.m.Chunks != nil, As: c.as}
 	if c.large() {
@@ -290,8 +288,8 @@ func (c *call) start(ctx context.Context) error {
 	return nil
 }
 
-// As is the consumer for whom a message is asked; empty for the node itself, for what is observed for many, and for what another node
-// asks: a node speaks for its own consumers.
+// as returns the consumer for which a message is sent. It is empty for the node itself, for observations, which are shared, and for
+// messages of other nodes: a node names its own consumers only.
 func (b *Binding) as(m *interact.Message) string {
 	if m.Type.Long() || !m.From.Local() {
 		return ""
@@ -299,10 +297,10 @@ func (b *Binding) as(m *interact.Message) string {
 	return b.o.As(m.From)
 }
 
-// A feedError says that the request stream gave an error, which ended the call's session.
+// A feedError is an error of the request stream, which ends the session of the call.
 type feedError struct{ error }
 
-// feed starts to send what follows the request.
+// feed starts to send the data and the chunks after the request.
 func (c *call) feed(ctx context.Context) error {
 	if !c.l.b.enter() {
 		return errClosed
@@ -317,8 +315,7 @@ func (c *call) feed(ctx context.Context) error {
 	return nil
 }
 
-// pour sends the data of a large request, then its chunks. A source that panics costs its own call only: it runs in a
-// goroutine that nobody else guards.
+// pour sends the data of a large request, then its chunks. A panic of the source ends its own call only.
 func (c *call) pour(ctx context.Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -346,7 +343,7 @@ func (c *call) pour(ctx context.Context) (err error) {
 	return nil
 }
 
-// replies yields what arrives.
+// replies yields the replies.
 func (c *call) replies(ctx context.Context, yield func(*interact.Message, error) bool) error {
 	for {
 		c.forget()
@@ -364,7 +361,7 @@ func (c *call) replies(ctx context.Context, yield func(*interact.Message, error)
 				return c.failure(ctx, err)
 			}
 			if c.replied {
-				e.RetryAfter = 0 // it had begun
+				e.RetryAfter = 0 // the call has started
 			}
 			return e
 		}
@@ -395,7 +392,7 @@ func (c *call) reply(ctx context.Context, f frame.Frame) (*interact.Message, err
 	return r, err
 }
 
-// failure says what err means for the caller.
+// failure returns the error for the caller.
 func (c *call) failure(ctx context.Context, err error) error {
 	var feed feedError
 	var known *interact.Error
@@ -413,13 +410,13 @@ func (c *call) failure(ctx context.Context, err error) error {
 			Hint: "call less at once, or raise the memory limit of this node", Err: err}
 	case errors.Is(err, frame.ErrProtocol):
 		c.l.fail(err)
-		return &interact.Error{Code: interact.Internal, Title: "host " + c.l.node.Short() + " answered with nonsense",
+		return &interact.Error{Code: interact.Internal, Title: "host " + c.l.node.Short() + " violated the protocol",
 			Hint: "update the older of the two nodes", Next: interact.Next(interact.StepStatus), Err: err}
 	}
 	return &lostError{cause: err, sent: c.sent && c.l.out.sent(c.at), answered: !c.silent()}
 }
 
-// finish takes the call off its session, tells the host if it still works, and returns what the call held.
+// finish removes the call from its session, cancels it at the host if it still runs, and releases its resources.
 func (c *call) finish() {
 	if c.stop != nil {
 		c.stop()

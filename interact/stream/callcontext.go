@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// A work is the context of the work for one call that is served: it ends with the call's deadline, with the session, or with
-// the caller's interest. Short work never looks whether it was cancelled, so the channel and the timer that this takes are
-// made when somebody asks for Done.
+// A work is the context of one call that is served. It ends at the deadline of the call, with the session, or when the caller cancels.
+// Short calls do not use Done, so Done creates the channel and the timer.
 type work struct {
 	mu       sync.Mutex
 	deadline time.Time       // zero: none; set before the work begins
 	real     context.Context // made by Done
 	cancel   context.CancelFunc
-	err      error // why the work ended before real was made
+	err      error // reason of the end, before real was made
 }
 
 func (w *work) Deadline() (time.Time, bool) {
@@ -51,7 +50,7 @@ func (w *work) Err() error {
 	return w.err
 }
 
-// Value holds nothing of its own. Contexts that are derived from this one find the real one by it, and need no goroutine.
+// Value has no values of its own. Derived contexts find the real one with it and need no goroutine.
 func (w *work) Value(key any) any {
 	w.mu.Lock()
 	defer w.mu.Unlock()

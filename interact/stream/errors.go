@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A pathError says that a host could not be reached, so that nothing has begun there.
+// A pathError is the error for a host that is unreachable, so that the request has not started there.
 type pathError struct {
 	host td.Host
 	err  error
@@ -30,10 +30,10 @@ func (e *pathError) Error() string {
 
 func (e *pathError) Unwrap() error { return e.err }
 
-// brief tells on one line why a host could not be reached: libp2p writes a line per address.
+// brief returns the reason on one line: libp2p writes a line per address.
 func brief(err error) string {
 	if unsupported(err) {
-		return "it is there, and speaks another protocol: it is of another mesh.network, or runs another version of lmosd"
+		return "reachable, but with another protocol: another mesh.network or version of lmosd"
 	}
 	var d *swarm.DialError
 	if !errors.As(err, &d) || len(d.DialErrors) == 0 {
@@ -46,7 +46,7 @@ func brief(err error) string {
 	return strings.Join(seen, "; ")
 }
 
-// unreachable is the error for a thing none of whose hosts was reached. One that refused says more than those that are away.
+// unreachable returns the error for a Thing without a reachable host. A host that refused determines the error.
 func unreachable(thing string, failed []*pathError) error {
 	if len(failed) == 0 {
 		return interact.Errorf(interact.Unreachable, "its owner must publish it again, with the hosts that serve it",
@@ -65,7 +65,7 @@ func unreachable(thing string, failed []*pathError) error {
 		Hint:  "see that the node runs there, and which peers are connected", Next: interact.Next(interact.StepPeers)}
 }
 
-// paths lists the paths that were tried, on one line.
+// paths are the errors of the paths, on one line.
 type paths struct{ causes []error }
 
 func (p *paths) Error() string {
@@ -78,7 +78,7 @@ func (p *paths) Error() string {
 
 func (p *paths) Unwrap() []error { return p.causes }
 
-// expired is the error for a call to node that ended with the error of a context, or before it began since this node is shutting down.
+// expired returns the error for a call to node that ended with the error of a context, or because this node is shutting down.
 func expired(err error, node did.DID) error {
 	if errors.Is(err, errClosed) {
 		return interact.Errorf(interact.ShuttingDown, "start it again", "this node is shutting down").Then(interact.StepRun)
@@ -90,17 +90,17 @@ func expired(err error, node did.DID) error {
 	return interact.AsError(err)
 }
 
-// A lostError says that a session ended before the answer.
+// A lostError is the error for a session that ended before the answer.
 type lostError struct {
-	cause    error // why the session ended
-	sent     bool  // the far end may have read the request
-	answered bool  // a reply had come
+	cause    error // of the end of the session
+	sent     bool  // the peer may have read the request
+	answered bool  // a reply has arrived
 }
 
 func (e *lostError) Error() string { return "connection lost: " + e.cause.Error() }
 func (e *lostError) Unwrap() error { return e.cause }
 
-// repeatable reports whether m may be sent again: nothing was answered, and nothing can have begun or it does not matter.
+// repeatable reports whether m may be sent again: without an answer, and not started or without effect.
 func (e *lostError) repeatable(m *interact.Message) bool {
 	switch {
 	case e.answered || m.Chunks != nil || errors.Is(e.cause, errClosed):
@@ -108,11 +108,11 @@ func (e *lostError) repeatable(m *interact.Message) bool {
 	case !e.sent || m.Type.Reads() || m.Key != "":
 		return true
 	}
-	// A session that its serving end closed as unused had read nothing; one that was never agreed on has no reader.
+	// The serving end closes a session as unused only before it reads a request; without the protocol it has no reader.
 	return resetBy(e.cause, network.StreamGarbageCollected) || unsupported(e.cause)
 }
 
-// report is the error for a caller whose request may have begun. The cause decides the code.
+// report returns the error for a request that may have started. The cause determines the code.
 func (e *lostError) report(node did.DID) error {
 	r := &interact.Error{Code: interact.Unreachable, Started: true, Err: e.cause,
 		Title: "host " + node.Short() + " was lost before it answered",
@@ -130,14 +130,14 @@ func (e *lostError) report(node did.DID) error {
 	return r
 }
 
-// resetBy reports whether the far end reset the stream with code.
+// resetBy reports whether the peer reset the stream with code.
 func resetBy(err error, code network.StreamErrorCode) bool {
 	var s *network.StreamError
 	return errors.As(err, &s) && s.Remote && s.ErrorCode == code
 }
 
-// unsupported reports whether the far end does not know the protocol. With lazy negotiation that is told by the first read;
-// the error's type is that of a module which is not ours to import.
+// unsupported reports whether the peer does not support the protocol. With lazy negotiation, the first read returns this error; its type
+// is in a module that this package does not import.
 func unsupported(err error) bool {
 	return resetBy(err, network.StreamProtocolNegotiationFailed) || strings.Contains(err.Error(), "protocols not supported")
 }

@@ -9,31 +9,31 @@ import (
 	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
-// An exchange is one interaction as one end of it sees it: what has arrived, and what may be sent. The session's reader puts
-// frames in, one goroutine takes them out, and one goroutine sends; the first two may be one after the other.
+// An exchange is one end of an interaction: its received frames and its credit. The reader of the session puts frames, one goroutine
+// takes them, and one goroutine sends; the last two may be the same.
 type exchange struct {
 	l       *session
 	id      uint64
 	started time.Time     // at the calling end
-	until   time.Time     // when the caller stops waiting; zero means never
-	long    bool          // it goes on until somebody ends it; set before init
+	until   time.Time     // deadline of the caller; zero means none
+	long    bool          // an observation or subscription; set before init
 	work    *work         // at the serving end; nil at the other
-	ready   chan struct{} // has an element when there may be something to take; nil if nothing is expected
-	extra   int           // memory that is in use beside frames, in bytes; of the goroutine that takes
+	ready   chan struct{} // has an element when a frame may be available; nil if none is expected
+	extra   int           // memory in use besides frames, in bytes; owned by the goroutine that takes
 
 	// mu owns what follows. Sizes are in bytes.
 	mu       sync.Mutex
-	window   int            // what an end may send before the other end has taken it
+	window   int            // initial credit
 	queue    []frame.Frame  // arrived, not taken
-	slot     [1]frame.Frame // the first place of queue: most interactions need no more
+	slot     [1]frame.Frame // memory of queue: most interactions need no more
 	queued   int            // size of queue
-	taken    int            // of frames that were taken and may be in use
-	owed     int            // credit for what was taken, not yet worth a frame
-	credit   int            // what this end may send; one frame may overdraw it
-	more     chan struct{}  // has an element when there may be credit; made when somebody waits
+	taken    int            // size of frames that were taken and may be in use
+	owed     int            // credit for taken frames that was not granted yet
+	credit   int            // of this end; one frame may exceed it
+	more     chan struct{}  // has an element when credit may be available; made by the first wait
 	received bool           // something has arrived
 	over     bool           // the frame that ends the interaction has arrived
-	err      error          // why nothing more will arrive
+	err      error          // reason why no more frames arrive
 }
 
 func (e *exchange) init(l *session, id uint64) {
@@ -41,11 +41,11 @@ func (e *exchange) init(l *session, id uint64) {
 	e.credit, e.queue = e.window, e.slot[:0]
 }
 
-// put hands over a frame that has arrived. It is called by the session's reader.
+// put adds a frame that has arrived. The reader of the session calls it.
 func (e *exchange) put(f frame.Frame) error {
 	n := f.Cost()
 	if f.Owned {
-		n -= len(f.Body) // its reader has accounted for it
+		n -= len(f.Body) // counted by its reader
 	}
 	if err := e.l.memory.take(n); err != nil {
 		return err
@@ -62,14 +62,14 @@ func (e *exchange) put(f frame.Frame) error {
 	e.received = true
 	e.over = f.Kind.Ends()
 	if e.queued+e.taken+e.owed > e.window+e.l.maxBody() {
-		return frame.Errorf("more was sent than there was credit for")
+		return frame.Errorf("data without credit")
 	}
 	e.queue = append(e.queue, f)
 	poke(e.ready)
 	return nil
 }
 
-// poke puts an element into a channel that holds one.
+// poke puts an element into a channel of capacity one.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -77,7 +77,7 @@ func poke(c chan struct{}) {
 	}
 }
 
-// end tells everybody who waits that nothing more will come: the session has ended, the caller has left, or time is up.
+// end ends all waits: the session has ended, the caller has cancelled, or the deadline has passed.
 func (e *exchange) end(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -91,7 +91,7 @@ func (e *exchange) end(err error) {
 	}
 }
 
-// left reports why nobody at the other end waits any more, or nil.
+// left returns the reason why the other end does not wait any more, or nil.
 func (e *exchange) left() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -112,8 +112,7 @@ func (e *exchange) complete() bool {
 	return e.over
 }
 
-// take returns the next frame, and waits for it at most patience if that is not 0. What was taken before counts as used:
-// the other end may send as much again.
+// take returns the next frame; a timeout of 0 waits without limit. Earlier frames count as used: the other end gets credit for them.
 func (e *exchange) take(ctx context.Context, timeout time.Duration) (frame.Frame, error) {
 	if f, ok, err := e.next(); ok || err != nil {
 		return f, err
@@ -138,8 +137,8 @@ func (e *exchange) take(ctx context.Context, timeout time.Duration) (frame.Frame
 	}
 }
 
-// next returns the memory of what was taken, and credit for it when half the window is owed. Then it takes the first frame of
-// the queue, if there is one. What arrived before the session ended comes before the error.
+// next releases the memory of earlier frames, and grants credit when half the window is owed. Then it takes the first frame of the queue,
+// if any. Frames that arrived before the end of the session come before the error.
 func (e *exchange) next() (f frame.Frame, ok bool, err error) {
 	e.mu.Lock()
 	free, credit := e.refundLocked()
@@ -177,7 +176,7 @@ func (e *exchange) refundLocked() (free, credit int) {
 	return free, credit
 }
 
-// reserve accounts for n bytes that are used beside the frames, until forget or release.
+// reserve counts n bytes that are used besides the frames, until forget or release.
 func (e *exchange) reserve(n int) error {
 	err := e.l.memory.take(n)
 	if err == nil {
@@ -186,7 +185,7 @@ func (e *exchange) reserve(n int) error {
 	return err
 }
 
-// keep lets the body of f, which was just taken, be used until forget or release.
+// keep keeps the body of f, the last taken frame, until forget or release.
 func (e *exchange) keep(f frame.Frame) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -195,7 +194,7 @@ func (e *exchange) keep(f frame.Frame) {
 	e.extra += f.Cost()
 }
 
-// forget returns what reserve and keep took.
+// forget releases the memory of reserve and keep.
 func (e *exchange) forget() {
 	if e.extra > 0 {
 		e.l.memory.give(e.extra)
@@ -203,7 +202,7 @@ func (e *exchange) forget() {
 	}
 }
 
-// release returns all memory. The exchange must be off its session.
+// release releases all memory. The exchange is not on its session any more.
 func (e *exchange) release() {
 	e.mu.Lock()
 	free := e.taken + e.queued
@@ -229,13 +228,13 @@ func (e *exchange) assemble(ctx context.Context, size int64) ([]byte, error) {
 		}
 		n := len(data) + len(f.Body)
 		if f.Kind != frame.Chunk || len(f.Body) == 0 || n > int(size) {
-			return nil, frame.Errorf("data of %d bytes was announced and not sent", size)
+			return nil, frame.Errorf("announced data of %d bytes was not sent", size)
 		}
 		if len(f.Body) == int(size) {
 			e.keep(f)
 			return f.Body, nil
 		}
-		if have := cap(data); n > have { // by and by, since to announce a size costs nothing
+		if have := cap(data); n > have { // in steps, because the size is only announced
 			room := min(int(size), max(2*have, n))
 			if err := e.reserve(room - have); err != nil {
 				return nil, err
@@ -269,27 +268,27 @@ func (e *exchange) allow(ctx context.Context) error {
 	}
 }
 
-// spend notes what is about to be sent. It comes before the write, so that no credit for it can come earlier.
+// spend uses credit. It precedes the write, so that no credit for it can arrive earlier.
 func (e *exchange) spend(n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.credit -= n
 }
 
-// grant adds what the credit frame with the given body brings.
+// grant adds the credit of a credit frame with the given body.
 func (e *exchange) grant(body []byte) error {
 	n, err := frame.Uvarint(body)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err != nil || n == 0 || n > uint64(e.window-e.credit) {
-		return frame.Errorf("a credit of more than was used")
+		return frame.Errorf("more credit than was used")
 	}
 	e.credit += int(n)
 	poke(e.more)
 	return nil
 }
 
-// send sends a frame when there is credit for it.
+// send waits for credit and sends a frame.
 func (e *exchange) send(ctx context.Context, k frame.Kind, direct bool, body func([]byte) ([]byte, error)) error {
 	if err := e.allow(ctx); err != nil {
 		return err

@@ -178,7 +178,7 @@ func TestUnreachableNamesThePaths(t *testing.T) {
 		if e.Code != interact.Unreachable || e.Remote || e.Hint == "" && e.Next == nil {
 			t.Errorf("got %v %v, want Unreachable with a hint", e.Code, e)
 		}
-		for _, want := range []string{where.Addrs[0], "that is this node", "another mesh.network", "nonsense", "example.com"} {
+		for _, want := range []string{where.Addrs[0], "this is the calling node itself", "another mesh.network", "nonsense", "example.com"} {
 			if !strings.Contains(e.Error(), want) {
 				t.Errorf("%q is missing in: %v", want, e)
 			}

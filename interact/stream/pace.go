@@ -11,26 +11,26 @@ import (
 
 // Bounds of a pacer.
 const (
-	maxPaces   = 4096        // hosts and things that want to be asked more slowly; of others each call waits for itself
+	maxPaces   = 4096        // keys with turns; calls of other keys wait separately
 	maxTimeout = time.Minute // for a call without a deadline
-	// maxCrowded is how long a call is asked again of a host that has no place for it. An agent that calls another one holds a place
-	// until then: such cycles must end before their deadlines.
+	// maxCrowded limits the retries at an overloaded host. An agent that calls another agent uses capacity until then: such cycles must
+	// end before their deadlines.
 	maxCrowded = 2 * time.Second
 )
 
-// A pacer asks hosts as fast as they want to be asked. A host that refuses a call by its rate says how long to wait. Calls of the same
-// kind then take turns, that time apart, new ones behind those that wait: without turns all that wait would come again at once, and
-// all but one in vain. The zero pacer works.
+// A pacer limits calls to the rates of hosts. A host that rejects a call by a rate limit states the time to wait. Calls with the same key
+// then take turns with this interval, in the order of arrival: without turns, all would retry at once, and all but one would fail. The
+// zero pacer works.
 type pacer struct {
-	closed <-chan struct{} // ends what waits, with errClosed; nil: nothing does
+	closed <-chan struct{} // ends waits with errClosed; may be nil
 
-	busy atomic.Int64 // elements of next
+	busy atomic.Int64 // len(next)
 
 	mu   sync.Mutex
 	next map[paceKey]pace // owned by mu
 }
 
-// A paceKey is what a host may limit: its rates are for what reads and for the rest, for each thing, and for each consumer of this node.
+// A paceKey identifies a rate limit of a host, which may have one per Thing and consumer, for reads and for other calls.
 type paceKey struct {
 	host  did.DID
 	thing string
@@ -38,14 +38,14 @@ type paceKey struct {
 	reads bool
 }
 
-// A pace is when the next call may go, and how much later the one after it.
+// A pace is the time of the next call and the interval to the one after it.
 type pace struct {
 	at  time.Time
 	gap time.Duration
 }
 
-// turn waits until a call may go, if others wait already. A call that has no time for that goes at once: the host decides. The error is
-// that of ctx.
+// turn waits for the turn of a call, if others wait. A call without time for this is sent at once: the host decides. The error is that of
+// ctx.
 func (p *pacer) turn(ctx context.Context, k paceKey, by time.Time) error {
 	if p.busy.Load() == 0 {
 		return nil
@@ -57,7 +57,7 @@ func (p *pacer) turn(ctx context.Context, k paceKey, by time.Time) error {
 	return p.sleep(ctx, at)
 }
 
-// behind returns when a call may go that comes now; zero is at once.
+// behind returns the time for a new call; zero is at once.
 func (p *pacer) behind(k paceKey, by time.Time) time.Time {
 	now := time.Now()
 	p.mu.Lock()
@@ -77,8 +77,7 @@ func (p *pacer) behind(k paceKey, by time.Time) time.Time {
 	return n.at
 }
 
-// refused waits until a call may go again that its host told to come later, and reports false if there is no time for that. The error
-// is that of ctx.
+// refused waits for the retry of a rejected call, and reports false without time for it. The error is that of ctx.
 func (p *pacer) refused(ctx context.Context, k paceKey, by time.Time, after time.Duration) (again bool, err error) {
 	at := p.after(k, by, after)
 	if at.IsZero() {
@@ -87,7 +86,7 @@ func (p *pacer) refused(ctx context.Context, k paceKey, by time.Time, after time
 	return true, p.sleep(ctx, at)
 }
 
-// after returns when a call may go that was refused now; zero is never.
+// after returns the time for the retry of a rejected call; zero is never.
 func (p *pacer) after(k paceKey, by time.Time, after time.Duration) time.Time {
 	now := time.Now()
 	p.mu.Lock()
@@ -109,7 +108,7 @@ func (p *pacer) after(k paceKey, by time.Time, after time.Duration) time.Time {
 	return at
 }
 
-// latestTurn is until when a call may wait for its turn that is of use until by.
+// latestTurn returns the latest turn of a call with the deadline by.
 func latestTurn(by, now time.Time) time.Time {
 	if by.IsZero() {
 		return now.Add(maxTimeout)
@@ -117,14 +116,14 @@ func latestTurn(by, now time.Time) time.Time {
 	return by
 }
 
-// sweep forgets what is over at now.
+// sweep removes the entries that are over at now.
 func (p *pacer) sweep(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sweepLocked(now)
 }
 
-// sweepLocked forgets what is over, and reports whether there is room.
+// sweepLocked removes the entries that are over at now, and reports whether there is room.
 func (p *pacer) sweepLocked(now time.Time) bool {
 	for k, n := range p.next {
 		if !n.at.After(now) {
@@ -135,14 +134,14 @@ func (p *pacer) sweepLocked(now time.Time) bool {
 	return len(p.next) < maxPaces
 }
 
-// A crowded call is one whose host had no place for it. Such calls take no turns: when a place will be free is a guess, and many may
-// be free then. Each waits twice as long as before instead, so that a host that stays full is asked seldom.
+// A crowded call was rejected by an overloaded host. Such calls take no turns, because the time of free capacity is unknown. Each wait is
+// twice the last, so that a host that stays overloaded gets few retries.
 type crowded struct {
 	until time.Time
 	wait  time.Duration
 }
 
-// crowded waits until the call of c may go again, and reports false if there is no time for that. The error is that of ctx.
+// crowded waits for the retry of the call of c, and reports false without time for it. The error is that of ctx.
 func (p *pacer) crowded(ctx context.Context, c *crowded, by time.Time, after time.Duration) (again bool, err error) {
 	c.wait = max(after, 2*c.wait)
 	at := time.Now().Add(c.wait)
@@ -152,7 +151,7 @@ func (p *pacer) crowded(ctx context.Context, c *crowded, by time.Time, after tim
 	return true, p.sleep(ctx, at)
 }
 
-// sleep returns at the time, or earlier with errClosed or the error of ctx.
+// sleep waits until the time, or returns errClosed or the error of ctx.
 func (p *pacer) sleep(ctx context.Context, at time.Time) error {
 	t := time.NewTimer(time.Until(at))
 	defer t.Stop()

@@ -3,6 +3,8 @@ package stream
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,14 +21,14 @@ import (
 	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
-// A remote is a node that this one calls: the sessions to it, and the doubt whether it is alive.
+// A remote is a node that this node calls: its sessions and its failure detection.
 type remote struct {
 	b     *Binding
 	id    peer.ID
 	node  did.DID
 	slots [3]chan struct{} // by class: an element per interaction
 	users atomic.Int32     // calls that hold the remote; raised with Binding.mu held
-	fell  atomic.Int64     // when it was found unreachable, in Unix nanoseconds; 0 if it answered since
+	fell  atomic.Int64     // time when it became unreachable, in Unix nanoseconds; 0 after an answer
 
 	shared [2]atomic.Pointer[session] // by class, short and long; written with mu locked
 
@@ -36,24 +38,24 @@ type remote struct {
 	sessions map[*session]struct{} // shared and own
 	closed   bool
 
-	// The watch over waiting calls.
+	// The timer of waiting calls.
 	timer    *time.Timer
-	watching bool      // the timer runs, or a probe does
-	next     time.Time // of the timer
+	watching bool      // the timer or a probe runs
+	next     time.Time // when the timer fires
 	probing  bool
-	probed   time.Time // the last answered probe
-	answered int       // probes in a row
+	probed   time.Time // time of the last answered probe
+	answered int       // successive probes
 }
 
-// An opening is an attempt to open the shared session that several calls wait for.
+// An opening is an attempt to open the shared session, for which several calls wait.
 type opening struct {
-	done    chan struct{} // closed when what follows is set
+	done    chan struct{} // closed when the other fields are set
 	session *session
 	err     error
-	left    bool // the call that made the attempt gave up, so that the error is its own
+	left    bool // err is the cancellation of the call that made the attempt
 }
 
-var errSelf = errors.New("that is this node")
+var errSelf = errors.New("this is the calling node itself")
 
 func peerID(node did.DID) (peer.ID, error) {
 	raw, err := node.Peer()
@@ -63,7 +65,7 @@ func peerID(node did.DID) (peer.ID, error) {
 	return peer.IDFromBytes(raw)
 }
 
-// remote returns the remote for node and counts its user in.
+// remote returns the remote for node and increments its users.
 func (b *Binding) remote(node did.DID) (*remote, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,27 +89,27 @@ func (b *Binding) remote(node did.DID) (*remote, error) {
 	return r, nil
 }
 
-// unused reports whether the remote can be forgotten at now. It is called with Binding.mu held.
+// unused reports whether the remote can be removed at now. The caller holds Binding.mu.
 func (r *remote) unused(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.users.Load() == 0 && len(r.sessions) == 0 && !r.down(now)
 }
 
-// unreachableBackoff is how long a host that was not reached is tried after the others.
+// unreachableBackoff is the time in which an unreachable host is tried after the others.
 const unreachableBackoff = time.Minute
 
 func (r *remote) down(now time.Time) bool {
 	return now.UnixNano()-r.fell.Load() < int64(unreachableBackoff)
 }
 
-// lost notes that the node was not reached.
+// lost records that the node is unreachable.
 func (r *remote) lost() {
 	r.fell.Store(time.Now().UnixNano())
 	r.b.o.Reach(r.node, false)
 }
 
-// sessionFor returns the session for q, which is of class cl: a shared one, or a new one of its own.
+// sessionFor returns the session for q of class cl: shared, or new and dedicated.
 func (r *remote) sessionFor(ctx context.Context, h td.Host, q request, cl class) (*session, error) {
 	if cl != alone {
 		if l := r.usable(cl); l != nil {
@@ -122,7 +124,7 @@ func (r *remote) sessionFor(ctx context.Context, h td.Host, q request, cl class)
 	return r.session(ctx, h, cl)
 }
 
-// usable returns the shared session of class cl if it is open and no better one can be had.
+// usable returns the shared session of class cl, if it is open and not outdated.
 func (r *remote) usable(cl class) *session {
 	if l := r.shared[cl].Load(); l != nil && !l.over.Load() && !r.outdated(l) {
 		return l
@@ -130,8 +132,7 @@ func (r *remote) usable(cl class) *session {
 	return nil
 }
 
-// add puts c on the session, and sees that the silence of the node is noticed. A session that has ended meanwhile lets the caller
-// try again.
+// add puts c on the session and watches it. If the session has ended, the caller may try again.
 func (r *remote) add(l *session, c *call) error {
 	if err := l.enlist(&c.exchange); err != nil {
 		return &lostError{cause: err}
@@ -140,8 +141,7 @@ func (r *remote) add(l *session, c *call) error {
 	return nil
 }
 
-// session returns the shared session of class cl, and opens it if there is none. Calls that need it at the same time wait for one
-// attempt.
+// session returns the shared session of class cl, and opens it if necessary. Concurrent calls wait for one attempt.
 func (r *remote) session(ctx context.Context, h td.Host, cl class) (*session, error) {
 	for {
 		r.mu.Lock()
@@ -168,7 +168,7 @@ func (r *remote) session(ctx context.Context, h td.Host, cl class) (*session, er
 	}
 }
 
-// unopened is the error for a stream that could not be opened.
+// unopened returns the error for a stream that could not be opened.
 func (r *remote) unopened(ctx context.Context, h td.Host, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return expired(ctx.Err(), r.node)
@@ -176,8 +176,7 @@ func (r *remote) unopened(ctx context.Context, h td.Host, err error) error {
 	return &pathError{host: h, err: err}
 }
 
-// outdated reports whether the shared session is relayed and a direct connection has come up since. The session is then left to
-// the calls on it.
+// outdated reports whether the shared session is relayed and a direct connection exists now. New calls then use a new session.
 func (r *remote) outdated(l *session) bool {
 	return l.limited && r.b.host.Network().Connectedness(r.id) == network.Connected
 }
@@ -195,13 +194,13 @@ func (r *remote) openShared(ctx context.Context, h td.Host, o *opening, cl class
 	return o.session, o.err
 }
 
-// open opens a stream to the node, connecting with the addresses of h if need be, and starts to read it.
+// open opens a stream to the node, connects with the addresses of h if necessary, and starts its reader.
 func (r *remote) open(ctx context.Context, h td.Host, cl class) (*session, error) {
 	s, err := r.stream(ctx, h, cl)
 	if err != nil {
 		switch refusal := r.b.o.Refused(r.node); {
 		case refusal != nil && !errors.Is(ctx.Err(), context.Canceled):
-			return nil, &pathError{host: h, err: refusal} // it is there
+			return nil, &pathError{host: h, err: refusal} // the node is reachable
 		case ctx.Err() == nil && !isLocal(err):
 			r.lost()
 		}
@@ -216,7 +215,7 @@ func (r *remote) open(ctx context.Context, h td.Host, cl class) (*session, error
 		r.b.work.Done()
 		return nil, (&lostError{cause: err}).report(r.node)
 	}
-	l.stopFrameTimer() // the host speaks when it has something to say
+	l.stopFrameTimer() // the first frame comes from this end
 	r.mu.Lock()
 	r.sessions[l] = struct{}{}
 	r.mu.Unlock()
@@ -227,13 +226,13 @@ func (r *remote) open(ctx context.Context, h td.Host, cl class) (*session, error
 	return l, nil
 }
 
-// isLocal reports whether a stream was not opened for a reason that says nothing of the peer's being there: this node has no
-// room for it, or the peer answered that it does not speak the protocol.
+// isLocal reports whether the reason for a failed open does not mean that the peer is unreachable: a resource limit of this node, or a
+// peer without the protocol.
 func isLocal(err error) bool {
 	return errors.Is(err, network.ErrResourceLimitExceeded) || unsupported(err)
 }
 
-// Stream opens a libp2p stream. Calls may use a relayed connection, which is bounded in time and data.
+// stream opens a libp2p stream. Calls may use a relayed connection, which has limits of time and data.
 func (r *remote) stream(ctx context.Context, h td.Host, cl class) (network.Stream, error) {
 	if n := r.b.host.Network(); n.Connectedness(r.id) != network.Connected {
 		r.b.host.Peerstore().AddAddrs(r.id, multiaddrs(h.Addrs), peerstore.TempAddrTTL)
@@ -247,7 +246,7 @@ func (r *remote) stream(ctx context.Context, h td.Host, cl class) (network.Strea
 	return r.b.host.NewStream(ctx, r.id, r.b.protocol)
 }
 
-// multiaddrs returns those of addrs that are well-formed.
+// multiaddrs parses addrs and skips those that are not valid.
 func multiaddrs(addrs []string) []multiaddr.Multiaddr {
 	ms := make([]multiaddr.Multiaddr, 0, len(addrs))
 	for _, a := range addrs {
@@ -258,7 +257,7 @@ func multiaddrs(addrs []string) []multiaddr.Multiaddr {
 	return ms
 }
 
-// answer takes a frame that the host sent. It is called by the session's reader.
+// answer handles a frame of the host. The reader of the session calls it.
 func (l *session) answer(f frame.Frame) error {
 	if !l.reported {
 		l.reported = true
@@ -270,14 +269,14 @@ func (l *session) answer(f frame.Frame) error {
 	}
 	e := l.find(f.ID)
 	switch {
-	case e == nil: // its caller has left
+	case e == nil: // cancelled
 		l.discard(f)
 		return nil
 	case f.Kind == frame.Credit:
 		return e.grant(f.Body)
 	}
 	err := e.put(f)
-	if errors.Is(err, errMemory) && l.remove(e) { // costs this call only
+	if errors.Is(err, errMemory) && l.remove(e) { // ends this call only
 		l.discard(f)
 		e.end(err)
 		l.send(frame.Cancel, e.id, 0)
@@ -286,7 +285,7 @@ func (l *session) answer(f frame.Frame) error {
 	return err
 }
 
-// drop forgets a session that has ended.
+// drop removes a session that has ended.
 func (r *remote) drop(l *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -305,8 +304,8 @@ func (r *remote) close() {
 	}
 }
 
-// watch sees that the silence of the node and the deadline of c are noticed. One timer does for all calls, which makes it
-// cheap: a call that is answered soon never touches it.
+// watch sets the timer for a probe of the node and for the deadline of c. All calls share one timer: a call that is answered soon does
+// not change it.
 func (r *remote) watch(c *call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -320,7 +319,7 @@ func (r *remote) watch(c *call) {
 	}
 }
 
-// alarm sets the timer to next. It is called with mu locked.
+// alarm sets the timer to next. The caller holds mu.
 func (r *remote) alarm(next, now time.Time) {
 	r.next = next
 	if r.timer == nil {
@@ -330,8 +329,7 @@ func (r *remote) alarm(next, now time.Time) {
 	}
 }
 
-// wake ends calls whose time is up, probes the node if it has been silent for too long, and sets the timer again as long as
-// calls wait.
+// wake ends calls whose deadline has passed, probes the node if it sent nothing for too long, and sets the timer again while calls wait.
 func (r *remote) wake() {
 	if !r.b.enter() {
 		return
@@ -342,7 +340,7 @@ func (r *remote) wake() {
 	}
 }
 
-// look does what wake says at now, and reports whether the node must be probed.
+// look does this at now, and reports whether the node must be probed.
 func (r *remote) look(now time.Time) (probe bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -354,7 +352,7 @@ func (r *remote) look(now time.Time) (probe bool) {
 	}
 	next := by
 	if !started.IsZero() && !r.probing {
-		// Each answered probe doubles the patience, to eight times: the node lives, and its agent takes long.
+		// Each answered probe doubles the time to the next, up to eight times: the node is alive and its agent is slow.
 		due := latest(started, latest(lastRead, r.probed)).Add(r.b.o.ProbeAfter << min(r.answered, 3))
 		if probe = !now.Before(due); !probe {
 			next = earliest(next, due)
@@ -375,7 +373,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// inquire probes the node, and gives it up if it is silent. Meanwhile the timer watches deadlines only.
+// inquire probes the node, and ends its sessions after a failure. During the probe, the timer is for deadlines only.
 func (r *remote) inquire() {
 	began := time.Now()
 	err := r.probe()
@@ -419,7 +417,7 @@ func (r *remote) readSince(t time.Time) bool {
 	return false
 }
 
-// probe pings the node over the connection that exists. A node that answers that it knows no ping is alive.
+// probe pings the node over the existing connection. A node that does not support ping is alive.
 func (r *remote) probe() error {
 	ctx, cancel := context.WithTimeout(network.WithNoDial(r.b.ctx, Service), r.b.o.ProbeTimeout)
 	defer cancel()
@@ -437,15 +435,12 @@ func (r *remote) probe() error {
 	}
 }
 
-// closeAll ends everything with a node that is dead, so that the next call dials it afresh.
+// closeAll ends all sessions and the connection of a failed node, so that the next call dials it again.
 func (r *remote) closeAll(err error) {
 	r.b.o.Log.Info("peer is silent", "peer", r.node.Short(), "probe", err.Error())
 	r.lost()
 	r.mu.Lock()
-	sessions := make([]*session, 0, len(r.sessions))
-	for l := range r.sessions {
-		sessions = append(sessions, l)
-	}
+	sessions := slices.Collect(maps.Keys(r.sessions))
 	r.mu.Unlock()
 	for _, l := range sessions {
 		l.fail(errSilent)

@@ -11,9 +11,9 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// Pseudonyms name the consumers of a node to other nodes ([Options.As]). The name of a token is sent as it is. The name of a user of this
-// machine ("uid:1000") is never sent, but a pseudonym that is the same after each start and can be made and read only with the key of the
-// node: hosts tell the users of a node apart and learn nothing of its machine. It is safe for concurrent use.
+// Pseudonyms are the names of the consumers of a node for other nodes ([Options.As]). The name of a token is sent unchanged. The name of a
+// user of this machine ("uid:1000") is replaced by a pseudonym, which is stable and derived with the key of the node: hosts distinguish
+// the users of a node and learn nothing about its machine. It is safe for concurrent use.
 type Pseudonyms struct {
 	secret []byte
 
@@ -21,20 +21,20 @@ type Pseudonyms struct {
 	all map[string]string // by name; owned by mu
 }
 
-const maxPseudonyms = 1024 // that are cached
+const maxPseudonyms = 1024 // cached
 
-// NewPseudonyms derives the secret of the pseudonyms from the key of the node: a signature that is used for nothing else.
+// NewPseudonyms derives the secret of the pseudonyms from the key of the node: a signature for this purpose only.
 func NewPseudonyms(s did.Signer) *Pseudonyms {
 	text := sha512.Sum512([]byte("lmosd: consumers before other nodes"))
 	secret, err := s.Sign(did.PurposeAssertion, text[:])
-	if err != nil { // A signer that does not sign this has other pseudonyms after each start.
+	if err != nil { // With such a signer, the pseudonyms change at each start.
 		secret = []byte(rand.Text())
 	}
 	return &Pseudonyms{secret: secret, all: map[string]string{}}
 }
 
-// Of returns the name of p for other nodes; empty if it has none. A consumer that proved nothing is named so: without a name the call would
-// count as one of the node itself.
+// Of returns the name of p for other nodes; empty if it has none. An unproven consumer gets a name, too: without a name, its calls would
+// count as calls of the node itself.
 func (n *Pseudonyms) Of(p *did.Principal) string {
 	switch {
 	case p.Via == did.Unproven:

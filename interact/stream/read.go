@@ -7,7 +7,7 @@ import (
 	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
-// read waits for the next frame and reads it. A body that is not the frame's own lies in the buffer of l.in.
+// read waits for the next frame and reads it. A body that is not owned is in the buffer of l.in.
 func (l *session) read() (frame.Frame, error) {
 	if l.in.Buffered() == 0 {
 		if _, err := l.in.Peek(1); err != nil { // a session may be idle between frames
@@ -38,14 +38,14 @@ func (l *session) read() (frame.Frame, error) {
 	return f, err
 }
 
-// whole reports whether the next frame is in the buffer to its end.
+// whole reports whether the buffer has the whole next frame.
 func (l *session) whole() bool {
 	b, _ := l.in.Peek(l.in.Buffered())
 	size, n := binary.Uvarint(b)
 	return n > 0 && uint64(len(b)-n) >= size
 }
 
-// length reads how long the next frame is, without consuming it: the size of that number, and the number.
+// length reads the length of the next frame without consuming it: the size of that number, and the number.
 func (l *session) length() (n, size int, err error) {
 	for n = 1; n <= 4; n++ {
 		b, err := l.in.Peek(n)
@@ -60,7 +60,7 @@ func (l *session) length() (n, size int, err error) {
 	return 0, 0, frame.Errorf("a frame of more than 256 MiB was announced")
 }
 
-// fits checks a length before anything is allocated for it.
+// fits checks a length before memory is allocated.
 func (l *session) fits(size uint64, err error) error {
 	limit := l.maxBody() + frame.MaxHead
 	switch {
@@ -95,13 +95,13 @@ func (l *session) readLarge(n, size int) (frame.Frame, error) {
 	for rest := f.Body; len(rest) > 0 && err == nil; {
 		part := rest[:min(len(rest), frame.MaxControl)]
 		rest = rest[len(part):]
-		l.startFrameTimer() // a slow link is none that stands still
+		l.startFrameTimer() // a slow link is not a stalled one
 		_, err = io.ReadFull(l.in, part)
 	}
 	return f, unexpected(err)
 }
 
-// unexpected returns the error for a session that ended inside a frame.
+// unexpected returns the error for the end of a session inside a frame.
 func unexpected(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

@@ -15,14 +15,13 @@ import (
 	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
-// An inbound is a node that calls this one.
+// An inbound is a node that calls this node.
 type inbound struct {
 	sessions int // owned by Binding.mu
 	serving  load
 }
 
-// accept serves a stream that a peer opened. The order is that of every handler: service, memory, deadline, one message,
-// identity, work, close.
+// accept serves a stream of a peer. Handlers check in this order: service, memory, deadline, one message, identity, work, close.
 func (b *Binding) accept(s network.Stream) {
 	if !b.enter() {
 		_ = s.ResetWithError(network.StreamShutdown)
@@ -73,7 +72,7 @@ func (b *Binding) depart(id peer.ID) {
 	}
 }
 
-// request takes a frame that the caller sent. It is called by the session's reader.
+// request handles a frame of the caller. The reader of the session calls it.
 func (l *session) request(f frame.Frame) error {
 	if l.first {
 		return l.begin(f)
@@ -84,7 +83,7 @@ func (l *session) request(f frame.Frame) error {
 		return l.admit(f)
 	case f.Kind == frame.Request, f.Kind.Ends() && f.Kind != frame.End, f.Kind == frame.Reply:
 		return frame.Errorf("a frame of kind %d from the calling end", f.Kind)
-	case e == nil: // it has been answered meanwhile
+	case e == nil: // answered
 		l.discard(f)
 		return nil
 	case f.Kind == frame.Credit:
@@ -100,7 +99,7 @@ func (l *session) request(f frame.Frame) error {
 	return e.put(f)
 }
 
-// begin takes the first frame, which decides what the session is.
+// begin handles the first frame, which decides the use of the session.
 func (l *session) begin(f frame.Frame) error {
 	l.stopFrameTimer()
 	if f.Kind != frame.Request {
@@ -110,7 +109,7 @@ func (l *session) begin(f frame.Frame) error {
 	return l.admit(f)
 }
 
-// admit starts to serve a request, or answers that there is no room for it.
+// admit starts to serve a request, or rejects it.
 func (l *session) admit(f frame.Frame) error {
 	l.b.count.in.Add(1)
 	v := &served{body: f.Body}
@@ -127,7 +126,7 @@ func (l *session) admit(f frame.Frame) error {
 	case l.b.draining.Load():
 		v.refuse(f, goingDown())
 	case busy:
-		v.refuse(f, interact.Errorf(interact.Overloaded, "try again in a moment", "the host serves as many calls as it may"))
+		v.refuse(f, interact.Errorf(interact.Overloaded, "try again in a moment", "the host serves the maximum number of calls"))
 	default:
 		err = v.accept(f)
 	}
@@ -146,11 +145,11 @@ type served struct {
 	body  []byte // the map of the request
 	req   *interact.Message
 	held  *interact.Message // a reply that may be the last
-	solo  bool              // the request came when the session was quiet
-	err   error             // why the replies ended early
+	solo  bool              // no other request was waiting
+	err   error             // reason why the replies ended early
 }
 
-// accept copies the request out of the session's buffer, memory first, and serves it in a goroutine.
+// accept reserves memory, copies the request from the buffer of the session, and serves it in a goroutine.
 func (v *served) accept(f frame.Frame) error {
 	err := v.keep(f)
 	if err == nil {
@@ -168,11 +167,10 @@ func (v *served) accept(f frame.Frame) error {
 	return nil
 }
 
-// maxWorkers is how many goroutines wait for calls to serve. A goroutine that is kept has the stack that calls need; a new
-// one would spend a quarter of a small call on growing it.
+// maxWorkers bounds the goroutines that wait for calls. Their stacks have grown: growth takes a quarter of the time of a small call.
 const maxWorkers = 64
 
-// employ serves v in a goroutine. It is called by those that read sessions, so that Close still waits.
+// employ serves v in a goroutine. Readers of sessions call it; Close waits for them first.
 func (b *Binding) employ(v *served) {
 	select {
 	case b.jobs <- v:
@@ -182,7 +180,7 @@ func (b *Binding) employ(v *served) {
 	}
 }
 
-// worker serves v and then what else comes. It ends with the binding, when too many wait, or when it is given nil.
+// worker serves v and then other calls. It ends with the binding, with too many waiting workers, or when it receives nil.
 func (b *Binding) worker(v *served) {
 	defer b.workers.Done()
 	for v != nil {
@@ -211,14 +209,14 @@ func (v *served) keep(f frame.Frame) error {
 	return nil
 }
 
-// refuse answers a request that is not served.
+// refuse rejects a request with err.
 func (v *served) refuse(f frame.Frame, err error) {
 	v.l.discard(f)
 	v.fail(err, false)
 	v.depart()
 }
 
-// depart counts the interaction out.
+// depart removes the interaction from the counts.
 func (v *served) depart() {
 	v.l.inbound.serving[v.class].Add(-1)
 	v.l.b.serving[v.class].Add(-1)
@@ -228,7 +226,7 @@ func (v *served) depart() {
 	}
 }
 
-// conclude closes a session of its own after the last frame, and waits a while for the caller to do the same.
+// conclude closes a dedicated session after the last frame, and limits the time for the caller to do the same.
 func (l *session) conclude() {
 	l.done.Store(true)
 	l.out.finish()
@@ -255,7 +253,7 @@ func (v *served) run() {
 	v.depart()
 }
 
-// serve reads the request, asks the local thing and sends its replies. Only a reply that may be the last is kept back.
+// serve decodes the request, calls the local Thing and sends its replies. It holds only a reply that may be the last.
 func (v *served) serve() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -280,10 +278,10 @@ func (v *served) serve() (err error) {
 	return v.err
 }
 
-// maxNames bounds the consumers of a node that a session remembers.
+// maxNames bounds the cached consumers of a session.
 const maxNames = 256
 
-// caller is who asks: the node, or the consumer that it names. What a session has told once is told by the same principal again.
+// caller returns the principal of a request: the node, or the consumer that it names. A session uses one principal per name.
 func (l *session) caller(name string) *did.Principal {
 	if name == "" {
 		return l.from
@@ -317,7 +315,7 @@ func (v *served) follow(f frame.Extra) (err error) {
 	return err
 }
 
-// chunks is the request stream. The memory of a chunk is used again when the next is asked for.
+// chunks is the request stream. It reuses the memory of a chunk at the request for the next.
 func (v *served) chunks(yield func([]byte, error) bool) {
 	for {
 		f, err := v.take(&v.ctx, 0)
@@ -332,7 +330,7 @@ func (v *served) chunks(yield func([]byte, error) bool) {
 	}
 }
 
-// reply takes what the thing yields. An error ends the loop, as it should end the sequence.
+// reply handles a reply or the error of the Thing. An error ends the sequence.
 func (v *served) reply(r *interact.Message, err error) bool {
 	if err == nil && r == nil {
 		err = interact.Errorf(interact.Internal, "this is a bug in the agent's binding", "the agent gave an empty reply")
@@ -351,8 +349,7 @@ func (v *served) reply(r *interact.Message, err error) bool {
 	return v.err == nil
 }
 
-// mayEnd reports whether r is by its nature the last reply to req. Such a reply waits for the end of the sequence, so that
-// one frame says both.
+// mayEnd reports whether r may be the last reply to req. Such a reply is held until the end of the sequence, so that one frame has both.
 func mayEnd(r, req *interact.Message) bool {
 	switch r.Type {
 	case interact.Event:
@@ -363,7 +360,7 @@ func mayEnd(r, req *interact.Message) bool {
 	return !req.Type.Long()
 }
 
-// flush sends the reply that was kept back, as one that more may follow.
+// flush sends the held reply, which others may follow.
 func (v *served) flush() error {
 	r := v.held
 	if v.held = nil; r == nil {
@@ -372,7 +369,7 @@ func (v *served) flush() error {
 	return v.send(r)
 }
 
-// send sends a reply that more may follow.
+// send sends a reply that others may follow.
 func (v *served) send(r *interact.Message) error {
 	if limit := v.l.b.o.MaxMessage; int64(len(r.Data)) > limit {
 		return interact.Errorf(interact.TooLarge, "ask for less", "the answer has %d bytes, at most %d are allowed", len(r.Data),
@@ -387,7 +384,7 @@ func (v *served) send(r *interact.Message) error {
 	return v.sendData(&v.ctx, r.Data, v.l.chunk())
 }
 
-// direct reports whether the goroutine may write its answer itself. Requests that came together are answered together.
+// direct reports whether the goroutine may write its answer itself. Answers to simultaneous requests are written together.
 func (v *served) direct() bool { return v.solo && v.l.direct() }
 
 func (v *served) last(r *interact.Message) error { return v.frame(frame.Last, r, frame.Extra{}) }
@@ -396,7 +393,7 @@ func (v *served) frame(k frame.Kind, r *interact.Message, f frame.Extra) error {
 	return v.exchange.send(&v.ctx, k, v.direct(), func(b []byte) ([]byte, error) { return frame.AppendReply(b, r, v.req, f) })
 }
 
-// close ends the interaction: with err, the reply that was kept back, or nothing more.
+// close ends the interaction: with err, with the held reply, or without a reply.
 func (v *served) close(err error) {
 	if err == nil && v.held != nil && len(v.held.Data) <= inline {
 		if err = v.last(v.held); err == nil {

@@ -18,18 +18,18 @@ import (
 	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
-// Why a session ended, if not for an error of the transport.
+// Reasons for the end of a session, besides errors of the transport.
 var (
 	errClosed = errors.New("this node is shutting down")
-	errIdle   = errors.New("nobody used the stream")
-	errStuck  = errors.New("the peer reads nothing")
-	errSlow   = errors.New("the peer sent half a frame and stopped")
+	errIdle   = errors.New("the stream was unused")
+	errStuck  = errors.New("the peer does not read")
+	errSlow   = errors.New("incomplete frame: read timed out")
 	errMemory = errors.New("no memory left for this peer")
 	errSilent = errors.New("the peer does not answer probes")
 	errOver   = errors.New("the interaction is over")
 )
 
-// resetCode is what the far end is told when a session ends for the reason err.
+// resetCode returns the code for the peer when a session ends with err.
 func resetCode(err error) network.StreamErrorCode {
 	switch {
 	case errors.Is(err, errMemory):
@@ -46,29 +46,28 @@ func resetCode(err error) network.StreamErrorCode {
 	return network.StreamNoError
 }
 
-// A session is one libp2p stream and the interactions on it, at either end. One goroutine reads it until it ends; whoever has
-// something to say writes through out.
+// A session is one end of a libp2p stream with its interactions. One goroutine reads it; all others write through out.
 type session struct {
 	b       *Binding
 	s       network.Stream
-	node    did.DID        // the far end
-	own     bool           // of one interaction; set before anything runs, or by the first frame of the caller
-	first   bool           // the first frame of the caller is still to come; only the reading goroutine uses it
+	node    did.DID        // the peer
+	own     bool           // dedicated to one interaction; set before anything runs, or by the first frame of the caller
+	first   bool           // the first frame of the caller has not arrived; only the reading goroutine uses it
 	remote  *remote        // at the calling end
 	inbound *inbound       // at the serving end
-	from    *did.Principal // who asks, at the serving end
-	limited bool           // the connection is relayed, with bounds on time and data
+	from    *did.Principal // the caller, at the serving end
+	limited bool           // the connection is relayed, with limits of time and data
 	in      *bufio.Reader
 	out     writer
 	memory  budget
 
 	frameTimer *time.Timer  // runs while a frame is incomplete; only the reading goroutine sets it
-	lastRead   atomic.Int64 // when the far end last spoke, in Unix nanoseconds
-	eager      atomic.Int32 // frames that were written at once since then
+	lastRead   atomic.Int64 // time of the last data from the peer, in Unix nanoseconds
+	eager      atomic.Int32 // direct writes since then
 	busy       atomic.Int32 // len(open)
 	over       atomic.Bool  // err is set
 	done       atomic.Bool  // the only interaction has been answered
-	reported   bool         // Reach knows that the far end answers; only the reading goroutine uses it
+	reported   bool         // Options.Reach was called; only the reading goroutine uses it
 
 	// mu owns what follows.
 	mu     sync.Mutex
@@ -76,14 +75,14 @@ type session struct {
 	number uint64                    // of the newest interaction
 	idled  time.Time                 // since when open is empty
 	names  map[string]*did.Principal // consumers of the calling node, at the serving end
-	err    error                     // why the session ended
+	err    error                     // reason of the end
 }
 
-// readSize is the size of a session's read buffer. Larger frames are read into memory of their own.
+// readSize is the size of the read buffer of a session. Larger frames get their own memory.
 const readSize = 16 << 10
 
-// newSession registers a session on s to or from node, with memory for its buffer, and starts the time in which the first frame
-// must come. It fails if the binding is closed or memory is short; the stream is then reset.
+// newSession registers a session on s to or from node, reserves memory for its buffer, and starts the frame timer. It fails if the
+// binding is closed or out of memory; the stream is then reset.
 func (b *Binding) newSession(s network.Stream, node did.DID, to *remote, own bool) (*session, error) {
 	l := &session{b: b, s: s, node: node, remote: to, own: own, limited: s.Conn().Stat().Limited,
 		open: map[uint64]*exchange{}, idled: time.Now()}
@@ -109,18 +108,17 @@ func (b *Binding) newSession(s network.Stream, node did.DID, to *remote, own boo
 	return l, nil
 }
 
-// listen notes that the far end spoke.
+// listen records data from the peer.
 func (l *session) listen() {
 	l.lastRead.Store(time.Now().UnixNano())
 	l.eager.Store(0)
 }
 
-// startFrameTimer gives the far end a bounded time to complete what it began; relax takes that back.
+// startFrameTimer limits the time for the rest of a frame.
 func (l *session) startFrameTimer() { l.frameTimer.Reset(frameTime) }
 func (l *session) stopFrameTimer()  { l.frameTimer.Stop() }
 
-// serve reads frames and gives them to handle until the session ends, and then fails it with the reason. What has arrived can
-// still be taken.
+// serve calls handle for each frame until the session ends, and then fails it with the reason. Frames that arrived can still be taken.
 func (l *session) serve(handle func(frame.Frame) error) {
 	err := l.loop(handle)
 	if err == io.EOF && l.own && (l.done.Load() || l.remote != nil && l.answered()) {
@@ -129,7 +127,7 @@ func (l *session) serve(handle func(frame.Frame) error) {
 	l.fail(err)
 }
 
-// answered reports whether the last frame of an interaction has arrived, and its caller has not left.
+// answered reports whether the last frame of an open interaction has arrived.
 func (l *session) answered() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,7 +157,7 @@ func (l *session) loop(handle func(frame.Frame) error) (err error) {
 	}
 }
 
-// fail ends the session and everything on it. Only the first call does anything.
+// fail ends the session and its interactions. Only the first call has an effect.
 func (l *session) fail(err error) {
 	l.mu.Lock()
 	first := l.err == nil
@@ -173,12 +171,12 @@ func (l *session) fail(err error) {
 	}
 }
 
-// expire ends the session if nobody has used it for so long that it should. The decision holds against a call that comes at the
-// same time: either it keeps the session open, or it finds it ended.
+// expire ends the session if it was unused for too long. The decision is atomic: a concurrent call keeps the session open, or finds it
+// ended.
 func (l *session) expire(now time.Time) {
 	limit := l.b.o.Idle
 	if l.remote == nil {
-		limit = limit * 5 / 2 // the calling end goes first, so that no call meets a closing session
+		limit = limit * 5 / 2 // the calling end closes first, so that no call uses a closing session
 	}
 	l.mu.Lock()
 	idle := l.err == nil && len(l.open) == 0 && now.Sub(l.idled) > limit
@@ -192,7 +190,7 @@ func (l *session) expire(now time.Time) {
 	}
 }
 
-// tear does what is to do once err is the session's.
+// tear releases everything after err is set.
 func (l *session) tear(err error) {
 	l.frameTimer.Stop()
 	writing := l.out.fail(err)
@@ -204,7 +202,7 @@ func (l *session) tear(err error) {
 	for _, e := range open {
 		e.end(err)
 	}
-	// A stream that is closed while it is written to may keep that write for good: QUIC does, if the connection ends then.
+	// Close during a write may block that write forever: QUIC does so if the connection ends.
 	if errors.Is(err, errOver) && !writing {
 		_ = l.s.Close()
 	} else {
@@ -218,7 +216,7 @@ func (l *session) tear(err error) {
 	l.b.mu.Unlock()
 }
 
-// enlist puts a new interaction on the session. Only the calling end does that, since it numbers them.
+// enlist adds a new interaction with the next number, at the calling end.
 func (l *session) enlist(e *exchange) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,7 +227,7 @@ func (l *session) enlist(e *exchange) error {
 	return l.addLocked(e)
 }
 
-// add puts an interaction on the session under the number that it has.
+// add adds an interaction that has a number.
 func (l *session) add(e *exchange) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -245,7 +243,7 @@ func (l *session) addLocked(e *exchange) error {
 	return nil
 }
 
-// remove takes e off the session; it reports false if e was not there any more.
+// remove removes e; it reports false if e was removed before.
 func (l *session) remove(e *exchange) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -271,7 +269,7 @@ func (l *session) dismiss() {
 	}
 }
 
-// discard drops a frame that nobody waits for.
+// discard releases a frame of a removed interaction.
 func (l *session) discard(f frame.Frame) {
 	if f.Owned {
 		l.memory.give(len(f.Body))
@@ -285,8 +283,8 @@ func (l *session) reason() error {
 	return l.err
 }
 
-// look ends the calls whose time is up at now. It returns since when the longest call waits whose silence is doubtful (each
-// until it is answered the first time, and a small one until its end), and when time is up next; zero if there is none.
+// look ends the calls whose deadline has passed at now. It returns the start of the oldest call that justifies a probe (until its first
+// answer; a call on a shared session until its end), and the next deadline; zero if none.
 func (l *session) look(now time.Time) (started, by time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -306,7 +304,7 @@ func (l *session) look(now time.Time) (started, by time.Time) {
 	return started, by
 }
 
-// earliest returns the earlier of two times of which one may be unset.
+// earliest returns the earlier of two times; zero is unset.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -320,8 +318,8 @@ func (l *session) find(id uint64) *exchange {
 	return l.open[id]
 }
 
-// direct reports whether the caller may write a small frame itself. With few interactions that saves a switch of
-// goroutines; with many, frames leave together. A far end that has not spoken for some frames might block the caller.
+// direct reports whether the caller may write a small frame itself. With few interactions this saves a goroutine switch; with many,
+// frames are written together. After some frames without data from the peer, a write could block the caller.
 func (l *session) direct() bool { return l.busy.Load() <= 2 && l.eager.Load() < 4 }
 
 // send writes a frame without a body, or the credit n.
@@ -334,7 +332,7 @@ func (l *session) send(k frame.Kind, id uint64, n int) {
 	})
 }
 
-// maxBody is the largest body of a frame on this session, in bytes.
+// maxBody returns the largest body of a frame on this session, in bytes.
 func (l *session) maxBody() int {
 	if l.own {
 		return frame.MaxChunk
@@ -342,8 +340,7 @@ func (l *session) maxBody() int {
 	return frame.MaxControl
 }
 
-// window is what an end of an interaction may send before the other end has taken it, in bytes. A thousand that are long
-// fit the memory that a node grants one peer.
+// window returns the initial credit of an interaction, in bytes. That of a thousand observations fits the memory limit of a peer.
 func (l *session) window(long bool) int {
 	switch {
 	case l.own:
@@ -354,7 +351,7 @@ func (l *session) window(long bool) int {
 	return 256 << 10
 }
 
-// chunk is how much data one chunk that this node sends has at most, in bytes.
+// chunk returns the largest chunk that this node sends, in bytes.
 func (l *session) chunk() int {
 	if l.own {
 		return 256 << 10

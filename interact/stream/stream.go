@@ -28,6 +28,8 @@ package stream
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,36 +59,35 @@ const (
 type Options struct {
 	// Network is part of the protocol id: only nodes of the same network call each other. Required.
 	Network string
-	// Log is where the binding tells what it decided; nil discards.
+	// Log receives decisions; nil discards them.
 	Log *slog.Logger
-	// MaxConcurrent bounds the calls that are served at once, and apart from them the observations and subscriptions; what
-	// comes on top is answered with Overloaded. 0 means 4096.
+	// MaxConcurrent bounds the concurrent calls of other nodes, and separately their observations and subscriptions. More are Overloaded.
+	// 0 means 4096.
 	MaxConcurrent int
-	// MaxPerPeer bounds the calls with one peer at once. More calls of a peer are answered with Overloaded, more calls to a
-	// peer wait. 0 means 1024.
+	// MaxPerPeer bounds the concurrent calls with one peer. More calls of a peer are Overloaded, more calls to a peer wait. 0 means 1024.
 	MaxPerPeer int
-	// MaxLong bounds the observations and subscriptions with one peer at once, in each direction. More are Overloaded at once:
-	// who waited for another's end might wait for days. 0 means 1024.
+	// MaxLong bounds the concurrent observations and subscriptions with one peer, in each direction. More are Overloaded: a wait for the
+	// end of another one could take days. 0 means 1024.
 	MaxLong int
-	// MaxMessage bounds the data of one message, in bytes; what is larger fails with TooLarge. 0 means 16 MiB.
+	// MaxMessage bounds the data of one message, in bytes; more is TooLarge. 0 means 16 MiB.
 	MaxMessage int64
-	// DialTimeout is how long it may take to connect to one host before the next is tried. 0 means 5 s.
+	// DialTimeout limits the connection to one host, before the next is tried. 0 means 5 s.
 	DialTimeout time.Duration
-	// ProbeAfter is how long a peer may be silent while a call waits before it is probed: QUIC takes half a minute to notice
-	// that a peer was killed. A lower value finds dead peers sooner and pings slow agents' nodes more often. 0 means 700 ms.
+	// ProbeAfter is the time without data from a peer, while a call waits, until a probe: QUIC detects the end of a peer after half a
+	// minute. A lower value detects failures sooner and pings the nodes of slow agents more often. 0 means 700 ms.
 	ProbeAfter time.Duration
-	// ProbeTimeout is how long a probe may take before the peer counts as dead. 0 means 1 s.
+	// ProbeTimeout limits a probe; after it, the peer counts as failed. 0 means 1 s.
 	ProbeTimeout time.Duration
-	// Idle is how long an unused session to a peer stays open; the serving end waits 2.5 times as long. 0 means 2 min.
+	// Idle is the time until an unused session is closed; the serving end waits 2.5 times as long. 0 means 2 min.
 	Idle time.Duration
-	// As names a consumer of this node to other nodes, as [did.ValidPrincipalName] has it; empty says nothing of it. Nil tells names
-	// that are such names.
+	// As returns the name of a consumer for other nodes, valid by [did.ValidPrincipalName], or empty for none. Nil returns the names of
+	// principals that are valid.
 	As func(*did.Principal) string
-	// Reach is told whether a node could be reached: false after a failed dial or probe, true after the first answer on a
-	// new session. It must not block. Nil is told nothing.
+	// Reach is called with false after a failed dial or probe, and with true after the first answer on a new session. It must not block.
+	// Nil is ignored.
 	Reach func(node did.DID, ok bool)
-	// Refused returns why a node may not be called, if that is why it could not be reached: an [*interact.Error] of code Forbidden, of its
-	// policy (Remote) or of this node's. It is asked after a failure. Nil knows of none.
+	// Refused is called after a failure. If policy is the reason, it returns an [*interact.Error] with the code Forbidden, of the policy of
+	// the other node (Remote) or of this one. Nil returns none.
 	Refused func(node did.DID) error
 }
 
@@ -126,26 +127,26 @@ func or[T int | int64 | time.Duration](v, otherwise T) T {
 	return v
 }
 
-// A Binding calls things on other nodes and serves those of this one. It is safe for concurrent use.
+// A Binding calls Things on other nodes and serves those of this one. It is safe for concurrent use.
 type Binding struct {
 	host     host.Host
 	o        Options
 	protocol protocol.ID
 	local    interact.Thing  // set by Serve, before the handler
-	ctx      context.Context // of probes; ends with Close
+	ctx      context.Context // of probes; ended by Close
 	stop     context.CancelFunc
 
 	// mu owns what follows.
 	mu       sync.Mutex
 	closed   bool
 	sessions map[*session]struct{}
-	remotes  map[did.DID]*remote  // whom this node calls
-	inbounds map[peer.ID]*inbound // who calls this node
+	remotes  map[did.DID]*remote  // nodes that this node calls
+	inbounds map[peer.ID]*inbound // nodes that call this node
 
-	jobs     chan *served // for the workers that wait; closed when there is nobody left to employ one
-	waiting  atomic.Int32 // workers that wait
+	jobs     chan *served // to waiting workers; closed by retire
+	waiting  atomic.Int32 // number of waiting workers
 	workers  sync.WaitGroup
-	work     sync.WaitGroup // every other goroutine of the binding
+	work     sync.WaitGroup // all other goroutines of the binding
 	retired  sync.Once
 	serving  load
 	draining atomic.Bool
@@ -161,10 +162,10 @@ type class int
 const (
 	short class = iota // calls
 	long               // observations and subscriptions (interact.Type.Long)
-	alone              // what has a session of its own; the serving end counts it as short
+	alone              // interactions with a dedicated session; the serving end counts them as short
 )
 
-// A load is how many interactions of each class are served now.
+// A load counts the interactions that are served now, by class.
 type load [2]atomic.Int64
 
 func (l *load) sum() int64 { return l[short].Load() + l[long].Load() }
@@ -181,14 +182,14 @@ func New(h host.Host, o Options) *Binding {
 	return b
 }
 
-// Serve answers calls of other nodes with local. Call it once, before the host connects to anybody: peers learn of the
-// protocol when they connect. A chunk of a request stream is local's until it asks for the next.
+// Serve answers calls of other nodes with local. Call it once, before the host connects: peers learn the protocols at connection. A
+// chunk of a request stream is valid until local requests the next.
 func (b *Binding) Serve(local interact.Thing) {
 	b.local = local
 	b.host.SetStreamHandler(b.protocol, b.accept)
 }
 
-// Run closes sessions that nobody uses and those that a peer does not read from. It returns when ctx ends, with nil.
+// Run closes unused sessions and sessions whose peer does not read. It returns nil when ctx ends.
 func (b *Binding) Run(ctx context.Context) error {
 	tick := time.NewTicker(min(b.o.Idle/4, writeTime/2))
 	defer tick.Stop()
@@ -202,7 +203,7 @@ func (b *Binding) Run(ctx context.Context) error {
 	}
 }
 
-// sweep ends every session that is stuck or idle at now, and forgets peers without any.
+// sweep ends the sessions that are stuck or idle at now, and removes peers without sessions.
 func (b *Binding) sweep(now time.Time) {
 	for _, l := range b.all() {
 		if l.out.stuck(now) {
@@ -217,7 +218,7 @@ func (b *Binding) sweep(now time.Time) {
 		return
 	}
 	select {
-	case b.jobs <- nil: // one worker less after a busy time
+	case b.jobs <- nil: // ends one worker
 	default:
 	}
 	for id, r := range b.remotes {
@@ -227,9 +228,8 @@ func (b *Binding) sweep(now time.Time) {
 	}
 }
 
-// Drain refuses new calls of other nodes with ShuttingDown and waits until those that run have ended, or ctx has. Their
-// observations and subscriptions, which have no end of their own, are ended the same way. Calls to other nodes go on, since
-// what runs here may need them.
+// Drain rejects new calls of other nodes with ShuttingDown and waits until the running ones end, or ctx ends. It ends observations and
+// subscriptions of other nodes. Calls to other nodes continue, because running calls may need them.
 func (b *Binding) Drain(ctx context.Context) {
 	b.draining.Store(true)
 	for _, l := range b.all() {
@@ -242,24 +242,21 @@ func (b *Binding) Drain(ctx context.Context) {
 	}
 }
 
-// settle notes that nothing is served any more, if so.
+// settle ends Drain if nothing is served.
 func (b *Binding) settle() {
 	if b.draining.Load() && b.serving.sum() == 0 {
 		b.drainOne.Do(func() { close(b.drained) })
 	}
 }
 
-// Close stops serving, ends every call in both directions with ShuttingDown, and returns when the last goroutine has ended.
-// It waits for things that do not heed their context. Calling it again does nothing.
+// Close ends all calls in both directions with ShuttingDown, and returns when the last goroutine has ended, also if a Thing ignores its
+// context. Further calls do nothing.
 func (b *Binding) Close() error {
 	b.host.RemoveStreamHandler(b.protocol)
 	b.stop()
 	b.mu.Lock()
 	b.closed = true
-	remotes := make([]*remote, 0, len(b.remotes))
-	for _, r := range b.remotes {
-		remotes = append(remotes, r)
-	}
+	remotes := slices.Collect(maps.Values(b.remotes))
 	b.mu.Unlock()
 	for _, l := range b.all() {
 		l.fail(errClosed)
@@ -271,9 +268,9 @@ func (b *Binding) Close() error {
 	return nil
 }
 
-// retire waits for all goroutines. Nothing new may begin.
+// retire waits for all goroutines. The binding is closed.
 func (b *Binding) retire() {
-	b.work.Wait() // those that read sessions are among them, and nobody else employs workers
+	b.work.Wait() // includes the readers of sessions, which use b.jobs
 	b.retired.Do(func() {
 		b.mu.Lock() // sweep sends
 		close(b.jobs)
@@ -282,7 +279,7 @@ func (b *Binding) retire() {
 	b.workers.Wait()
 }
 
-// enter counts a goroutine in, unless the binding is closed.
+// enter registers a goroutine, unless the binding is closed.
 func (b *Binding) enter() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -292,27 +289,23 @@ func (b *Binding) enter() bool {
 	return !b.closed
 }
 
-// all returns the sessions that are open now.
+// all returns the open sessions.
 func (b *Binding) all() []*session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	ls := make([]*session, 0, len(b.sessions))
-	for l := range b.sessions {
-		ls = append(ls, l)
-	}
-	return ls
+	return slices.Collect(maps.Keys(b.sessions))
 }
 
-// Stats is what a [Binding] has done and holds.
+// Stats are the counters of a [Binding].
 type Stats struct {
 	CallsIn, CallsOut   uint64 // since the start
-	ErrorsIn, ErrorsOut uint64 // those of them that ended with an error; calls that the consumer left are none
-	ServingNow          int    // calls of other nodes that run
+	ErrorsIn, ErrorsOut uint64 // of these, ended with an error; calls that the consumer cancelled do not count
+	ServingNow          int    // running calls of other nodes
 	Streams             int    // open libp2p streams, both directions
-	Pooled              int    // those of them that this node keeps for its next calls
+	Pooled              int    // of these, shared sessions of this node
 }
 
-// Stats returns the figures of now.
+// Stats returns the current counters.
 func (b *Binding) Stats() Stats {
 	s := Stats{CallsIn: b.count.in.Load(), CallsOut: b.count.out.Load(), ErrorsIn: b.count.errorsIn.Load(),
 		ErrorsOut: b.count.errorsOut.Load(), ServingNow: int(b.serving.sum())}

@@ -9,39 +9,39 @@ import (
 	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
-// Sizes of what waits to be written, in bytes.
+// Sizes of unwritten frames, in bytes.
 const (
-	highWater  = 256 << 10 // more than this waits
-	keepSpare  = 64 << 10  // larger buffers are shared by all sessions
-	writeSize  = 256 << 10 // is written at once, so that stuck can tell a slow link from one that stands still
-	directSize = 4 << 10   // more may make the caller wait: four times this fits the first congestion window of QUIC
+	highWater  = 256 << 10 // callers wait above this
+	keepSpare  = 64 << 10  // larger buffers return to the pool
+	writeSize  = 256 << 10 // of one write, so that stuck can distinguish a slow link from a stalled one
+	directSize = 4 << 10   // of a direct write, which must not block: the first congestion window of QUIC holds four times this
 )
 
-// A writer collects the frames of a session and writes as many as there are with one Write.
+// A writer collects the frames of a session and writes them together.
 type writer struct {
 	session *session
 
 	// mu owns what follows.
 	mu      sync.Mutex
-	buf     []byte // frames that wait
+	buf     []byte // unwritten frames
 	spare   []byte
-	writing int           // bytes of the write that goes on
-	room    chan struct{} // closed after a write; made by those who wait for room
-	flushed uint64        // bytes that were given to the stream
-	since   time.Time     // of the write that goes on; zero if none
-	busy    bool          // somebody writes
-	last    bool          // nothing is added any more: the stream's write side is closed when buf is empty
-	err     error         // why nothing is written any more
+	writing int           // bytes of the current write
+	room    chan struct{} // closed after a write; made by the first waiting caller
+	flushed uint64        // bytes that the stream accepted or accepts now
+	since   time.Time     // start of the current write; zero if none
+	busy    bool          // a goroutine writes
+	last    bool          // no more frames: the write side is closed when buf is empty
+	err     error         // reason why nothing is written any more
 }
 
-// push appends a frame and sees that it is written. With direct set the caller may write itself. It waits while too much
-// is waiting, as long as ctx allows. The error is of body, of ctx, or why the session ended; nothing was sent then.
+// push appends a frame, which a goroutine writes, or the caller if direct is set. It waits while too much is unwritten, until ctx ends.
+// The error is that of body, of ctx, or the reason of the end of the session; nothing was sent then.
 func (w *writer) push(ctx context.Context, k frame.Kind, id uint64, direct bool, body func([]byte) ([]byte, error)) error {
 	_, err := w.append(ctx, k, id, direct, body)
 	return err
 }
 
-// append does what push says, and returns the position of the frame's first byte on the session; see sent.
+// append is push that returns the position of the first byte of the frame; see sent.
 func (w *writer) append(ctx context.Context, k frame.Kind, id uint64, direct bool, body func([]byte) ([]byte, error)) (uint64, error) {
 	return w.add(ctx, direct, func() (err error) {
 		w.buf, err = frame.Append(w.buf, k, id, body)
@@ -49,7 +49,7 @@ func (w *writer) append(ctx context.Context, k frame.Kind, id uint64, direct boo
 	})
 }
 
-// chunk does what push says with a chunk. The caller may change data afterwards.
+// chunk is push of a chunk. The caller may change data afterwards.
 func (w *writer) chunk(ctx context.Context, id uint64, data []byte, spend func()) error {
 	_, err := w.add(ctx, false, func() error {
 		spend()
@@ -60,7 +60,7 @@ func (w *writer) chunk(ctx context.Context, id uint64, data []byte, spend func()
 	return err
 }
 
-// add calls put, which is to append to w.buf, and does what push says.
+// add is push with put, which appends to w.buf.
 func (w *writer) add(ctx context.Context, direct bool, put func() error) (uint64, error) {
 	w.mu.Lock()
 	for w.err == nil && w.writing+len(w.buf) > highWater {
@@ -86,13 +86,13 @@ func (w *writer) add(ctx context.Context, direct bool, put func() error) (uint64
 			return at, nil
 		}
 	}
-	w.session.b.work.Add(1) // safe: err is nil, so the session's reader is still counted
+	w.session.b.work.Add(1) // safe: err is nil, so b.work still counts the reader of the session
 	w.mu.Unlock()
 	go w.flush()
 	return at, nil
 }
 
-// wait waits for a write to end. It is called with mu locked, and unlocks it meanwhile.
+// wait waits for the end of a write. The caller holds mu, which wait unlocks in between.
 func (w *writer) wait(ctx context.Context) error {
 	if w.room == nil {
 		w.room = make(chan struct{})
@@ -108,11 +108,11 @@ func (w *writer) wait(ctx context.Context) error {
 	}
 }
 
-// flush writes until nothing waits.
+// flush writes until buf is empty.
 func (w *writer) flush() {
 	defer w.session.b.work.Done()
 	for {
-		// Let those who are about to add frames go first: many frames in one write are what makes a busy session fast.
+		// Other goroutines may add frames first: many frames per write make a busy session fast.
 		runtime.Gosched()
 		w.mu.Lock()
 		if w.rest() {
@@ -123,7 +123,7 @@ func (w *writer) flush() {
 	}
 }
 
-// rest lets the writing goroutine go if nothing is left to write. It is called with mu locked, and unlocks it in that case.
+// rest reports whether the writing goroutine may end. The caller holds mu; if rest returns true, it has unlocked mu.
 func (w *writer) rest() bool {
 	if len(w.buf) > 0 && w.err == nil {
 		return false
@@ -145,18 +145,18 @@ func (w *writer) finish() {
 	w.mu.Lock()
 	w.last = true
 	if w.busy {
-		w.mu.Unlock() // who writes will do it
+		w.mu.Unlock() // the writing goroutine closes it
 		return
 	}
 	w.rest()
 }
 
-// write gives what waits to the stream. It is called with mu locked, and unlocks it meanwhile.
+// write writes buf to the stream. The caller holds mu, which write unlocks in between.
 func (w *writer) write() {
 	out := w.buf
 	w.buf, w.spare = w.spare[:0], nil
 	if len(out) > keepSpare {
-		w.buf = large(0) // as much is going to come meanwhile
+		w.buf = large(0) // for as many new frames
 	}
 	w.flushed += uint64(len(out))
 	w.writing = len(out)
@@ -175,7 +175,7 @@ func (w *writer) write() {
 	w.signal()
 }
 
-// reserve makes room for n bytes in buf. It is called with mu locked.
+// reserve makes room for n bytes in buf. The caller holds mu.
 func (w *writer) reserve(n int) {
 	n += len(w.buf)
 	if n <= cap(w.buf) {
@@ -186,10 +186,10 @@ func (w *writer) reserve(n int) {
 	small(old)
 }
 
-// large returns an empty buffer for n bytes, and for what waits at most before nothing is added.
+// large returns an empty buffer for n bytes, and at least for the maximum of unwritten frames.
 func large(n int) []byte { return buffers.get(max(n, highWater+frame.MaxControl+frame.ChunkHead))[:0] }
 
-// small returns b if a session may keep it, and gives it away otherwise. Its content is of no use any more.
+// small returns b if a session may keep it, else it returns b to the pool. The content is not used any more.
 func small(b []byte) []byte {
 	if cap(b) <= keepSpare {
 		return b
@@ -198,7 +198,7 @@ func small(b []byte) []byte {
 	return nil
 }
 
-// signal wakes all who wait for room. It is called with mu locked.
+// signal wakes all callers that wait for room. The caller holds mu.
 func (w *writer) signal() {
 	if w.room != nil {
 		close(w.room)
@@ -206,21 +206,21 @@ func (w *writer) signal() {
 	}
 }
 
-// sent reports whether the byte at position at was given to the stream, so that the far end may have read it.
+// sent reports whether the byte at position at was written, so that the peer may have read it.
 func (w *writer) sent(at uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return at < w.flushed
 }
 
-// stuck reports whether a write has taken so long at now that the far end must have stopped reading.
+// stuck reports whether the current write has taken too long at now: the peer does not read.
 func (w *writer) stuck(now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.since.IsZero() && now.Sub(w.since) > writeTime
 }
 
-// fail makes everybody who writes give up, and reports whether the stream still has a write of theirs.
+// fail ends all writers, and reports whether a write is still in progress.
 func (w *writer) fail(err error) (writing bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
