@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
-// offended counts a message of a peer that no honest node forwards. Who sent several is banned; the connection is closed by Run.
+// offended counts an offense of a peer. [PubSub.Run] closes the connections of a peer with several.
 func (p *PubSub) offended(id peer.ID) {
 	if !p.pace.offend(id, time.Now()) {
 		return
@@ -20,29 +20,28 @@ func (p *PubSub) offended(id peer.ID) {
 	p.counts.banned.Add(1)
 	select {
 	case p.bans <- id:
-	default: // Many are banned at once. Nothing of this one is looked at, and its next stream is refused.
+	default: // the queue is full; the messages and new streams of the peer are refused all the same
 	}
 }
 
 // expel closes the connections of a banned peer.
 func (p *PubSub) expel(id peer.ID) {
-	p.log.Warn("a peer forwards records that cannot be true; it is disconnected", "peer", id, "for", banFor)
+	p.log.Warn("peer banned: invalid records forwarded", "peer", id, "for", banFor)
 	if p.opts.Ban != nil {
-		p.opts.Ban(id, banFor) // before the connection is closed, or it would be back in between
+		p.opts.Ban(id, banFor) // before the connection is closed, so that the peer cannot reconnect in between
 	}
 	for _, c := range p.host.Network().ConnsToPeer(id) {
 		if err := c.CloseWithError(network.ConnProtocolViolation); err != nil {
-			p.log.Debug("close the connection of a banned peer", "peer", id, "err", err)
+			p.log.Debug("closing the connection of a banned peer failed", "peer", id, "err", err)
 		}
 	}
 }
 
-// metered is a host whose peers are read no faster than the pace allows. What a peer sends beyond that waits at the peer, and is
-// neither decoded nor kept here.
+// metered is a host that limits the rate at which peers are read. Data above the limit stays at the sender.
 type metered struct {
 	host.Host
 	p   *PubSub
-	ctx context.Context // ends with the gossip; waits end with it
+	ctx context.Context // of gossipsub; ends the waits
 }
 
 func (h metered) SetStreamHandler(id protocol.ID, f network.StreamHandler) {
@@ -53,7 +52,7 @@ func (h metered) SetStreamHandlerMatch(id protocol.ID, match func(protocol.ID) b
 	h.Host.SetStreamHandlerMatch(id, match, h.meter(f))
 }
 
-// meter refuses the streams of banned peers and slows the others.
+// meter refuses the streams of banned peers and limits the others.
 func (h metered) meter(f network.StreamHandler) network.StreamHandler {
 	return func(s network.Stream) {
 		if h.p.pace.isBanned(s.Conn().RemotePeer(), time.Now()) {
@@ -69,13 +68,13 @@ type meteredStream struct {
 	host metered
 }
 
-// Read charges what was read, and returns when more may be.
+// Read charges the bytes read, and returns when the limit allows more.
 func (s *meteredStream) Read(b []byte) (int, error) {
 	n, err := s.Stream.Read(b)
 	wait := s.host.p.pace.read(s.Conn().RemotePeer(), n, time.Now())
 	if wait <= 0 {
 		return n, err
 	}
-	_ = backoff.Sleep(s.host.ctx, wait) // the end of the host is no error of the stream
+	_ = backoff.Sleep(s.host.ctx, wait) // the error is that of the context, not of the stream
 	return n, err
 }

@@ -32,7 +32,7 @@ func forge(record []byte, n int) [][]byte {
 	return all
 }
 
-// forger speaks the gossip of a host without checking anything.
+// forger joins gossipsub on a host without validation.
 func forger(t *testing.T, h host.Host, shard byte) (*gossip.Topic, links) {
 	t.Helper()
 	added := make(links, 16)
@@ -51,7 +51,7 @@ func forger(t *testing.T, h host.Host, shard byte) (*gossip.Topic, links) {
 	return topic, added
 }
 
-// links gets a value for each peer that gossipsub has a queue for: what is published to others is dropped.
+// links receives a value for each peer that gossipsub has a queue for: messages to other peers are dropped.
 type links chan struct{}
 
 func (l links) Trace(e *pb.TraceEvent) {
@@ -63,7 +63,7 @@ func (l links) Trace(e *pb.TraceEvent) {
 	}
 }
 
-// wait waits for one such peer.
+// wait waits for one peer.
 func (l links) wait(ctx context.Context, t *testing.T) {
 	t.Helper()
 	select {
@@ -94,7 +94,7 @@ func meets(ctx context.Context, t *testing.T, topic *gossip.Topic, n int) {
 	}
 }
 
-// loses returns what waits until a host that is connected to a peer from now on has lost it.
+// loses returns a function that waits until a host that connects later has lost its connection to a peer.
 func loses(ctx context.Context, t *testing.T, h host.Host, id peer.ID) (wait func()) {
 	t.Helper()
 	changes, err := h.EventBus().Subscribe(new(event.EvtPeerConnectednessChanged))
@@ -111,14 +111,14 @@ func loses(ctx context.Context, t *testing.T, h host.Host, id peer.ID) (wait fun
 					return
 				}
 			case <-ctx.Done():
-				t.Fatal("it is still connected")
+				t.Fatal("the peer is still connected")
 			}
 		}
 	}
 }
 
-// TestForgersAreDisconnected has fresh keys that flood a node with forged records over real connections. Each costs a window of
-// verifications and its connection; an honest peer is heard, keeps its share and its connection.
+// TestForgersAreDisconnected floods a node with forged records of fresh keys over real connections. Each key costs a window of
+// verifications and its connection; an honest peer keeps its share and its connection.
 func TestForgersAreDisconnected(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -150,7 +150,7 @@ func TestForgersAreDisconnected(t *testing.T) {
 		meets(ctx, t, topic, 1)
 		linked.wait(ctx, t)
 		done := make(chan struct{})
-		flood.Go(func() { // gossipsub may send a burst as one message, of which the window lets in the first
+		flood.Go(func() { // gossipsub may send a burst as one RPC, of which the window admits the first messages
 			for burst := range slices.Chunk(forged[i*bursts*each:(i+1)*bursts*each], each) {
 				for _, record := range burst {
 					if topic.Publish(ctx, record) != nil {
@@ -177,24 +177,24 @@ func TestForgersAreDisconnected(t *testing.T) {
 			t.Errorf("got seq %d, want 1", seq)
 		}
 	case <-ctx.Done():
-		t.Fatal("the honest peer is not heard")
+		t.Fatal("the record of the honest peer was not delivered")
 	}
 	st := victim.Stats()
-	// A window, and what was let in while the first verifications ran.
+	// A window, and the messages admitted during the first verifications.
 	if most := uint64(forgers*2*windowMin + 8); st.Banned != forgers || st.Verified > most || st.Dropped != 0 || honest.Peers() != 1 {
 		t.Errorf("got %+v, want %d banned after at most %d verifications", st, forgers, most)
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	if len(banned) != forgers || banned[honest.host.ID()] != 0 {
-		t.Errorf("banned are %v", banned)
+		t.Errorf("got banned peers %v", banned)
 	}
 	if victim.host.Network().Connectedness(honest.host.ID()) != network.Connected {
 		t.Error("the honest peer was disconnected")
 	}
 }
 
-// TestRefusedBeforeAnyCost has peers that are banned, or below the graylist, send what would be let in otherwise.
+// TestRefusedBeforeAnyCost checks that messages of banned and graylisted peers are refused and not charged.
 func TestRefusedBeforeAnyCost(t *testing.T) {
 	t.Parallel()
 	p := checker(t, Options{})
@@ -223,11 +223,11 @@ func TestRefusedBeforeAnyCost(t *testing.T) {
 		}
 	}
 	if n := p.counts.refused.Load(); n != 6 || !p.pace.pooled.IsFull(time.Now()) {
-		t.Errorf("%d are counted as refused, the pool owes: %v", n, !p.pace.pooled.IsFull(time.Now()))
+		t.Errorf("%d counted as refused, pool charged: %v", n, !p.pace.pooled.IsFull(time.Now()))
 	}
 }
 
-// TestInvalidHereOnly has a peer forward what only this node takes for invalid, such as a node with another clock would. It is no offense.
+// TestInvalidHereOnly checks that records that only this node rejects, for example because of its clock, are not offenses.
 func TestInvalidHereOnly(t *testing.T) {
 	t.Parallel()
 	p := checker(t, Options{})
@@ -242,6 +242,6 @@ func TestInvalidHereOnly(t *testing.T) {
 		}
 	}
 	if p.counts.banned.Load() != 0 || p.refuses("peer") {
-		t.Error("who forwards what has expired here is banned")
+		t.Error("a peer was banned for records that have expired here")
 	}
 }

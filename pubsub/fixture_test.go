@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The codec of TDs makes channels at first use. They must not belong to the bubble of one test.
+	// The codec of TDs makes channels at first use, which must not belong to the bubble of a test.
 	a := agent{id: "urn:example:first", cap: "urn:example:first"}
 	k, err := keystore.FromSeed([32]byte{})
 	if err != nil {
@@ -47,7 +47,7 @@ func key(t testing.TB, n byte) *keystore.Key {
 	return k
 }
 
-// An agent is a thing as its owner publishes it.
+// An agent is a Thing of a test.
 type agent struct {
 	key *keystore.Key
 	id  string
@@ -92,7 +92,7 @@ func (a agent) sign(seq uint64, now time.Time) (*td.Signed, error) {
 	return td.Sign(thing, a.key, td.Lease{Seq: seq, Now: now, Lifetime: time.Hour})
 }
 
-// buried returns the tombstone of a.
+// buried returns a tombstone of a.
 func (a agent) buried(t testing.TB, seq uint64) *td.Signed {
 	t.Helper()
 	s, err := td.SignTombstone(a.key, a.id, td.Lease{Seq: seq, Now: time.Now(), Lifetime: 48 * time.Hour}, false)
@@ -102,7 +102,7 @@ func (a agent) buried(t testing.TB, seq uint64) *td.Signed {
 	return s
 }
 
-// bare returns s as refreshes travel: the record alone.
+// bare returns s without TD, like a refresh.
 func bare(t testing.TB, s *td.Signed) *td.Signed {
 	t.Helper()
 	b, err := s.WithoutTD()
@@ -117,7 +117,7 @@ func weather(t testing.TB, n byte) agent {
 	return agent{key: key(t, n), id: "urn:example:weather", cap: "urn:example:weather"}
 }
 
-// shardOf returns a shard that records of a travel on.
+// shard returns a shard of the records of a.
 func (a agent) shard(t testing.TB) byte {
 	t.Helper()
 	id, ok := td.Normal(a.cap)
@@ -127,7 +127,7 @@ func (a agent) shard(t testing.TB) byte {
 	return td.Shard(id)
 }
 
-// A node of a test: its gossip, and what it was delivered.
+// A node is a PubSub with the records delivered to it.
 type node struct {
 	*PubSub
 	host host.Host
@@ -136,14 +136,14 @@ type node struct {
 	seqs map[string][]uint64 // delivered, by thing; owned by mu
 }
 
-// seenOn returns the seqs that were delivered for a thing.
+// heard returns the sequence numbers that were delivered for a Thing.
 func (n *node) heard(thing string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return fmt.Sprint(n.seqs[thing])
 }
 
-// start starts a node on a host. It ends with the test; the host must be closed later.
+// start starts a node on a host, until the end of the test. The host must be closed later.
 func start(t testing.TB, h host.Host, o Options) *node {
 	t.Helper()
 	n := &node{host: h, seqs: map[string][]uint64{}}
@@ -181,7 +181,7 @@ func start(t testing.TB, h host.Host, o Options) *node {
 // A sim is a simulated network.
 type sim struct{ *testhost.Network }
 
-// simulate returns a network with a latency. All of it ends with the test.
+// simulate returns a network with a latency. It is closed at the end of the test.
 func simulate(t testing.TB, latency time.Duration) *sim {
 	t.Helper()
 	return &sim{testhost.NewNetwork(t, latency)}

@@ -34,7 +34,7 @@ func realHost(t *testing.T, n byte) host.Host {
 	return h
 }
 
-// A record and its tombstone cross a node in the middle, on real connections.
+// TestThreeHosts checks that a record and its tombstone pass a node in the middle, on real connections.
 func TestThreeHosts(t *testing.T) {
 	t.Parallel()
 	got := make(chan uint64, 8)
@@ -58,7 +58,7 @@ func TestThreeHosts(t *testing.T) {
 	for i, want := range []int{1, 2, 1} {
 		meets(ctx, t, nodes[i].topics[a.shard(t)], want)
 	}
-	// Nobody waits for the mesh, which forms with the next heartbeat.
+	// The mesh forms with the next heartbeat; the test does not wait for it.
 	for seq, s := range []*td.Signed{a.signed(t, 1), a.buried(t, 2)} {
 		if _, err := nodes[0].Announce(ctx, s); err != nil {
 			t.Fatal(err)

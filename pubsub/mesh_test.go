@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// mesh returns n connected nodes, each with some neighbours: a ring and random chords. Topics have had time to form.
+// mesh returns n connected nodes, in a ring with random chords, after the topics have formed.
 func mesh(t *testing.T, n int, o Options) (*sim, []*node) {
 	t.Helper()
 	s := simulate(t, 20*time.Millisecond)
@@ -42,7 +42,7 @@ func mesh(t *testing.T, n int, o Options) (*sim, []*node) {
 	return s, nodes
 }
 
-// everyone checks what all nodes but the first were delivered of a.
+// everyone checks the sequence numbers of a that were delivered to all nodes but the first.
 func everyone(t *testing.T, nodes []*node, a agent, want string) {
 	t.Helper()
 	synctest.Wait()
@@ -65,7 +65,7 @@ func TestTwentyNodes(t *testing.T) {
 		time.Sleep(time.Second)
 		everyone(t, nodes, a, "[5]")
 		if got := nodes[0].heard(a.id); got != "[]" {
-			t.Errorf("the publisher was delivered %s of its own", got)
+			t.Errorf("own records %s were delivered to the publisher", got)
 		}
 
 		// A refresh without its TD.
@@ -75,7 +75,7 @@ func TestTwentyNodes(t *testing.T) {
 		time.Sleep(time.Second)
 		everyone(t, nodes, a, "[5 6]")
 
-		// Nobody can announce an older record once a newer one was heard.
+		// An older record cannot be announced after a newer one.
 		ignored := nodes[3].Stats().Ignored
 		if _, err := nodes[3].Announce(t.Context(), a.signed(t, 4)); err == nil {
 			t.Error("an older record was announced")
@@ -86,7 +86,7 @@ func TestTwentyNodes(t *testing.T) {
 			t.Errorf("counted own message as ignored: %d", got)
 		}
 
-		// The tombstone is everywhere within a second.
+		// The tombstone reaches all nodes within a second.
 		if _, err := nodes[0].Announce(t.Context(), a.buried(t, 7)); err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestTwentyNodes(t *testing.T) {
 	})
 }
 
-// attacker is gossipsub without a check.
+// attacker joins gossipsub without validation.
 func attacker(t *testing.T, s *sim, network string) (send func(shard byte, data []byte), h *node) {
 	t.Helper()
 	h = &node{host: s.host()}
@@ -152,22 +152,22 @@ func TestTamperedRecordsCostScore(t *testing.T) {
 			t.Errorf("the attacker's score is %v, %v; want it below the graylist threshold", score, ok)
 		}
 		if score, _ := behind.Score(victim.host.ID()); score < 0 {
-			t.Errorf("the victim's score is %v: it forwarded what it should not", score)
+			t.Errorf("the victim's score is %v: it forwarded invalid records", score)
 		}
-		// The second one is enough for the gray list; what comes after it is not even looked at.
+		// The second invalid record takes the peer below the graylist threshold; later ones are not verified.
 		if st := victim.Stats(); st.Rejected < 2 || st.Delivered != 0 {
 			t.Errorf("got %+v", st)
 		}
-		// Who is on the gray list is not heard any more, not even with something valid.
+		// Valid messages of a graylisted peer are ignored, too.
 		send(a.shard(t), good.Record)
 		time.Sleep(2 * time.Second)
 		if got := victim.heard(a.id) + behind.heard(a.id); got != "[][]" {
-			t.Errorf("heard %s", got)
+			t.Errorf("got %s", got)
 		}
 	})
 }
 
-// What honest nodes may disagree on costs nobody score, and goes no further.
+// TestIgnoredRecordsCostNothing checks that records on which honest nodes may disagree cost no score and are not forwarded.
 func TestIgnoredRecordsCostNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -202,12 +202,12 @@ func TestIgnoredRecordsCostNothing(t *testing.T) {
 			t.Errorf("score %v, %v", score, ok)
 		}
 		if got := behind.heard(a.id); got != "[5]" {
-			t.Errorf("the node behind heard %s", got)
+			t.Errorf("the node behind received %s", got)
 		}
 	})
 }
 
-// What is announced before anybody listens is announced when somebody does.
+// TestAnnounceWaitsForTheFirstPeer checks that a record announced without a listening peer is published later.
 func TestAnnounceWaitsForTheFirstPeer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -224,10 +224,10 @@ func TestAnnounceWaitsForTheFirstPeer(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		if got := late.heard(a.id); got != "[2]" {
-			t.Errorf("heard %s, want the newer one", got)
+			t.Errorf("got %s, want the newer one", got)
 		}
 		if got := late.heard(c.id); got != "[]" {
-			t.Errorf("heard %s of what has expired", got)
+			t.Errorf("got %s of an expired record", got)
 		}
 		if peers, err := n.Announce(t.Context(), b.signed(t, 1)); peers != 1 || err != nil {
 			t.Errorf("got %d, %v", peers, err)
@@ -235,7 +235,7 @@ func TestAnnounceWaitsForTheFirstPeer(t *testing.T) {
 	})
 }
 
-// Three nodes in a line that have just met: no mesh has formed yet, and still the last one hears the first.
+// TestLineBeforeTheMeshHasFormed checks that the last of three nodes in a line receives a record before a mesh has formed.
 func TestLineBeforeTheMeshHasFormed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestLineBeforeTheMeshHasFormed(t *testing.T) {
 		synctest.Wait()
 		for name, n := range map[string]*node{"middle": middle, "last": last} {
 			if got := n.heard(a.id); got != "[1]" {
-				t.Errorf("%s heard %s", name, got)
+				t.Errorf("%s received %s", name, got)
 			}
 		}
 		// Its capability and its action are on two shards.
@@ -266,8 +266,8 @@ func TestLineBeforeTheMeshHasFormed(t *testing.T) {
 	})
 }
 
-// A thing on two shards is delivered once to a node that listens on both, and reaches a node behind it that listens on
-// one.
+// TestRecordOnSeveralShards checks that a Thing on two shards is delivered once to a node on both, and reaches a node behind it
+// that listens on one.
 func TestRecordOnSeveralShards(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -294,10 +294,10 @@ func TestRecordOnSeveralShards(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		for name, n := range map[string]*node{"middle": middle, "first": first, "second": second} {
 			if got := n.heard(a.id); got != "[1]" {
-				t.Errorf("%s: heard %s", name, got)
+				t.Errorf("%s: got %s", name, got)
 			}
 		}
-		// A tombstone names no capability, and still goes where the thing was heard of.
+		// A tombstone without capabilities is published on the shards of the Thing.
 		published := middle.Stats().Published
 		if _, err := middle.Announce(t.Context(), a.buried(t, 2)); err != nil {
 			t.Fatal(err)
@@ -305,27 +305,27 @@ func TestRecordOnSeveralShards(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		for name, n := range map[string]*node{"all": all, "first": first, "second": second} {
 			if got := n.heard(a.id); got != "[1 2]" && !(name == "all" && got == "[2]") {
-				t.Errorf("%s: heard %s", name, got)
+				t.Errorf("%s: got %s", name, got)
 			}
 		}
 		if got := middle.Stats().Published - published; got != 2 {
 			t.Errorf("the tombstone went to %d shards, want the 2 of its thing", got)
 		}
 		if got := none.heard(a.id); got != "[]" {
-			t.Errorf("a node without shards heard %s", got)
+			t.Errorf("a node without shards received %s", got)
 		}
-		// Who never heard of a thing tells everybody of its end.
+		// A node that has not seen the Thing publishes the tombstone on all shards.
 		if _, err := none.Announce(t.Context(), a.buried(t, 3)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
 		if got := first.heard(a.id); got != "[1 2 3]" {
-			t.Errorf("heard %s", got)
+			t.Errorf("got %s", got)
 		}
 	})
 }
 
-// A reader that does not keep up loses records; gossip goes on.
+// TestSlowDeliverDropsAndCounts checks that records are dropped if Deliver is too slow.
 func TestSlowDeliverDropsAndCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -350,7 +350,7 @@ func TestSlowDeliverDropsAndCounts(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		st := slow.Stats()
-		// Each travels on two shards; one is in the hands of the reader.
+		// Each record is on two shards; Deliver holds one.
 		if st.Dropped != 49 || st.Delivered != 2*uint64(total) {
 			t.Errorf("got %+v", st)
 		}

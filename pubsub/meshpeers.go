@@ -7,13 +7,12 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// neighbours knows the mesh of each shard, as gossipsub tells its tracer.
+// neighbours holds the peers in the gossipsub mesh of each shard, as the tracer reports them.
 //
-// It is there for a gap in gossipsub: a message is forwarded to the mesh, and its id is told later to the peers that
-// are not in the mesh. A peer that subscribed less than a heartbeat ago misses both, if it is in the mesh by then.
-// Among many neighbours another one helps; a line of three nodes that have just met would lose what the first one
-// says. So while a mesh is thin, a message is adopted: gossipsub ignores the copy that came, and it is published here
-// again, which floods it to all peers of the topic.
+// It closes a gap in gossipsub: a message is forwarded to the mesh, and its id is announced later to peers outside the mesh. A peer
+// that subscribed less than a heartbeat ago misses both if it has joined the mesh by then. While a mesh is small, PubSub therefore
+// adopts messages: gossipsub ignores the received copy, and PubSub publishes the message again, which floods it to all peers of the
+// topic.
 type neighbours struct {
 	mu   sync.Mutex
 	mesh [Shards]map[peer.ID]bool // owned by mu
@@ -49,7 +48,7 @@ func (n *neighbours) thin(shard byte, least int) bool {
 	return len(n.mesh[shard]) < least
 }
 
-// misses reports whether one of listeners, from aside, is not in a mesh.
+// misses reports whether one of listeners, other than from, is not in a mesh.
 func (n *neighbours) misses(shard byte, listeners []peer.ID, from peer.ID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -67,8 +66,8 @@ type adoption struct {
 	record []byte
 }
 
-// adopt queues a message that came from a peer to be published again, if its mesh would not bring it to all who
-// listen. It returns false if gossipsub can forward it as usual, or must, because the queue is full.
+// adopt queues a received message to be published again if its mesh would not deliver it to all listeners. If it returns false,
+// gossipsub forwards the message: the mesh is complete, or the queue is full.
 func (p *PubSub) adopt(shard byte, record []byte, from peer.ID) bool {
 	if !p.neighbours.thin(shard, meshOf(p.opts.Degree).Dlo) {
 		return false
@@ -84,9 +83,9 @@ func (p *PubSub) adopt(shard byte, record []byte, from peer.ID) bool {
 	}
 }
 
-// publishAdopted publishes a message that was accepted already.
+// publishAdopted publishes a message that the validator accepted.
 func (p *PubSub) publishAdopted(ctx context.Context, a adoption) {
 	if err := p.topics[a.shard].Publish(ctx, a.record); err != nil && ctx.Err() == nil {
-		p.log.Debug("forward", "shard", a.shard, "err", err) // a newer record came between
+		p.log.Debug("forwarding failed", "shard", a.shard, "err", err) // for example after a newer record
 	}
 }

@@ -2,10 +2,10 @@ package pubsub
 
 import "sync"
 
-// maxWaiting is how many records may wait for a first neighbour, counted per shard.
+// maxWaiting limits the records per shard that wait for a first peer.
 const maxWaiting = 4096
 
-// waiting holds what was announced while nobody listened: the newest record of each thing, per shard.
+// waiting holds records that were announced without a listening peer: the newest record of each Thing, per shard.
 type waiting struct {
 	max int
 
@@ -13,7 +13,7 @@ type waiting struct {
 	records [Shards]map[[32]byte][]byte // owned by mu
 }
 
-// keep remembers a record, in place of an earlier one of the same thing. It returns 1 if there is no room, else 0.
+// keep stores a record in place of an earlier one of the same Thing. It returns 1 if the shard is full, else 0.
 func (w *waiting) keep(shard byte, key [32]byte, record []byte) (dropped uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -29,21 +29,21 @@ func (w *waiting) keep(shard byte, key [32]byte, record []byte) (dropped uint64)
 	return 0
 }
 
-// drop forgets the record of a thing, because a newer one is on its way.
+// drop removes the record of a Thing, because a newer one is published.
 func (w *waiting) drop(shard byte, key [32]byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.records[shard], key)
 }
 
-// empty reports whether nothing waits for a shard.
+// empty reports whether no record waits for a shard.
 func (w *waiting) empty(shard byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.records[shard]) == 0
 }
 
-// take returns the records of a shard, which then wait no longer.
+// take removes and returns the records of a shard.
 func (w *waiting) take(shard byte) map[[32]byte][]byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,9 +1,9 @@
 // Package pubsub publishes and receives signed records over gossipsub, on 16 capability topics.
 //
-// A record goes to the shard of each of its capabilities, "/lmos/<network>/adv/00" to "…/0f". The gossip below is
-// gossipsub with a protocol id of its own. Messages carry no signature of the sender, because a record is signed by its
-// owner. Every record is verified before it is forwarded; who forwards what cannot be true is disconnected and banned for
-// a while. Gossip has no history: whoever joins late learns the rest elsewhere.
+// A record is published on the shard of each of its capabilities, "/lmos/<network>/adv/00" to "…/0f", over gossipsub with a
+// protocol id of its own. Messages carry no signature of the sender, because the owner signs the record. Every record is verified
+// before it is forwarded; a peer that forwards invalid records is disconnected and banned for 10 minutes. Gossipsub has no history:
+// nodes that join later fetch records over other protocols.
 package pubsub
 
 import (
@@ -31,65 +31,62 @@ const Shards = 16
 
 // Options configure a [PubSub]. The zero value works.
 type Options struct {
-	// Network separates meshes that share wires: it is part of the protocol id and of every topic. Required.
+	// Network separates meshes on shared hosts: it is part of the protocol id and of every topic. Empty means "main".
 	Network string
-	// Verifier verifies records. Sharing one with the rest of the node saves verifying twice. Nil means one of its own
-	// that knows did:key.
+	// Verifier verifies records. A shared one saves double verification. Nil means a new one that resolves did:key.
 	Verifier *td.Verifier
-	// Admits says whether records of an owner are taken; an error means no. It must not block. Nil admits everyone.
+	// Admits returns an error if records of an owner are not accepted. It must not block. Nil admits all owners.
 	Admits func(owner did.DID) error
-	// Degree is how many neighbours a topic's mesh has: more costs bandwidth, fewer costs time and resilience. It is 3
-	// to 24; zero means 5. A small node takes 4.
+	// Degree is the number of peers in the mesh of a topic, 3 to 24: a higher one costs bandwidth, a lower one latency and
+	// resilience. 0 means 5. A lean node uses 4.
 	Degree int
-	// Shards are the shards to listen on, each below 16. Nil means all; records can be announced on any.
+	// Shards are the shards to subscribe to, each below 16. Nil means all. Records can be announced on any shard.
 	Shards []byte
-	// SharedNets are networks in which many nodes have one address, such as those behind a NAT. Elsewhere the
-	// seventeenth node of an address costs all of them score. Loopback is always exempt.
+	// SharedNets are networks in which many nodes share an address, for example behind a NAT. In other networks, more than 16 nodes
+	// with one address lose score. Loopback is exempt.
 	SharedNets []netip.Prefix
-	// Deliver is given each accepted record that is news, from one goroutine of Run. It may take its time: what does
-	// not fit into the queue before it is dropped and counted. It must not change what it is given. Nil drops
-	// everything.
+	// Deliver receives each accepted and new record, from one goroutine of Run. It may block: records that exceed the queue are
+	// dropped and counted. It must not change its arguments. Nil discards all records.
 	Deliver func(s *td.Signed, r *td.Record)
-	// Ban is told of a peer whose messages no honest node forwards, before its connections are closed. It should keep the
-	// peer from being connected for that long. Nil lets it come back; its messages are refused all the same.
+	// Ban receives a peer that forwarded invalid records, before its connections are closed. It should prevent connections to the
+	// peer for that time. With nil the peer can reconnect; its messages are refused.
 	Ban func(id peer.ID, how time.Duration)
 	// Log may be nil.
 	Log *slog.Logger
 
-	pace *pace // of tests; nil is the usual one
+	pace *pace // for tests; nil means the default limits
 }
 
-// PubSub is a node's part in the gossip. Its methods are safe for concurrent use.
+// PubSub is the gossipsub participant of a node. Its methods are safe for concurrent use.
 type PubSub struct {
 	host   host.Host
 	opts   Options
 	log    *slog.Logger
 	topics [Shards]*gossip.Topic
-	shards map[string]byte    // by topic; never changes
-	cancel context.CancelFunc // ends the goroutines of gossip
+	shards map[string]byte    // by topic; immutable
+	cancel context.CancelFunc // ends the goroutines of gossipsub
 	relays []gossip.RelayCancelFunc
 
 	pace       *pace
 	replay     replay
 	neighbours neighbours
 	waiting    waiting
-	adopted    chan adoption // on its way to all who listen
-	queue      chan news     // on its way to Deliver
+	adopted    chan adoption // to be published again
+	queue      chan news     // to be passed to Deliver
 	bans       chan peer.ID  // to be disconnected
 	counts     counts
 	scores     atomic.Pointer[map[peer.ID]float64]
 	closing    sync.Once
 }
 
-// news is an accepted record on its way to Deliver.
+// news is an accepted record for Deliver.
 type news struct {
 	signed *td.Signed
 	record *td.Record
 }
 
-// New joins the gossip of h: from now on records are verified and forwarded. They are delivered while [PubSub.Run]
-// runs. Call New before h dials, so that the first handshake already names the protocol; call Close before h is
-// closed.
+// New joins the gossipsub network of h: from now on records are verified and forwarded. [PubSub.Run] delivers them. Call New before
+// h dials, so that the first handshake lists the protocol; call Close before h is closed.
 func New(h host.Host, o Options) (*PubSub, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -107,7 +104,7 @@ func New(h host.Host, o Options) (*PubSub, error) {
 	p.cancel = cancel
 	if err := p.join(ctx); err != nil {
 		_ = p.Close()
-		return nil, fmt.Errorf("join the gossip: %w", err)
+		return nil, fmt.Errorf("join gossipsub: %w", err)
 	}
 	return p, nil
 }
@@ -121,7 +118,7 @@ func (o *Options) complete() error {
 		o.Degree = 5
 	}
 	if o.Degree < 3 || o.Degree > 24 {
-		return fmt.Errorf("gossip degree %d: it must be 3 to 24", o.Degree)
+		return fmt.Errorf("expected a gossip degree from 3 to 24, got %d", o.Degree)
 	}
 	if o.Shards == nil {
 		for i := range Shards {
@@ -130,7 +127,7 @@ func (o *Options) complete() error {
 	}
 	for _, s := range o.Shards {
 		if s >= Shards {
-			return fmt.Errorf("gossip shard %d: there are %d, from 0", s, Shards)
+			return fmt.Errorf("expected a gossip shard below %d, got %d", Shards, s)
 		}
 	}
 	if o.Verifier == nil {
@@ -145,7 +142,7 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// join starts gossipsub and enters the topics: all to speak, those of Options.Shards to listen.
+// join starts gossipsub, joins all topics to publish, and subscribes to those of Options.Shards.
 func (p *PubSub) join(ctx context.Context) error {
 	g, err := p.gossipSub(ctx)
 	if err != nil {
@@ -153,8 +150,8 @@ func (p *PubSub) join(ctx context.Context) error {
 	}
 	for i := range p.topics {
 		name := topicName(p.opts.Network, byte(i))
-		// The validator comes first: a topic without one forwards anything.
-		// It runs inline: gossipsub takes what it has no goroutine for as known, and the record would be unheard.
+		// The validator is registered first: a topic without one forwards every message. It runs inline: gossipsub marks a message
+		// as seen even if no goroutine is free to validate it.
 		err := g.RegisterTopicValidator(name, p.validator(byte(i)), gossip.WithValidatorInline(true))
 		if err != nil {
 			return err
@@ -164,8 +161,8 @@ func (p *PubSub) join(ctx context.Context) error {
 		}
 	}
 	for _, s := range p.opts.Shards {
-		// A relay is a subscription without a reader: the validator hands on what it accepts, so that one bounded queue
-		// stands before Deliver instead of one per topic.
+		// A relay is a subscription without a reader: the validator queues accepted records, so that one bounded queue serves all
+		// topics.
 		leave, err := p.topics[s].Relay()
 		if err != nil {
 			return err
@@ -175,18 +172,17 @@ func (p *PubSub) join(ctx context.Context) error {
 	return nil
 }
 
-// gossipSub starts gossipsub.
 func (p *PubSub) gossipSub(ctx context.Context) (*gossip.PubSub, error) {
 	h := metered{p.host, p, ctx}
 	if _, ok := connmgr.SupportsDecay(p.host.ConnManager()); ok {
 		return gossip.NewGossipSub(ctx, h, p.settings()...)
 	}
-	// The same without tags for the connection manager: without one that takes them, each message would be a warning.
+	// Without tags for the connection manager: if it has no decaying tags, gossipsub logs a warning per message.
 	return gossip.NewGossipSubWithRouter(ctx, h, gossip.DefaultGossipSubRouter(h), p.settings()...)
 }
 
-// Run delivers what is heard, forwards what needs help, disconnects who is banned, and announces what waits for a first
-// neighbour, until ctx ends. It returns nil after its last call of Deliver has returned.
+// Run delivers records, publishes adopted messages, disconnects banned peers, and announces pending records after the first peer
+// connects, until ctx ends. It returns nil after the last call of Deliver has returned.
 func (p *PubSub) Run(ctx context.Context) error {
 	var g sync.WaitGroup
 	g.Go(func() { p.deliver(ctx) })
@@ -225,7 +221,7 @@ func (p *PubSub) speak(ctx context.Context) {
 	}
 }
 
-// Close leaves the gossip. It may be called more than once, and while Run runs.
+// Close leaves the gossipsub network. It may be called more than once, and while Run runs.
 func (p *PubSub) Close() error {
 	p.closing.Do(func() {
 		for _, leave := range p.relays {
@@ -237,12 +233,11 @@ func (p *PubSub) Close() error {
 	return nil
 }
 
-// Announce tells the record of s, as it is, to every shard that its capabilities belong to, and returns how many
-// distinct peers listen there. A tombstone goes where its thing was heard of, or everywhere. Without any peer it
-// returns 0 and no error, and what nobody heard is announced once the first neighbour is there, unless a newer record
-// of the thing came between or it expired. To announce the same bytes again within ten minutes does nothing: a refresh
-// is a new record. The TD goes along if it is inside the record; s.TD is not sent. The error wraps one of td's if the
-// record is not valid now.
+// Announce publishes the unchanged record of s on each shard of its capabilities, and returns the number of distinct peers that
+// listen there. A tombstone is published on the shards on which the Thing was seen, else on all. Without a listening peer, Announce
+// returns 0 and no error, and the record is published after the first peer connects, unless a newer record of the Thing replaces it
+// or it expires. A repeated announcement of the same bytes within 10 minutes has no effect: a refresh is a new record. The TD is
+// included only if the record contains it; s.TD is not sent. The error wraps one of td's if the record is not valid now.
 func (p *PubSub) Announce(ctx context.Context, s *td.Signed) (peers int, err error) {
 	r, err := p.opts.Verifier.Record(s.Record, time.Now())
 	if err != nil {
@@ -250,7 +245,7 @@ func (p *PubSub) Announce(ctx context.Context, s *td.Signed) (peers int, err err
 	}
 	key := r.Key()
 	announced := map[peer.ID]bool{}
-	where := p.speaks(r, key) // asked once: what is published here is heard here, too
+	where := p.speaks(r, key) // computed once: publishing changes it
 	for i := range Shards {
 		if !where.has(byte(i)) {
 			continue
@@ -271,11 +266,11 @@ func (p *PubSub) Announce(ctx context.Context, s *td.Signed) (peers int, err err
 	return len(announced), nil
 }
 
-// publish sends an encoded record, which the caller has verified, to a shard.
+// publish publishes an encoded and verified record on a shard.
 func (p *PubSub) publish(ctx context.Context, shard byte, record []byte) error {
 	err := p.topics[shard].Publish(ctx, record)
 	if refused := (gossip.ValidationError{}); errors.As(err, &refused) {
-		return errors.New("a newer record is known, or the owner is not admitted here")
+		return errors.New("record refused: a newer one is known, or the owner is not admitted")
 	}
 	if err == nil {
 		p.counts.published.Add(1)
@@ -283,7 +278,7 @@ func (p *PubSub) publish(ctx context.Context, shard byte, record []byte) error {
 	return err
 }
 
-// announceWaiting announces what waited for neighbours in the shards that have some now.
+// announceWaiting publishes the pending records of the shards that have peers now.
 func (p *PubSub) announceWaiting(ctx context.Context) {
 	for i := range Shards {
 		if p.waiting.empty(byte(i)) || len(p.topics[i].ListPeers()) == 0 {
@@ -291,16 +286,16 @@ func (p *PubSub) announceWaiting(ctx context.Context) {
 		}
 		for _, record := range p.waiting.take(byte(i)) {
 			if _, err := p.opts.Verifier.Record(record, time.Now()); err != nil {
-				continue // it expired while it waited
+				continue // expired
 			}
 			if err := p.publish(ctx, byte(i), record); err != nil {
-				p.log.Warn("announce late", "shard", i, "err", err)
+				p.log.Warn("delayed announcement failed", "shard", i, "err", err)
 			}
 		}
 	}
 }
 
-// Peers returns how many distinct peers listen on any shard.
+// Peers returns the number of distinct peers that listen on any shard.
 func (p *PubSub) Peers() int {
 	all := map[peer.ID]bool{}
 	for _, t := range p.topics {
@@ -311,9 +306,9 @@ func (p *PubSub) Peers() int {
 	return len(all)
 }
 
-// Score returns what the gossip thinks of a peer, at most a second ago: above zero it has been useful, below -40
-// it is told nothing, below -160 it is not listened to. The answer is false for a peer that is unknown.
-func (p *PubSub) Score(id peer.ID) (float64, bool) {
+// Score returns the gossipsub score of a peer, at most 1 s old: below -40 the peer receives no gossip, below -160 its messages are
+// ignored. ok is false for an unknown peer.
+func (p *PubSub) Score(id peer.ID) (score float64, ok bool) {
 	scores := p.scores.Load()
 	if scores == nil {
 		return 0, false

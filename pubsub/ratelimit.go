@@ -11,12 +11,12 @@ import (
 	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
-// How much is taken of one forwarder, and of all together. A mesh of any size speaks about ten messages a second, because things
-// are announced more rarely the more there are; the bursts are for thousands of things that are published at once. To verify a
-// message costs a twentieth of a millisecond or a few, for the signature and the TD inside.
+// Rate limits for one forwarder, and for all. A mesh of any size publishes about 10 messages per second, because the announcement
+// interval grows with the number of Things; the bursts allow for thousands of Things that are published at once. The verification
+// of a message takes 0.05 to a few milliseconds.
 //
-// Each forwarder has a share of its own that nobody else can use up. What it sends beyond that comes out of a pool of all, so that
-// floods take a tenth of a core together, and whoever sends as much as a mesh does is heard whatever the others send.
+// Each forwarder has a share of its own. Messages above it are charged to a pool of all forwarders. All floods together thus cost a
+// tenth of a core, and a forwarder within its share is never limited by others.
 const (
 	shareRate    = 20 // messages per second
 	shareBurst   = 128
@@ -24,34 +24,34 @@ const (
 	forwardBurst = 8192
 	poolRate     = 1000
 	poolBurst    = 4 * forwardBurst
-	byteRate     = 1 << 20 // bytes per second that are read of one forwarder
+	byteRate     = 1 << 20 // bytes per second read from one forwarder
 	byteBurst    = 16 << 20
-	maxPaced     = 4096 // forwarders that are remembered
+	maxPaced     = 4096 // forwarders with state
 )
 
-// How many messages may wait for their verification. A forwarder begins with a small window, which each message that proves
-// valid widens by one. A few places are its own; the rest of its window must fit into what all have together.
+// Limits of messages that wait for verification. A forwarder begins with a small window, which each valid message widens by one. A
+// few slots are reserved per forwarder; the rest of its window comes from a pool of all.
 const (
 	placesEach = 32
 	placesPool = 4096
-	places     = placesPool + 256*placesEach // of gossipsub's queue: 256 is more peers than a node has
+	places     = placesPool + 256*placesEach // of gossipsub's queue, for 256 peers
 	windowMin  = 64
 	windowMax  = 256
-	openAtMost = 10 * time.Second // gossipsub may drop a message without a word: after this it is no longer counted
+	openAtMost = 10 * time.Second // after this a message is not counted: gossipsub may drop it without a trace
 )
 
-// A message that no honest node forwards is an offense. Gossip is validated before it is forwarded, so who commits one made the
-// message. A fresh key is cheap: it buys windowMin verifications, then its connection is closed.
+// A message that no honest node forwards is an offense. Nodes validate before they forward, so the offender made the message. Each
+// new key gets at most windowMin verifications before its connection is closed.
 const (
 	maxOffenses = 3
-	offenseFor  = 30 * time.Minute // after the last one all are forgotten
+	offenseFor  = 30 * time.Minute // after the last one; then all are cleared
 	banFor      = 10 * time.Minute
 )
 
-// A pace bounds what each forwarder may cost. It is safe for concurrent use.
+// A pace limits the cost of each forwarder. It is safe for concurrent use.
 //
-// It stands before everything else that looks at a message. A validator could only ignore one, and gossipsub would then take it
-// for known for ten minutes: who has used up its share could make a record unheard by forwarding it first.
+// It runs before the validator. A validator can only ignore a message, and gossipsub then treats it as seen for 10 minutes: a
+// forwarder over its limit could suppress a record by forwarding it first.
 type pace struct {
 	share, each, pool ratelimit.Limit // of messages
 	bytes             ratelimit.Limit
@@ -59,7 +59,7 @@ type pace struct {
 	mu     sync.Mutex
 	peers  map[peer.ID]*forwarder // at most maxPaced; owned by mu
 	pooled ratelimit.Bucket       // of pool; owned by mu
-	extra  int                    // places that are taken of placesPool; owned by mu
+	extra  int                    // slots in use of placesPool; owned by mu
 }
 
 func newPace() *pace {
@@ -71,24 +71,23 @@ func newPace() *pace {
 	}
 }
 
-// A forwarder is what is remembered of a peer.
+// A forwarder is the state of a peer.
 type forwarder struct {
 	share, each, bytes ratelimit.Bucket
-	open               int       // messages that wait for their verification
+	open               int       // messages that wait for verification
 	moved              time.Time // when open last changed
-	good               int       // messages that were valid, up to windowMax
+	good               int       // valid messages, up to windowMax
 	offenses           int
-	offended           time.Time // when the last one was
-	banned             time.Time // until when
+	offended           time.Time // time of the last offense
+	banned             time.Time // end of the ban
 }
 
-// inspect refuses the RPCs of peers that are not heard, before they cost anything, and takes the messages out of others that are
-// too many. Their control messages stay.
+// inspect refuses the RPCs of refused peers at no cost, and removes the messages over the limit from others. Control messages stay.
 func (p *PubSub) inspect(from peer.ID, rpc *gossip.RPC) error {
 	if p.refuses(from) {
 		p.counts.refused.Add(uint64(len(rpc.GetPublish())))
 		if len(rpc.GetPublish()) > 0 && p.pace.hasOffended(from) {
-			p.offended(from) // its score fell before it was banned: a peer that forged goes on, and would stay connected
+			p.offended(from) // the low score would hide further offenses: count them until the ban
 		}
 		return errUnseen
 	}
@@ -99,8 +98,8 @@ func (p *PubSub) inspect(from peer.ID, rpc *gossip.RPC) error {
 	return nil
 }
 
-// refuses reports whether a peer is not heard: it is banned, or its score is below the graylist threshold, where gossipsub
-// would drop its messages after they were charged.
+// refuses reports whether a peer is banned, or its score is below the graylist threshold, where gossipsub would drop its messages
+// after they were charged.
 func (p *PubSub) refuses(id peer.ID) bool {
 	if p.pace.isBanned(id, time.Now()) {
 		return true
@@ -109,7 +108,7 @@ func (p *PubSub) refuses(id peer.ID) bool {
 	return ok && score < thresholds().GraylistThreshold
 }
 
-// take returns how many of n messages of a forwarder may be verified now. Each must be given back by done.
+// take returns how many of n messages of a forwarder may be verified now. Each must be released by done.
 func (p *pace) take(from peer.ID, n int, now time.Time) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +130,7 @@ func (p *pace) take(from peer.ID, n int, now time.Time) int {
 	return n
 }
 
-// done gives back the place of a message that take let in.
+// done releases the slot of a message that take admitted.
 func (p *pace) done(from peer.ID, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +148,7 @@ func (p *pace) praise(from peer.ID) {
 	}
 }
 
-// offend counts an offense. It returns true if the forwarder is banned from now on, and was not before.
+// offend counts an offense. It returns true if this starts a ban.
 func (p *pace) offend(from peer.ID, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,7 +164,7 @@ func (p *pace) offend(from peer.ID, now time.Time) bool {
 	return true
 }
 
-// hasOffended reports whether a forwarder has sent what no honest node forwards.
+// hasOffended reports whether a forwarder has committed an offense.
 func (p *pace) hasOffended(id peer.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,7 +179,7 @@ func (p *pace) isBanned(id peer.ID, now time.Time) bool {
 	return f != nil && now.Before(f.banned)
 }
 
-// read charges bytes that came from a forwarder, and returns how long nothing more is to be read of it.
+// read charges bytes read from a forwarder, and returns the pause before the next read.
 func (p *pace) read(from peer.ID, n int, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,7 +188,7 @@ func (p *pace) read(from peer.ID, n int, now time.Time) time.Duration {
 	return f.bytes.Wait(p.bytes, 0, now)
 }
 
-// leave gives back what a peer held that is gone. What it owes stays.
+// leave releases the slots of a disconnected peer. Its debts stay.
 func (p *pace) leave(id peer.ID, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,7 +199,7 @@ func (p *pace) leave(id peer.ID, now time.Time) {
 
 func (p *pace) openLocked(f *forwarder, n int, now time.Time) {
 	if n == 0 {
-		return // else who goes on sending would be held to what was dropped for ever
+		return // f.moved stays, so that the slots of dropped messages time out although the peer keeps sending
 	}
 	p.extra += max(0, f.open+n-placesEach) - max(0, f.open-placesEach)
 	f.open, f.moved = f.open+n, now
@@ -222,7 +221,8 @@ func (p *pace) getLocked(id peer.ID, now time.Time) *forwarder {
 	return f
 }
 
-// sweepLocked forgets who owes nothing, then who is not banned, then anybody, until a quarter is free: the pool still bounds them.
+// sweepLocked removes forwarders without debts, then those that are not banned, then any, until a quarter is free. The pool still
+// limits them.
 func (p *pace) sweepLocked(now time.Time) {
 	for _, forgets := range []func(*forwarder) bool{
 		func(f *forwarder) bool {

@@ -42,32 +42,32 @@ func TestPace(t *testing.T) {
 	}
 	for i, c := range []struct{ n, want int }{{100, 0}, {1, 1}, {9, 10}} {
 		if got := p.read("a", c.n, now); got != time.Duration(c.want)*time.Millisecond {
-			t.Errorf("step %d: nothing is read for %v, want %d ms", i, got, c.want)
+			t.Errorf("step %d: got a pause of %v, want %d ms", i, got, c.want)
 		}
 	}
 	if got := p.read("b", 100, now); got != 0 {
-		t.Errorf("b waits %v for what a sent", got)
+		t.Errorf("b waits %v for bytes of a", got)
 	}
 	for i := range 3 * maxPaced {
 		p.take(peer.ID(fmt.Sprint(i)), 1, now)
 	}
 	if len(p.peers) > maxPaced || p.extra != 0 {
-		t.Errorf("%d forwarders are remembered, and %d messages", len(p.peers), p.extra)
+		t.Errorf("got %d forwarders and %d messages", len(p.peers), p.extra)
 	}
 }
 
-// One peer gets a window, however much it sends, and any number of them leave a place.
+// TestPlacesAreShared checks that a peer gets at most its window, and that any number of peers leave slots for others.
 func TestPlacesAreShared(t *testing.T) {
 	t.Parallel()
 	p, now := newPace(), time.Now()
 	if got := p.take("flooder", 5000, now); got != windowMin {
-		t.Errorf("a fresh key holds %d places, want %d", got, windowMin)
+		t.Errorf("a fresh key holds %d slots, want %d", got, windowMin)
 	}
 	for range 2 * windowMax {
 		p.praise("flooder")
 	}
 	if got := windowMin + p.take("flooder", 5000, now); got != windowMax {
-		t.Errorf("a proven one holds %d places, want %d", got, windowMax)
+		t.Errorf("a proven peer holds %d slots, want %d", got, windowMax)
 	}
 	for i := range 254 {
 		p.take(peer.ID(fmt.Sprint("flooder ", i)), 5000, now)
@@ -77,23 +77,22 @@ func TestPlacesAreShared(t *testing.T) {
 		sum += f.open
 	}
 	if got := p.take("honest", 5000, now); got != placesEach || sum > places || p.extra > placesPool {
-		t.Errorf("an honest peer gets %d places; %d of %d are taken", got, sum, places)
+		t.Errorf("an honest peer gets %d slots; %d of %d are in use", got, sum, places)
 	}
 	p.leave("flooder", now)
 	if got := p.take("flooder", 1, now); got != 1 {
-		t.Errorf("who came back gets %d places", got)
+		t.Errorf("a peer that reconnected gets %d slots", got)
 	}
 	for range placesEach {
 		p.done("honest", now)
 	}
-	// What gossipsub dropped without a word is not held against its forwarder for ever, nor against all: not even if it sends all the
-	// time, as an honest neighbor does.
+	// Slots of messages that gossipsub dropped are released, even if the peer keeps sending.
 	later, got := now, 0
 	for ; got == 0 && later.Before(now.Add(openAtMost+2*time.Second)); later = later.Add(time.Second) {
 		got = p.take("flooder 0", 1, later)
 	}
 	if got == 0 || later.Before(now.Add(openAtMost)) {
-		t.Errorf("places were given back after %v, want a little more than %v", later.Sub(now), openAtMost)
+		t.Errorf("slots were released after %v, want a little more than %v", later.Sub(now), openAtMost)
 	}
 }
 
@@ -112,21 +111,21 @@ func TestOffenses(t *testing.T) {
 		p.take(peer.ID(fmt.Sprint(i)), 1, now)
 	}
 	if !p.isBanned("forger", now.Add(banFor-1)) || p.isBanned("forger", now.Add(banFor)) || p.isBanned("honest", now) {
-		t.Error("the ban does not last as long as it should, or is forgotten")
+		t.Error("the ban has the wrong duration, or was dropped")
 	}
 	if back := now.Add(banFor); !p.offend("forger", back) {
-		t.Error("who is back and goes on is not banned at once")
+		t.Error("an offense after the ban does not start another")
 	}
 	for i := range 9 {
 		if p.offend("unlucky", now.Add(time.Duration(i)*(offenseFor+1))) {
-			t.Error("offenses are never forgotten")
+			t.Error("offenses are not cleared")
 		}
 	}
 }
 
-// TestFlood has a forwarder that floods a shard with valid records of fresh keys. It costs bounded work, no score, and nobody
-// else: others are heard at once, even with a record that the flooder had forwarded first, and a tombstone is everywhere within
-// a second.
+// TestFlood floods a shard with valid records of fresh keys. The flood costs bounded work and no score, and does not delay others:
+// their records are delivered, including one that the flooder had forwarded first, and a tombstone reaches all nodes within a
+// second.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -155,7 +154,7 @@ func TestFlood(t *testing.T) {
 		send(a.shard(t), first.Record)
 		time.Sleep(100 * time.Millisecond)
 		if got := victim.heard(a.id) + behind.heard(a.id); got != "[][]" {
-			t.Errorf("heard %s from who has used up its share", got)
+			t.Errorf("got %s from a forwarder over its share", got)
 		}
 		if st := victim.Stats(); st.Limited < 60 || st.Delivered > 25 || st.Ignored+st.Rejected != 0 {
 			t.Errorf("got %+v", st)
@@ -172,12 +171,12 @@ func TestFlood(t *testing.T) {
 			time.Sleep(time.Second - 50*time.Millisecond)
 			synctest.Wait()
 			if got := victim.heard(a.id) + behind.heard(a.id); got != r+r {
-				t.Errorf("heard %s, want %s twice", got, r)
+				t.Errorf("got %s, want %s twice", got, r)
 			}
 		}
 		time.Sleep(6 * time.Second)
 		if score, ok := victim.Score(flooder.host.ID()); !ok || score < 0 {
-			t.Errorf("the flooder's score is %v, %v: it broke no rule that all see alike", score, ok)
+			t.Errorf("the flooder's score is %v, %v, want at least 0: its records are valid", score, ok)
 		}
 	})
 }

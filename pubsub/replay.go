@@ -6,14 +6,14 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// maxReplay is how many things the replay state remembers at least; at most it holds twice as many, of about 400 bytes.
+// maxReplay is the minimum number of Things with replay state; the maximum is twice as many, of about 400 bytes each.
 const maxReplay = 1 << 15
 
-// replay remembers the newest record of each thing that gossip brought. It is apart from what the node knows
-// otherwise: a record that came by another way must still be forwarded when gossip brings it for the first time.
+// replay holds the newest record of each Thing received over gossip. It is separate from the index of the node: a record that came
+// over another path must still be forwarded when gossip delivers it first.
 //
-// It has two generations: what was touched lately is in young; when young is full it becomes old, and what was old is
-// forgotten. So it is bounded, and the things that are refreshed stay.
+// It has two generations: recent holds the entries used last. When it is full it becomes old, and the previous old is dropped. The
+// state is bounded, and Things that are refreshed stay.
 type replay struct {
 	max int
 
@@ -21,24 +21,24 @@ type replay struct {
 	recent, old map[[32]byte]last // owned by mu
 }
 
-// last is what was heard last of a thing.
+// last is the newest record received of a Thing.
 type last struct {
-	record td.Record // only what td's order of records needs
-	now    shards    // where this record was heard
-	ever   shards    // where any record of the thing was heard
+	record td.Record // only the fields that order records
+	now    shards    // on which this record was received
+	ever   shards    // on which any record of the Thing was received
 }
 
-// standing says how a record stands to what was heard of its thing before.
+// standing is the relation of a record to the records received before.
 type standing int
 
 const (
-	older   standing = iota // than what was heard
-	again                   // the same, on the same shard
-	further                 // the same, on a shard where it was not yet
+	older   standing = iota // than the newest received
+	again                   // the newest, on a shard where it was received
+	further                 // the newest, on another shard
 	newest
 )
 
-// note remembers that r was heard on a shard and says how it stands.
+// note records that r was received on a shard and returns its standing.
 func (p *replay) note(shard byte, r *td.Record) standing {
 	key, next := r.Key(), essence(r)
 	p.mu.Lock()
@@ -61,7 +61,7 @@ func (p *replay) note(shard byte, r *td.Record) standing {
 	return how
 }
 
-// seenOn returns the shards on which records of a thing were heard.
+// seenOn returns the shards on which records of a Thing were received.
 func (p *replay) seenOn(key [32]byte) shards {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,8 +87,8 @@ func (p *replay) putLocked(key [32]byte, l last) {
 	p.recent[key] = l
 }
 
-// essence returns what orders r among the records of its thing. The TD inside is no part of it: two copies of one
-// record, with and without it, are the same.
+// essence returns the fields that order r among the records of its Thing. The TD inside is not part of it: copies of a record with
+// and without it are equal.
 func essence(r *td.Record) td.Record {
 	e := *r
 	e.Owner, e.Thing, e.Hosts, e.Capabilities = "", "", nil, nil

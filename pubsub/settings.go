@@ -13,20 +13,20 @@ import (
 	pb "github.com/libp2p/go-libp2p-pubsub/pb"
 )
 
-// Limits that must be the same on every node of a network: a larger message resets the stream it came on.
+// Limits that must be the same on every node of a network: a larger message resets its stream.
 const (
 	maxMessage = 64 << 10 // bytes of one gossip message
 	maxControl = 32 << 10 // bytes of one control message
 )
 
-// seenFor is how long a message is known as seen. A record that comes later again is stopped by the replay state.
+// seenFor is how long gossipsub treats a message as seen. The replay state stops a record that is received again later.
 const seenFor = 10 * time.Minute
 
-// verifiers is how many messages are verified at once. Some of them wait for gossipsub's loop.
+// verifiers is the number of concurrent verifications. Some of them wait for gossipsub's loop.
 const verifiers = 8
 
-// scoredFor is how long it is known who brought a message, so that all lose score if it proves bad: about 1 kB each. It is
-// verified within the second.
+// scoredFor is how long the senders of a message are kept, so that all lose score if it is invalid: about 1 kB each. Verification
+// takes less than a second.
 const scoredFor = time.Minute
 
 // settings returns the options of gossipsub.
@@ -44,13 +44,13 @@ func (p *PubSub) settings() []gossip.Option {
 		gossip.WithMaxControlMessageSize(maxControl),
 		gossip.WithAppSpecificRpcInspector(p.inspect),
 		gossip.WithSeenMessagesTTL(seenFor),
-		gossip.WithValidateQueueSize(places), // the pace sees to it that it is never full
+		gossip.WithValidateQueueSize(places), // never full: pace limits the messages that wait
 		gossip.WithValidateWorkers(verifiers),
 		gossip.WithPeerOutboundQueueSize(128),
-		// A mesh needs a heartbeat to form; flooding reaches the direct peers before that.
+		// A mesh forms with the next heartbeat; flooding reaches the direct peers before that.
 		gossip.WithFloodPublish(true),
 		gossip.WithPeerExchange(false),
-		// A list of topics over the limit is ignored whole, so the limit stands well above what an honest node has.
+		// A list of topics over the limit is ignored completely, so the limit is far above the topics of an honest node.
 		gossip.WithSubscriptionFilter(gossip.WrapLimitSubscriptionFilter(anyTopic, 128)),
 		gossip.WithPeerScore(p.scoring(), thresholds()),
 		gossip.WithPeerScoreInspect(func(s map[peer.ID]float64) { p.scores.Store(&s) }, time.Second),
@@ -60,10 +60,10 @@ func (p *PubSub) settings() []gossip.Option {
 	}
 }
 
-// meshOf returns the parameters of meshes with degree d. What gossip costs is copies: each node sends a message to about as many as
-// its mesh has, and flooding adds one. The library lets a mesh grow to 2d, where it stays: hence two above d. To who is not in the
-// mesh, ids are named for two heartbeats, d-1 peers each: the library's quarter of all peers for three costs more than
-// the records themselves where a hundred are connected.
+// meshOf returns the parameters of meshes of degree d. The cost of gossip is copies: a node sends a message to about as many peers
+// as its mesh has, and flooding adds one copy. By default a mesh grows to 2d and stays there; Dhi is therefore d+2. Message ids are
+// announced to d-1 peers outside the mesh for two heartbeats: the default, a quarter of all peers for three heartbeats, costs more
+// than the records with 100 peers.
 func meshOf(d int) gossip.GossipSubParams {
 	m := gossip.DefaultGossipSubParams()
 	m.D, m.Dlo, m.Dhi = d, d-1, d+2
@@ -74,8 +74,8 @@ func meshOf(d int) gossip.GossipSubParams {
 	return m
 }
 
-// messageID names a message: the first 20 bytes of SHA-256 of topic, a zero byte and data. The topic is part of it
-// because the cache of seen messages has no topics: a record on two shards would be dropped on the second.
+// messageID returns the first 20 bytes of SHA-256 of topic, a zero byte and data. The topic is included because the cache of seen
+// messages has no topics: a record on two shards would be dropped on the second.
 func messageID(m *pb.Message) string {
 	h := sha256.New()
 	h.Write([]byte(m.GetTopic()))
@@ -84,7 +84,7 @@ func messageID(m *pb.Message) string {
 	return string(h.Sum(nil)[:20])
 }
 
-// scoring says what peers gain and lose score by.
+// scoring returns the score parameters of peers.
 func (p *PubSub) scoring() *gossip.PeerScoreParams {
 	topics := make(map[string]*gossip.TopicScoreParams, Shards)
 	for i := range Shards {
@@ -108,8 +108,8 @@ func (p *PubSub) scoring() *gossip.PeerScoreParams {
 	}
 }
 
-// topicScoring rewards time in the mesh and first deliveries, and punishes invalid messages by the square of their
-// number: two take a peer below the gossip threshold. Too few deliveries are no offence, because shards are quiet.
+// topicScoring rewards time in the mesh and first deliveries, and penalizes the square of the number of invalid messages: two take
+// a peer below the gossip threshold. Few deliveries are not penalized, because shards are quiet.
 func topicScoring() *gossip.TopicScoreParams {
 	return &gossip.TopicScoreParams{
 		TopicWeight:                     1,
@@ -137,7 +137,7 @@ func thresholds() *gossip.PeerScoreThresholds {
 	}
 }
 
-// ipNets returns prefixes in the form that gossipsub takes.
+// ipNets converts prefixes for gossipsub.
 func ipNets(prefixes []netip.Prefix) []*net.IPNet {
 	var nets []*net.IPNet
 	for _, p := range prefixes {

@@ -16,8 +16,8 @@ const everywhere shards = 1<<Shards - 1
 
 func (s shards) has(shard byte) bool { return s&(1<<shard) != 0 }
 
-// belongs returns the shards on which r may travel. Records of one thing must find those who look for any of its
-// capabilities; a thing without any goes by its id. A tombstone names no capabilities, so it may travel anywhere.
+// belongs returns the shards on which r may be published: those of its capabilities, or that of the id of a Thing without any. A
+// tombstone has no capabilities, so it may be published on all shards.
 func belongs(r *td.Record) shards {
 	if len(r.Capabilities) == 0 {
 		if r.Kind != td.KindTD {
@@ -32,8 +32,8 @@ func belongs(r *td.Record) shards {
 	return s
 }
 
-// speaks returns the shards on which this node announces r: where it belongs, or for a tombstone where the thing was
-// heard of. After a restart nothing was heard, and everybody is told.
+// speaks returns the shards on which this node announces r: those of belongs, or for a tombstone the shards on which the Thing was
+// seen. If none was seen, for example after a restart, all.
 func (p *PubSub) speaks(r *td.Record, key [32]byte) shards {
 	where := belongs(r)
 	if where != everywhere {
@@ -59,13 +59,13 @@ func shardsOf(network string) map[string]byte {
 	return by
 }
 
-// protocolID returns gossipsub's protocol of a network. Networks must not share one, or they become one mesh.
+// protocolID returns the gossipsub protocol of a network. Networks with the same protocol would merge.
 func protocolID(network string) protocol.ID {
 	return protocol.ID("/lmos/" + network + "/meshsub/1.3.0")
 }
 
-// topicsOf matches every topic that a node of the network may subscribe to, now or in a later version: adverts,
-// organizations, revocations and groups.
+// topicsOf matches every topic that a node of the network may subscribe to, now or in a later version: records, organizations,
+// revocations and groups.
 func topicsOf(network string) *regexp.Regexp {
 	return regexp.MustCompile(`^/lmos/` + regexp.QuoteMeta(network) +
 		`/(adv/0[0-9a-f]|org/[0-9a-z-]{2,32}|revocations/1|group/[0-9A-Za-z]{1,64})$`)

@@ -10,22 +10,21 @@ import (
 	gossip "github.com/libp2p/go-libp2p-pubsub"
 )
 
-// Stats counts messages since [New]. Own ones count as Published only.
+// Stats counts messages since [New]. Own messages count only as Published.
 type Stats struct {
-	Topics int // that this node listens on
-	Peers  int // distinct, that listen on any topic
+	Topics int // subscribed
+	Peers  int // distinct, subscribed to any topic
 
 	Published  uint64
 	Delivered  uint64 // valid and new
-	Rejected   uint64 // no honest node sends these; their forwarders lose score
-	Ignored    uint64 // not now, or not for us
-	Limited    uint64 // not looked at: their forwarder, or all together, sent too many
-	Refused    uint64 // not looked at: their forwarder is banned, or its score is too low
+	Rejected   uint64 // invalid; their forwarders lose score
+	Ignored    uint64 // not new, or not accepted by this node
+	Limited    uint64 // not verified: over a rate limit
+	Refused    uint64 // not verified: the forwarder is banned, or its score is too low
 	Duplicates uint64
-	// Dropped counts what full queues cost: messages to and from peers, records for Deliver, records that wait.
+	// Dropped counts messages and records that did not fit into a queue.
 	Dropped uint64
-	// Verified counts records whose signatures were verified or known, own ones included; Banned counts peers that were
-	// disconnected for what they forwarded.
+	// Verified counts verified records, including own and cached ones; Banned counts peers that were disconnected.
 	Verified, Banned uint64
 }
 
@@ -51,7 +50,7 @@ func (p *PubSub) Stats() Stats {
 	}
 }
 
-// tracer hears what happens inside gossipsub. Its methods are called from gossipsub's only loop and must not block.
+// tracer receives the events of gossipsub. Its methods are called from gossipsub's only loop and must not block.
 type tracer struct{ p *PubSub }
 
 var _ gossip.RawTracer = (*tracer)(nil)

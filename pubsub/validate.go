@@ -20,10 +20,10 @@ type accepted struct{}
 // validator returns the validator of a shard. A message is an encoded record and nothing else.
 func (p *PubSub) validator(shard byte) gossip.ValidatorEx {
 	return func(_ context.Context, from peer.ID, m *gossip.Message) (verdict gossip.ValidationResult) {
-		// A panic on bytes of the network costs the message, not the node.
+		// A panic on untrusted bytes costs the message, not the node.
 		defer func() {
 			if fault := recover(); fault != nil {
-				p.log.Error("gossip validator", "fault", fault, "peer", from)
+				p.log.Error("gossip validator panicked", "fault", fault, "peer", from)
 				verdict = gossip.ValidationIgnore
 			}
 		}()
@@ -46,22 +46,21 @@ func (p *PubSub) validator(shard byte) gossip.ValidatorEx {
 			m.ValidatorData = accepted{}
 			return gossip.ValidationIgnore
 		}
-		p.pace.done(from, time.Now()) // what is not accepted is given back by the tracer
+		p.pace.done(from, time.Now()) // the tracer releases the slots of other messages
 		return verdict
 	}
 }
 
-// errNotHere says that a record is on a shard where it does not belong; errNotAdmitted that we do not want its owner;
-// errUnseen that we do not listen to who forwards it.
+// errNotHere: the record is on a shard of none of its capabilities. errNotAdmitted: its owner is not admitted. errUnseen: the
+// forwarder is refused.
 var (
 	errNotHere     = errors.New("wrong shard")
 	errNotAdmitted = errors.New("owner not admitted")
 	errUnseen      = errors.New("peer is banned or graylisted")
 )
 
-// verify decodes a message of a shard and verifies its record: size, form, signature, the TD inside, times, shard,
-// owner. The TD counts, although the signature does not cover it: otherwise a forwarder could swap it for rubbish, and
-// the good copy would then be ignored as known.
+// verify decodes a message of a shard and verifies its record: size, form, signature, inline TD, times, shard, owner. The signature
+// does not cover the inline TD: without its check, a forwarder could replace it, and gossipsub would ignore the valid copy as seen.
 func (p *PubSub) verify(shard byte, data []byte) (*td.Record, error) {
 	r, err := p.opts.Verifier.Record(data, time.Now())
 	if err != nil {
@@ -76,8 +75,8 @@ func (p *PubSub) verify(shard byte, data []byte) (*td.Record, error) {
 	return r, nil
 }
 
-// verdictOn says what an invalid record means for the peer that forwarded it. Reject costs it score and the connection, so it is for what
-// every honest node sees the same way; what they may disagree on is ignored: clock, version, membership, a resolver.
+// verdictOn returns the verdict on an invalid record. Reject costs its forwarder score and the connection, so it is limited to
+// errors that every honest node sees. Errors that depend on clock, version, membership or a resolver are ignored.
 func verdictOn(err error) gossip.ValidationResult {
 	never := []error{td.ErrTooLarge, td.ErrMalformed, td.ErrSignature, td.ErrOwner, td.ErrHash, errNotHere}
 	if slices.ContainsFunc(never, func(e error) bool { return errors.Is(err, e) }) {
@@ -86,20 +85,20 @@ func verdictOn(err error) gossip.ValidationResult {
 	return gossip.ValidationIgnore
 }
 
-// weigh holds a valid record against what was heard before, and hands it on if it is news from elsewhere. An own record
-// may be published again: gossipsub drops what it has seen.
+// weigh compares a valid record with the records received before, and queues it for Deliver if it is new and from another node. An
+// own record may be published again: gossipsub drops messages that it has seen.
 func (p *PubSub) weigh(shard byte, r *td.Record, from peer.ID, own bool) gossip.ValidationResult {
 	switch how := p.replay.note(shard, r); {
 	case how == older, how == again && !own:
 		return gossip.ValidationIgnore
 	case how == newest && !own:
-		by, _ := did.FromPeer([]byte(from)) // the host lets no other key in
+		by, _ := did.FromPeer([]byte(from)) // the host accepts only Ed25519 keys
 		p.hand(news{&td.Signed{Record: r.Raw, From: by}, r})
 	}
 	return gossip.ValidationAccept
 }
 
-// hand queues a record for Deliver, or drops it: gossip never waits for the rest of the node.
+// hand queues a record for Deliver, or drops it: gossipsub never waits for the rest of the node.
 func (p *PubSub) hand(n news) {
 	select {
 	case p.queue <- n:

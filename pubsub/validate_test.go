@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// checker is a PubSub that can only judge.
+// checker returns a PubSub that only validates.
 func checker(t testing.TB, o Options) *PubSub {
 	t.Helper()
 	o.Network = "main"
@@ -88,14 +88,13 @@ func TestVerdicts(t *testing.T) {
 				t.Errorf("got %v (%v), want %v", got, err, c.want)
 			}
 			if got, want := len(p.queue), map[bool]int{true: 1}[c.want == accept]; got != want {
-				t.Errorf("handed on %d, want %d", got, want)
+				t.Errorf("queued %d, want %d", got, want)
 			}
 		})
 	}
 }
 
-// The TD inside a record is not covered by its signature: who swaps it must not get through, and must not make the
-// good one look known.
+// TestSwappedTDIsRejected checks that a record with a replaced TD is rejected and does not suppress the valid one.
 func TestSwappedTDIsRejected(t *testing.T) {
 	t.Parallel()
 	a := weather(t, 1)
@@ -161,8 +160,8 @@ func TestSequences(t *testing.T) {
 	}
 }
 
-// Two records of one seq: every node ends with the same, whatever came first.
-func TestForksEndTheSame(t *testing.T) {
+// TestEquivocationIsResolved checks that all nodes select the same of two records with one sequence number, in any order.
+func TestEquivocationIsResolved(t *testing.T) {
 	t.Parallel()
 	a, now := weather(t, 1), time.Now()
 	first, second := a.signedAt(t, 5, now), a.signedAt(t, 5, now.Add(time.Second))
@@ -190,16 +189,16 @@ func TestReplayIsBounded(t *testing.T) {
 		if how := p.note(0, record(i)); how != newest {
 			t.Errorf("%d: got %v", i, how)
 		}
-		p.note(0, record(0)) // is refreshed all the time
+		p.note(0, record(0)) // refreshed each time
 	}
 	if n := len(p.recent) + len(p.old); n > 8 {
-		t.Errorf("remembers %d things", n)
+		t.Errorf("got %d Things", n)
 	}
 	if how := p.note(0, record(0)); how != again {
-		t.Errorf("forgot what was refreshed: %v", how)
+		t.Errorf("a refreshed Thing was dropped: %v", how)
 	}
 	if how := p.note(0, record(1)); how != newest {
-		t.Errorf("remembers what is long gone: %v", how)
+		t.Errorf("an old Thing is still stored: %v", how)
 	}
 }
 
@@ -254,7 +253,7 @@ func TestNeighbours(t *testing.T) {
 	n.prune("b", 3)
 	n.leave("a")
 	if !n.thin(3, 1) || !n.thin(4, 1) {
-		t.Error("who has left is still counted")
+		t.Error("a disconnected peer is still counted")
 	}
 }
 
@@ -274,11 +273,11 @@ func TestWaitingIsBounded(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if !w.empty(3) {
-		t.Error("something still waits")
+		t.Error("a record is still pending")
 	}
 }
 
-// messageID must tell topics apart, and topic from data.
+// TestMessageID checks that the id depends on the topic, and on the boundary between topic and data.
 func TestMessageID(t *testing.T) {
 	t.Parallel()
 	id := func(topic, data string) string { return messageID(&pb.Message{Topic: &topic, Data: []byte(data)}) }
@@ -290,11 +289,11 @@ func TestMessageID(t *testing.T) {
 		t.Errorf("got %x, want the first 20 bytes of %x", got, sum)
 	}
 	if id("a", "b") == id("c", "b") || id("a", "b") == id("ab", "") {
-		t.Error("topic and data are not told apart")
+		t.Error("the boundary between topic and data is lost")
 	}
 }
 
-// Whatever comes, the validator gives a verdict, and what it accepts is a record that belongs there.
+// FuzzValidator checks that the validator returns a verdict and accepts only records that belong on the shard.
 func FuzzValidator(f *testing.F) {
 	a := agent{key: key(f, 1), id: "urn:example:weather", cap: "urn:example:weather"}
 	s := a.signed(f, 1)
