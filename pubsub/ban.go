@@ -12,9 +12,9 @@ import (
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
-// offended counts an offense of a peer. [PubSub.Run] closes the connections of a peer with several.
-func (p *PubSub) offended(id peer.ID) {
-	if !p.pace.offend(id, time.Now()) {
+// addOffense counts an offense of a peer. [PubSub.Run] closes the connections of a peer with several.
+func (p *PubSub) addOffense(id peer.ID) {
+	if !p.limiter.addOffense(id, time.Now()) {
 		return
 	}
 	p.counts.banned.Add(1)
@@ -24,8 +24,8 @@ func (p *PubSub) offended(id peer.ID) {
 	}
 }
 
-// expel closes the connections of a banned peer.
-func (p *PubSub) expel(id peer.ID) {
+// disconnect closes the connections of a banned peer.
+func (p *PubSub) disconnect(id peer.ID) {
 	p.log.Warn("peer banned: invalid records forwarded", "peer", id, "for", banFor)
 	if p.opts.Ban != nil {
 		p.opts.Ban(id, banFor) // before the connection is closed, so that the peer cannot reconnect in between
@@ -37,41 +37,41 @@ func (p *PubSub) expel(id peer.ID) {
 	}
 }
 
-// metered is a host that limits the rate at which peers are read. Data above the limit stays at the sender.
-type metered struct {
+// limitedHost is a host that limits the rate at which peers are read. Data above the limit stays at the sender.
+type limitedHost struct {
 	host.Host
 	p   *PubSub
 	ctx context.Context // of gossipsub; ends the waits
 }
 
-func (h metered) SetStreamHandler(id protocol.ID, f network.StreamHandler) {
-	h.Host.SetStreamHandler(id, h.meter(f))
+func (h limitedHost) SetStreamHandler(id protocol.ID, f network.StreamHandler) {
+	h.Host.SetStreamHandler(id, h.limit(f))
 }
 
-func (h metered) SetStreamHandlerMatch(id protocol.ID, match func(protocol.ID) bool, f network.StreamHandler) {
-	h.Host.SetStreamHandlerMatch(id, match, h.meter(f))
+func (h limitedHost) SetStreamHandlerMatch(id protocol.ID, match func(protocol.ID) bool, f network.StreamHandler) {
+	h.Host.SetStreamHandlerMatch(id, match, h.limit(f))
 }
 
-// meter refuses the streams of banned peers and limits the others.
-func (h metered) meter(f network.StreamHandler) network.StreamHandler {
+// limit refuses the streams of banned peers and limits the others.
+func (h limitedHost) limit(f network.StreamHandler) network.StreamHandler {
 	return func(s network.Stream) {
-		if h.p.pace.isBanned(s.Conn().RemotePeer(), time.Now()) {
+		if h.p.limiter.isBanned(s.Conn().RemotePeer(), time.Now()) {
 			_ = s.ResetWithError(network.StreamProtocolViolation)
 			return
 		}
-		f(&meteredStream{s, h})
+		f(&limitedStream{s, h})
 	}
 }
 
-type meteredStream struct {
+type limitedStream struct {
 	network.Stream
-	host metered
+	host limitedHost
 }
 
 // Read charges the bytes read, and returns when the limit allows more.
-func (s *meteredStream) Read(b []byte) (int, error) {
+func (s *limitedStream) Read(b []byte) (int, error) {
 	n, err := s.Stream.Read(b)
-	wait := s.host.p.pace.read(s.Conn().RemotePeer(), n, time.Now())
+	wait := s.host.p.limiter.read(s.Conn().RemotePeer(), n, time.Now())
 	if wait <= 0 {
 		return n, err
 	}

@@ -73,8 +73,8 @@ func (l links) wait(ctx context.Context, t *testing.T) {
 	}
 }
 
-// meets waits until n peers listen on a topic.
-func meets(ctx context.Context, t *testing.T, topic *gossip.Topic, n int) {
+// waitForPeers waits until n peers listen on a topic.
+func waitForPeers(ctx context.Context, t *testing.T, topic *gossip.Topic, n int) {
 	t.Helper()
 	events, err := topic.EventHandler()
 	if err != nil {
@@ -94,8 +94,8 @@ func meets(ctx context.Context, t *testing.T, topic *gossip.Topic, n int) {
 	}
 }
 
-// loses returns a function that waits until a host that connects later has lost its connection to a peer.
-func loses(ctx context.Context, t *testing.T, h host.Host, id peer.ID) (wait func()) {
+// onDisconnect returns a function that waits until a host that connects later has lost its connection to a peer.
+func onDisconnect(ctx context.Context, t *testing.T, h host.Host, id peer.ID) (wait func()) {
 	t.Helper()
 	changes, err := h.EventBus().Subscribe(new(event.EvtPeerConnectednessChanged))
 	if err != nil {
@@ -143,11 +143,11 @@ func TestForgersAreDisconnected(t *testing.T) {
 	for i := range forgers {
 		h := realHost(t, byte(62+i))
 		topic, linked := forger(t, h, a.shard(t))
-		disconnected := loses(ctx, t, h, at.ID)
+		disconnected := onDisconnect(ctx, t, h, at.ID)
 		if err := h.Connect(ctx, at); err != nil {
 			t.Fatal(err)
 		}
-		meets(ctx, t, topic, 1)
+		waitForPeers(ctx, t, topic, 1)
 		linked.wait(ctx, t)
 		done := make(chan struct{})
 		flood.Go(func() { // gossipsub may send a burst as one RPC, of which the window admits the first messages
@@ -167,7 +167,7 @@ func TestForgersAreDisconnected(t *testing.T) {
 		disconnected()
 		close(done)
 	}
-	meets(ctx, t, honest.topics[a.shard(t)], 1)
+	waitForPeers(ctx, t, honest.topics[a.shard(t)], 1)
 	if _, err := honest.Announce(ctx, a.signed(t, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestRefusedBeforeAnyCost(t *testing.T) {
 	t.Parallel()
 	p := checker(t, Options{})
 	for range maxOffenses {
-		p.pace.offend("forger", time.Now())
+		p.limiter.addOffense("forger", time.Now())
 	}
 	p.scores.Store(&map[peer.ID]float64{"gray": thresholds().GraylistThreshold - 1, "good": thresholds().GraylistThreshold})
 	for _, c := range []struct {
@@ -208,11 +208,11 @@ func TestRefusedBeforeAnyCost(t *testing.T) {
 	}{{"forger", 0}, {"gray", 0}, {"good", 3}, {"fresh", 3}} {
 		rpc := &gossip.RPC{RPC: pb.RPC{Publish: []*pb.Message{{}, {}, {}}}}
 		err := p.inspect(c.from, rpc)
-		if refused := errors.Is(err, errUnseen); refused != (c.want == 0) {
+		if refused := errors.Is(err, errRefused); refused != (c.want == 0) {
 			t.Errorf("%s: got %v", c.from, err)
 		}
 		open := 0
-		if f := p.pace.peers[c.from]; f != nil {
+		if f := p.limiter.peers[c.from]; f != nil {
 			open = f.open
 			if c.want == 0 && (f.share != ratelimit.Bucket{} || f.each != ratelimit.Bucket{} || f.bytes != ratelimit.Bucket{}) {
 				t.Errorf("%s: was charged %+v", c.from, f)
@@ -222,8 +222,8 @@ func TestRefusedBeforeAnyCost(t *testing.T) {
 			t.Errorf("%s: %d messages wait for verification, want %d", c.from, open, c.want)
 		}
 	}
-	if n := p.counts.refused.Load(); n != 6 || !p.pace.pooled.IsFull(time.Now()) {
-		t.Errorf("%d counted as refused, pool charged: %v", n, !p.pace.pooled.IsFull(time.Now()))
+	if n := p.counts.refused.Load(); n != 6 || !p.limiter.pooled.IsFull(time.Now()) {
+		t.Errorf("%d counted as refused, pool charged: %v", n, !p.limiter.pooled.IsFull(time.Now()))
 	}
 }
 

@@ -92,8 +92,8 @@ func (a agent) sign(seq uint64, now time.Time) (*td.Signed, error) {
 	return td.Sign(thing, a.key, td.Lease{Seq: seq, Now: now, Lifetime: time.Hour})
 }
 
-// buried returns a tombstone of a.
-func (a agent) buried(t testing.TB, seq uint64) *td.Signed {
+// tombstone returns a tombstone of a.
+func (a agent) tombstone(t testing.TB, seq uint64) *td.Signed {
 	t.Helper()
 	s, err := td.SignTombstone(a.key, a.id, td.Lease{Seq: seq, Now: time.Now(), Lifetime: 48 * time.Hour}, false)
 	if err != nil {
@@ -102,8 +102,8 @@ func (a agent) buried(t testing.TB, seq uint64) *td.Signed {
 	return s
 }
 
-// bare returns s without TD, like a refresh.
-func bare(t testing.TB, s *td.Signed) *td.Signed {
+// withoutTD returns s without TD, like a refresh.
+func withoutTD(t testing.TB, s *td.Signed) *td.Signed {
 	t.Helper()
 	b, err := s.WithoutTD()
 	if err != nil {
@@ -136,8 +136,8 @@ type node struct {
 	seqs map[string][]uint64 // delivered, by thing; owned by mu
 }
 
-// heard returns the sequence numbers that were delivered for a Thing.
-func (n *node) heard(thing string) string {
+// delivered returns the sequence numbers that were delivered for a Thing.
+func (n *node) delivered(thing string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return fmt.Sprint(n.seqs[thing])

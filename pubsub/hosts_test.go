@@ -56,10 +56,10 @@ func TestThreeHosts(t *testing.T) {
 		}
 	}
 	for i, want := range []int{1, 2, 1} {
-		meets(ctx, t, nodes[i].topics[a.shard(t)], want)
+		waitForPeers(ctx, t, nodes[i].topics[a.shard(t)], want)
 	}
 	// The mesh forms with the next heartbeat; the test does not wait for it.
-	for seq, s := range []*td.Signed{a.signed(t, 1), a.buried(t, 2)} {
+	for seq, s := range []*td.Signed{a.signed(t, 1), a.tombstone(t, 2)} {
 		if _, err := nodes[0].Announce(ctx, s); err != nil {
 			t.Fatal(err)
 		}

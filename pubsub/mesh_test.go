@@ -42,12 +42,12 @@ func mesh(t *testing.T, n int, o Options) (*sim, []*node) {
 	return s, nodes
 }
 
-// everyone checks the sequence numbers of a that were delivered to all nodes but the first.
-func everyone(t *testing.T, nodes []*node, a agent, want string) {
+// checkDelivered checks the sequence numbers of a that were delivered to all nodes but the first.
+func checkDelivered(t *testing.T, nodes []*node, a agent, want string) {
 	t.Helper()
 	synctest.Wait()
 	for i, n := range nodes[1:] {
-		if got := n.heard(a.id); got != want {
+		if got := n.delivered(a.id); got != want {
 			t.Errorf("node %d: got %s, want %s", i+1, got, want)
 		}
 	}
@@ -63,17 +63,17 @@ func TestTwentyNodes(t *testing.T) {
 			t.Fatalf("got %d peers, %v", peers, err)
 		}
 		time.Sleep(time.Second)
-		everyone(t, nodes, a, "[5]")
-		if got := nodes[0].heard(a.id); got != "[]" {
+		checkDelivered(t, nodes, a, "[5]")
+		if got := nodes[0].delivered(a.id); got != "[]" {
 			t.Errorf("own records %s were delivered to the publisher", got)
 		}
 
 		// A refresh without its TD.
-		if _, err := nodes[0].Announce(t.Context(), bare(t, a.signed(t, 6))); err != nil {
+		if _, err := nodes[0].Announce(t.Context(), withoutTD(t, a.signed(t, 6))); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		everyone(t, nodes, a, "[5 6]")
+		checkDelivered(t, nodes, a, "[5 6]")
 
 		// An older record cannot be announced after a newer one.
 		ignored := nodes[3].Stats().Ignored
@@ -81,17 +81,17 @@ func TestTwentyNodes(t *testing.T) {
 			t.Error("an older record was announced")
 		}
 		time.Sleep(time.Second)
-		everyone(t, nodes, a, "[5 6]")
+		checkDelivered(t, nodes, a, "[5 6]")
 		if got := nodes[3].Stats().Ignored; got != ignored {
 			t.Errorf("counted own message as ignored: %d", got)
 		}
 
 		// The tombstone reaches all nodes within a second.
-		if _, err := nodes[0].Announce(t.Context(), a.buried(t, 7)); err != nil {
+		if _, err := nodes[0].Announce(t.Context(), a.tombstone(t, 7)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		everyone(t, nodes, a, "[5 6 7]")
+		checkDelivered(t, nodes, a, "[5 6 7]")
 
 		for i, n := range nodes {
 			s := n.Stats()
@@ -161,7 +161,7 @@ func TestTamperedRecordsCostScore(t *testing.T) {
 		// Valid messages of a graylisted peer are ignored, too.
 		send(a.shard(t), good.Record)
 		time.Sleep(2 * time.Second)
-		if got := victim.heard(a.id) + behind.heard(a.id); got != "[][]" {
+		if got := victim.delivered(a.id) + behind.delivered(a.id); got != "[][]" {
 			t.Errorf("got %s", got)
 		}
 	})
@@ -201,7 +201,7 @@ func TestIgnoredRecordsCostNothing(t *testing.T) {
 		if score, ok := victim.Score(other.host.ID()); !ok || score < 0 {
 			t.Errorf("score %v, %v", score, ok)
 		}
-		if got := behind.heard(a.id); got != "[5]" {
+		if got := behind.delivered(a.id); got != "[5]" {
 			t.Errorf("the node behind received %s", got)
 		}
 	})
@@ -223,10 +223,10 @@ func TestAnnounceWaitsForTheFirstPeer(t *testing.T) {
 		s.connect(n.host, late.host)
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		if got := late.heard(a.id); got != "[2]" {
+		if got := late.delivered(a.id); got != "[2]" {
 			t.Errorf("got %s, want the newer one", got)
 		}
-		if got := late.heard(c.id); got != "[]" {
+		if got := late.delivered(c.id); got != "[]" {
 			t.Errorf("got %s of an expired record", got)
 		}
 		if peers, err := n.Announce(t.Context(), b.signed(t, 1)); peers != 1 || err != nil {
@@ -252,7 +252,7 @@ func TestLineBeforeTheMeshHasFormed(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		synctest.Wait()
 		for name, n := range map[string]*node{"middle": middle, "last": last} {
-			if got := n.heard(a.id); got != "[1]" {
+			if got := n.delivered(a.id); got != "[1]" {
 				t.Errorf("%s received %s", name, got)
 			}
 		}
@@ -293,33 +293,33 @@ func TestRecordOnSeveralShards(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		for name, n := range map[string]*node{"middle": middle, "first": first, "second": second} {
-			if got := n.heard(a.id); got != "[1]" {
+			if got := n.delivered(a.id); got != "[1]" {
 				t.Errorf("%s: got %s", name, got)
 			}
 		}
 		// A tombstone without capabilities is published on the shards of the Thing.
 		published := middle.Stats().Published
-		if _, err := middle.Announce(t.Context(), a.buried(t, 2)); err != nil {
+		if _, err := middle.Announce(t.Context(), a.tombstone(t, 2)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
 		for name, n := range map[string]*node{"all": all, "first": first, "second": second} {
-			if got := n.heard(a.id); got != "[1 2]" && !(name == "all" && got == "[2]") {
+			if got := n.delivered(a.id); got != "[1 2]" && !(name == "all" && got == "[2]") {
 				t.Errorf("%s: got %s", name, got)
 			}
 		}
 		if got := middle.Stats().Published - published; got != 2 {
 			t.Errorf("the tombstone went to %d shards, want the 2 of its thing", got)
 		}
-		if got := none.heard(a.id); got != "[]" {
+		if got := none.delivered(a.id); got != "[]" {
 			t.Errorf("a node without shards received %s", got)
 		}
 		// A node that has not seen the Thing publishes the tombstone on all shards.
-		if _, err := none.Announce(t.Context(), a.buried(t, 3)); err != nil {
+		if _, err := none.Announce(t.Context(), a.tombstone(t, 3)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
-		if got := first.heard(a.id); got != "[1 2 3]" {
+		if got := first.delivered(a.id); got != "[1 2 3]" {
 			t.Errorf("got %s", got)
 		}
 	})

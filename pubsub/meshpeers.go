@@ -7,18 +7,18 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// neighbours holds the peers in the gossipsub mesh of each shard, as the tracer reports them.
+// meshPeers holds the peers in the gossipsub mesh of each shard, as the tracer reports them.
 //
 // It closes a gap in gossipsub: a message is forwarded to the mesh, and its id is announced later to peers outside the mesh. A peer
 // that subscribed less than a heartbeat ago misses both if it has joined the mesh by then. While a mesh is small, PubSub therefore
 // adopts messages: gossipsub ignores the received copy, and PubSub publishes the message again, which floods it to all peers of the
 // topic.
-type neighbours struct {
+type meshPeers struct {
 	mu   sync.Mutex
 	mesh [Shards]map[peer.ID]bool // owned by mu
 }
 
-func (n *neighbours) graft(p peer.ID, shard byte) {
+func (n *meshPeers) graft(p peer.ID, shard byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.mesh[shard] == nil {
@@ -27,13 +27,13 @@ func (n *neighbours) graft(p peer.ID, shard byte) {
 	n.mesh[shard][p] = true
 }
 
-func (n *neighbours) prune(p peer.ID, shard byte) {
+func (n *meshPeers) prune(p peer.ID, shard byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.mesh[shard], p)
 }
 
-func (n *neighbours) leave(p peer.ID) {
+func (n *meshPeers) leave(p peer.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, mesh := range n.mesh {
@@ -42,14 +42,14 @@ func (n *neighbours) leave(p peer.ID) {
 }
 
 // thin reports whether a mesh has fewer than least members.
-func (n *neighbours) thin(shard byte, least int) bool {
+func (n *meshPeers) thin(shard byte, least int) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.mesh[shard]) < least
 }
 
 // misses reports whether one of listeners, other than from, is not in a mesh.
-func (n *neighbours) misses(shard byte, listeners []peer.ID, from peer.ID) bool {
+func (n *meshPeers) misses(shard byte, listeners []peer.ID, from peer.ID) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, l := range listeners {
@@ -69,10 +69,10 @@ type adoption struct {
 // adopt queues a received message to be published again if its mesh would not deliver it to all listeners. If it returns false,
 // gossipsub forwards the message: the mesh is complete, or the queue is full.
 func (p *PubSub) adopt(shard byte, record []byte, from peer.ID) bool {
-	if !p.neighbours.thin(shard, meshOf(p.opts.Degree).Dlo) {
+	if !p.meshPeers.thin(shard, meshOf(p.opts.Degree).Dlo) {
 		return false
 	}
-	if !p.neighbours.misses(shard, p.topics[shard].ListPeers(), from) {
+	if !p.meshPeers.misses(shard, p.topics[shard].ListPeers(), from) {
 		return false
 	}
 	select {

@@ -2,11 +2,11 @@ package pubsub
 
 import "sync"
 
-// maxWaiting limits the records per shard that wait for a first peer.
-const maxWaiting = 4096
+// maxPending limits the records per shard that wait for a first peer.
+const maxPending = 4096
 
-// waiting holds records that were announced without a listening peer: the newest record of each Thing, per shard.
-type waiting struct {
+// pending holds records that were announced without a listening peer: the newest record of each Thing, per shard.
+type pending struct {
 	max int
 
 	mu      sync.Mutex
@@ -14,7 +14,7 @@ type waiting struct {
 }
 
 // keep stores a record in place of an earlier one of the same Thing. It returns 1 if the shard is full, else 0.
-func (w *waiting) keep(shard byte, key [32]byte, record []byte) (dropped uint64) {
+func (w *pending) keep(shard byte, key [32]byte, record []byte) (dropped uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of := w.records[shard]
@@ -30,21 +30,21 @@ func (w *waiting) keep(shard byte, key [32]byte, record []byte) (dropped uint64)
 }
 
 // drop removes the record of a Thing, because a newer one is published.
-func (w *waiting) drop(shard byte, key [32]byte) {
+func (w *pending) drop(shard byte, key [32]byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.records[shard], key)
 }
 
 // empty reports whether no record waits for a shard.
-func (w *waiting) empty(shard byte) bool {
+func (w *pending) empty(shard byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.records[shard]) == 0
 }
 
 // take removes and returns the records of a shard.
-func (w *waiting) take(shard byte) map[[32]byte][]byte {
+func (w *pending) take(shard byte) map[[32]byte][]byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	of := w.records[shard]

@@ -54,7 +54,7 @@ type Options struct {
 	// Log may be nil.
 	Log *slog.Logger
 
-	pace *pace // for tests; nil means the default limits
+	limiter *limiter // for tests; nil means the default limits
 }
 
 // PubSub is the gossipsub participant of a node. Its methods are safe for concurrent use.
@@ -67,20 +67,20 @@ type PubSub struct {
 	cancel context.CancelFunc // ends the goroutines of gossipsub
 	relays []gossip.RelayCancelFunc
 
-	pace       *pace
-	replay     replay
-	neighbours neighbours
-	waiting    waiting
-	adopted    chan adoption // to be published again
-	queue      chan news     // to be passed to Deliver
-	bans       chan peer.ID  // to be disconnected
-	counts     counts
-	scores     atomic.Pointer[map[peer.ID]float64]
-	closing    sync.Once
+	limiter   *limiter
+	replay    replay
+	meshPeers meshPeers
+	pending   pending
+	adopted   chan adoption // to be published again
+	queue     chan delivery // to be passed to Deliver
+	bans      chan peer.ID  // to be disconnected
+	counts    counts
+	scores    atomic.Pointer[map[peer.ID]float64]
+	closing   sync.Once
 }
 
-// news is an accepted record for Deliver.
-type news struct {
+// delivery is an accepted record for Deliver.
+type delivery struct {
 	signed *td.Signed
 	record *td.Record
 }
@@ -92,12 +92,12 @@ func New(h host.Host, o Options) (*PubSub, error) {
 		return nil, err
 	}
 	p := &PubSub{
-		host: h, opts: o, log: o.Log, shards: shardsOf(o.Network),
-		pace:    o.pace,
+		host: h, opts: o, log: o.Log, shards: shardsByTopic(o.Network),
+		limiter: o.limiter,
 		replay:  replay{max: maxReplay},
-		waiting: waiting{max: maxWaiting},
+		pending: pending{max: maxPending},
 		adopted: make(chan adoption, 256),
-		queue:   make(chan news, 1024),
+		queue:   make(chan delivery, 1024),
 		bans:    make(chan peer.ID, 256),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -136,8 +136,8 @@ func (o *Options) complete() error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.pace == nil {
-		o.pace = newPace()
+	if o.limiter == nil {
+		o.limiter = newLimiter()
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (p *PubSub) join(ctx context.Context) error {
 }
 
 func (p *PubSub) gossipSub(ctx context.Context) (*gossip.PubSub, error) {
-	h := metered{p.host, p, ctx}
+	h := limitedHost{p.host, p, ctx}
 	if _, ok := connmgr.SupportsDecay(p.host.ConnManager()); ok {
 		return gossip.NewGossipSub(ctx, h, p.settings()...)
 	}
@@ -186,7 +186,7 @@ func (p *PubSub) gossipSub(ctx context.Context) (*gossip.PubSub, error) {
 func (p *PubSub) Run(ctx context.Context) error {
 	var g sync.WaitGroup
 	g.Go(func() { p.deliver(ctx) })
-	g.Go(func() { p.speak(ctx) })
+	g.Go(func() { p.forward(ctx) })
 	g.Wait()
 	return nil
 }
@@ -204,7 +204,7 @@ func (p *PubSub) deliver(ctx context.Context) {
 	}
 }
 
-func (p *PubSub) speak(ctx context.Context) {
+func (p *PubSub) forward(ctx context.Context) {
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
 	for {
@@ -212,11 +212,11 @@ func (p *PubSub) speak(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-look.C:
-			p.announceWaiting(ctx)
+			p.announcePending(ctx)
 		case a := <-p.adopted:
 			p.publishAdopted(ctx, a)
 		case id := <-p.bans:
-			p.expel(id)
+			p.disconnect(id)
 		}
 	}
 }
@@ -245,7 +245,7 @@ func (p *PubSub) Announce(ctx context.Context, s *td.Signed) (peers int, err err
 	}
 	key := r.Key()
 	announced := map[peer.ID]bool{}
-	where := p.speaks(r, key) // computed once: publishing changes it
+	where := p.shardsFor(r, key) // computed once: publishing changes it
 	for i := range Shards {
 		if !where.has(byte(i)) {
 			continue
@@ -255,10 +255,10 @@ func (p *PubSub) Announce(ctx context.Context, s *td.Signed) (peers int, err err
 			announced[l] = true
 		}
 		if len(listeners) == 0 {
-			p.counts.dropped.Add(p.waiting.keep(byte(i), key, s.Record))
+			p.counts.dropped.Add(p.pending.keep(byte(i), key, s.Record))
 			continue
 		}
-		p.waiting.drop(byte(i), key)
+		p.pending.drop(byte(i), key)
 		if err := p.publish(ctx, byte(i), s.Record); err != nil {
 			return len(announced), fmt.Errorf("announce %s: %w", r.Thing, err)
 		}
@@ -278,13 +278,13 @@ func (p *PubSub) publish(ctx context.Context, shard byte, record []byte) error {
 	return err
 }
 
-// announceWaiting publishes the pending records of the shards that have peers now.
-func (p *PubSub) announceWaiting(ctx context.Context) {
+// announcePending publishes the pending records of the shards that have peers now.
+func (p *PubSub) announcePending(ctx context.Context) {
 	for i := range Shards {
-		if p.waiting.empty(byte(i)) || len(p.topics[i].ListPeers()) == 0 {
+		if p.pending.empty(byte(i)) || len(p.topics[i].ListPeers()) == 0 {
 			continue
 		}
-		for _, record := range p.waiting.take(byte(i)) {
+		for _, record := range p.pending.take(byte(i)) {
 			if _, err := p.opts.Verifier.Record(record, time.Now()); err != nil {
 				continue // expired
 			}

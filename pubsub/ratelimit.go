@@ -18,23 +18,23 @@ import (
 // Each forwarder has a share of its own. Messages above it are charged to a pool of all forwarders. All floods together thus cost a
 // tenth of a core, and a forwarder within its share is never limited by others.
 const (
-	shareRate    = 20 // messages per second
-	shareBurst   = 128
-	forwardRate  = 100 // share and pool together
-	forwardBurst = 8192
-	poolRate     = 1000
-	poolBurst    = 4 * forwardBurst
-	byteRate     = 1 << 20 // bytes per second read from one forwarder
-	byteBurst    = 16 << 20
-	maxPaced     = 4096 // forwarders with state
+	shareRate     = 20 // messages per second
+	shareBurst    = 128
+	forwardRate   = 100 // share and pool together
+	forwardBurst  = 8192
+	poolRate      = 1000
+	poolBurst     = 4 * forwardBurst
+	byteRate      = 1 << 20 // bytes per second read from one forwarder
+	byteBurst     = 16 << 20
+	maxForwarders = 4096 // forwarders with state
 )
 
 // Limits of messages that wait for verification. A forwarder begins with a small window, which each valid message widens by one. A
 // few slots are reserved per forwarder; the rest of its window comes from a pool of all.
 const (
-	placesEach = 32
-	placesPool = 4096
-	places     = placesPool + 256*placesEach // of gossipsub's queue, for 256 peers
+	slotsEach  = 32
+	slotsPool  = 4096
+	slots      = slotsPool + 256*slotsEach // of gossipsub's queue, for 256 peers
 	windowMin  = 64
 	windowMax  = 256
 	openAtMost = 10 * time.Second // after this a message is not counted: gossipsub may drop it without a trace
@@ -52,18 +52,18 @@ const (
 //
 // It runs before the validator. A validator can only ignore a message, and gossipsub then treats it as seen for 10 minutes: a
 // forwarder over its limit could suppress a record by forwarding it first.
-type pace struct {
+type limiter struct {
 	share, each, pool ratelimit.Limit // of messages
 	bytes             ratelimit.Limit
 
 	mu     sync.Mutex
-	peers  map[peer.ID]*forwarder // at most maxPaced; owned by mu
+	peers  map[peer.ID]*forwarder // at most maxForwarders; owned by mu
 	pooled ratelimit.Bucket       // of pool; owned by mu
-	extra  int                    // slots in use of placesPool; owned by mu
+	extra  int                    // slots in use of slotsPool; owned by mu
 }
 
-func newPace() *pace {
-	return &pace{
+func newLimiter() *limiter {
+	return &limiter{
 		share: ratelimit.Limit{Rate: shareRate, Burst: shareBurst},
 		each:  ratelimit.Limit{Rate: forwardRate, Burst: forwardBurst},
 		pool:  ratelimit.Limit{Rate: poolRate, Burst: poolBurst},
@@ -86,12 +86,12 @@ type forwarder struct {
 func (p *PubSub) inspect(from peer.ID, rpc *gossip.RPC) error {
 	if p.refuses(from) {
 		p.counts.refused.Add(uint64(len(rpc.GetPublish())))
-		if len(rpc.GetPublish()) > 0 && p.pace.hasOffended(from) {
-			p.offended(from) // the low score would hide further offenses: count them until the ban
+		if len(rpc.GetPublish()) > 0 && p.limiter.hasOffended(from) {
+			p.addOffense(from) // the low score would hide further offenses: count them until the ban
 		}
-		return errUnseen
+		return errRefused
 	}
-	if most := p.pace.take(from, len(rpc.GetPublish()), time.Now()); most < len(rpc.GetPublish()) {
+	if most := p.limiter.take(from, len(rpc.GetPublish()), time.Now()); most < len(rpc.GetPublish()) {
 		p.counts.limited.Add(uint64(len(rpc.Publish) - most))
 		rpc.Publish = rpc.Publish[:most]
 	}
@@ -101,7 +101,7 @@ func (p *PubSub) inspect(from peer.ID, rpc *gossip.RPC) error {
 // refuses reports whether a peer is banned, or its score is below the graylist threshold, where gossipsub would drop its messages
 // after they were charged.
 func (p *PubSub) refuses(id peer.ID) bool {
-	if p.pace.isBanned(id, time.Now()) {
+	if p.limiter.isBanned(id, time.Now()) {
 		return true
 	}
 	score, ok := p.Score(id)
@@ -109,7 +109,7 @@ func (p *PubSub) refuses(id peer.ID) bool {
 }
 
 // take returns how many of n messages of a forwarder may be verified now. Each must be released by done.
-func (p *pace) take(from peer.ID, n int, now time.Time) int {
+func (p *limiter) take(from peer.ID, n int, now time.Time) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.getLocked(from, now)
@@ -120,7 +120,7 @@ func (p *pace) take(from peer.ID, n int, now time.Time) int {
 		return 0
 	}
 	window := min(windowMin+f.good, windowMax)
-	n = max(0, min(n, f.each.Left(p.each, now), window-f.open, max(0, placesEach-f.open)+placesPool-p.extra))
+	n = max(0, min(n, f.each.Left(p.each, now), window-f.open, max(0, slotsEach-f.open)+slotsPool-p.extra))
 	own := min(n, f.share.Left(p.share, now))
 	n = own + min(n-own, p.pooled.Left(p.pool, now))
 	f.share.Charge(p.share, float64(own), now)
@@ -131,7 +131,7 @@ func (p *pace) take(from peer.ID, n int, now time.Time) int {
 }
 
 // done releases the slot of a message that take admitted.
-func (p *pace) done(from peer.ID, now time.Time) {
+func (p *limiter) done(from peer.ID, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f := p.peers[from]; f != nil && f.open > 0 {
@@ -139,8 +139,8 @@ func (p *pace) done(from peer.ID, now time.Time) {
 	}
 }
 
-// praise widens the window of a forwarder for a valid message.
-func (p *pace) praise(from peer.ID) {
+// widen widens the window of a forwarder for a valid message.
+func (p *limiter) widen(from peer.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f := p.peers[from]; f != nil {
@@ -148,8 +148,8 @@ func (p *pace) praise(from peer.ID) {
 	}
 }
 
-// offend counts an offense. It returns true if this starts a ban.
-func (p *pace) offend(from peer.ID, now time.Time) bool {
+// addOffense counts an offense. It returns true if this starts a ban.
+func (p *limiter) addOffense(from peer.ID, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.getLocked(from, now)
@@ -165,14 +165,14 @@ func (p *pace) offend(from peer.ID, now time.Time) bool {
 }
 
 // hasOffended reports whether a forwarder has committed an offense.
-func (p *pace) hasOffended(id peer.ID) bool {
+func (p *limiter) hasOffended(id peer.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.peers[id]
 	return f != nil && f.offenses > 0
 }
 
-func (p *pace) isBanned(id peer.ID, now time.Time) bool {
+func (p *limiter) isBanned(id peer.ID, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.peers[id]
@@ -180,7 +180,7 @@ func (p *pace) isBanned(id peer.ID, now time.Time) bool {
 }
 
 // read charges bytes read from a forwarder, and returns the pause before the next read.
-func (p *pace) read(from peer.ID, n int, now time.Time) time.Duration {
+func (p *limiter) read(from peer.ID, n int, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f := p.getLocked(from, now)
@@ -189,7 +189,7 @@ func (p *pace) read(from peer.ID, n int, now time.Time) time.Duration {
 }
 
 // leave releases the slots of a disconnected peer. Its debts stay.
-func (p *pace) leave(id peer.ID, now time.Time) {
+func (p *limiter) leave(id peer.ID, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if f := p.peers[id]; f != nil {
@@ -197,15 +197,15 @@ func (p *pace) leave(id peer.ID, now time.Time) {
 	}
 }
 
-func (p *pace) openLocked(f *forwarder, n int, now time.Time) {
+func (p *limiter) openLocked(f *forwarder, n int, now time.Time) {
 	if n == 0 {
 		return // f.moved stays, so that the slots of dropped messages time out although the peer keeps sending
 	}
-	p.extra += max(0, f.open+n-placesEach) - max(0, f.open-placesEach)
+	p.extra += max(0, f.open+n-slotsEach) - max(0, f.open-slotsEach)
 	f.open, f.moved = f.open+n, now
 }
 
-func (p *pace) getLocked(id peer.ID, now time.Time) *forwarder {
+func (p *limiter) getLocked(id peer.ID, now time.Time) *forwarder {
 	f := p.peers[id]
 	if f != nil {
 		return f
@@ -213,7 +213,7 @@ func (p *pace) getLocked(id peer.ID, now time.Time) *forwarder {
 	if p.peers == nil {
 		p.peers = map[peer.ID]*forwarder{}
 	}
-	if len(p.peers) >= maxPaced {
+	if len(p.peers) >= maxForwarders {
 		p.sweepLocked(now)
 	}
 	f = &forwarder{}
@@ -223,7 +223,7 @@ func (p *pace) getLocked(id peer.ID, now time.Time) *forwarder {
 
 // sweepLocked removes forwarders without debts, then those that are not banned, then any, until a quarter is free. The pool still
 // limits them.
-func (p *pace) sweepLocked(now time.Time) {
+func (p *limiter) sweepLocked(now time.Time) {
 	for _, forgets := range []func(*forwarder) bool{
 		func(f *forwarder) bool {
 			return f.open == 0 && f.offenses == 0 && f.each.IsFull(now) && f.bytes.IsFull(now)
@@ -232,7 +232,7 @@ func (p *pace) sweepLocked(now time.Time) {
 		func(*forwarder) bool { return true },
 	} {
 		for id, f := range p.peers {
-			if len(p.peers) <= maxPaced*3/4 {
+			if len(p.peers) <= maxForwarders*3/4 {
 				return
 			}
 			if forgets(f) {

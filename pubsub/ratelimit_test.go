@@ -11,9 +11,9 @@ import (
 	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
-func TestPace(t *testing.T) {
+func TestLimiter(t *testing.T) {
 	t.Parallel()
-	p := &pace{share: ratelimit.Limit{Rate: 1, Burst: 2}, each: ratelimit.Limit{Rate: 10, Burst: 5},
+	p := &limiter{share: ratelimit.Limit{Rate: 1, Burst: 2}, each: ratelimit.Limit{Rate: 10, Burst: 5},
 		pool: ratelimit.Limit{Rate: 100, Burst: 6}, bytes: ratelimit.Limit{Rate: 1000, Burst: 100}}
 	now := time.Now()
 	for i, c := range []struct {
@@ -48,23 +48,23 @@ func TestPace(t *testing.T) {
 	if got := p.read("b", 100, now); got != 0 {
 		t.Errorf("b waits %v for bytes of a", got)
 	}
-	for i := range 3 * maxPaced {
+	for i := range 3 * maxForwarders {
 		p.take(peer.ID(fmt.Sprint(i)), 1, now)
 	}
-	if len(p.peers) > maxPaced || p.extra != 0 {
+	if len(p.peers) > maxForwarders || p.extra != 0 {
 		t.Errorf("got %d forwarders and %d messages", len(p.peers), p.extra)
 	}
 }
 
-// TestPlacesAreShared checks that a peer gets at most its window, and that any number of peers leave slots for others.
-func TestPlacesAreShared(t *testing.T) {
+// TestSlotsAreShared checks that a peer gets at most its window, and that any number of peers leave slots for others.
+func TestSlotsAreShared(t *testing.T) {
 	t.Parallel()
-	p, now := newPace(), time.Now()
+	p, now := newLimiter(), time.Now()
 	if got := p.take("flooder", 5000, now); got != windowMin {
 		t.Errorf("a fresh key holds %d slots, want %d", got, windowMin)
 	}
 	for range 2 * windowMax {
-		p.praise("flooder")
+		p.widen("flooder")
 	}
 	if got := windowMin + p.take("flooder", 5000, now); got != windowMax {
 		t.Errorf("a proven peer holds %d slots, want %d", got, windowMax)
@@ -76,14 +76,14 @@ func TestPlacesAreShared(t *testing.T) {
 	for _, f := range p.peers {
 		sum += f.open
 	}
-	if got := p.take("honest", 5000, now); got != placesEach || sum > places || p.extra > placesPool {
-		t.Errorf("an honest peer gets %d slots; %d of %d are in use", got, sum, places)
+	if got := p.take("honest", 5000, now); got != slotsEach || sum > slots || p.extra > slotsPool {
+		t.Errorf("an honest peer gets %d slots; %d of %d are in use", got, sum, slots)
 	}
 	p.leave("flooder", now)
 	if got := p.take("flooder", 1, now); got != 1 {
 		t.Errorf("a peer that reconnected gets %d slots", got)
 	}
-	for range placesEach {
+	for range slotsEach {
 		p.done("honest", now)
 	}
 	// Slots of messages that gossipsub dropped are released, even if the peer keeps sending.
@@ -98,26 +98,26 @@ func TestPlacesAreShared(t *testing.T) {
 
 func TestOffenses(t *testing.T) {
 	t.Parallel()
-	p, now := newPace(), time.Now()
+	p, now := newLimiter(), time.Now()
 	for i := range maxOffenses {
-		if got := p.offend("forger", now); got != (i == maxOffenses-1) {
+		if got := p.addOffense("forger", now); got != (i == maxOffenses-1) {
 			t.Errorf("offense %d: banned is %v", i+1, got)
 		}
 	}
-	if p.offend("forger", now) {
+	if p.addOffense("forger", now) {
 		t.Error("banned twice")
 	}
-	for i := range 2 * maxPaced {
+	for i := range 2 * maxForwarders {
 		p.take(peer.ID(fmt.Sprint(i)), 1, now)
 	}
 	if !p.isBanned("forger", now.Add(banFor-1)) || p.isBanned("forger", now.Add(banFor)) || p.isBanned("honest", now) {
 		t.Error("the ban has the wrong duration, or was dropped")
 	}
-	if back := now.Add(banFor); !p.offend("forger", back) {
+	if back := now.Add(banFor); !p.addOffense("forger", back) {
 		t.Error("an offense after the ban does not start another")
 	}
 	for i := range 9 {
-		if p.offend("unlucky", now.Add(time.Duration(i)*(offenseFor+1))) {
+		if p.addOffense("unlucky", now.Add(time.Duration(i)*(offenseFor+1))) {
 			t.Error("offenses are not cleared")
 		}
 	}
@@ -130,9 +130,9 @@ func TestFlood(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
-		slow := newPace()
+		slow := newLimiter()
 		slow.share, slow.each = ratelimit.Limit{Rate: 1, Burst: 5}, ratelimit.Limit{Rate: 10, Burst: 20}
-		victim := start(t, s.host(), Options{pace: slow})
+		victim := start(t, s.host(), Options{limiter: slow})
 		honest, behind := start(t, s.host(), Options{}), start(t, s.host(), Options{})
 		send, flooder := attacker(t, s, "main")
 		for _, n := range []*node{honest, behind, flooder} {
@@ -153,7 +153,7 @@ func TestFlood(t *testing.T) {
 		flood(0, 100)
 		send(a.shard(t), first.Record)
 		time.Sleep(100 * time.Millisecond)
-		if got := victim.heard(a.id) + behind.heard(a.id); got != "[][]" {
+		if got := victim.delivered(a.id) + behind.delivered(a.id); got != "[][]" {
 			t.Errorf("got %s from a forwarder over its share", got)
 		}
 		if st := victim.Stats(); st.Limited < 60 || st.Delivered > 25 || st.Ignored+st.Rejected != 0 {
@@ -162,7 +162,7 @@ func TestFlood(t *testing.T) {
 		for seq, r := range []string{"[1]", "[1 2]"} {
 			record := first
 			if seq == 1 {
-				record = a.buried(t, 2)
+				record = a.tombstone(t, 2)
 			}
 			if _, err := honest.Announce(t.Context(), record); err != nil {
 				t.Fatal(err)
@@ -170,7 +170,7 @@ func TestFlood(t *testing.T) {
 			flood(100*(seq+1), 100*(seq+1)+50)
 			time.Sleep(time.Second - 50*time.Millisecond)
 			synctest.Wait()
-			if got := victim.heard(a.id) + behind.heard(a.id); got != r+r {
+			if got := victim.delivered(a.id) + behind.delivered(a.id); got != r+r {
 				t.Errorf("got %s, want %s twice", got, r)
 			}
 		}

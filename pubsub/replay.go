@@ -28,18 +28,18 @@ type last struct {
 	ever   shards    // on which any record of the Thing was received
 }
 
-// standing is the relation of a record to the records received before.
-type standing int
+// order is the relation of a record to the records received before.
+type order int
 
 const (
-	older   standing = iota // than the newest received
-	again                   // the newest, on a shard where it was received
-	further                 // the newest, on another shard
+	older      order = iota // than the newest received
+	repeated                // the newest, on a shard where it was received
+	onNewShard              // the newest, on another shard
 	newest
 )
 
-// note records that r was received on a shard and returns its standing.
-func (p *replay) note(shard byte, r *td.Record) standing {
+// note records that r was received on a shard and returns its order.
+func (p *replay) note(shard byte, r *td.Record) order {
 	key, next := r.Key(), essence(r)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,9 +49,9 @@ func (p *replay) note(shard byte, r *td.Record) standing {
 	case !ok || order > 0:
 		known, how = last{record: next, ever: known.ever}, newest
 	case order == 0 && known.now.has(shard):
-		how = again
+		how = repeated
 	case order == 0:
-		how = further
+		how = onNewShard
 	}
 	if how != older {
 		known.now |= 1 << shard

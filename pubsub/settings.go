@@ -44,7 +44,7 @@ func (p *PubSub) settings() []gossip.Option {
 		gossip.WithMaxControlMessageSize(maxControl),
 		gossip.WithAppSpecificRpcInspector(p.inspect),
 		gossip.WithSeenMessagesTTL(seenFor),
-		gossip.WithValidateQueueSize(places), // never full: pace limits the messages that wait
+		gossip.WithValidateQueueSize(slots), // never full: pace limits the messages that wait
 		gossip.WithValidateWorkers(verifiers),
 		gossip.WithPeerOutboundQueueSize(128),
 		// A mesh forms with the next heartbeat; flooding reaches the direct peers before that.

@@ -66,7 +66,7 @@ func TestBelongs(t *testing.T) {
 		{"tombstone", td.Record{Thing: "urn:a:1", Kind: td.KindTombstone}, everywhere},
 		{"moved, with capabilities", td.Record{Kind: td.KindMoved, Capabilities: []string{"b"}}, 1 << other},
 	} {
-		if got := belongs(&c.r); got != c.want {
+		if got := shardsOf(&c.r); got != c.want {
 			t.Errorf("%s: got %016b, want %016b", c.name, got, c.want)
 		}
 	}

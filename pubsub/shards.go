@@ -16,9 +16,9 @@ const everywhere shards = 1<<Shards - 1
 
 func (s shards) has(shard byte) bool { return s&(1<<shard) != 0 }
 
-// belongs returns the shards on which r may be published: those of its capabilities, or that of the id of a Thing without any. A
+// shardsOf returns the shards on which r may be published: those of its capabilities, or that of the id of a Thing without any. A
 // tombstone has no capabilities, so it may be published on all shards.
-func belongs(r *td.Record) shards {
+func shardsOf(r *td.Record) shards {
 	if len(r.Capabilities) == 0 {
 		if r.Kind != td.KindTD {
 			return everywhere
@@ -32,10 +32,10 @@ func belongs(r *td.Record) shards {
 	return s
 }
 
-// speaks returns the shards on which this node announces r: those of belongs, or for a tombstone the shards on which the Thing was
+// shardsFor returns the shards on which this node announces r: those of belongs, or for a tombstone the shards on which the Thing was
 // seen. If none was seen, for example after a restart, all.
-func (p *PubSub) speaks(r *td.Record, key [32]byte) shards {
-	where := belongs(r)
+func (p *PubSub) shardsFor(r *td.Record, key [32]byte) shards {
+	where := shardsOf(r)
 	if where != everywhere {
 		return where
 	}
@@ -50,8 +50,8 @@ func topicName(network string, shard byte) string {
 	return fmt.Sprintf("/lmos/%s/adv/%02x", network, shard)
 }
 
-// shardsOf returns the shards of a network by topic.
-func shardsOf(network string) map[string]byte {
+// shardsByTopic returns the shards of a network by topic.
+func shardsByTopic(network string) map[string]byte {
 	by := make(map[string]byte, Shards)
 	for i := range Shards {
 		by[topicName(network, byte(i))] = byte(i)

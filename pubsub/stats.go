@@ -68,28 +68,28 @@ func (t *tracer) SendRPC(*gossip.RPC, peer.ID)             {}
 
 func (t *tracer) DuplicateMessage(m *gossip.Message) {
 	t.p.counts.duplicates.Add(1)
-	t.p.pace.done(m.ReceivedFrom, time.Now())
+	t.p.limiter.done(m.ReceivedFrom, time.Now())
 }
 
 func (t *tracer) RejectMessage(m *gossip.Message, r string) {
 	t.p.counts.refuse(m, r)
-	t.p.pace.done(m.ReceivedFrom, time.Now())
+	t.p.limiter.done(m.ReceivedFrom, time.Now())
 }
 
 func (t *tracer) OnClosedOutboundStream(id peer.ID) {
-	t.p.neighbours.leave(id)
-	t.p.pace.leave(id, time.Now())
+	t.p.meshPeers.leave(id)
+	t.p.limiter.leave(id, time.Now())
 }
 
 func (t *tracer) Graft(id peer.ID, topic string) {
 	if shard, ok := t.p.shards[topic]; ok {
-		t.p.neighbours.graft(id, shard)
+		t.p.meshPeers.graft(id, shard)
 	}
 }
 
 func (t *tracer) Prune(id peer.ID, topic string) {
 	if shard, ok := t.p.shards[topic]; ok {
-		t.p.neighbours.prune(id, shard)
+		t.p.meshPeers.prune(id, shard)
 	}
 }
 

@@ -31,32 +31,32 @@ func (p *PubSub) validator(shard byte) gossip.ValidatorEx {
 		r, err := p.verify(shard, m.GetData())
 		own := from == p.host.ID()
 		if err != nil {
-			verdict = verdictOn(err)
+			verdict = verdictOf(err)
 			if verdict == gossip.ValidationReject && !own {
-				p.offended(from)
+				p.addOffense(from)
 			}
 			return verdict
 		}
-		verdict = p.weigh(shard, r, from, own)
+		verdict = p.compare(shard, r, from, own)
 		if own || verdict != gossip.ValidationAccept {
 			return verdict
 		}
-		p.pace.praise(from)
+		p.limiter.widen(from)
 		if p.adopt(shard, m.GetData(), from) {
 			m.ValidatorData = accepted{}
 			return gossip.ValidationIgnore
 		}
-		p.pace.done(from, time.Now()) // the tracer releases the slots of other messages
+		p.limiter.done(from, time.Now()) // the tracer releases the slots of other messages
 		return verdict
 	}
 }
 
-// errNotHere: the record is on a shard of none of its capabilities. errNotAdmitted: its owner is not admitted. errUnseen: the
+// errNotHere: the record is on a shard of none of its capabilities. errNotAdmitted: its owner is not admitted. errRefused: the
 // forwarder is refused.
 var (
 	errNotHere     = errors.New("wrong shard")
 	errNotAdmitted = errors.New("owner not admitted")
-	errUnseen      = errors.New("peer is banned or graylisted")
+	errRefused     = errors.New("peer is banned or graylisted")
 )
 
 // verify decodes a message of a shard and verifies its record: size, form, signature, inline TD, times, shard, owner. The signature
@@ -66,7 +66,7 @@ func (p *PubSub) verify(shard byte, data []byte) (*td.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !belongs(r).has(shard) {
+	if !shardsOf(r).has(shard) {
 		return nil, errNotHere
 	}
 	if p.opts.Admits != nil && p.opts.Admits(r.Owner) != nil {
@@ -75,9 +75,9 @@ func (p *PubSub) verify(shard byte, data []byte) (*td.Record, error) {
 	return r, nil
 }
 
-// verdictOn returns the verdict on an invalid record. Reject costs its forwarder score and the connection, so it is limited to
+// verdictOf returns the verdict on an invalid record. Reject costs its forwarder score and the connection, so it is limited to
 // errors that every honest node sees. Errors that depend on clock, version, membership or a resolver are ignored.
-func verdictOn(err error) gossip.ValidationResult {
+func verdictOf(err error) gossip.ValidationResult {
 	never := []error{td.ErrTooLarge, td.ErrMalformed, td.ErrSignature, td.ErrOwner, td.ErrHash, errNotHere}
 	if slices.ContainsFunc(never, func(e error) bool { return errors.Is(err, e) }) {
 		return gossip.ValidationReject
@@ -85,21 +85,21 @@ func verdictOn(err error) gossip.ValidationResult {
 	return gossip.ValidationIgnore
 }
 
-// weigh compares a valid record with the records received before, and queues it for Deliver if it is new and from another node. An
+// compare compares a valid record with the records received before, and queues it for Deliver if it is new and from another node. An
 // own record may be published again: gossipsub drops messages that it has seen.
-func (p *PubSub) weigh(shard byte, r *td.Record, from peer.ID, own bool) gossip.ValidationResult {
+func (p *PubSub) compare(shard byte, r *td.Record, from peer.ID, own bool) gossip.ValidationResult {
 	switch how := p.replay.note(shard, r); {
-	case how == older, how == again && !own:
+	case how == older, how == repeated && !own:
 		return gossip.ValidationIgnore
 	case how == newest && !own:
 		by, _ := did.FromPeer([]byte(from)) // the host accepts only Ed25519 keys
-		p.hand(news{&td.Signed{Record: r.Raw, From: by}, r})
+		p.enqueue(delivery{&td.Signed{Record: r.Raw, From: by}, r})
 	}
 	return gossip.ValidationAccept
 }
 
-// hand queues a record for Deliver, or drops it: gossipsub never waits for the rest of the node.
-func (p *PubSub) hand(n news) {
+// enqueue queues a record for Deliver, or drops it: gossipsub never waits for the rest of the node.
+func (p *PubSub) enqueue(n delivery) {
 	select {
 	case p.queue <- n:
 	default:

@@ -22,15 +22,15 @@ func checker(t testing.TB, o Options) *PubSub {
 	if err := o.complete(); err != nil {
 		t.Fatal(err)
 	}
-	return &PubSub{opts: o, log: o.Log, pace: o.pace, replay: replay{max: 8}, queue: make(chan news, 8)}
+	return &PubSub{opts: o, log: o.Log, limiter: o.limiter, replay: replay{max: 8}, queue: make(chan delivery, 8)}
 }
 
 func (p *PubSub) verdict(shard byte, data []byte, own bool) gossip.ValidationResult {
 	r, err := p.verify(shard, data)
 	if err != nil {
-		return verdictOn(err)
+		return verdictOf(err)
 	}
-	return p.weigh(shard, r, "", own)
+	return p.compare(shard, r, "", own)
 }
 
 const (
@@ -48,7 +48,7 @@ func TestVerdicts(t *testing.T) {
 		b[(at+len(b))%len(b)] ^= 1
 		return b
 	}
-	bareRecord := bare(t, &td.Signed{Record: good}).Record
+	bareRecord := withoutTD(t, &td.Signed{Record: good}).Record
 	elsewhere := byte(0)
 	for elsewhere == a.shard(t) || elsewhere == td.Shard("weather") {
 		elsewhere++
@@ -63,7 +63,7 @@ func TestVerdicts(t *testing.T) {
 		{"without its TD", bareRecord, a.shard(t), accept},
 		{"on the shard of its other capability", good, td.Shard("weather"), accept},
 		{"on a shard where it does not belong", good, elsewhere, reject},
-		{"tombstone, anywhere", a.buried(t, 9).Record, elsewhere, accept},
+		{"tombstone, anywhere", a.tombstone(t, 9).Record, elsewhere, accept},
 		{"nothing", nil, 0, reject},
 		{"no CBOR", []byte("hello"), 0, reject},
 		{"too large", append(bytes.Clone(good), make([]byte, td.MaxRecord)...), a.shard(t), reject},
@@ -134,7 +134,7 @@ func TestSequences(t *testing.T) {
 		news  int
 	}{
 		{"the same again", []step{{r5.Record, one, false, accept}, {r5.Record, one, false, ignore}}, 1},
-		{"without its TD, again", []step{{r5.Record, one, false, accept}, {bare(t, r5).Record, one, false, ignore}}, 1},
+		{"without its TD, again", []step{{r5.Record, one, false, accept}, {withoutTD(t, r5).Record, one, false, ignore}}, 1},
 		{"on the other shard", []step{
 			{r5.Record, one, false, accept}, {r5.Record, two, false, accept}, {r5.Record, two, false, ignore},
 		}, 1},
@@ -175,8 +175,8 @@ func TestEquivocationIsResolved(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The second expires later, so it wins.
-		if how := p.replay.note(a.shard(t), r); how != again {
-			t.Errorf("got %v, want the winner to be known", how)
+		if how := p.replay.note(a.shard(t), r); how != repeated {
+			t.Errorf("got %v, want repeated", how)
 		}
 	}
 }
@@ -194,7 +194,7 @@ func TestReplayIsBounded(t *testing.T) {
 	if n := len(p.recent) + len(p.old); n > 8 {
 		t.Errorf("got %d Things", n)
 	}
-	if how := p.note(0, record(0)); how != again {
+	if how := p.note(0, record(0)); how != repeated {
 		t.Errorf("a refreshed Thing was dropped: %v", how)
 	}
 	if how := p.note(0, record(1)); how != newest {
@@ -206,7 +206,7 @@ func TestQueueDrops(t *testing.T) {
 	t.Parallel()
 	p := checker(t, Options{})
 	for range cap(p.queue) + 3 {
-		p.hand(news{})
+		p.enqueue(delivery{})
 	}
 	if n := p.counts.dropped.Load(); n != 3 {
 		t.Errorf("got %d dropped, want 3", n)
@@ -224,9 +224,9 @@ func TestValidatorSurvivesAPanic(t *testing.T) {
 	}
 }
 
-func TestNeighbours(t *testing.T) {
+func TestMeshPeers(t *testing.T) {
 	t.Parallel()
-	var n neighbours
+	var n meshPeers
 	n.graft("a", 3)
 	n.graft("b", 3)
 	n.graft("a", 4)
@@ -259,7 +259,7 @@ func TestNeighbours(t *testing.T) {
 
 func TestWaitingIsBounded(t *testing.T) {
 	t.Parallel()
-	w := waiting{max: 2}
+	w := pending{max: 2}
 	var dropped uint64
 	for i := range 4 {
 		dropped += w.keep(3, [32]byte{byte(i)}, []byte{byte(i)})
@@ -297,7 +297,7 @@ func TestMessageID(t *testing.T) {
 func FuzzValidator(f *testing.F) {
 	a := agent{key: key(f, 1), id: "urn:example:weather", cap: "urn:example:weather"}
 	s := a.signed(f, 1)
-	for _, seed := range [][]byte{s.Record, bare(f, s).Record, a.buried(f, 2).Record, nil, []byte("x")} {
+	for _, seed := range [][]byte{s.Record, withoutTD(f, s).Record, a.tombstone(f, 2).Record, nil, []byte("x")} {
 		f.Add(seed, a.shard(f))
 	}
 	p := checker(f, Options{})
@@ -305,12 +305,12 @@ func FuzzValidator(f *testing.F) {
 		shard %= Shards
 		r, err := p.verify(shard, data)
 		if err != nil {
-			if v := verdictOn(err); v != reject && v != ignore {
+			if v := verdictOf(err); v != reject && v != ignore {
 				t.Errorf("%v gives %v", err, v)
 			}
 			return
 		}
-		if !belongs(r).has(shard) || r.Owner != a.key.DID() {
+		if !shardsOf(r).has(shard) || r.Owner != a.key.DID() {
 			t.Errorf("took %+v on shard %d", r, shard)
 		}
 	})

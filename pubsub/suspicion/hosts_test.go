@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/internal/testhost"
 )
 
-// TestRealHosts tells over real connections, of each transport, with the library's own limits of memory.
+// TestRealHosts reports over real connections of each transport, with the default resource limits of libp2p.
 func TestRealHosts(t *testing.T) {
 	t.Parallel()
 	for i, addr := range []string{"/ip4/127.0.0.1/tcp/0", "/ip4/127.0.0.1/udp/0/quic-v1"} {
@@ -27,17 +27,17 @@ func TestRealHosts(t *testing.T) {
 			if err := a.host.Connect(ctx, peer.AddrInfo{ID: b.host.ID(), Addrs: b.host.Addrs()}); err != nil {
 				t.Fatal(err)
 			}
-			for !a.supports(b.host.ID()) { // until the handshake has named the protocols
+			for !a.supports(b.host.ID()) { // until identify has listed the protocols
 				select {
 				case <-ctx.Done():
-					t.Fatal("the handshake does not name the protocol")
+					t.Fatal("identify does not list the protocol")
 				case <-time.After(time.Millisecond):
 				}
 			}
 			a.SyncPeer(ctx, b.host.ID(), hosts)
 			select {
 			case <-ctx.Done():
-				t.Fatalf("not heard: %+v, %+v", a.Stats(), b.Stats())
+				t.Fatalf("not received: %+v, %+v", a.Stats(), b.Stats())
 			case <-heard:
 			}
 			if x, y := a.Stats(), b.Stats(); x.Sent != 1 || x.BytesOut != y.BytesIn || y.Received != maxHosts || y.Rejected != 0 {

@@ -39,7 +39,7 @@ func TestReportsGoFromPeerToPeer(t *testing.T) {
 }
 
 // A link between two running nodes is cut: nodes that reach the host keep it as up and report nothing.
-func TestAFalseReportGoesNoFurther(t *testing.T) {
+func TestFalseReportIsNotForwarded(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		nodes, host := s.line(3), failedHost(t, 1)
 		for i, n := range nodes {
@@ -48,15 +48,15 @@ func TestAFalseReportGoesNoFurther(t *testing.T) {
 		nodes[0].lost(host)
 		rest(time.Minute)
 		if st := nodes[1].Stats(); !nodes[1].tracks(host) || st.Probed != 1 || st.Refuted != 1 || st.Sent != 0 {
-			t.Errorf("who reaches it lists it: %v, %+v", nodes[1].tracks(host), st)
+			t.Errorf("a node that reaches the host must list it: %v, %+v", nodes[1].tracks(host), st)
 		}
 		if st := nodes[2].Stats(); !nodes[2].tracks(host) || st != (Stats{}) {
-			t.Errorf("the report went on: %+v", st)
+			t.Errorf("the report was forwarded: %+v", st)
 		}
 	})
 }
 
-func TestWhatDoesNotConcernIsNotTried(t *testing.T) {
+func TestUnrelatedHostsAreNotProbed(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		n, from, friend := s.line(1)[0], s.bare(), s.bare()
 		s.connect(from, n.host)
@@ -66,7 +66,7 @@ func TestWhatDoesNotConcernIsNotTried(t *testing.T) {
 		s.say(from, n, message1(t, id(n.host.ID()), id(friend.ID()), failedHost(t, 1)))
 		rest(time.Minute)
 		if st := n.Stats(); st.Received != 3 || st.Probed != 0 || len(n.suspects) != 0 {
-			t.Errorf("%+v, %d stories", st, len(n.suspects))
+			t.Errorf("%+v, %d suspects", st, len(n.suspects))
 		}
 		n.list(false, failedHost(t, 2))
 		s.say(from, n, message1(t, failedHost(t, 2)))
@@ -99,7 +99,7 @@ func TestSuspects(t *testing.T) {
 }
 
 // A host is probed at most once a minute, however often it is reported.
-func TestAHostIsTriedOncePerMinute(t *testing.T) {
+func TestProbePause(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		n, host := s.line(1)[0], failedHost(t, 1)
 		n.list(true, host)
@@ -110,7 +110,7 @@ func TestAHostIsTriedOncePerMinute(t *testing.T) {
 		}
 		rest(2 * time.Second)
 		if st := n.Stats(); st.Received != 3 || st.Probed != 1 {
-			t.Errorf("%+v, want it tried once for all", st)
+			t.Errorf("%+v, want one probe", st)
 		}
 		from, before := s.bare(), n.dials()
 		s.connect(from, n.host)
@@ -125,12 +125,12 @@ func TestAHostIsTriedOncePerMinute(t *testing.T) {
 		s.say(from, n, message1(t, host))
 		rest(probePause + probeJitter)
 		if n.tracks(host) {
-			t.Error("it has gone in between, and is still listed")
+			t.Error("the host failed in between, and is still listed")
 		}
 	})
 }
 
-func TestALiarIsNotListenedTo(t *testing.T) {
+func TestFalseReporterIsBanned(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		n, liar, honest := s.line(1)[0], s.bare(), s.bare()
 		s.connect(liar, n.host)
@@ -149,7 +149,7 @@ func TestALiarIsNotListenedTo(t *testing.T) {
 		s.say(honest, n, message1(t, hosts[49]))
 		rest(2 * time.Second)
 		if st := n.Stats(); n.tracks(hosts[49]) || st.Confirmed != 1 {
-			t.Errorf("others are not heard: %+v", st)
+			t.Errorf("reports of others are ignored: %+v", st)
 		}
 		rest(banTime - 5*time.Minute)
 		s.say(liar, n, message1(t, hosts[0]))
@@ -161,7 +161,7 @@ func TestALiarIsNotListenedTo(t *testing.T) {
 }
 
 // A node that is cut off from some hosts, and also reports many true failures, is not banned.
-func TestTheTruthGivesCreditBack(t *testing.T) {
+func TestTrueReportsReducePenalties(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		n, from := s.line(1)[0], s.bare()
 		s.connect(from, n.host)
@@ -176,7 +176,7 @@ func TestTheTruthGivesCreditBack(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeCheckedChangesNothing(t *testing.T) {
+func TestInconclusiveProbesChangeNothing(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		n, from := s.line(1)[0], s.bare()
 		s.connect(from, n.host)
@@ -191,7 +191,7 @@ func TestWhatCannotBeCheckedChangesNothing(t *testing.T) {
 	})
 }
 
-func TestAFloodIsRefused(t *testing.T) {
+func TestFloodIsRejected(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		n, from := s.line(1)[0], s.bare()
 		s.connect(from, n.host)
@@ -202,12 +202,12 @@ func TestAFloodIsRefused(t *testing.T) {
 		}
 		most := maxBurst + uint64(time.Since(start)/eachTime) + 1
 		if st := n.Stats(); st.Received > most*maxHosts || st.Rejected < 200-most || len(n.suspects) != 0 {
-			t.Errorf("%+v of at most %d messages, %d stories", st, most, len(n.suspects))
+			t.Errorf("%+v of at most %d messages, %d suspects", st, most, len(n.suspects))
 		}
 	})
 }
 
-func TestWhoBreaksTheProtocolIsShunned(t *testing.T) {
+func TestViolatorsAreBanned(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		n := s.line(1)[0]
 		good := message1(t, failedHost(t, 1))
@@ -224,7 +224,7 @@ func TestWhoBreaksTheProtocolIsShunned(t *testing.T) {
 }
 
 // Many hosts fail at once: a few messages report them, and a limited number of probes runs at a time.
-func TestManyGoAtOnce(t *testing.T) {
+func TestManyHostsFailAtOnce(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		nodes, hosts := s.line(2), several(t, 150)
 		for _, n := range nodes {
@@ -240,15 +240,15 @@ func TestManyGoAtOnce(t *testing.T) {
 		}
 		took := time.Since(start)
 		if st := nodes[0].Stats(); st.Sent != 3 || st.BytesOut > 150*keySize+3*16 {
-			t.Errorf("the teller: %+v", st)
+			t.Errorf("the reporter: %+v", st)
 		}
 		if st := nodes[1].Stats(); st.Confirmed != 150 || nodes[1].most != maxProbes || took > 18*time.Second {
-			t.Errorf("the hearer after %v: %+v, %d dials at once", took, st, nodes[1].most)
+			t.Errorf("the receiver after %v: %+v, %d dials at once", took, st, nodes[1].most)
 		}
 	})
 }
 
-func TestANewPeerIsTold(t *testing.T) {
+func TestSyncPeer(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		nodes, hosts := s.line(2), several(t, maxHosts+1)
 		late, stranger := nodes[1], s.bare()
@@ -272,7 +272,7 @@ func TestANewPeerIsTold(t *testing.T) {
 	})
 }
 
-func TestWhoIsNotAdmittedIsLeftOut(t *testing.T) {
+func TestPeersThatAreNotAdmitted(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		closed := func(o *Options) { o.Admits = func(did.DID) error { return errors.New("not ours") } }
 		n, out, host := s.line(1)[0], newNode(t, s.bare(), closed), failedHost(t, 1)
@@ -290,7 +290,7 @@ func TestWhoIsNotAdmittedIsLeftOut(t *testing.T) {
 }
 
 // A peer that opens streams and sends nothing holds a few slots for a few seconds.
-func TestSilenceEnds(t *testing.T) {
+func TestSilentStreamsTimeOut(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		n, from := s.line(1)[0], s.bare()
 		s.connect(from, n.host)
@@ -303,16 +303,16 @@ func TestSilenceEnds(t *testing.T) {
 		}
 		rest(time.Second)
 		if held := n.serves(); held != 10 {
-			t.Errorf("%d are being heard", held)
+			t.Errorf("%d are being received", held)
 		}
 		rest(sendTimeout)
 		if st := n.Stats(); st.Rejected != 10 || n.serves() != 0 {
-			t.Errorf("%+v, %d are being heard", st, n.serves())
+			t.Errorf("%+v, %d are being received", st, n.serves())
 		}
 	})
 }
 
-func TestCloseEndsWhatIsHeard(t *testing.T) {
+func TestCloseEndsStreams(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		n, from := s.line(1)[0], s.bare()
 		s.connect(from, n.host)
@@ -355,14 +355,14 @@ func TestMemoryIsBounded(t *testing.T) {
 			}
 		}
 		if got := len(n.suspects); got != maxReported || len(n.suspects[hosts[0]].reporters) != maxReporters || len(n.peers.all) != maxPeers {
-			t.Errorf("%d stories of %d narrators, %d peers", got, len(n.suspects[hosts[0]].reporters), len(n.peers.all))
+			t.Errorf("%d suspects of %d reporters, %d peers", got, len(n.suspects[hosts[0]].reporters), len(n.peers.all))
 		}
 		for _, h := range hosts {
 			n.Report(h)
 		}
 		n.Report("did:web:example.com") // has no key
 		if got := len(n.suspects); got != maxSuspects {
-			t.Errorf("%d stories, want %d", got, maxSuspects)
+			t.Errorf("%d suspects, want %d", got, maxSuspects)
 		}
 		for len(n.gather()) > 0 {
 			rest(time.Millisecond)
@@ -377,7 +377,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		rest(2 * syncPause)
 		n.peers.allow(peerOf(t, 5000), time.Now())
 		if len(n.suspects) != 1 || len(n.peers.all) != 1 {
-			t.Errorf("%d stories and %d peers, want what is over forgotten", len(n.suspects), len(n.peers.all))
+			t.Errorf("%d suspects and %d peers, want expired ones removed", len(n.suspects), len(n.peers.all))
 		}
 	})
 }
@@ -390,7 +390,7 @@ func TestOptionsAreChecked(t *testing.T) {
 			o := whole
 			cut(&o)
 			if _, err := New(h, o); err == nil {
-				t.Error(fmt.Sprint("case ", i, " was taken"))
+				t.Error(fmt.Sprint("case ", i, " was accepted"))
 			}
 		}
 		if r, err := New(h, Options{Network: "main", Tracks: whole.Tracks, Probe: whole.Probe, OnFailed: whole.OnFailed}); err != nil || r.proto != "/lmos/main/suspicion/1" {
