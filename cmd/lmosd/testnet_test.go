@@ -137,7 +137,7 @@ func TestTestnetThatCannotBe(t *testing.T) {
 		says string
 	}{
 		"no nodes":           {[]string{"up", "-n", "0"}, cli.ExitUsage, "1 to 100 nodes"},
-		"an unknown mesh":    {[]string{"up", "--topology", "mesh"}, cli.ExitUsage, "take full, ring, line"},
+		"an unknown mesh":    {[]string{"up", "--topology", "mesh"}, cli.ExitUsage, "use full, ring, line"},
 		"no folder":          {[]string{"up", "--dir", x.file("file", "") + "/x"}, cli.ExitUsage, "the folder of the testnet cannot be made"},
 		"a folder too deep":  {[]string{"up", "-n", "2", "--dir", long}, cli.ExitInternal, "the path of the socket has"},
 		"an unknown command": {[]string{"upp"}, cli.ExitUsage, `did you mean "up"?`},
