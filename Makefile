@@ -1,4 +1,4 @@
-# The few things one does with this project. `make` prints them.
+# Common tasks of the project. `make` prints them.
 .DEFAULT_GOAL := help
 
 help: ## print this
@@ -7,7 +7,7 @@ help: ## print this
 build: ## build a static bin/lmosd
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/lmosd ./cmd/lmosd
 
-demo: ## see the whole way work on this machine
+demo: ## run a scripted demo on this machine
 	go run ./cmd/lmosd demo
 
 test: ## run the tests

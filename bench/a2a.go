@@ -14,11 +14,11 @@ import (
 	"github.com/a2aproject/a2a-go/v2/a2asrv"
 )
 
-// A dialer makes callers of what is at an address.
+// A dialer returns callers of the system at an address.
 type dialer func(ctx context.Context, url string) func() (caller, error)
 
-// a2aTable compares a message to an agent of the Go library over JSON-RPC, direct and with two nodes between: until its answer is
-// there, and until the first event of a stream is. Client, nodes and agent are processes of their own.
+// a2aTable compares messages to an agent of the Go library over JSON-RPC, direct and through two nodes: the time to the response, and to
+// the first event of a stream. Client, nodes and agent are separate processes.
 func a2aTable(ctx context.Context, p plan) error {
 	fmt.Printf("SendMessage:\n\n")
 	systems := append(a2aSystems(a2aCaller), system{"a tool of MCP that is the agent, two lmosd between (TCP)",
@@ -43,7 +43,7 @@ func a2aSystems(dial dialer) []system {
 	}
 }
 
-// startA2A runs an agent and two nodes before it. dial makes callers of a path at the farther node.
+// startA2A runs an agent behind two nodes. dial makes callers of a path at the farther node.
 func startA2A(kind, path string, dial dialer) starter {
 	return func(ctx context.Context) (func() (caller, error), func(), error) {
 		agent, stopAgent, err := child(ctx, "a2a-agent")
@@ -59,7 +59,7 @@ func startA2A(kind, path string, dial dialer) starter {
 	}
 }
 
-// An echo is an agent that answers a message with one of the same parts, and in a task if the message wants one.
+// An echo is an agent that returns the parts of a message, in a task if the message requests one.
 type echo struct{}
 
 func (echo) Execute(_ context.Context, x *a2asrv.ExecutorContext) iter.Seq2[a2a.Event, error] {
@@ -81,7 +81,7 @@ func (echo) Cancel(_ context.Context, x *a2asrv.ExecutorContext) iter.Seq2[a2a.E
 	}
 }
 
-// serveA2AAgent is the agent over JSON-RPC, at its address itself, with a card below.
+// serveA2AAgent serves the agent over JSON-RPC at its URL, with a card below.
 func serveA2AAgent(ctx context.Context) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -116,21 +116,21 @@ func textMessage() *a2a.Message {
 	return a2a.NewMessage(a2a.MessageRoleUser, a2a.NewTextPart(string(payload)))
 }
 
-// a2aCaller makes callers that send a message and want it back.
+// a2aCaller makes callers that send a message and check the echo.
 func a2aCaller(ctx context.Context, url string) func() (caller, error) {
 	return func() (caller, error) {
 		c, stop, err := a2aClient(ctx, url)
 		return caller{close: stop, call: func(ctx context.Context) error {
 			r, err := c.SendMessage(ctx, &a2a.SendMessageRequest{Message: textMessage()})
 			if m, ok := r.(*a2a.Message); err == nil && (!ok || m.Parts[0].Text() != string(payload)) {
-				err = errors.New("it answers something else")
+				err = errors.New("the response differs from the message")
 			}
 			return err
 		}}, err
 	}
 }
 
-// a2aListener makes callers that wait for the first event of a stream, and read the others after it.
+// a2aListener makes callers that measure the first event of a stream, and read the others after it.
 func a2aListener(ctx context.Context, url string) func() (caller, error) {
 	return func() (caller, error) {
 		c, stop, err := a2aClient(ctx, url)
@@ -155,7 +155,7 @@ func a2aListener(ctx context.Context, url string) func() (caller, error) {
 				n++
 			}
 			if n != 4 {
-				return fmt.Errorf("%d events came", n)
+				return fmt.Errorf("received %d events", n)
 			}
 			return nil
 		}}, err

@@ -20,13 +20,13 @@ const chunkSize = 64 << 10
 // payload is a JSON text of payloadSize bytes.
 var payload = []byte(`"` + strings.Repeat("x", payloadSize-2) + `"`)
 
-// An agent is what the host of a benchmark offers: an agent in the process of its node. Its description is benchTD.
+// An agent runs in the process of its node. Its description is benchTD.
 type agent struct {
 	mu   sync.Mutex
 	subs map[*subscription]struct{}
 }
 
-// A subscription takes events from a channel until it is gone.
+// A subscription receives events from a channel until it ends.
 type subscription struct {
 	events chan []byte
 	gone   <-chan struct{}
@@ -80,8 +80,7 @@ func (a *agent) subscribe(ctx context.Context, m *interact.Message) iter.Seq2[*i
 	}
 }
 
-// publish gives a batch of events to every subscription. The input is the number of the first; a negative one asks for a
-// single event.
+// publish sends a batch of events to every subscription. The input is the number of the first; a negative one requests a single event.
 func (a *agent) publish(_ context.Context, m *interact.Message) (*interact.Message, error) {
 	first, err := strconv.Atoi(string(m.Data))
 	if err != nil {
@@ -109,14 +108,14 @@ func (a *agent) publish(_ context.Context, m *interact.Message) (*interact.Messa
 	return completed(m, []byte("null")), nil
 }
 
-// numbered returns an event: a JSON text of payloadSize bytes that begins with i.
+// numbered returns an event: a JSON string of payloadSize bytes that begins with i.
 func numbered(i int) []byte {
 	data := append(make([]byte, 0, payloadSize), payload...)
 	copy(data[1:], fmt.Sprintf("%012d ", i))
 	return data
 }
 
-// numberOf returns what numbered wrote.
+// numberOf returns the number of an event.
 func numberOf(data []byte) (int, error) {
 	if len(data) != payloadSize {
 		return 0, fmt.Errorf("an event of %d bytes", len(data))
@@ -124,7 +123,7 @@ func numberOf(data []byte) (int, error) {
 	return strconv.Atoi(string(data[1:13]))
 }
 
-// upload takes a request stream and tells its size.
+// upload reads a request stream and returns its size.
 func upload(_ context.Context, m *interact.Message) (*interact.Message, error) {
 	n := 0
 	for chunk, err := range m.Chunks {
@@ -136,7 +135,7 @@ func upload(_ context.Context, m *interact.Message) (*interact.Message, error) {
 	return completed(m, strconv.AppendInt(nil, int64(n), 10)), nil
 }
 
-// download is a response stream without end.
+// download is an endless response stream.
 func download(m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		chunk := make([]byte, chunkSize)
@@ -150,9 +149,9 @@ func download(m *interact.Message) iter.Seq2[*interact.Message, error] {
 	}
 }
 
-// stats is what a process has used and holds.
+// stats is the resource usage of a process.
 type stats struct {
-	Mallocs       uint64        // objects that were allocated since the start
+	Mallocs       uint64        // allocated objects since the start
 	Heap          uint64        // bytes in use after a collection
 	Stacks        uint64        // bytes
 	Goroutines    int           //
@@ -163,12 +162,12 @@ type stats struct {
 // memory returns the bytes of heap and stacks.
 func (s stats) memory() float64 { return float64(s.Heap + s.Stacks) }
 
-// measured collects garbage and returns what this process uses.
+// measured collects garbage and returns the usage of this process.
 func measured() stats {
 	var m runtime.MemStats
 	var u syscall.Rusage
 	runtime.GC()
-	runtime.GC() // what pools hold lives through one
+	runtime.GC() // pooled objects survive one collection
 	runtime.ReadMemStats(&m)
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return stats{Mallocs: m.Mallocs, Heap: m.HeapAlloc, Stacks: m.StackInuse, Goroutines: runtime.NumGoroutine(),

@@ -51,7 +51,7 @@ func objects(ctx context.Context) error {
 	return nil
 }
 
-// allocations returns how many objects each end allocates for one of n calls.
+// allocations returns the number of objects that each end allocates per call, over n calls.
 func allocations(ctx context.Context, kind string, n int) (here, there float64, err error) {
 	l, err := newLink(ctx, kind)
 	if err != nil {
@@ -59,7 +59,7 @@ func allocations(ctx context.Context, kind string, n int) (here, there float64, 
 	}
 	defer l.stop()
 	c := l.caller()
-	for range n / 10 { // what is made once
+	for range n / 10 { // warm-up
 		if err := c.call(ctx); err != nil {
 			return 0, 0, err
 		}

@@ -31,7 +31,7 @@ func echoHost(kind string) (host.Host, error) {
 		libp2p.Transport(libp2pquic.NewTransport), libp2p.Transport(tcp.NewTCPTransport))
 }
 
-// startEcho is the least that libp2p can do: a persistent stream for each caller, fixed-size messages, no framing.
+// startEcho is the baseline of libp2p: a persistent stream per caller, fixed-size messages, no framing.
 func startEcho(ctx context.Context, kind string) (func() (caller, error), func(), error) {
 	h, to, stop, err := dialEcho(ctx, kind)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// events prints what a subscription costs, and how fast events come, for several numbers of subscriptions on one node to an
-// agent of another. Once all subscribe to the same; once each has an input of its own, so that no node can share them.
+// events prints the cost of a subscription and the rate of events, for several numbers of subscriptions on one node to an agent of another:
+// first all with the same input, then each with its own, so that the nodes cannot share them.
 func events(ctx context.Context, p plan) error {
 	fmt.Println("| subscriptions | until all are established | memory of each, consumer's node | host's node | deliveries/s | CPU per delivery |")
 	fmt.Println("|---|---|---|---|---|---|")
@@ -37,7 +37,7 @@ func events(ctx context.Context, p plan) error {
 
 func eventsRow(n int, same bool, runs []delivery) string {
 	of := func(pick func(delivery) float64) float64 { return median(runs, pick) }
-	what, memory := "different things", "– | –" // few are lost in what else comes and goes
+	what, memory := "different things", "– | –" // too few compared with other allocations
 	if same {
 		what = "the same"
 	}
@@ -50,13 +50,13 @@ func eventsRow(n int, same bool, runs []delivery) string {
 
 // A delivery is one measurement of n subscriptions.
 type delivery struct {
-	begin     time.Duration // until all stood
+	begin     time.Duration // until all were established
 	near, far float64       // bytes of heap and stacks for each subscription
-	rate      float64       // events that subscribers got, per second
-	cpu       time.Duration // of both processes for each of these
+	rate      float64       // events received by subscribers, per second
+	cpu       time.Duration // of both processes per delivery
 }
 
-// deliver subscribes n times, measures what that takes, then lets events flow for a while.
+// deliver subscribes n times, measures the cost, then the rate of events.
 func deliver(ctx context.Context, n int, same bool, length time.Duration) (d delivery, err error) {
 	l, err := newLink(ctx, "tcp")
 	if err != nil {
@@ -101,8 +101,8 @@ func deliver(ctx context.Context, n int, same bool, length time.Duration) (d del
 	return d, err
 }
 
-// The publisher is ahead of the slowest subscriber by ahead batches of events at most. So it goes as fast as its subscribers
-// let it, and a node never has more waiting for one of a thousand than it keeps (interact/hub).
+// The publisher is at most ahead batches of events before the slowest subscriber. It is as fast as its subscribers, and a node never queues
+// more for one Thing than it keeps (interact/hub).
 const (
 	batch = 20
 	ahead = 3
@@ -114,8 +114,8 @@ type audience struct {
 	size     int
 	all      sync.WaitGroup
 	waiting  atomic.Int64        // subscribers that have received nothing yet
-	received [ahead]atomic.Int64 // events of a batch that came to somebody, by the batch's number modulo ahead
-	batches  chan struct{}       // an element for each batch that all have heard
+	received [ahead]atomic.Int64 // received events of a batch, by its number modulo ahead
+	batches  chan struct{}       // an element for each batch that all subscribers received
 	failed   atomic.Pointer[error]
 }
 
@@ -148,7 +148,7 @@ func (a *audience) listen(ctx context.Context, giveUp context.CancelFunc, i int,
 	}
 }
 
-// count notes that somebody has heard an event of a batch.
+// count records that a subscriber received an event of a batch.
 func (a *audience) count(b int) {
 	n := &a.received[b%ahead]
 	if n.Add(1) == int64(batch*a.size) {
@@ -157,7 +157,7 @@ func (a *audience) count(b int) {
 	}
 }
 
-// stand waits until all subscriptions stand: single events are published until everybody has heard one.
+// stand waits until all subscriptions are established: it publishes single events until all subscribers received one.
 func (a *audience) stand(ctx context.Context) error {
 	for a.waiting.Load() > 0 {
 		if _, err := a.invoke(ctx, "publish", []byte("-1")); err != nil {
@@ -168,7 +168,7 @@ func (a *audience) stand(ctx context.Context) error {
 	return nil
 }
 
-// flow publishes for a while, and returns how many batches all have heard.
+// flow publishes for a time, and returns the number of batches that all subscribers received.
 func (a *audience) flow(ctx context.Context, length time.Duration) (rounds int, err error) {
 	sent := 0
 	for deadline := time.Now().Add(length); time.Now().Before(deadline); sent++ {
@@ -190,7 +190,7 @@ func (a *audience) flow(ctx context.Context, length time.Duration) (rounds int, 
 	return rounds, nil
 }
 
-// await waits until all have heard another batch.
+// await waits until all subscribers received another batch.
 func (a *audience) await(ctx context.Context) error {
 	select {
 	case <-a.batches:

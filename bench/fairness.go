@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/policy"
 )
 
-// What the agent takes to answer, and what an attacker has it take.
+// Response times of the agent for honest callers and for attackers.
 const (
 	fairAnswer = 2 * time.Millisecond
 	fairSlow   = 10 * time.Second
@@ -28,7 +28,7 @@ type fairBed struct {
 	ref       string
 	slow      atomic.Int64 // slow calls that run
 	attackers []*node.Node
-	honest    map[string]*node.Node // by what they are
+	honest    map[string]*node.Node // by kind
 	stops     []func()
 }
 
@@ -38,8 +38,8 @@ func (b *fairBed) stop() {
 	}
 }
 
-// fairness measures an agent that answers in 2 ms: for an untrusted node and for a consumer at its host, without attack, and while one key or four
-// have 64 calls of 10 s each at it.
+// fairness measures an agent that answers in 2 ms, for an untrusted node and for a consumer at its host: without attack, and while one or
+// four keys run 64 calls of 10 s each.
 func fairness(ctx context.Context, p plan) error {
 	b := &fairBed{honest: map[string]*node.Node{}}
 	defer b.stop()
@@ -140,7 +140,7 @@ func (b *fairBed) answer(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 }
 
-// attack has keys call slowly, 64 calls each, again and again, until stop. It returns once the slow calls that may run do.
+// attack runs 64 slow calls per key until stop. It returns when the permitted number of slow calls runs.
 func (b *fairBed) attack(ctx context.Context, keys int) (stop func(), running int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup

@@ -23,12 +23,12 @@ import (
 
 const (
 	forgers     = 12
-	forgedInOne = 40               // messages of an RPC
-	announced   = 20               // in a round
-	unheardFor  = 60 * time.Second // after that a record is not waited for
+	forgedInOne = 40               // messages per RPC
+	announced   = 20               // per round
+	unheardFor  = 60 * time.Second // timeout of a record
 )
 
-// forgersTable shows how long honest news takes through a node, and what that node holds, without and with forgers around it.
+// forgersTable shows the delay of honest records through a node, and the memory of the node, with and without forgers around it.
 func forgersTable(ctx context.Context, p plan) error {
 	fmt.Print("| forgers | news p50 | worst | unheard | heap of the node |\n|---|---|---|---|---|\n")
 	for _, n := range []int{0, forgers} {
@@ -45,14 +45,14 @@ func forgersTable(ctx context.Context, p plan) error {
 	return nil
 }
 
-// A forgery is what was measured.
+// A forgery is one measurement.
 type forgery struct {
 	took    []time.Duration
 	unheard int
-	heap    uint64 // the most that was seen
+	heap    uint64 // the observed maximum
 }
 
-// round starts a node, forgers around it, and two honest peers that only it connects; one announces, the other listens.
+// round starts a node with forgers, and two honest peers connected only to it; one announces, the other receives.
 func (f *forgery) round(ctx context.Context, n int) error {
 	l, err := newLink(ctx, "tcp")
 	if err != nil {
@@ -77,14 +77,14 @@ func (f *forgery) round(ctx context.Context, n int) error {
 		}
 		defer stop()
 	}
-	time.Sleep(3 * time.Second) // the meshes form, and the forgers are at work
+	time.Sleep(3 * time.Second) // the meshes form, and the forgers start
 	for i := range announced {
 		if err := f.announce(ctx, speaker, news, i); err != nil {
 			return err
 		}
 		s, err := l.stats(ctx)
 		if err != nil {
-			return fmt.Errorf("ask the node for its memory: %w", err)
+			return fmt.Errorf("read the memory of the node: %w", err)
 		}
 		f.heap = max(f.heap, s.Heap)
 		fmt.Fprintf(os.Stderr, "%2d forgers  news after %v  %d MiB\n", n, f.took[len(f.took)-1].Round(time.Millisecond), s.Heap>>20)
@@ -92,7 +92,7 @@ func (f *forgery) round(ctx context.Context, n int) error {
 	return nil
 }
 
-// announce tells of a thing and waits until it is heard.
+// announce announces a Thing and waits until it is received.
 func (f *forgery) announce(ctx context.Context, speaker *neighbour, news <-chan string, i int) error {
 	id := fmt.Sprintf("urn:bench:%d:%d", i, time.Now().UnixNano())
 	signed, err := signedThing(speaker.key, id)
@@ -131,7 +131,7 @@ func signedThing(key *keystore.Key, id string) (*td.Signed, error) {
 	return td.Sign(thing, key, td.Lease{Seq: 1, Now: time.Now(), Lifetime: time.Hour})
 }
 
-// A neighbour is an honest peer: a host and its gossip.
+// A neighbour is an honest peer: a host with gossip.
 type neighbour struct {
 	key    *keystore.Key
 	gossip *pubsub.PubSub
@@ -187,7 +187,7 @@ func connect(ctx context.Context, h *p2p.Host, at string) error {
 	return h.Connect(ctx, *info)
 }
 
-// serveForgers floods a node with records whose signatures are wrong. A forger that is disconnected comes back with a fresh key.
+// serveForgers floods a node with records with invalid signatures. A disconnected forger reconnects with a new key.
 func serveForgers(ctx context.Context, at string) error {
 	fmt.Println("ready")
 	var all sync.WaitGroup
@@ -202,7 +202,7 @@ func serveForgers(ctx context.Context, at string) error {
 	return nil
 }
 
-// forgeAt is the life of one key.
+// forgeAt is the lifetime of one key.
 func forgeAt(ctx context.Context, at string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

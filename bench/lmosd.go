@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/policy"
 )
 
-// benchTD describes the agent. %s is where it is reached over HTTP, if at all: the agent of this process is asked itself.
+// benchTD describes the agent. %s is its HTTP URL, if it has one; an agent in this process is called directly.
 const benchTD = `{"@context":["https://www.w3.org/2019/wot/td/v1","https://www.w3.org/2022/wot/td/v1.1"],"@type":"lmos:Tool","title":"%s",
 "securityDefinitions":{"nosec_sc":{"scheme":"nosec"}},"security":["nosec_sc"],
 "actions":{
@@ -25,7 +25,7 @@ const benchTD = `{"@context":["https://www.w3.org/2019/wot/td/v1","https://www.w
 "stats":{"synchronous":true,"output":{"type":"object"},"forms":[{"href":"%[2]s/stats","op":["invokeaction"],"contentType":"application/json"}]}},
 "events":{"tick":{"subscription":{"type":"string"},"data":{"type":"string"},"forms":[{"href":"%[2]s/tick","op":["subscribeevent"],"subprotocol":"sse"}]}}}`
 
-// options are those of a node of the test profile. The chain is whole: codec, schema check, trace, policy and rate limit.
+// options returns those of a node of the test profile. The middleware is complete: codec, schema validation, trace, policy and rate limit.
 func options(kind string) node.Options {
 	return node.Options{Name: "bench", Network: "bench", Profile: "test", Loopback: true, ListenExplicit: true,
 		Listen: []string{listenOn(kind)}, Policy: policy.Rules{Mode: "open", PerPeer: 1e9, Burst: 1e9}}
@@ -43,7 +43,7 @@ func start(ctx context.Context, o node.Options) (n *node.Node, stop func(), err 
 	return n, func() { cancel(); <-done; _ = n.Close() }, nil
 }
 
-// serveHost is a node that offers the agent of its own process and, if arg has a second part, one at that HTTP address.
+// serveHost runs a node that publishes the agent of its process and, if arg has a second part, one at that HTTP URL.
 func serveHost(ctx context.Context, arg string) error {
 	kind, web, _ := strings.Cut(arg, ",")
 	n, stop, err := start(ctx, options(kind))
@@ -65,7 +65,7 @@ func serveHost(ctx context.Context, arg string) error {
 	return nil
 }
 
-// A link is a node in this process that knows the agent of a node in another.
+// A link is a node in this process that knows the agent of another node.
 type link struct {
 	node *node.Node
 	addr string // of the other node
@@ -92,7 +92,7 @@ func newLink(ctx context.Context, kind string) (*link, error) {
 	return l, nil
 }
 
-// meet connects a node to another, and waits until it has heard of the thing there.
+// meet connects a node to another, and waits until it knows the Thing there.
 func meet(ctx context.Context, n *node.Node, addr, ref string) error {
 	if err := n.Connect(ctx, addr); err != nil {
 		return err
@@ -108,12 +108,12 @@ func meet(ctx context.Context, n *node.Node, addr, ref string) error {
 	}
 }
 
-// invoke asks the agent for an action.
+// invoke invokes an action of the agent.
 func (l *link) invoke(ctx context.Context, name string, data []byte) (*interact.Message, error) {
 	return interact.Call(ctx, l.node.Mesh(), &interact.Message{From: did.Consumer(did.Process, ""), Type: interact.InvokeAction, Thing: l.ref, Name: name, Data: data})
 }
 
-// stats returns what the host's process uses.
+// stats returns the usage of the host's process.
 func (l *link) stats(ctx context.Context) (stats, error) {
 	var s stats
 	r, err := l.invoke(ctx, "stats", nil)
@@ -127,7 +127,7 @@ func (l *link) caller() caller {
 	return caller{close: func() {}, call: func(ctx context.Context) error {
 		r, err := l.invoke(ctx, "echo", payload)
 		if err == nil && len(r.Data) != payloadSize {
-			err = fmt.Errorf("%d bytes came back", len(r.Data))
+			err = fmt.Errorf("received %d bytes", len(r.Data))
 		}
 		return err
 	}}

@@ -1,6 +1,6 @@
-// Command bench measures lmosd and comparable systems in alternating rounds on one machine and prints the tables of
-// docs/benchmarks.md. The systems take turns, so that a change in the machine's speed meets all of them; the median of the rounds is
-// printed. The other ends are processes of their own.
+// Command bench measures lmosd and comparable systems in alternating rounds on one machine and prints the tables of docs/benchmarks.md. The
+// systems alternate, so that changes of the machine's speed affect all of them; it prints the median of the rounds. The other ends are
+// separate processes.
 //
 //	cd bench && go run .            # the tables of docs/benchmarks.md
 //	cd bench && go run . -rounds 9 -for 2s
@@ -33,13 +33,13 @@ import (
 	"time"
 )
 
-// A plan is how to measure.
+// A plan has the parameters of the measurements.
 type plan struct {
 	rounds int
 	length time.Duration // of one measurement
 }
 
-// tables are what can be measured, in the order of the output.
+// tables are the possible measurements, in the order of the output.
 var tables = []struct {
 	name  string
 	print func(context.Context, plan) error
@@ -66,7 +66,7 @@ func main() {
 	defer stop()
 	var err error
 	switch {
-	case *role == "mcp-stdio": // its standard input is not what ends it
+	case *role == "mcp-stdio": // its standard input carries MCP
 		err = serveMCPStdio(ctx)
 	case *role != "":
 		err = serve(ctx, *role)
@@ -93,7 +93,7 @@ func run(ctx context.Context, p plan, names []string) error {
 	return nil
 }
 
-// profiled runs f and writes a CPU profile to file, if that has a name.
+// profiled runs f and writes a CPU profile to file, if it is not empty.
 func profiled(file string, f func() error) error {
 	if file == "" {
 		return f()
@@ -117,5 +117,5 @@ func version() string {
 			return "nats-server " + d.Version
 		}
 	}
-	return "nats-server of unknown version"
+	return "nats-server (unknown version)"
 }

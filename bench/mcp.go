@@ -24,13 +24,13 @@ var mcpSystems = []system{
 	{"mcp-proxy before stdio", startMCPProxy},
 }
 
-// mcpTable compares a call of a tool over MCP: to a server that speaks HTTP itself, and to the same one on stdio behind two nodes, or
-// behind mcp-proxy. Client, nodes, proxy and server are processes of their own.
+// mcpTable compares calls of an MCP tool: to a server with HTTP, and to the same one on stdio behind two nodes, or behind mcp-proxy.
+// Client, nodes, proxy and server are separate processes.
 func mcpTable(ctx context.Context, p plan) error {
 	return against(ctx, p, mcpSystems, []int{1, 8})
 }
 
-// mcpServer has one tool, which says what it is told.
+// mcpServer has one tool, which returns its input.
 func mcpServer() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
 	s.AddTool(&mcp.Tool{Name: "echo", InputSchema: map[string]any{"type": "object"}},
@@ -40,10 +40,10 @@ func mcpServer() *mcp.Server {
 	return s
 }
 
-// serveMCPStdio is the server as a program on its standard input and output.
+// serveMCPStdio runs the server on standard input and output.
 func serveMCPStdio(ctx context.Context) error { return mcpServer().Run(ctx, &mcp.StdioTransport{}) }
 
-// serveMCPHTTP is the server over HTTP, both eras' way: stateless, as 2026-07-28 wants it.
+// serveMCPHTTP runs the server over stateless HTTP, as of 2026-07-28.
 func serveMCPHTTP(ctx context.Context) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -58,7 +58,7 @@ func serveMCPHTTP(ctx context.Context) error {
 	return nil
 }
 
-// startMCP runs two nodes, of which one has the program as a child.
+// startMCP runs two nodes, one of which has the program as a child.
 func startMCP(ctx context.Context, kind string) (func() (caller, error), func(), error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -68,10 +68,10 @@ func startMCP(ctx context.Context, kind string) (func() (caller, error), func(),
 	return mcpCaller(ctx, api+"/mcp/things/bench", "echo", "text"), stop, err
 }
 
-// mcpProxyPackage is what is compared with, of npm.
+// mcpProxyPackage is the compared npm package.
 const mcpProxyPackage = "mcp-proxy@6.7.19"
 
-// mcpProxy returns the program: one that is installed, or one that npm puts into a folder of its own, which remove deletes.
+// mcpProxy returns the program: an installed one, or one that npm installs into a folder, which remove deletes.
 func mcpProxy(ctx context.Context) (program string, remove func(), err error) {
 	if program, err = exec.LookPath("mcp-proxy"); err == nil {
 		return program, func() {}, nil
@@ -90,7 +90,7 @@ func mcpProxy(ctx context.Context) (program string, remove func(), err error) {
 	return filepath.Join(dir, "node_modules", ".bin", "mcp-proxy"), remove, nil
 }
 
-// startMCPProxy runs mcp-proxy before the program.
+// startMCPProxy runs mcp-proxy in front of the program.
 func startMCPProxy(ctx context.Context) (func() (caller, error), func(), error) {
 	program, remove, err := mcpProxy(ctx)
 	if err != nil {
@@ -128,10 +128,10 @@ func startMCPProxy(ctx context.Context) (func() (caller, error), func(), error) 
 		}
 	}
 	stop()
-	return nil, nil, errors.New("it does not answer")
+	return nil, nil, errors.New("mcp-proxy does not answer")
 }
 
-// mcpSession is a session of the go-sdk's client.
+// mcpSession returns a session of the go-sdk's client.
 func mcpSession(ctx context.Context, url string) (*mcp.ClientSession, func(), error) {
 	web := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}}
 	s, err := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(ctx,
@@ -139,14 +139,14 @@ func mcpSession(ctx context.Context, url string) (*mcp.ClientSession, func(), er
 	return s, func() { s.Close(); web.CloseIdleConnections() }, err
 }
 
-// mcpCaller makes callers of a tool, with a session each. argument is what takes the payload.
+// mcpCaller makes callers of a tool, each with its own session. argument is the name of the payload.
 func mcpCaller(ctx context.Context, url, name, argument string) func() (caller, error) {
 	return func() (caller, error) {
 		s, end, err := mcpSession(ctx, url)
 		return caller{close: end, call: func(ctx context.Context) error {
 			r, err := s.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: map[string]any{argument: string(payload)}})
 			if err == nil && (r.IsError || len(r.Content) == 0) {
-				err = errors.New("it answers something else")
+				err = errors.New("the response differs from the input")
 			}
 			return err
 		}}, err

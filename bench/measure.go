@@ -13,23 +13,23 @@ import (
 
 const payloadSize = 256
 
-// A caller makes calls and checks their answers. Each concurrent caller has one of its own, and closes it.
+// A caller makes calls and checks their responses. Each concurrent caller has its own, and closes it.
 type caller struct {
 	call  func(context.Context) error
-	rest  func() error // what is left to do of a call after the time that counts; nil: nothing
+	rest  func() error // the unmeasured end of a call; nil: none
 	close func()
 }
 
-// A system is one thing that is measured with callers.
+// A system is measured with callers.
 type system struct {
 	name  string
 	start starter
 }
 
-// A starter runs the other processes and returns a maker of callers. An error of type skip leaves the system out.
+// A starter runs the other processes and returns a maker of callers. An error of type skip omits the system.
 type starter func(ctx context.Context) (dial func() (caller, error), stop func(), err error)
 
-// A skip is the reason why something is not measured on this machine.
+// A skip is the reason why a system is not measured on this machine.
 type skip string
 
 func (s skip) Error() string { return string(s) }
@@ -43,7 +43,7 @@ type figure struct {
 // results are figures by system and number of callers.
 type results map[string]map[int][]figure
 
-// compare measures every system in turn, round by round, with 1 caller and with 64.
+// compare measures all systems in turn, with 1 caller and with 64.
 func compare(ctx context.Context, p plan, systems []system) (results, error) {
 	return compareAt(ctx, p, systems, []int{1, 64})
 }
@@ -82,7 +82,7 @@ func compareAt(ctx context.Context, p plan, systems []system, counts []int) (res
 	return all, nil
 }
 
-// against compares systems with the first of them, which is the direct way, and prints a table. counts are one caller and many.
+// against compares systems with the first of them, the direct path, and prints a table. counts are one caller and many.
 func against(ctx context.Context, p plan, systems []system, counts []int) error {
 	all, err := compareAt(ctx, p, systems, counts)
 	if err != nil {
@@ -101,7 +101,7 @@ func against(ctx context.Context, p plan, systems []system, counts []int) error 
 	return nil
 }
 
-// measure runs callers for a while, after a warm-up that is not counted.
+// measure runs callers for a time, after a warm-up.
 func measure(ctx context.Context, dial func() (caller, error), callers int, length time.Duration) (figure, error) {
 	calls := make([]caller, callers)
 	for i := range calls {
@@ -123,7 +123,7 @@ func measure(ctx context.Context, dial func() (caller, error), callers int, leng
 	return figure{p50: times[len(times)/2], p99: times[len(times)*99/100], rate: float64(len(times)) / took.Seconds()}, nil
 }
 
-// loop lets each caller call again and again until the time is over.
+// loop makes calls concurrently until the time ends.
 func loop(ctx context.Context, calls []caller, length time.Duration) (times []time.Duration, took time.Duration, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -132,7 +132,7 @@ func loop(ctx context.Context, calls []caller, length time.Duration) (times []ti
 	start := time.Now()
 	for _, c := range calls {
 		wg.Go(func() {
-			ctx, cancel := context.WithCancel(ctx) // callers have nothing in common, as in a node
+			ctx, cancel := context.WithCancel(ctx) // callers are independent, as in a node
 			defer cancel()
 			own := make([]time.Duration, 0, 1<<16)
 			var failed error
@@ -165,7 +165,7 @@ func (r results) of(system string, callers int) figure {
 	}
 }
 
-// median returns the median of what pick takes of each element.
+// median returns the median of pick over the elements.
 func median[T any](of []T, pick func(T) float64) float64 {
 	vs := make([]float64, len(of))
 	for i := range of {

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// startNATS runs a server and a responder as processes and dials over TCP. All callers share one connection, as the client
-// library is made for.
+// startNATS runs a server and a responder as processes and connects over TCP. All callers share one connection, as the client library
+// intends.
 func startNATS(ctx context.Context) (func() (caller, error), func(), error) {
 	url, stopServer, err := child(ctx, "nats-server")
 	if err != nil {
@@ -34,7 +34,7 @@ func startNATS(ctx context.Context) (func() (caller, error), func(), error) {
 		return caller{close: func() {}, call: func(context.Context) error {
 			m, err := conn.Request("echo", payload, 5*time.Second)
 			if err == nil && len(m.Data) != payloadSize {
-				err = fmt.Errorf("%d bytes came back", len(m.Data))
+				err = fmt.Errorf("received %d bytes", len(m.Data))
 			}
 			return err
 		}}, nil

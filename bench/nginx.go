@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// nginxConf is a reverse proxy: %[1]s is its directory, %[2]s where it listens, %[3]s the scheme of the next and %[4]s where
-// that listens, %[5]s what else the two ends need. Nothing is logged, and connections are kept on both sides.
+// nginxConf is a reverse proxy: %[1]s is its directory, %[2]s its address, %[3]s the scheme of the next and %[4]s its address, %[5]s
+// further settings. Nothing is logged, and connections are kept on both sides.
 const nginxConf = `daemon off;
 pid %[1]s/pid;
 error_log stderr crit;
@@ -47,7 +47,7 @@ http {
 }
 `
 
-// startNginx runs the agent and two nginx: the client's speaks TLS with the agent's, as two nodes do.
+// startNginx runs the agent and two nginx with TLS between them, like two nodes.
 func startNginx(ctx context.Context) (_ func() (caller, error), _ func(), err error) {
 	if _, err := exec.LookPath("nginx"); err != nil {
 		return nil, nil, skip("nginx is not installed (apt-get install nginx-light)")
@@ -113,7 +113,7 @@ func nginx(ctx context.Context, dir, listen, scheme, next, more string) (stop fu
 	return func() { _ = cmd.Process.Signal(os.Interrupt); _ = cmd.Wait() }, nil
 }
 
-// answering waits until something at the address answers.
+// answering waits until a server answers at the address.
 func answering(ctx context.Context, addr string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -137,7 +137,7 @@ func answering(ctx context.Context, addr string) error {
 	}
 }
 
-// twoPorts returns two addresses on which nobody listens.
+// twoPorts returns two unused addresses.
 func twoPorts() (one, two string, err error) {
 	a, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -152,7 +152,7 @@ func twoPorts() (one, two string, err error) {
 	return a.Addr().String(), b.Addr().String(), nil
 }
 
-// writeCertificate makes a key and a certificate for localhost that it signs itself.
+// writeCertificate creates a key and a self-signed certificate for localhost.
 func writeCertificate(dir string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// child starts this program again in a role and returns the first line that it prints: where it is reached.
+// child starts this program in a role and returns its first line of output: its address.
 func child(ctx context.Context, role string) (line string, stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -38,7 +38,7 @@ func child(ctx context.Context, role string) (line string, stop func(), err erro
 	return strings.TrimSpace(line), stop, nil
 }
 
-// serve is the life of a child: it prints where it is reached and ends with its standard input.
+// serve runs a child: it prints its address and ends with its standard input.
 func serve(ctx context.Context, role string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -87,5 +87,5 @@ func serve(ctx context.Context, role string) error {
 	case "import":
 		return serveImport(ctx, arg)
 	}
-	return fmt.Errorf("no role is named %q", role)
+	return fmt.Errorf("unknown role %q", role)
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Of the servers of manyTable: one for each of subjects, with a tool for each of deeds.
+// The servers of manyTable: one per subject, with one tool per deed.
 var (
 	subjects = strings.Fields(`invoice calendar weather forecast repository ticket customer shipment warehouse recipe flight hotel train
 		currency stock portfolio payment refund contract lease patent trademark newsletter podcast playlist photo video caption
@@ -59,8 +59,8 @@ var (
 	}
 )
 
-// manyTable measures a node that knows many MCP servers of another: lists, searches, and what each server costs while nobody
-// calls it. Servers, their node, and the node that is asked are processes of their own.
+// manyTable measures a node that knows many MCP servers of another: lists, searches, and the cost of each idle server. Servers, their node,
+// and the called node are separate processes.
 func manyTable(ctx context.Context, p plan) error {
 	servers, stopServers, err := child(ctx, "many-servers")
 	if err != nil {
@@ -85,7 +85,7 @@ func manyTable(ctx context.Context, p plan) error {
 	return manyCalls(ctx, p, far.At+"/mcp")
 }
 
-// manyCalls measures what a client asks of the node that knows the servers.
+// manyCalls measures the requests of a client to the node that knows the servers.
 func manyCalls(ctx context.Context, p plan, url string) error {
 	s, closeSession, err := mcpSession(ctx, url)
 	if err != nil {
@@ -118,7 +118,7 @@ var calledOfMany = []struct {
 	{"the same, read by the client of the Go SDK", func(ctx context.Context, _ string, s *mcp.ClientSession) error {
 		r, err := s.ListTools(ctx, nil)
 		if err == nil && (len(r.Tools) != 1000 || r.NextCursor == "") {
-			err = fmt.Errorf("%d tools came", len(r.Tools))
+			err = fmt.Errorf("received %d tools", len(r.Tools))
 		}
 		return err
 	}},
@@ -133,7 +133,7 @@ var calledOfMany = []struct {
 	}},
 }
 
-// pageOf asks for the first page of all tools, and reads the bytes of it.
+// pageOf requests the first page of all tools, and reads its bytes.
 func pageOf(ctx context.Context, url string, _ *mcp.ClientSession) error {
 	const question = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{` +
 		`"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
@@ -185,9 +185,9 @@ func tool(ctx context.Context, s *mcp.ClientSession, name string, arguments map[
 	return nil
 }
 
-// A cost is what a process has before something and after it.
+// A cost is the usage of a process before and after a change.
 type cost struct {
-	At            string // where the process is reached
+	At            string // the address of the process
 	Before, After footprint
 }
 
@@ -196,14 +196,14 @@ type footprint struct {
 	RSS, Goroutines, Descriptors int     // RSS in bytes
 }
 
-// print writes what each of n things cost.
+// print prints the cost of each of n items.
 func (c cost) print(what string, n int) {
 	b, a, all := c.Before, c.After, float64(n)
 	fmt.Printf("| %s | %.1f KiB | %.1f KiB | %.1f | %.2f |\n", what, (a.Memory-b.Memory)/all/1024, float64(a.RSS-b.RSS)/all/1024,
 		float64(a.Goroutines-b.Goroutines)/all, float64(a.Descriptors-b.Descriptors)/all)
 }
 
-// footprintNow is what this process holds after a collection.
+// footprintNow returns the usage of this process after a collection.
 func footprintNow() footprint {
 	m := measured()
 	f := footprint{Memory: m.memory(), Goroutines: m.Goroutines}
@@ -217,7 +217,7 @@ func footprintNow() footprint {
 	return f
 }
 
-// started runs a child that says what it costs.
+// started runs a child that reports its cost.
 func started(ctx context.Context, role string) (c cost, stop func(), err error) {
 	line, stop, err := child(ctx, role)
 	if err != nil {
@@ -230,10 +230,10 @@ func started(ctx context.Context, role string) (c cost, stop func(), err error) 
 	return c, stop, nil
 }
 
-// settle waits until nothing that was begun goes on any more.
+// settle waits until the background work has ended.
 const settle = 3 * time.Second
 
-// say prints what the process costs, and waits for its end.
+// say prints the cost of the process, and waits for its end.
 func (c *cost) say(ctx context.Context) error {
 	time.Sleep(settle)
 	c.After = footprintNow()
@@ -246,12 +246,12 @@ func (c *cost) say(ctx context.Context) error {
 	return nil
 }
 
-// inputOfMany is the schema of a tool's input. %s is what the tool is about.
+// inputOfMany is the input schema of a tool. %s is its subject.
 const inputOfMany = `{"type":"object","properties":{"number":{"type":"string","description":"the number of the %s"},
 "fields":{"type":"array","items":{"type":"string"}},"limit":{"type":"integer","minimum":1,"maximum":100,"default":20},
 "notes":{"type":"string","maxLength":4000}},"required":["number"]}`
 
-// serveManyServers are the servers, each at a path of its own.
+// serveManyServers runs the servers, each at its own path.
 func serveManyServers(ctx context.Context) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -276,7 +276,7 @@ func serveManyServers(ctx context.Context) error {
 	return nil
 }
 
-// serveManyHost is a node that offers the servers at url.
+// serveManyHost runs a node that publishes the servers at url.
 func serveManyHost(ctx context.Context, url string) error {
 	o := options("tcp")
 	o.Bridges = bridges()
@@ -303,7 +303,7 @@ func serveManyHost(ctx context.Context, url string) error {
 			next, end := context.WithCancel(ctx)
 			defer end()
 			go func() {
-				for range x.Changes(next) { // nothing changes, but it is listened to
+				for range x.Changes(next) { // watches for changes that do not occur
 				}
 			}()
 		}
@@ -311,7 +311,7 @@ func serveManyHost(ctx context.Context, url string) error {
 	return c.say(ctx)
 }
 
-// serveManyConsumer is a node that hears of all servers from the one at addr, and pins them.
+// serveManyConsumer runs a node that gets all servers from the one at addr, and pins them.
 func serveManyConsumer(ctx context.Context, addr string) error {
 	o := options("tcp")
 	o.HTTP = &node.HTTP{Listen: "127.0.0.1:0", Explicit: true, NoAuth: true}
@@ -341,7 +341,7 @@ func serveManyConsumer(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.ListTools(ctx, nil); err != nil { // the pinned are made when they are first asked for
+	if _, err := s.ListTools(ctx, nil); err != nil { // pinned features are created on first use
 		return err
 	}
 	end()

@@ -16,8 +16,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// streams compares a stream of 64 KiB chunks, up (request stream) and down (response stream), with a bare libp2p stream that is
-// written to in pieces of that size.
+// streams compares a stream of 64 KiB chunks, up (request stream) and down (response stream), with a bare libp2p stream with writes of that
+// size.
 func streams(ctx context.Context, p plan) error {
 	fmt.Println("| transport | libp2p stream, bare | lmosd, up | / bare | lmosd, down | / bare |")
 	fmt.Println("|---|---|---|---|---|---|")
@@ -31,7 +31,7 @@ func streams(ctx context.Context, p plan) error {
 	return nil
 }
 
-// threeWays returns the medians in MB/s. The ways take turns.
+// threeWays returns the medians in MB/s of alternating measurements.
 func threeWays(ctx context.Context, kind string, p plan) (bare, up, down float64, err error) {
 	b, err := newBulk(ctx, kind)
 	if err != nil {
@@ -64,7 +64,7 @@ func threeWays(ctx context.Context, kind string, p plan) (bare, up, down float64
 	return median(rates[0], itself), median(rates[1], itself), median(rates[2], itself), nil
 }
 
-// upload sends chunks for a while and returns how many bytes the agent took.
+// upload sends chunks for a time and returns the number of bytes that the agent read.
 func (l *link) upload(ctx context.Context, length time.Duration) (int64, error) {
 	chunk, deadline := make([]byte, chunkSize), time.Now().Add(length)
 	m := &interact.Message{From: did.Consumer(did.Process, ""), Type: interact.InvokeAction, Thing: l.ref, Name: "upload", ContentType: "application/octet-stream"}
@@ -79,7 +79,7 @@ func (l *link) upload(ctx context.Context, length time.Duration) (int64, error) 
 	return strconv.ParseInt(string(r.Data), 10, 64)
 }
 
-// download takes chunks for a while and returns how many bytes they had.
+// download reads chunks for a time and returns their number of bytes.
 func (l *link) download(ctx context.Context, length time.Duration) (n int64, err error) {
 	deadline := time.Now().Add(length)
 	m := &interact.Message{From: did.Consumer(did.Process, ""), Type: interact.InvokeAction, Thing: l.ref, Name: "download", Accept: "application/octet-stream"}
@@ -108,7 +108,7 @@ func newBulk(ctx context.Context, kind string) (*bulk, error) {
 	return &bulk{h, to, stop}, err
 }
 
-// write writes for a while, and returns how many bytes the far end has read.
+// write writes for a time, and returns the number of bytes that the far end read.
 func (b *bulk) write(ctx context.Context, length time.Duration) (n int64, err error) {
 	s, err := b.host.NewStream(ctx, b.to, bulkProtocol)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// between runs a node that offers a thing, as the role host says, and one with an HTTP API, at api, that knows the thing by
-// ref. They talk over the transport kind.
+// between runs a node of the role host with a Thing, and one with an HTTP API at api that knows the Thing by ref. kind is the transport
+// between them.
 func between(ctx context.Context, kind, host string) (api, ref string, stop func(), err error) {
 	line, stopHost, err := child(ctx, host)
 	if err != nil {
@@ -29,13 +29,12 @@ func between(ctx context.Context, kind, host string) (api, ref string, stop func
 	return api, ref, func() { stopConsumer(); stopHost() }, nil
 }
 
-// bridges are those that a node has.
+// bridges returns the bridges of a node.
 func bridges() []bridge.Bridge {
 	return []bridge.Bridge{mcp.New(mcp.Options{}), a2a.New(a2a.Options{})}
 }
 
-// serveConsumer is a node with an HTTP API that knows the thing of another. arg is the transport, the other's address and the
-// thing.
+// serveConsumer runs a node with an HTTP API that knows the Thing of another. arg is the transport, the other's address and the Thing.
 func serveConsumer(ctx context.Context, arg string) error {
 	part := strings.SplitN(arg, ",", 3)
 	o := options(part[0])
@@ -54,7 +53,7 @@ func serveConsumer(ctx context.Context, arg string) error {
 	return nil
 }
 
-// serveImport is a node that offers what `lmosd expose` would: arg is the transport and the target.
+// serveImport runs a node that imports an agent like `lmosd expose`: arg is the transport and the target.
 func serveImport(ctx context.Context, arg string) error {
 	kind, target, _ := strings.Cut(arg, ",")
 	o := options(kind)

@@ -21,8 +21,8 @@ var webSystems = []system{
 	{"HTTP, two nginx between (TLS)", startNginx},
 }
 
-// web compares a call over HTTP to an agent that speaks HTTP: direct, with a node at each end, with a reverse proxy at each end.
-// Client, nodes or proxies, and agent are processes of their own; connections are kept.
+// web compares calls to an HTTP agent: direct, with a node at each end, with a reverse proxy at each end. Client, nodes or proxies, and
+// agent are separate processes; connections are kept.
 func web(ctx context.Context, p plan) error {
 	return against(ctx, p, webSystems, []int{1, 64})
 }
@@ -41,7 +41,7 @@ func startWeb(ctx context.Context, kind string) (func() (caller, error), func(),
 	return webCaller(api + "/things/" + url.PathEscape(ref) + "/actions/echo"), func() { stopNodes(); stopAgent() }, nil
 }
 
-// serveAgent is an agent that speaks HTTP.
+// serveAgent runs an HTTP agent.
 func serveAgent(ctx context.Context) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -61,7 +61,7 @@ func serveAgent(ctx context.Context) error {
 	return nil
 }
 
-// webCaller makes callers that post to an address and want the same back. They share a client, which keeps their connections.
+// webCaller makes callers that post to a URL and check the echo. They share a client, which keeps their connections.
 func webCaller(to string) func() (caller, error) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}}
 	return func() (caller, error) {

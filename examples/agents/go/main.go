@@ -60,7 +60,7 @@ type warning struct {
 	Of string `json:"of"`
 }
 
-// ask calls it, reads it, and makes a mistake.
+// ask calls the agent, reads a property, and makes an invalid call.
 func ask(ctx context.Context) error {
 	text, err := agent.Call[string](ctx, "forecast", "today", place{"Bonn"})
 	if err != nil {
@@ -109,7 +109,7 @@ func watch(ctx context.Context) error {
 	return nil
 }
 
-// printer is an agent with more: a property that is asked for, an action that takes long, and one that fails.
+// printer is an agent with a property that is read, a long action, and one that fails.
 func printer(ctx context.Context) error {
 	type job struct {
 		Text  string `json:"text"`
@@ -129,7 +129,7 @@ func printer(ctx context.Context) error {
 				}
 			}
 			return in.Times, nil
-		}, agent.Async()), // it takes long, and goes on without its caller
+		}, agent.Async()), // it takes long, and continues without its caller
 		agent.Action("staple", func(_ context.Context, in stack) (agent.None, error) {
 			if in.Pages > 40 {
 				return agent.None{}, interact.Errorf(interact.AgentFailed, "staple 40 pages at most", "%d pages are too thick", in.Pages)
@@ -138,7 +138,7 @@ func printer(ctx context.Context) error {
 		}))
 }
 
-// baker is an agent that asks who calls it.
+// baker is an agent that requires input from its caller.
 func baker(ctx context.Context) error {
 	type wish struct {
 		Topping string `json:"topping"`
@@ -172,7 +172,7 @@ func scribe(ctx context.Context) error {
 		}))
 }
 
-// send sends it what a reader gives.
+// send sends the data of a reader to the agent.
 func send(ctx context.Context) error {
 	speech := agent.Upload{ContentType: "audio/wav", Reader: strings.NewReader("one, two")}
 	text, err := agent.Call[string](ctx, "scribe", "hear", speech)

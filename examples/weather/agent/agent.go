@@ -128,7 +128,7 @@ func read(w http.ResponseWriter, r *http.Request, v any) bool {
 
 func reply(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the caller is gone; there is nobody to tell
+	_ = json.NewEncoder(w).Encode(v) // the caller may have disconnected
 }
 
 // refuse answers with a problem (RFC 9457).

@@ -9,7 +9,7 @@ import (
 // queue is how many events a slow listener may be behind before it misses some.
 const queue = 16
 
-// publish gives an event to everyone who listens now.
+// publish sends an event to all current listeners.
 func (a *agent) publish(data []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -34,7 +34,7 @@ func (a *agent) listen() (events <-chan []byte, stop func()) {
 	}
 }
 
-// events serves both forms of the event at one address: who accepts a stream gets one, others are held until one event.
+// events serves both forms of the event at one URL: clients that accept a stream get one, others wait for one event.
 // A HEAD is answered at once: some clients of long polling begin with it.
 func (a *agent) events(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
@@ -56,7 +56,8 @@ func (a *agent) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream writes server-sent events until the listener leaves. The headers go out at once, so that it knows it is heard.
+// stream writes server-sent events until the listener disconnects. It sends the header at once, so that the listener knows that it is
+// subscribed.
 func stream(w http.ResponseWriter, r *http.Request, events <-chan []byte) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")

@@ -23,7 +23,7 @@ var skies = []struct {
 	{"Windy and clear", 15, 21},
 }
 
-// forecast answers a question by its city: the same city always has the same weather, and Bonn has light rain.
+// forecast returns the weather of the city in a question: always the same per city, and light rain in Bonn.
 func forecast(question, units string, voice bool) string {
 	s := skies[0]
 	if c := strings.ToLower(city(question)); c != "bonn" {
@@ -41,7 +41,7 @@ func forecast(question, units string, voice bool) string {
 	return fmt.Sprintf("%s, %d °%s, until %d:00.", s.words, degree, sign, s.until)
 }
 
-// city finds the place in a question: the word behind the last in, at, for or of, else the last word with a capital letter.
+// city returns the city in a question: the word after the last in, at, for or of, else the last capitalized word.
 func city(question string) string {
 	words := strings.FieldsFunc(question, func(r rune) bool { return !unicode.IsLetter(r) && r != '-' })
 	last := ""

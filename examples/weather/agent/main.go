@@ -61,7 +61,7 @@ func reachable(addr net.Addr) string {
 	return addr.String()
 }
 
-// ready writes the description, if it is asked for: to a file beside it first, so that nobody reads half of it.
+// ready writes the description, if requested, atomically.
 func ready(file string, description []byte) error {
 	if file == "" {
 		return nil
