@@ -27,7 +27,7 @@ import (
 	"github.com/lmosd/lmosd/node"
 )
 
-// a2aMesh is a mesh whose nodes speak A2A; webhooks may be on loopback.
+// a2aMesh is a mesh whose nodes have the A2A bridge; webhooks may be on loopback.
 func a2aMesh(t *testing.T) *mesh {
 	t.Helper()
 	return newMesh(t, func(o *node.Options) {
@@ -35,7 +35,7 @@ func a2aMesh(t *testing.T) *mesh {
 	})
 }
 
-// goAgent is an agent of the official Go library. It does what the first word of a message says.
+// goAgent is an agent of the official Go library. The first word of a message selects its behavior.
 type goAgent struct {
 	mu       sync.Mutex
 	released map[string]chan struct{}
@@ -116,7 +116,7 @@ func (g *goAgent) Cancel(_ context.Context, x *a2asrv.ExecutorContext) iter.Seq2
 	}
 }
 
-// serveGo serves an agent over one binding, and returns its address. seen gets the bodies of its answers.
+// serveGo serves an agent over one binding, and returns its URL. seen gets the bodies of its responses.
 func serveGo(t *testing.T, g *goAgent, binding sdk.TransportProtocol, tap func([]byte)) string {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -147,7 +147,7 @@ func serveGo(t *testing.T, g *goAgent, binding sdk.TransportProtocol, tap func([
 	return server.URL
 }
 
-// tapped shows what is written.
+// tapped copies written data.
 type tapped struct {
 	http.ResponseWriter
 	tap func([]byte)
@@ -173,7 +173,7 @@ func (m *mesh) importA2A(t *testing.T, target, name string) interact.Thing {
 	return agent.Thing
 }
 
-// goClient asks an agent behind the consumer's node over one binding.
+// goClient returns a client of an agent behind the consumer's node over one binding.
 func (m *mesh) goClient(t *testing.T, name string, binding sdk.TransportProtocol) *a2aclient.Client {
 	t.Helper()
 	hc := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -193,7 +193,7 @@ func a2aText(text string) *sdk.SendMessageRequest {
 	return &sdk.SendMessageRequest{Message: sdk.NewMessage(sdk.MessageRoleUser, sdk.NewTextPart(text))}
 }
 
-// a2aEvents names what a stream yields.
+// a2aEvents returns the names of the events of a stream.
 func a2aEvents(t *testing.T, seq iter.Seq2[sdk.Event, error]) (all []string) {
 	t.Helper()
 	for e, err := range seq {
@@ -215,7 +215,7 @@ func a2aEvents(t *testing.T, seq iter.Seq2[sdk.Event, error]) (all []string) {
 	return all
 }
 
-// TestA2AThroughTwoNodes puts two nodes between the client and the server of the official Go library, over each pair of bindings.
+// Two nodes between the client and the server of the official Go library, over each pair of bindings.
 func TestA2AThroughTwoNodes(t *testing.T) {
 	t.Parallel()
 	m := a2aMesh(t)
@@ -263,7 +263,7 @@ func crossA2A(t *testing.T, m *mesh, g *goAgent, c *a2aclient.Client) {
 	waiting := sendA2A(t, c, "wait "+string(task.ID))
 	followed := make(chan []string, 1)
 	go func() { followed <- a2aEvents(t, c.SubscribeToTask(ctx, &sdk.SubscribeToTaskRequest{ID: waiting.ID})) }()
-	time.Sleep(50 * time.Millisecond) // the subscription has no sign that it is there but the task, which is taken below
+	time.Sleep(50 * time.Millisecond) // the subscription has no other sign than the task, which is taken below
 	close(g.gate(string(task.ID)))
 	if got := <-followed; len(got) == 0 || got[len(got)-1] != "COMPLETED" {
 		t.Errorf("the subscription is %v", got)
@@ -275,7 +275,7 @@ func crossA2A(t *testing.T, m *mesh, g *goAgent, c *a2aclient.Client) {
 	pushed(t, g, c)
 }
 
-// sendA2A sends a message whose task goes on, and leaves.
+// sendA2A sends a message whose task continues, and disconnects.
 func sendA2A(t *testing.T, c *a2aclient.Client, text string) *sdk.Task {
 	t.Helper()
 	q := a2aText(text)
@@ -288,12 +288,12 @@ func sendA2A(t *testing.T, c *a2aclient.Client, text string) *sdk.Task {
 	return task
 }
 
-// pushed gives a task a webhook, and waits until that has heard of its end.
+// pushed adds a webhook to a task, and waits until it has received the end.
 func pushed(t *testing.T, g *goAgent, c *a2aclient.Client) {
 	heard := make(chan string, 16)
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" {
-			return // the second one, which may hear of the task before it is taken back
+			return // the second one, which may receive the task before it is removed
 		}
 		body, _ := io.ReadAll(r.Body)
 		heard <- fmt.Sprint(r.Header.Get("Content-Type"), " ", r.Header.Get("Authorization"), " ", r.Header.Get("X-A2A-Notification-Token"), " ",
@@ -337,7 +337,7 @@ func pushed(t *testing.T, g *goAgent, c *a2aclient.Client) {
 	}
 }
 
-// TestA2ABytesStay compares what the agent wrote with what the client gets, byte for byte.
+// The bytes of the agent arrive at the client unchanged.
 func TestA2ABytesStay(t *testing.T) {
 	t.Parallel()
 	m := a2aMesh(t)
@@ -366,7 +366,7 @@ func TestA2ABytesStay(t *testing.T) {
 	if want := `{"jsonrpc":"2.0","id":"x/1","result":` + exact + `}`; string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	// The tenant is the one that the agent's card asks for, and who asks stands in the metadata.
+	// The tenant is that of the agent's card, and the caller is in the metadata.
 	at, err := jsonedit.Find(sent, "metadata")
 	if err != nil || at.To == 0 {
 		t.Fatalf("the agent got %s", sent)

@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// TestA2ACrossing asks what speaks no A2A with an A2A client, and an A2A agent with who speaks none, through two nodes.
+// An A2A client calls agents without A2A, and other clients call an A2A agent, through two nodes.
 func TestA2ACrossing(t *testing.T) {
 	t.Parallel()
 	m := a2aMesh(t)
@@ -64,7 +64,7 @@ func TestA2ACrossing(t *testing.T) {
 	t.Run("an agent that asks", func(t *testing.T) { answerThroughNodes(t, m) })
 }
 
-// answerThroughNodes calls a skill at the other node that asks for something, and answers.
+// answerThroughNodes calls a skill at the other node that requires input, and sends the input.
 func answerThroughNodes(t *testing.T, m *mesh) {
 	d := m.known(t, "helper")
 	var states []string
@@ -96,8 +96,8 @@ func answerThroughNodes(t *testing.T, m *mesh) {
 	}
 }
 
-// TestA2ALostNode ends the node of two agents while clients follow tasks there. No stream hangs: of an A2A agent, whose task may go on,
-// it ends with an error; the task of a thing has failed, and says that it may be tried again.
+// The node of two agents ends while clients follow tasks there. No stream hangs: that of an A2A agent, whose task may continue, ends with
+// an error; the task of a Thing has failed and is retryable.
 func TestA2ALostNode(t *testing.T) {
 	t.Parallel()
 	m := a2aMesh(t)

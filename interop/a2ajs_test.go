@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// talker is a plain thing: it echoes, counts, asks for a day, and waits for ever.
+// talker is a Thing that echoes, counts, requires a day, and waits without end.
 const talkerTD = `{"title":"Talker","description":"Talks.","actions":{
 	"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"}},
 	"count":{"synchronous":true,"input":{"type":"integer"}},
@@ -59,7 +59,7 @@ func (k *talker) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 	}
 }
 
-// TestA2AJavaScriptClient asks a plain thing at another node with the client of the JavaScript library, which verifies its card, too.
+// The client of the JavaScript library calls a Thing at another node, and verifies its card.
 func TestA2AJavaScriptClient(t *testing.T) {
 	t.Parallel()
 	modules(t)
@@ -93,7 +93,7 @@ func TestA2AJavaScriptClient(t *testing.T) {
 	}
 }
 
-// TestA2AJavaScriptServer imports agents of the JavaScript library, of 1.0 and of 0.3, and asks them with the Go library's client.
+// The Go library's client calls imported agents of the JavaScript library, of 1.0 and of 0.3.
 func TestA2AJavaScriptServer(t *testing.T) {
 	t.Parallel()
 	modules(t)
@@ -119,7 +119,7 @@ func TestA2AJavaScriptServer(t *testing.T) {
 			if _, err := c.GetTask(t.Context(), &sdk.GetTaskRequest{ID: "none"}); err == nil || !strings.Contains(err.Error(), "not found") {
 				t.Errorf("an unknown task is %v", err)
 			}
-			// And those who do not speak A2A call the skill.
+			// Clients without A2A call the skill.
 			out, _, err := m.client.Call(t.Context(), name, "talk", interact.JSON, []byte(`"you"`))
 			if err != nil || string(out) != `"you said you"` {
 				t.Errorf("the skill gives %s, %v", out, err)
@@ -128,7 +128,7 @@ func TestA2AJavaScriptServer(t *testing.T) {
 	}
 }
 
-// TestA2AJavaScriptSignature imports cards that the JavaScript library signed, with ES256 and a set of keys at the agent's site.
+// Import of cards that the JavaScript library signed, with ES256 and a key set at the agent's site.
 func TestA2AJavaScriptSignature(t *testing.T) {
 	t.Parallel()
 	modules(t)
@@ -147,7 +147,7 @@ func TestA2AJavaScriptSignature(t *testing.T) {
 	}
 }
 
-// nodeServer runs a script of this folder until the test ends, and returns the JSON text that it prints first.
+// nodeServer runs a script of this folder until the test ends, and returns the first JSON that it prints.
 func nodeServer(t *testing.T, script string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("node", append([]string{script}, args...)...)

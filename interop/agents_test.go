@@ -39,10 +39,10 @@ import (
 	"github.com/lmosd/lmosd/interact/command"
 )
 
-// An agentBinding is one way for an agent to answer its node.
+// An agentBinding is a protocol between an agent and its node.
 type agentBinding struct {
 	name string
-	// start begins a lamp with a name, and returns what opens its gate.
+	// start starts a lamp with a name, and returns the function that opens its gate.
 	start func(t *testing.T, m *mesh, name string) (open func())
 }
 
@@ -83,7 +83,7 @@ func startDialIn(t *testing.T, m *mesh, name string) (open func()) {
 	return l.open
 }
 
-// An httpLamp is an agent by the WoT Profiles: server-sent events for what happens, and plain bodies in parts for what streams.
+// An httpLamp is an agent of the WoT Profiles, with server-sent events for observations and chunked bodies for streams.
 type httpLamp struct {
 	*state
 	ended context.Context
@@ -129,7 +129,7 @@ func (l *httpLamp) property(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stream writes what is told of an affordance as server-sent events.
+// stream writes the observations of an affordance as server-sent events.
 func (l *httpLamp) stream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	ctx, cancel := context.WithCancel(r.Context())
@@ -156,7 +156,7 @@ func (l *httpLamp) action(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
 		_ = l.act(r.Context(), name, nil, func(part []byte, _ bool) {
 			var text string
-			_ = json.Unmarshal(part, &text) // it is one
+			_ = json.Unmarshal(part, &text) // it is JSON
 			io.WriteString(w, text)
 			http.NewResponseController(w).Flush()
 		})
@@ -177,10 +177,10 @@ func (l *httpLamp) action(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// echo sends the body back while it comes.
+// echo streams the body back.
 func (l *httpLamp) echo(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
-	_ = control.EnableFullDuplex() // HTTP/1.1 has it
+	_ = control.EnableFullDuplex() // HTTP/1.1 supports it
 	w.Header().Set("Content-Type", octets)
 	buf := make([]byte, 32<<10)
 	for {
@@ -192,16 +192,16 @@ func (l *httpLamp) echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// problem is what an agent says that failed (RFC 9457 §3).
+// problem writes the error of an agent (RFC 9457 §3).
 func problem(err error) []byte {
 	return asJSON(map[string]any{"title": "It failed", "status": 500, "detail": err.Error()})
 }
 
-// A kotlinLamp is a WebSocket server as the Kotlin SDK's: no subprotocol, its spellings, one answer to each request.
+// A kotlinLamp is a WebSocket server like that of the Kotlin SDK: no subprotocol, its spellings, one response to each request.
 type kotlinLamp struct {
 	*state
 	c  *websocket.Conn
-	mu sync.Mutex // for writers
+	mu sync.Mutex // of writes
 }
 
 func startKotlin(t *testing.T, m *mesh, name string) (open func()) {
@@ -227,7 +227,7 @@ func startKotlin(t *testing.T, m *mesh, name string) (open func()) {
 	return s.open
 }
 
-// send answers in, or tells something of its own if that has no messageId.
+// send sends a response to in, or a notification if in has no messageId.
 func (l *kotlinLamp) send(ctx context.Context, in fields, kind string, members fields) {
 	out := fields{"messageType": kind, "thingId": in["thingId"], "messageId": interact.NewID(), "correlationId": in["messageId"]}
 	maps.Copy(out, members)
@@ -254,7 +254,7 @@ func (l *kotlinLamp) serve(ctx context.Context) {
 	}
 }
 
-// answer answers a request; false says that it has no class for it.
+// answer answers a request; false means that it has no class for it.
 func (l *kotlinLamp) answer(ctx context.Context, work *sync.WaitGroup, in fields) bool {
 	now := float64(time.Now().UnixMilli()) / 1000
 	kind, event, p := in.text("messageType"), in.text("event"), in.text("property")
@@ -287,7 +287,7 @@ func (l *kotlinLamp) answer(ctx context.Context, work *sync.WaitGroup, in fields
 	case "unobserveProperty", "unsubscribeEvent":
 		l.send(ctx, in, "acknowledgement", fields{"message": kind})
 	case "invokeAction":
-		work.Go(func() { l.invoke(ctx, in) }) // the real one blocks here, and nothing else is answered meanwhile
+		work.Go(func() { l.invoke(ctx, in) }) // the Kotlin SDK blocks here and answers no other request
 	default:
 		return false
 	}
@@ -309,8 +309,8 @@ func (l *kotlinLamp) invoke(ctx context.Context, in fields) {
 	l.send(ctx, in, "actionStatus", status)
 }
 
-// An mqttLamp is an agent behind a broker, with the topics of the Kotlin SDK. Unlike that it says that it failed, and sends parts
-// to those who follow.
+// An mqttLamp is an agent behind a broker, with the topics of the Kotlin SDK. Unlike the SDK, it reports failures, and sends partial
+// outputs to subscribers.
 type mqttLamp struct {
 	*state
 	name   string
@@ -357,7 +357,7 @@ func startMQTT(t *testing.T, m *mesh, name string) (open func()) {
 	return l.open
 }
 
-// startBroker starts a broker that takes everybody, but for what hooks do.
+// startBroker starts a broker that accepts all clients, except as hooks decide.
 func startBroker(t *testing.T, hooks ...mochi.Hook) (address string) {
 	t.Helper()
 	broker := mochi.New(&mochi.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -375,7 +375,7 @@ func startBroker(t *testing.T, hooks ...mochi.Hook) (address string) {
 }
 
 func (l *mqttLamp) publish(ctx context.Context, topic string, data []byte, p *paho.PublishProperties) {
-	_, _ = l.client.Publish(ctx, &paho.Publish{Topic: topic, QoS: 1, Payload: data, Properties: p}) // who waits for it says so
+	_, _ = l.client.Publish(ctx, &paho.Publish{Topic: topic, QoS: 1, Payload: data, Properties: p}) // the waiting client detects a failure
 }
 
 func (l *mqttLamp) answer(ctx context.Context, p *paho.Publish) {
@@ -439,7 +439,7 @@ func (l *coapLamp) handle(w mux.ResponseWriter, r *mux.Message) {
 	kind, affordance, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	body, _ := r.ReadBody()
 	reply := func(code codes.Code, data []byte) {
-		_ = w.SetResponse(code, message.AppJSON, bytes.NewReader(data)) // who waits for it says so
+		_ = w.SetResponse(code, message.AppJSON, bytes.NewReader(data)) // the waiting client detects a failure
 	}
 	observe, err := r.Options().Observe()
 	switch {
@@ -453,7 +453,7 @@ func (l *coapLamp) handle(w mux.ResponseWriter, r *mux.Message) {
 		l.notify(w.Conn(), r.Token(), affordance)
 	case kind == "actions":
 		conn, token := w.Conn(), r.Token()
-		l.work.Go(func() { l.invoke(conn, token, affordance, body) }) // other requests of the connection are answered meanwhile
+		l.work.Go(func() { l.invoke(conn, token, affordance, body) }) // other requests of the connection are answered concurrently
 	case r.Code() == codes.PUT && l.set(affordance, body) == nil:
 		reply(codes.Changed, nil)
 	case r.Code() == codes.PUT:
@@ -466,7 +466,7 @@ func (l *coapLamp) handle(w mux.ResponseWriter, r *mux.Message) {
 	}
 }
 
-// invoke answers in a message of its own (RFC 7252 §5.2.2).
+// invoke responds in a separate message (RFC 7252 §5.2.2).
 func (l *coapLamp) invoke(conn mux.Conn, token message.Token, affordance string, in []byte) {
 	out, err := l.whole(l.ctx, affordance, in)
 	code, format := codes.Changed, message.AppJSON
@@ -476,7 +476,7 @@ func (l *coapLamp) invoke(conn mux.Conn, token message.Token, affordance string,
 	if err != nil {
 		code, out = codes.InternalServerError, []byte(err.Error())
 	}
-	_ = l.say(conn, token, code, func(m *pool.Message) { // who waits for it says so
+	_ = l.say(conn, token, code, func(m *pool.Message) { // the waiting client detects a failure
 		if out != nil {
 			m.SetContentFormat(format)
 			m.SetBody(bytes.NewReader(out))
@@ -484,7 +484,7 @@ func (l *coapLamp) invoke(conn mux.Conn, token message.Token, affordance string,
 	})
 }
 
-// say sends a message of its own, with what set puts into it.
+// say sends a separate message that set completes.
 func (l *coapLamp) say(conn mux.Conn, token message.Token, code codes.Code, set func(m *pool.Message)) error {
 	m := conn.AcquireMessage(l.ctx)
 	defer conn.ReleaseMessage(m)
@@ -494,7 +494,7 @@ func (l *coapLamp) say(conn mux.Conn, token message.Token, code codes.Code, set 
 	return conn.WriteMessage(m)
 }
 
-// notify tells an observer what happens.
+// notify notifies an observer.
 func (l *coapLamp) notify(conn mux.Conn, token message.Token, affordance string) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	l.forget(token)
@@ -543,7 +543,7 @@ func serveCoAP(t *testing.T, router *mux.Router) (address string, stop func()) {
 	}
 }
 
-// script answers each action. The gate is a file.
+// script implements the actions. The gate is a file.
 const script = `pass() { until rm "$LMOSD_GATE" 2> /dev/null; do sleep 0.01; done; }
 case $LMOSD_ACTION in
 add) sed -E 's/[^0-9]+([0-9]+)[^0-9]+([0-9]+).*/\1 + \2/' | xargs expr ;;
@@ -555,7 +555,7 @@ echo) cat ;;
 esac
 `
 
-// startCommand is a shell script that answers each action, and that sends its lines as parts where "count" is asked.
+// startCommand exposes a shell script that implements the actions, and whose lines are partial outputs of "count".
 func startCommand(t *testing.T, m *mesh, name string) (open func()) {
 	dir := t.TempDir()
 	path, gate := filepath.Join(dir, name+".sh"), filepath.Join(dir, "gate")

@@ -11,17 +11,17 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// underWay is how many bytes of a stream may be between its source and a reader that stopped: the windows of the two nodes, and what
-// the kernel holds for two connections.
+// underWay is how many bytes of a stream may be between its source and a reader that stopped: the windows of the two nodes, and the kernel
+// buffers of two connections.
 const underWay = 20 << 20
 
-// size is how long the streams are.
+// size is the length of the streams.
 const size = 2 * underWay
 
-// standsStill waits until what a source has written grows no more, and returns it.
+// standsStill waits until the number of bytes that a source has written is constant, and returns it.
 func standsStill(t *testing.T, written *atomic.Int64) int64 {
 	t.Helper()
-	const long = 300 * time.Millisecond // for what is written at gigabytes a second as long as somebody reads
+	const long = 300 * time.Millisecond // data is written at GB/s as long as it is read
 	last, since := written.Load(), time.Now()
 	eventually(t, "the source waits", func() bool {
 		if now := written.Load(); now != last {
@@ -39,17 +39,17 @@ func standsStill(t *testing.T, written *atomic.Int64) int64 {
 	return last
 }
 
-// TestBackPressure has one end of a stream stop reading: the other, behind two nodes and two connections of HTTP, stops writing, and
-// goes on when it is read again.
+// When one end of a stream stops reading, the other, behind two nodes and two HTTP connections, stops writing, and continues when it is
+// read again.
 func TestBackPressure(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
-	var written atomic.Int64 // by whoever is the source
+	var written atomic.Int64 // by the source
 	read := make(chan struct{})
 	mux := http.NewServeMux()
 	mux.HandleFunc("/down", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", octets)
-		_, _ = io.Copy(w, &counted{&pattern{n: size}, &written}) // how far it came is counted
+		_, _ = io.Copy(w, &counted{&pattern{n: size}, &written}) // the count shows the progress
 	})
 	mux.HandleFunc("/up", func(w http.ResponseWriter, r *http.Request) {
 		<-read
@@ -98,7 +98,7 @@ func TestBackPressure(t *testing.T) {
 	}
 }
 
-// counted counts what is read of a source: that is what was written, but for one buffer.
+// counted counts the bytes read from a source, which were written except for one buffer.
 type counted struct {
 	io.Reader
 	n *atomic.Int64

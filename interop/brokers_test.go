@@ -31,7 +31,7 @@ type mqttTalk struct {
 	client *paho.Client
 	base   string // of topics
 	board[*paho.Publish]
-	n atomic.Int64 // ids that were given
+	n atomic.Int64 // last id
 }
 
 func openMQTT(t *testing.T, m *mesh, thing string) *consumer {
@@ -52,7 +52,7 @@ func openMQTT(t *testing.T, m *mesh, thing string) *consumer {
 	return &consumer{speaker{t, k.ask}, func() { k.client.Disconnect(&paho.Disconnect{}); <-k.client.Done() }}
 }
 
-// topics are what is asked and listened to, below the thing; % is the affordance.
+// topics are the topics of requests and subscriptions below the Thing; % is the affordance.
 var topics = map[interact.Type]string{interact.ReadProperty: "properties/%", interact.WriteProperty: "properties/%",
 	interact.ReadAllProperties: "properties", interact.ReadMultipleProperties: "properties",
 	interact.WriteMultipleProperties: "properties", interact.InvokeAction: "actions/%",
@@ -61,7 +61,7 @@ var topics = map[interact.Type]string{interact.ReadProperty: "properties/%", int
 	interact.ObserveAllProperties: "properties/+/observable", interact.SubscribeEvent: "events/%",
 	interact.SubscribeAllEvents: "events/+"}
 
-// ask asks, or listens, and tells what comes.
+// ask sends a request or subscribes, and yields the replies.
 func (k *mqttTalk) ask(ctx context.Context, m *interact.Message, tell func(*interact.Message) bool) error {
 	topic := k.base + "/" + strings.ReplaceAll(topics[m.Type], "%", m.Name)
 	if topics[m.Type] == "" || m.Chunks != nil || m.After != "" {
@@ -90,13 +90,13 @@ func (k *mqttTalk) ask(ctx context.Context, m *interact.Message, tell func(*inte
 	return cmp.Or(err, left)
 }
 
-// matches says whether a filter, with a "+" at most, covers a topic.
+// matches reports whether a filter, with at most a "+", covers a topic.
 func matches(filter, topic string) bool {
 	before, after, any := strings.Cut(filter, "+")
 	return filter == topic || any && strings.HasPrefix(topic, before) && strings.HasSuffix(topic, after)
 }
 
-// request publishes what is asked for.
+// request publishes a request.
 func (k *mqttTalk) request(ctx context.Context, m *interact.Message, topic, answerTo, tag string) error {
 	if m.Type.Long() {
 		return nil
@@ -124,7 +124,7 @@ func (k *mqttTalk) request(ctx context.Context, m *interact.Message, topic, answ
 	return err
 }
 
-// reply reads an answer or a notification, and says whether it is the last.
+// reply reads a response or a notification, and reports whether it is the last.
 func (k *mqttTalk) reply(m *interact.Message, tag string, p *paho.Publish) (r *interact.Message, last bool, err error) {
 	user := p.Properties.User
 	r = completed(m, p.Properties.ContentType, p.Payload)
@@ -165,13 +165,13 @@ func openCoAP(t *testing.T, m *mesh, thing string) *consumer {
 
 const fetch codes.Code = 5 // RFC 8132 §2
 
-// asked are the methods of the thing's resources.
+// asked are the methods of the resources of the Thing.
 var asked = map[interact.Type]codes.Code{interact.ReadProperty: codes.GET, interact.WriteProperty: codes.PUT,
 	interact.ReadAllProperties: codes.GET, interact.ReadMultipleProperties: fetch, interact.WriteMultipleProperties: codes.PUT,
 	interact.InvokeAction: codes.POST, interact.QueryAction: codes.GET, interact.CancelAction: codes.DELETE,
 	interact.QueryAllActions: codes.GET}
 
-// ask asks, or observes, and tells what comes.
+// ask sends a request or observes, and yields the replies.
 func (k *coapTalk) ask(ctx context.Context, m *interact.Message, tell func(*interact.Message) bool) error {
 	path := k.base + "/" + kindOf(m.Type)
 	if m.Name != "" {
@@ -194,7 +194,7 @@ func (k *coapTalk) ask(ctx context.Context, m *interact.Message, tell func(*inte
 	}
 }
 
-// exchange asks for one answer.
+// exchange sends a request and returns the response.
 func (k *coapTalk) exchange(ctx context.Context, m *interact.Message, code codes.Code, path string) (*interact.Message, error) {
 	req := k.conn.AcquireMessage(ctx)
 	defer k.conn.ReleaseMessage(req)
@@ -241,7 +241,7 @@ func (k *coapTalk) exchange(ctx context.Context, m *interact.Message, code codes
 	return r, nil
 }
 
-// observe observes a resource (RFC 7641). Of all, a notification is an object of what changed.
+// observe observes a resource (RFC 7641). A notification of all properties is an object of the changes.
 func (k *coapTalk) observe(ctx context.Context, m *interact.Message, path string, tell func(*interact.Message) bool) error {
 	type note struct {
 		data []byte
@@ -277,7 +277,7 @@ func (k *coapTalk) observe(ctx context.Context, m *interact.Message, path string
 	}
 }
 
-// bodyIn returns the body of an answer, or the error that it is.
+// bodyIn returns the body of a response, or its error.
 func bodyIn(r *pool.Message) ([]byte, error) {
 	body, err := r.ReadBody()
 	if err == nil && r.Code() >= codes.BadRequest {

@@ -31,10 +31,10 @@ import (
 	"github.com/lmosd/lmosd/node"
 )
 
-// asksFor is how long callers wait: longer than a node does for who says nothing, and shorter than it ever does.
+// asksFor is the deadline of the callers: longer than the default of a node, and shorter than its maximum.
 const asksFor = 400 * time.Second
 
-// heard is what an agent says of who asks it: "local loopback", and " long" behind it if it heard that its caller waits for minutes.
+// heard formats the caller that an agent received: "local loopback", with " long" after it if it received the deadline of minutes.
 func heard(id, via any, left time.Duration) string {
 	s := fmt.Sprintf("%v %v", id, via)
 	if left > asksFor-time.Minute && left <= asksFor {
@@ -43,8 +43,8 @@ func heard(id, via any, left time.Duration) string {
 	return s
 }
 
-// A called is a kind of agent. start begins one that says whom it heard; action and input are how it is asked; late, that it has no way to hear
-// of its caller's deadline.
+// A called is a kind of agent. start starts one that reports its caller; action and input are those of the call; late means that it does
+// not receive deadlines.
 type called struct {
 	start  func(t *testing.T, m *mesh, name string)
 	action string
@@ -68,9 +68,9 @@ var callees = map[string]called{
 	}, "who", `"x"`, false},
 }
 
-// Every kind of agent hears who asks it: of a consumer of its own node, how that was proven; of one behind another node, that node, and
-// the name that it has for the consumer. What the consumer says of it, or the description, goes no further.
-func TestEveryAgentLearnsTheCaller(t *testing.T) {
+// Every kind of agent receives its caller: for a consumer of its own node, the method of authentication; for one behind another node, that
+// node and its name of the consumer. Claims of the consumer or of the description are dropped.
+func TestEveryAgentReceivesTheCaller(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "callers") // the paths of tests are too long for sockets
 	if err != nil {
@@ -121,7 +121,7 @@ func TestEveryAgentLearnsTheCaller(t *testing.T) {
 				got := post(t, &http.Client{Transport: transport}, w.api+"/things/"+name+"/actions/"+a.action, a.input, header)
 				transport.CloseIdleConnections()
 				want := w.want
-				if strings.HasSuffix(want, "#u-") { // a pseudonym, and no word of the user
+				if strings.HasSuffix(want, "#u-") { // a pseudonym, without the name of the user
 					name, rest, _ := strings.Cut(strings.TrimPrefix(got, want), " ")
 					if len(name) != 20 || !strings.HasPrefix(rest, "peer") || strings.Contains(got, "uid") {
 						t.Errorf("%s: the agent hears %q", way, got)
@@ -142,7 +142,7 @@ func TestEveryAgentLearnsTheCaller(t *testing.T) {
 	t.Run("clients of A2A", func(t *testing.T) { t.Parallel(); toldToA2A(t, m) })
 }
 
-// post asks and returns the text that comes back.
+// post sends a request and returns the text of the response.
 func post(t *testing.T, c *http.Client, url, body string, header map[string]string) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
@@ -186,7 +186,7 @@ func startCalledGo(t *testing.T, m *mesh, name string) {
 	})
 }
 
-// attach runs an agent that dials in, until the test ends.
+// attach runs an attached agent until the test ends.
 func attach(t *testing.T, _ *mesh, serve func(ctx context.Context, ready func(string)) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -206,7 +206,7 @@ func attach(t *testing.T, _ *mesh, serve func(ctx context.Context, ready func(st
 	}
 }
 
-// startCalledExec is what `lmosd expose exec:…` is.
+// startCalledExec runs the agent of `lmosd expose exec:…`.
 func startCalledExec(t *testing.T, m *mesh, name string) {
 	script := filepath.Join(t.TempDir(), "who.sh")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\ncat >/dev/null\n"+
@@ -225,7 +225,7 @@ func startCalledExec(t *testing.T, m *mesh, name string) {
 	})
 }
 
-// oneForm is a description with one action over one form, which claims to know the caller.
+// oneForm returns a TD with one action and one form, which claims to know the caller.
 func oneForm(name, form string) []byte {
 	return []byte(`{"@context":["https://www.w3.org/2022/wot/td/v1.1"],"title":"` + name + `","securityDefinitions":{"nosec_sc":{"scheme":"nosec"}},` +
 		`"security":["nosec_sc"],"actions":{"who":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"},"forms":[` + form + `]}}}`)
@@ -267,7 +267,7 @@ func startCalledSocket(t *testing.T, m *mesh, name string) {
 				TimeLeft           int64
 				Caller             map[string]any
 			}
-			_ = json.Unmarshal(raw, &q) // what cannot be read is not answered well
+			_ = json.Unmarshal(raw, &q) // invalid input gets a wrong answer
 			answer, _ := json.Marshal(map[string]any{"messageType": "actionStatus", "thingId": q.ThingID, "messageId": "a", "correlationId": q.MessageID,
 				"action": "who", "status": "completed", "output": heard(q.Caller["id"], q.Caller["via"], time.Duration(q.TimeLeft)*time.Millisecond)})
 			_ = c.Write(ctx, websocket.MessageText, answer)
@@ -287,7 +287,7 @@ func startCalledMQTT(t *testing.T, m *mesh, name string) {
 	var work sync.WaitGroup
 	var client *paho.Client
 	answer := func(p *paho.Publish) {
-		who, via := p.Properties.User.Get("lmos-caller"), "peer" // how it was proven is not told
+		who, via := p.Properties.User.Get("lmos-caller"), "peer" // the method of authentication is not sent
 		if strings.HasPrefix(who, "local") {
 			via = map[string]string{"local": "loopback", "local#operator": "token"}[who]
 			via = cmp.Or(via, "socket")
@@ -296,10 +296,10 @@ func startCalledMQTT(t *testing.T, m *mesh, name string) {
 		if p.Properties.MessageExpiry != nil {
 			left = time.Duration(*p.Properties.MessageExpiry) * time.Second
 		}
-		text, _ := json.Marshal(heard(who, via, left)) // a string always has a JSON form
+		text, _ := json.Marshal(heard(who, via, left)) // strings always encode
 		props := &paho.PublishProperties{ContentType: "application/json", CorrelationData: p.Properties.CorrelationData}
 		props.User.Add("lmos-status", "completed")
-		_, _ = client.Publish(ctx, &paho.Publish{Topic: p.Properties.ResponseTopic, QoS: 1, Payload: text, Properties: props}) // who waits for it says so
+		_, _ = client.Publish(ctx, &paho.Publish{Topic: p.Properties.ResponseTopic, QoS: 1, Payload: text, Properties: props}) // the waiting client detects a failure
 	}
 	client = paho.NewClient(paho.ClientConfig{Conn: conn, OnPublishReceived: []func(paho.PublishReceived) (bool, error){
 		func(p paho.PublishReceived) (bool, error) {
@@ -317,7 +317,7 @@ func startCalledMQTT(t *testing.T, m *mesh, name string) {
 	m.offer(t, oneForm(name, `{"href":"mqtt://`+address+`/`+topic+`","contentType":"application/json","op":["invokeaction"]}`), nil)
 }
 
-// whoServer is a server of MCP that says who it heard asks its tool.
+// whoServer is an MCP server that returns the caller of its tool.
 func whoServer(t *testing.T) string {
 	s := mcpsdk.NewServer(&mcpsdk.Implementation{Name: "who", Version: "1"}, nil)
 	s.AddTool(&mcpsdk.Tool{Name: "who", Description: "Says who asks.", InputSchema: json.RawMessage(`{"type":"object"}`)},
@@ -343,7 +343,7 @@ func startCalledMCP(t *testing.T, m *mesh, name string) {
 	m.offer(t, x.TD, x.Thing)
 }
 
-// toldToServers asks a server of MCP with a client of MCP: between them lies a tunnel, which many share.
+// toldToServers calls an MCP server with an MCP client: the tunnel between them is shared.
 func toldToServers(t *testing.T, m *mesh) {
 	startCalledMCP(t, m, "served")
 	m.known(t, "served")
@@ -362,7 +362,7 @@ func toldToServers(t *testing.T, m *mesh) {
 	}
 }
 
-// whoAgent is an agent of A2A that says who it heard sends a message.
+// whoAgent is an A2A agent that returns its caller.
 func whoAgent(t *testing.T) string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, ".json") {
@@ -393,7 +393,7 @@ func whoAgent(t *testing.T) string {
 
 func startCalledA2A(t *testing.T, m *mesh, name string) { m.importA2A(t, whoAgent(t), name) }
 
-// toldToA2A asks an agent of A2A with A2A, and claims to be somebody else.
+// toldToA2A calls an A2A agent with A2A, and claims to be another caller.
 func toldToA2A(t *testing.T, m *mesh) {
 	m.importA2A(t, whoAgent(t), "messaged")
 	for api, want := range map[string]string{m.host.API(): "local loopback", m.api: string(m.consumer.DID()) + " peer"} {
@@ -435,7 +435,7 @@ await agent(process.argv[3]).action('who', 'string', (_, signal, ask, { caller, 
 }).run()
 `
 
-// startCalledProgram runs an agent in another language, until the test ends.
+// startCalledProgram runs an agent in another language until the test ends.
 func startCalledProgram(t *testing.T, m *mesh, program, script, library, name string) {
 	if _, err := exec.LookPath(program); err != nil {
 		t.Skip(program + " is not here")

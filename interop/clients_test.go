@@ -23,7 +23,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// tool returns the path of a program, or skips: .ci/run installs them all.
+// tool returns the path of a program, or skips the test; .ci/run installs all of them.
 func tool(t *testing.T, names ...string) string {
 	t.Helper()
 	for _, name := range names {
@@ -38,7 +38,7 @@ func tool(t *testing.T, names ...string) string {
 	return ""
 }
 
-// modules skips unless npm ci was run here.
+// modules skips the test unless npm ci was run in this folder.
 func modules(t *testing.T) {
 	t.Helper()
 	tool(t, "node")
@@ -50,7 +50,7 @@ func modules(t *testing.T) {
 	}
 }
 
-// run runs a script of this folder and decodes what it prints.
+// run runs a script of this folder and decodes its output.
 func run(t *testing.T, into any, script string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -142,7 +142,7 @@ func TestNodeWotExposes(t *testing.T) {
 	}
 }
 
-func TestWsSpeaksEachDialect(t *testing.T) {
+func TestWebSocketDialects(t *testing.T) {
 	t.Parallel()
 	modules(t)
 	m := newMesh(t)
@@ -158,7 +158,7 @@ func TestWsSpeaksEachDialect(t *testing.T) {
 			"output": `42`, "refused": `"400"`, "missing": `"404"`, "observed": `77`, "event": `"fire"`, "after": `"celsius"`} {
 			same(t, dialect+": "+what, saw[what], want)
 		}
-		if ends := map[string]string{doc: `"cancelled"`, wtp: `"failed"`}[dialect]; ends != "" { // Kotlin's SDK has no such message
+		if ends := map[string]string{doc: `"cancelled"`, wtp: `"failed"`}[dialect]; ends != "" { // the Kotlin SDK has no such message
 			same(t, dialect+": cancelled", saw["cancelled"], ends) // the Web Thing Protocol has four states
 			same(t, dialect+": cancelled twice", saw["again"], `"404"`)
 		}
@@ -169,8 +169,8 @@ func TestWsSpeaksEachDialect(t *testing.T) {
 	}
 }
 
-// curl reads server-sent events until lines came that begin with each of want, in that order, and returns the whole lines. Meanwhile
-// happen is called again and again.
+// curl reads server-sent events until lines with the prefixes want came in that order, and returns these lines. Until then it calls happen
+// repeatedly.
 func curl(t *testing.T, happen func(), want []string, args ...string) (lines []string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), tool(t, "curl"), append([]string{"-sSN", "--max-time", "20", "-H",
@@ -216,9 +216,8 @@ func curl(t *testing.T, happen func(), want []string, args ...string) (lines []s
 	return lines
 }
 
-// TestCurlReadsEveryStream reads what changes and happens, also without names and after what was seen, and the states of an action
-// and of a run.
-func TestCurlReadsEveryStream(t *testing.T) {
+// curl reads observations, also of all affordances and after an event, and the states of an action and of a run.
+func TestCurlReadsAllStreams(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	l, raw, thing := newLamp(t, "lamp")
@@ -246,20 +245,20 @@ func TestCurlReadsEveryStream(t *testing.T) {
 		"-d", `{"a":1,"b":2}`)
 	h := newHTTPTalk(m, "lamp")
 	defer h.client.CloseIdleConnections()
-	l.gate.shut() // curl opens it again while it ends
+	l.gate.shut() // curl opens it again when it ends
 	run, err := begin(h.consumer(t, h.ask), "0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	curl(t, nothing, []string{"event: wait", `data: {"status":"running"`}, m.api+run)
 	curl(t, l.open, []string{"event: wait", `data: {"status":"completed"`}, m.api+run)
-	over := curl(t, nothing, []string{"event: wait", `data: {"status":"completed"`}, m.api+run) // of one that is over
+	over := curl(t, nothing, []string{"event: wait", `data: {"status":"completed"`}, m.api+run) // of an ended run
 	if !strings.Contains(over[1], `"output":"done"`) {
 		t.Errorf("the run ended with %s", over[1])
 	}
 }
 
-// TestChromium runs EventSource and WebSocket of a real browser, in a page that the gateway served.
+// EventSource and WebSocket of Chromium, in a page of the gateway.
 func TestChromium(t *testing.T) {
 	t.Parallel()
 	browser := tool(t, "chromium", "chromium-browser", "google-chrome")
@@ -312,7 +311,7 @@ func startBrowser(t *testing.T, path, page string) *browser {
 	cmd := exec.Command(path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
 		"--disable-background-networking",
 		"--disable-component-update", "--remote-debugging-port=0", "--user-data-dir="+dir, page)
-	// The browser is many processes. All of them hold the pipe, and so Wait waits for all: none writes into dir after that.
+	// The browser has many processes with the pipe, so Wait waits for all: none writes into dir afterwards.
 	cmd.Stderr, cmd.WaitDelay = io.Discard, 10*time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
@@ -359,7 +358,7 @@ func startBrowser(t *testing.T, path, page string) *browser {
 	return b
 }
 
-// eval runs a script in the page and waits for the promise that it is.
+// eval runs a script in the page and waits for its promise.
 func (b *browser) eval(script string) string {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)

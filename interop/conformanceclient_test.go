@@ -24,12 +24,12 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// The MCP conformance suite takes a node for its client: it starts a server for each scenario and runs a command, which has one of
-// two nodes take the server in, and a client of the other use it:
+// The MCP conformance suite uses a node as its client: it starts a server for each scenario and runs a command, which lets one of two nodes
+// import the server, and a client of the other use it:
 //
 //	suite's server ─ HTTP ─ node A ─ the mesh ─ node B ─ HTTP ─ client of the Go SDK
 //
-// docs/interop.md has what it found; -update writes it.
+// docs/interop.md has the results; -update writes them.
 func TestMCPClientConformance(t *testing.T) {
 	t.Parallel()
 	modules(t)
@@ -72,7 +72,7 @@ exec curl -sS --fail-with-body --data-urlencode "scenario=$MCP_CONFORMANCE_SCENA
 			if (s.failed > 0) != (notOffered[name] != "") {
 				t.Errorf("%s: %s, which is not required: %v", revision, name, s)
 			}
-			// How many checks there are depends on how often a server was asked, and that on how busy the machine is.
+			// The number of checks depends on the number of requests to a server, and thus on the load of the machine.
 			results[revision][name] = "passed"
 			if s.failed > 0 {
 				results[revision][name] = "not offered"
@@ -84,7 +84,7 @@ exec curl -sS --fail-with-body --data-urlencode "scenario=$MCP_CONFORMANCE_SCENA
 	}
 }
 
-// notOffered are scenarios of extensions that lmosd does not have, and why. The suite runs them, and counts them for nothing.
+// notOffered are scenarios of extensions that lmosd does not have, with the reason. The suite runs them without counting them.
 var notOffered = map[string]string{
 	"auth/dpop":                             "tokens are bearer tokens",
 	"auth/dpop-nonce":                       "tokens are bearer tokens",
@@ -92,7 +92,7 @@ var notOffered = map[string]string{
 	"auth/wif-jwt-bearer":                   "there is no workload identity",
 }
 
-// A scenario is what the suite wants to see a client do.
+// A scenario is the expected behavior of a client.
 type scenario struct {
 	name, server, revision string
 
@@ -115,7 +115,7 @@ type user struct {
 	many atomic.Int64
 }
 
-// play takes the server of a scenario in at one node, and uses it at the other.
+// play imports the server of a scenario at one node, and uses it at the other.
 func (u *user) play(ctx context.Context, s scenario) error {
 	ctx, cancel := context.WithTimeout(ctx, 50*time.Second)
 	defer cancel()
@@ -165,7 +165,7 @@ func (u *user) play(ctx context.Context, s scenario) error {
 // clientDocument is the Client ID Metadata Document that the suite knows.
 const clientDocument = "https://conformance-test.local/client-metadata.json"
 
-// browse is a person with a browser, who agrees to everything.
+// browse simulates a person who approves all requests.
 func browse(ctx context.Context, address string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -179,7 +179,7 @@ func browse(ctx context.Context, address string) error {
 	return err
 }
 
-// secrets are what the operator of node A knows of the server of a scenario, in a file of its own.
+// secrets are the credentials of node A for the server of a scenario, in a file.
 func (u *user) secrets(name string, s scenario) (credentials.Store, error) {
 	file := filepath.Join(u.dir, name+".json")
 	if s.ID != "" && s.Secret+s.Key != "" && s.Issuer == "" {
@@ -204,7 +204,7 @@ func (u *user) secrets(name string, s scenario) (credentials.Store, error) {
 	return credentials.Load(file)
 }
 
-// issuer is what an operator finds out before the secrets are written down: who wants them.
+// issuer returns the issuer of the required credentials.
 func issuer(server string) string {
 	var meta struct {
 		Issuers []string `json:"authorization_servers"`
@@ -220,7 +220,7 @@ func issuer(server string) string {
 	return meta.Issuers[0]
 }
 
-// use does with a server what there is to do: it lists all that it offers, calls its tools, and reads and gets the rest.
+// use lists all features of a server, calls its tools, and reads and gets the others.
 func use(ctx context.Context, c *sdk.ClientSession, s scenario) error {
 	tools, err := c.ListTools(ctx, nil)
 	if err != nil {
@@ -269,7 +269,7 @@ func use(ctx context.Context, c *sdk.ClientSession, s scenario) error {
 	return nil
 }
 
-// echo sends the schema of a tool back as it came.
+// echo sends the schema of a tool back unchanged.
 func echo(tools []*sdk.Tool) (all []toolCall) {
 	for _, tool := range tools {
 		if tool.Name == "json_schema_2020_12_tool" {
@@ -279,7 +279,7 @@ func echo(tools []*sdk.Tool) (all []toolCall) {
 	return all
 }
 
-// arguments are some that a tool takes.
+// arguments returns valid arguments of a tool.
 func arguments(tool *sdk.Tool) map[string]any {
 	schema, _ := tool.InputSchema.(map[string]any)
 	properties, _ := schema["properties"].(map[string]any)

@@ -14,20 +14,20 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// patience is how long one step may take.
+// patience is the timeout of a step.
 const patience = 20 * time.Second
 
-// A consumer asks one thing by its protocol: what is asked goes over the wire as that writes it, and what comes back is read from
-// it. A protocol that has no word for a message gives [errNot].
+// A consumer sends messages to a Thing in the form of its protocol, and reads the replies in that form. A message that the protocol does
+// not have returns [errNot].
 type consumer struct {
 	interact.Thing
 	hangUp func()
 }
 
-// errNot says that a protocol has no way to ask.
+// errNot means that the protocol does not have a message.
 var errNot = errors.New("not in that protocol")
 
-// A consumerBinding is one way to ask a node.
+// A consumerBinding is a protocol of consumers.
 type consumerBinding struct {
 	name string
 	open func(t *testing.T, m *mesh, thing string) *consumer
@@ -46,7 +46,7 @@ var consumerBindings = []consumerBinding{
 	{"CoAP", openCoAP},
 }
 
-// openGo asks as a program in Go does, and `lmosd call`: messages to the node's mesh.
+// openGo sends messages to the mesh of the node, like a Go program or `lmosd call`.
 func openGo(_ *testing.T, m *mesh, thing string) *consumer {
 	do := func(ctx context.Context, of *interact.Message) iter.Seq2[*interact.Message, error] {
 		asked := *of
@@ -56,15 +56,13 @@ func openGo(_ *testing.T, m *mesh, thing string) *consumer {
 	return &consumer{interact.Func(do), func() {}}
 }
 
-// inParts is what a consumer accepts that wants the parts of an output as they come: values of JSON on a line each. Where the
-// protocol has another word for that it says it with that.
+// inParts is the media type of a consumer that accepts partial outputs: JSON values on one line each. Protocols with another form use that.
 const inParts = "application/x-ndjson"
 
-// A speech carries m out over a wire. It calls tell for each reply; when that is false it takes back what it has begun, and
-// returns.
+// A speech sends m over a wire. It calls tell for each reply; when that returns false it cancels, and returns.
 type speech func(ctx context.Context, m *interact.Message, tell func(*interact.Message) bool) error
 
-// A speaker is a Thing that is a speech. That what was begun could not be taken back fails the test.
+// A speaker is a Thing of a speech. A failed cancellation fails the test.
 type speaker struct {
 	t   *testing.T
 	say speech
@@ -87,7 +85,7 @@ func (s speaker) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 	}
 }
 
-// kindOf is the word that paths and topics have for what m speaks of.
+// kindOf returns the kind of the affordance of m in paths and topics.
 func kindOf(t interact.Type) string {
 	switch t {
 	case interact.InvokeAction, interact.QueryAction, interact.CancelAction, interact.QueryAllActions:
@@ -124,13 +122,13 @@ func completed(m *interact.Message, media string, data []byte) *interact.Message
 	return r
 }
 
-// A board is where what comes over one connection is put up for all who wait for something.
+// A board distributes the messages of one connection to all its readers.
 type board[T any] struct {
 	mu      sync.Mutex
 	readers map[chan T]bool // owned by mu
 }
 
-// read returns a channel with all that comes from now on, until leave is called.
+// read returns a channel with all later messages, until leave is called.
 func (b *board[T]) read() (came chan T, leave func()) {
 	came = make(chan T, 1000)
 	b.mu.Lock()
@@ -146,7 +144,7 @@ func (b *board[T]) read() (came chan T, leave func()) {
 	}
 }
 
-// put puts v up. Who does not read is not waited for.
+// put distributes v. It does not wait for slow readers.
 func (b *board[T]) put(v T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,7 +156,7 @@ func (b *board[T]) put(v T) {
 	}
 }
 
-// next waits for what comes.
+// next waits for a message.
 func next[T any](ctx context.Context, came <-chan T) (T, error) {
 	select {
 	case v := <-came:
@@ -169,7 +167,7 @@ func next[T any](ctx context.Context, came <-chan T) (T, error) {
 	}
 }
 
-// asker is the mesh of n as a program in its process asks it.
+// asker returns the mesh of n for a program in its process.
 func asker(n interface{ Mesh() interact.Thing }) interact.Thing {
 	return interact.Chain(n.Mesh(), interact.As(did.Consumer(did.Process, "")))
 }

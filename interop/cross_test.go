@@ -29,14 +29,14 @@ import (
 	"github.com/lmosd/lmosd/node"
 )
 
-// A crossing is what speaks neither protocol, and what speaks one of them, at one node, for clients of the other at a second node.
+// A crossing has Things without a protocol, and agents of one protocol, at one node, for clients of the other protocol at a second node.
 type crossing struct {
 	*mesh
-	gates goAgent // has the words that agents wait for
+	gates goAgent // the words that agents wait for
 	left  chan string
 }
 
-// crossed are the agents of each kind of client.
+// crossed are the agents for each kind of client.
 var crossed = map[string][]string{"mcp": {"goa2a", "jsa2a", "lamp", "upper", "broken", "slow"},
 	"a2a": {"gomcp", "everything", "lamp", "upper", "broken", "slow"}}
 
@@ -92,11 +92,11 @@ func serveA2A(t *testing.T, agent a2asrv.AgentExecutor) string {
 	return server.URL
 }
 
-// A crossAgent does what the first word of a message says.
+// The first word of a message selects the behavior of a crossAgent.
 type crossAgent struct {
 	c     *crossing
 	mu    sync.Mutex
-	known map[string]string // what it was told to remember, by contexts
+	known map[string]string // remembered words, by context
 }
 
 func (k *crossAgent) Execute(ctx context.Context, x *a2asrv.ExecutorContext) iter.Seq2[a2asdk.Event, error] {
@@ -127,7 +127,7 @@ func (k *crossAgent) Execute(ctx context.Context, x *a2asrv.ExecutorContext) ite
 	}
 }
 
-// do does one thing, and reports whether that is all.
+// do performs one act, and reports whether it is complete.
 func (k *crossAgent) do(ctx context.Context, x *a2asrv.ExecutorContext, verb, rest string, status func(a2asdk.TaskState, ...*a2asdk.Part) bool,
 	give func(...*a2asdk.Part) bool) bool {
 	words := a2asdk.NewTextPart
@@ -159,7 +159,7 @@ func (k *crossAgent) do(ctx context.Context, x *a2asrv.ExecutorContext, verb, re
 			if !status(a2asdk.TaskStateWorking, words("step "+word)) {
 				return false
 			}
-			time.Sleep(120 * time.Millisecond) // progress is not told more often
+			time.Sleep(120 * time.Millisecond) // progress is limited in rate
 		}
 		return give(words("there"))
 	case "wait":
@@ -179,7 +179,7 @@ func (k *crossAgent) do(ctx context.Context, x *a2asrv.ExecutorContext, verb, re
 		if !status(a2asdk.TaskStateAuthRequired, words("log in"), a2asdk.NewFileURLPart("https://id.example/login", "text/html")) {
 			return false
 		}
-		time.Sleep(150 * time.Millisecond) // somebody logs in elsewhere
+		time.Sleep(150 * time.Millisecond) // a login elsewhere
 		return give(words("welcome"))
 	case "remember":
 		return give(words("noted"))
@@ -198,7 +198,7 @@ func (k *crossAgent) Cancel(_ context.Context, x *a2asrv.ExecutorContext) iter.S
 	}
 }
 
-// areaSchema is one that a data schema cannot say.
+// areaSchema is not expressible as a data schema.
 const areaSchema = `{"type":"object","$defs":{"round":{"type":"object","properties":{"r":{"type":"number"}},"required":["r"],"additionalProperties":false}},` +
 	`"properties":{"shape":{"$ref":"#/$defs/round"}},"required":["shape"],"additionalProperties":false}`
 
@@ -245,7 +245,7 @@ func (c *crossing) serveMCP(t *testing.T) string {
 		for i := range 3 {
 			_ = r.Session.NotifyProgress(ctx, &mcpsdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i + 1), Total: 3,
 				Message: fmt.Sprintf("step %d", i+1)})
-			time.Sleep(120 * time.Millisecond) // progress is not told more often
+			time.Sleep(120 * time.Millisecond) // progress is limited in rate
 		}
 		return say("there"), nil
 	})
@@ -276,15 +276,15 @@ func (c *crossing) serveMCP(t *testing.T) string {
 	return server.URL
 }
 
-// A cell asks an agent for one thing, in one call or several.
+// A cell is a test of an agent, with one call or several.
 type cell struct {
 	agent, what string
 	calls       []map[string]any
-	want        []string // is in what the last call gave, as JSON
-	left        bool     // the agent hears that it is cancelled
+	want        []string // contained in the last result, as JSON
+	left        bool     // the agent receives the cancellation
 }
 
-// A seen is what came of a call. Members that are not of its protocol are empty.
+// A seen is the result of a call. Members of other protocols are empty.
 type seen struct {
 	Result, Task, Message any    `json:",omitempty"`
 	Error                 string `json:"error,omitempty"`
@@ -300,7 +300,7 @@ type question struct {
 
 type call = map[string]any
 
-// askTool is a call of ask_NAME; more are members of the call.
+// askTool returns a call of ask_NAME with further members.
 func askTool(name, message string, more call) call {
 	out := call{"tool": "ask_" + name, "args": map[string]any{"message": message}}
 	for k, v := range more {
@@ -309,7 +309,7 @@ func askTool(name, message string, more call) call {
 	return out
 }
 
-// mcpCells are what MCP clients ask of agents that are no MCP servers.
+// mcpCells are the calls of MCP clients to agents that are not MCP servers.
 func mcpCells() (all []cell) {
 	one := func(agent, what string, c call, want ...string) {
 		all = append(all, cell{agent: agent, what: what, calls: []call{c}, want: want})
@@ -363,7 +363,7 @@ func mcpCells() (all []cell) {
 func textPart(text string) []any { return []any{map[string]any{"text": text}} }
 func dataPart(data any) []any    { return []any{map[string]any{"data": data}} }
 
-// a2aCells are what A2A clients ask of things that are no A2A agents.
+// a2aCells are the calls of A2A clients to Things that are not A2A agents.
 func a2aCells() (all []cell) {
 	add := func(agent, what string, calls []call, want ...string) {
 		all = append(all, cell{agent: agent, what: what, calls: calls, want: want})
@@ -421,14 +421,13 @@ func a2aCells() (all []cell) {
 	return all
 }
 
-// A plan is what one client asks of one agent.
+// A plan has the calls of one client to one agent.
 type plan struct {
 	URL   string `json:"url"`
 	Calls []call `json:"calls"`
 }
 
-// TestCrossing asks agents of one protocol, and of none, with clients of another, through two nodes. docs/interop.md has what was seen; -update
-// writes it.
+// Clients of one protocol call agents of another, and of none, through two nodes. docs/interop.md has the results; -update writes them.
 func TestCrossing(t *testing.T) {
 	t.Parallel()
 	modules(t)
@@ -453,7 +452,7 @@ func TestCrossing(t *testing.T) {
 	}
 }
 
-// table fills the cells of a table: each client asks at each place. A place that has a prefix has all agents.
+// table fills the cells of a table: each client calls at each node. A place with a prefix has all agents.
 func (c *crossing) table(t *testing.T, cells []cell, columns []string, clients []func(*testing.T, []plan) []seen, places ...[2]string) string {
 	passed := map[[2]int]int{} // places at which a cell of a client passed
 	for i, client := range clients {
@@ -470,7 +469,7 @@ func (c *crossing) table(t *testing.T, cells []cell, columns []string, clients [
 					for k, v := range each {
 						copied[k] = v
 					}
-					if name, is := each["tool"].(string); is && !strings.HasPrefix(name, "ask_") { // which is one everywhere
+					if name, is := each["tool"].(string); is && !strings.HasPrefix(name, "ask_") { // which is the same everywhere
 						copied["tool"] = prefix + name
 					}
 					p.Calls = append(p.Calls, copied)
@@ -494,11 +493,11 @@ func (c *crossing) table(t *testing.T, cells []cell, columns []string, clients [
 	return b.String()
 }
 
-// agentNames are the agents in the table.
+// agentNames returns the agents in the table.
 var agentNames = map[string]string{"goa2a": "a2a-go", "jsa2a": "@a2a-js/sdk", "lamp": "WoT thing, HTTP", "upper": "`exec:`", "broken": "`exec:`", "slow": "`exec:`",
 	"gomcp": "MCP go-sdk, HTTP", "everything": "server-everything, stdio"}
 
-// fill asks, checks each cell, and tells which passed.
+// fill makes the calls, checks each cell, and returns the passed ones.
 func (c *crossing) fill(t *testing.T, cells []cell, plans []plan, client func(*testing.T, []plan) []seen, passed func(cell int)) {
 	all := client(t, plans)
 	n := 0
@@ -535,7 +534,7 @@ func (c *crossing) fill(t *testing.T, cells []cell, plans []plan, client func(*t
 
 func contextOf(s seen) any { return s.Task.(map[string]any)["contextId"] }
 
-// canonical is JSON whose members are in order.
+// canonical returns JSON with sorted members.
 func canonical(v any) []byte {
 	var generic any
 	if err := json.Unmarshal(asJSON(v), &generic); err != nil {
@@ -688,7 +687,7 @@ func (c *crossing) goA2A(binding a2asdk.TransportProtocol) func(*testing.T, []pl
 					}
 					before, _ = r.(*a2asdk.Task)
 					if one["cancel"] != nil {
-						for range 50 { // it works, unless it is one that does not say so
+						for range 50 { // it works, unless it does not report so
 							if now, err := client.GetTask(t.Context(), &a2asdk.GetTaskRequest{ID: before.ID}); err != nil || now.Status.State != a2asdk.TaskStateSubmitted {
 								break
 							}
@@ -722,7 +721,7 @@ func a2aWords(m *a2asdk.Message) string {
 	return m.Parts[0].Text()
 }
 
-// asTask calls an A2A agent that takes long with a client that knows tasks, which no library does: in the words of the extension.
+// asTask calls a long A2A action with a client of the tasks extension, which no library supports, by raw messages.
 func (c *crossing) asTask(t *testing.T) (passed []string) {
 	ask := func(method, name, params, more string) string {
 		body := `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":{` + params + `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
@@ -787,7 +786,7 @@ func (c *crossing) asTask(t *testing.T) (passed []string) {
 	return passed
 }
 
-// between compares the part of a page that a test writes, or writes it.
+// between compares the part of a page that a test generates, or writes it.
 func between(t *testing.T, page, name, test, text string) {
 	t.Helper()
 	begin, end := "<!-- "+name+": written by "+test+" -->\n", "<!-- end of "+name+" -->\n"

@@ -43,8 +43,8 @@ func refusingA2A(t *testing.T, binding string, status int, body string) *httptes
 	return server
 }
 
-// TestErrorsOfA2AAgentsThroughTwoNodes: the code, the message and the data of an error arrive at a client of another node as the agent wrote
-// them, in answers and before the first event of a stream.
+// The code, the message and the data of an agent's error arrive unchanged at a client of another node, in responses and before the first
+// event of a stream.
 func TestErrorsOfA2AAgentsThroughTwoNodes(t *testing.T) {
 	t.Parallel()
 	m := a2aMesh(t)
@@ -91,7 +91,7 @@ func TestErrorsOfA2AAgentsThroughTwoNodes(t *testing.T) {
 	}
 }
 
-// postA2A posts a request of A2A 1.0 and returns the status and the body of the answer.
+// postA2A posts a request of A2A 1.0 and returns the status and the body of the response.
 func postA2A(t *testing.T, at, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at, strings.NewReader(body))
@@ -127,8 +127,8 @@ func serveMortal(t *testing.T) {
 	}
 }
 
-// TestErrorsCross asks MCP servers with an A2A client, and A2A agents with an MCP client, through two nodes: what a client sees of an error of
-// the agent, of an agent whose server has ended, and of a host that has stopped.
+// An A2A client calls MCP servers, and an MCP client calls A2A agents, through two nodes: the client sees errors of the agent, of an agent
+// whose server has ended, and of a host that has stopped.
 func TestErrorsCross(t *testing.T) {
 	if os.Getenv(mortal) != "" {
 		serveMortal(t)
@@ -191,7 +191,7 @@ func TestErrorsCross(t *testing.T) {
 	tool("a server that is not there", "tools", "fail", failed, `{"metadata":{"lmosCode":"LMOS-1503","retryable":true},"text":"MCP server unreachable: `)
 	ask("an A2A agent that is not there", `"isError":true`, `"code":"LMOS-1503"`, `"retryable":true`, ` does not respond\n`)
 	c.stopHost()
-	// The words differ: that the host was lost, if its end was not noticed before, or that no path leads there.
+	// The texts differ: the host was lost, if its end was not noticed before, or no path leads to it.
 	tool("an MCP server whose host has stopped", "tools", "fail", failed, `{"metadata":{"lmosCode":"LMOS-1503","retryable":true},"text":"`)
 	ask("an A2A agent whose host has stopped", `"isError":true`, `"code":"LMOS-1503"`, `"retryable":true`)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// TestWritesToAnHTTPAgentAreAnswered: an agent that answers a write with 204 and no body is written to in each dialect, over two
-// nodes. kotlin-wot cannot read a propertyReading without data, and its client would wait for 100 s.
+// An agent that answers a write with 204 and no body is written to in each dialect, over two nodes. kotlin-wot cannot read a
+// propertyReading without data, and its client would wait for 100 s.
 func TestWritesToAnHTTPAgentAreAnswered(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// node-wot finds every thing of the mesh in the directory of a node, and uses the directory as the thing that it is.
+// node-wot finds all Things of the mesh in the directory of a node, and uses the directory as a Thing.
 func TestNodeWotExploresTheDirectory(t *testing.T) {
 	modules(t)
 	m := newMesh(t)
@@ -47,7 +47,7 @@ func TestNodeWotExploresTheDirectory(t *testing.T) {
 			`"searchJSONPath","searchXPath","updateThing"],["thingCreated","thingDeleted","thingUpdated"]]`)
 }
 
-// A stock client of server-sent events that loses its connection comes back with Last-Event-ID, and misses nothing.
+// A client of server-sent events that loses its connection reconnects with Last-Event-ID, and misses no event.
 func TestEventSourceResumesTheDirectorysEvents(t *testing.T) {
 	tool(t, "node")
 	if exec.Command("node", "--experimental-eventsource", "-e", "new EventSource('http://127.0.0.1:9').close()").Run() != nil {
@@ -104,11 +104,11 @@ func TestEventSourceResumesTheDirectorysEvents(t *testing.T) {
 	}
 }
 
-// A cutter carries connections to an address, and cuts them.
+// A cutter forwards connections to an address, and cuts them.
 type cutter struct {
 	net.Listener
 	mu   sync.Mutex
-	off  bool                  // owned by mu, as is what follows
+	off  bool                  // owned by mu, as is open
 	open map[net.Conn]net.Conn // to the address, by the client's
 }
 
@@ -143,7 +143,7 @@ func newCutter(t *testing.T, to string) *cutter {
 	return c
 }
 
-// keep remembers a connection, unless they are cut.
+// keep registers a connection, unless they are cut.
 func (c *cutter) keep(near, far net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +155,7 @@ func (c *cutter) keep(near, far net.Conn) bool {
 	return true
 }
 
-// cut ends all connections and refuses further ones, or lets them through again.
+// cut ends all connections and rejects further ones, or accepts them again.
 func (c *cutter) cut(off bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/lmosd/lmosd/node"
 )
 
-// Avahi, on another host of the network, sees the node's entry by its service and by its subtype, its address and its end; what
-// Avahi publishes is introduced to the node, and explored.
+// Avahi, on another host of the network, sees the node's entry by its service and by its subtype, its address and its end; entries of Avahi
+// are introductions to the node, and explored.
 func TestAvahi(t *testing.T) {
 	t.Parallel()
 	if !ownNetwork(t) {
@@ -51,7 +51,7 @@ func TestAvahi(t *testing.T) {
 	host := strings.Split(other.until(t, "avahi-browse -rptk _wot._tcp", `=;lan1;IPv4;`+entry), ";")[6]
 	other.until(t, "avahi-resolve -4 -n "+host, "10.9.0.1")
 
-	// The thing of the other host is served by it, too: it is where the introduction leads.
+	// The other host also serves its Thing, to which the introduction leads.
 	other.do(t, `mkdir -p /run/www && echo '{"title":"Lamp"}' >/run/www/td.json; (cd /run/www; exec python3 -m http.server 8080 >/dev/null 2>&1) &`)
 	other.until(t, "python3 -c 'import urllib.request as u; u.urlopen(\"http://10.9.0.2:8080/td.json\")' 2>&1 && echo served", "served")
 	other.do(t, "avahi-publish -s 'Lamp No. 1' _wot._tcp 8080 TYPE=Thing Td=/td.json >/dev/null 2>&1 & lamp=$!")
@@ -97,10 +97,10 @@ func TestAvahi(t *testing.T) {
 	}
 }
 
-// byIPv4 leaves out lines whose address is of IPv6: Avahi knows the host by both, and may resolve an entry that it heard over IPv4 to either.
+// byIPv4 removes lines with IPv6 addresses: Avahi knows the host by both, and may resolve an entry received over IPv4 to either.
 const byIPv4 = " | grep ';10[.]9[.]0[.]1;'"
 
-// A whole node introduces its directory to another host, which reads it, and finds the thing that the other host introduces.
+// A node introduces its directory to another host, which reads it, and finds the Thing that the other host introduces.
 func TestAvahiAndANode(t *testing.T) {
 	t.Parallel()
 	if !ownNetwork(t) {
@@ -119,7 +119,7 @@ func TestAvahiAndANode(t *testing.T) {
 	const entry = `=;lan1;IPv4;kitchen;_wot._tcp;local`
 	fields := strings.Split(other.until(t, "avahi-browse -rptk _directory._sub._wot._tcp"+byIPv4, entry), ";")
 	td := other.until(t, "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://"+fields[7]+":"+fields[8]+
-		"/.well-known/wot\").read().decode())' 2>/dev/null", "ThingDirectory") // 503 until the node has described itself
+		"/.well-known/wot\").read().decode())' 2>/dev/null", "ThingDirectory") // 503 until the TD of the node exists
 	if !strings.Contains(td, `"http://10.9.0.1:`+fields[8]+`/things{`) || !strings.Contains(td, string(n.DID())) {
 		t.Errorf("the other host reads %s", td)
 	}
@@ -160,7 +160,7 @@ cd / && (cd /run/www; exec python3 -m http.server 8080 >/dev/null 2>&1) &`)
 	}
 }
 
-// ownNetwork runs the test once more in a network of its own, with an interface lan0 whose other end is lan1; there it reports true.
+// ownNetwork runs the test again in its own network, with an interface lan0 whose other end is lan1; there it returns true.
 func ownNetwork(t *testing.T) bool {
 	t.Helper()
 	for program, debian := range map[string]string{"avahi-daemon": "avahi-daemon", "avahi-browse": "avahi-utils", "dbus-daemon": "dbus",
@@ -191,8 +191,7 @@ func ownNetwork(t *testing.T) bool {
 	return false
 }
 
-// An avahi is another host on the network, 10.9.0.2: a shell with network, files and processes of its own, Avahi, and the bus that
-// Avahi needs.
+// An avahi is another host on the network, 10.9.0.2: a shell with its own network, files and processes, Avahi, and its message bus.
 type avahi struct {
 	in  io.WriteCloser
 	out *bufio.Scanner
@@ -209,7 +208,7 @@ func newAvahi(t *testing.T) *avahi {
 		t.Skipf("no second network: %v", err)
 	}
 	t.Cleanup(func() {
-		_ = in.Close() // the shell ends, and with the first of its processes the others do
+		_ = in.Close() // the shell ends, and so do the other processes
 		_ = cmd.Wait()
 	})
 	a := &avahi{in, bufio.NewScanner(out)}
@@ -235,7 +234,7 @@ avahi-daemon -f /run/avahi.conf --no-drop-root --no-chroot --no-rlimits >/run/av
 	return a
 }
 
-// do runs a command on the other host and returns what it prints.
+// do runs a command on the other host and returns its output.
 func (a *avahi) do(t *testing.T, command string) string {
 	t.Helper()
 	if _, err := fmt.Fprintf(a.in, "%s\necho; echo END-OF-OUTPUT\n", command); err != nil {
@@ -252,7 +251,7 @@ func (a *avahi) do(t *testing.T, command string) string {
 	return ""
 }
 
-// until repeats a command until a line of what it prints has the text, and returns the line.
+// until repeats a command until a line of its output has the text, and returns the line.
 func (a *avahi) until(t *testing.T, command, text string) string {
 	t.Helper()
 	var last string

@@ -13,8 +13,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A node with an endpoint for embeddings, another process that speaks OpenAI's protocol, finds what has none of the words of a
-// question; when the process is gone, words decide, and the answer says so.
+// A node with an endpoint for embeddings, another process with OpenAI's protocol, finds a Thing without any word of the query; when the
+// process has ended, lexical search decides, and the result reports it.
 func TestEmbeddingsOfAnotherProcess(t *testing.T) {
 	stub := exec.CommandContext(t.Context(), tool(t, "node"), "embeddings.mjs")
 	in, err := stub.StdinPipe()
@@ -41,7 +41,7 @@ func TestEmbeddingsOfAnotherProcess(t *testing.T) {
 "lmos:capabilities":[{"id":"urn:x:%[1]s","name":%[1]q,"version":"1.0.0","description":"One thing.","examples":[%q]}],
 "actions":{"ask":{"synchronous":true,"forms":[{"href":"http://127.0.0.1:9/ask"}]}}}`, title, example), nil)
 	}
-	// until asks again and again until the first of the answers is an agent, for a reason of a kind.
+	// until repeats the query until the first result is an agent, for a reason of a kind.
 	until := func(question, name, signal string) {
 		t.Helper()
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {

@@ -31,7 +31,7 @@ var encodings = []encoding{
 	{interact.CBOR, "\xa2\x61a\x13\x61b\x17", "\x18\x2a", message.AppCBOR},
 }
 
-// A strict agent adds two numbers in one encoding alone, and counts what comes in another.
+// A strict agent adds two numbers in one encoding only, and counts other inputs.
 type strict struct {
 	encoding
 	strange atomic.Int64
@@ -45,7 +45,7 @@ func (s *strict) add(in []byte, media string) (out string, ok bool) {
 	return s.out, true
 }
 
-// serveHTTP, serveMQTT and serveCoAP start the agent and return the address of its action.
+// serveHTTP, serveMQTT and serveCoAP start the agent and return the URL of its action.
 func (s *strict) serveHTTP(t *testing.T) string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		in, _ := io.ReadAll(r.Body)
@@ -99,15 +99,14 @@ func (s *strict) serveCoAP(t *testing.T) string {
 		if !ok {
 			code = codes.UnsupportedMediaType
 		}
-		_ = w.SetResponse(code, s.format, bytes.NewReader([]byte(out))) // who waits for it says so
+		_ = w.SetResponse(code, s.format, bytes.NewReader([]byte(out))) // the waiting client detects a failure
 	}))
 	address, stop := serveCoAP(t, router)
 	t.Cleanup(stop)
 	return "coap://" + address + "/add"
 }
 
-// TestEitherEncoding asks agents at another node that speak JSON alone, or CBOR alone, over three protocols, in JSON and in CBOR,
-// and for either.
+// Consumers call agents at another node that support only JSON, or only CBOR, over three protocols, in JSON and in CBOR, and accept either.
 func TestEitherEncoding(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)

@@ -26,10 +26,10 @@ import (
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
-// A villain is an agent behind HTTP that keeps none of the promises of its description, beside a few that it keeps.
+// A villain is an HTTP agent that violates most of its description.
 type villain struct {
-	calls  atomic.Int64 // of what does not end, that run
-	alarms chan string  // what it tells
+	calls  atomic.Int64 // running endless calls
+	alarms chan string  // the alarms that it sends
 	over   chan struct{}
 }
 
@@ -76,7 +76,7 @@ func newVillain(t *testing.T, m *mesh) *villain {
 	return v
 }
 
-// forever writes until nobody listens.
+// forever writes until the client disconnects.
 func (v *villain) forever(w http.ResponseWriter, r *http.Request) {
 	v.calls.Add(1)
 	defer v.calls.Add(-1)
@@ -90,7 +90,7 @@ func (v *villain) forever(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// alarm tells what is put into the channel.
+// alarm sends the alarms of the channel.
 func (v *villain) alarm(w http.ResponseWriter, r *http.Request) {
 	v.calls.Add(1)
 	defer v.calls.Add(-1)
@@ -109,7 +109,7 @@ func (v *villain) alarm(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// left waits until nothing of the agent runs for anybody.
+// left waits until no interaction of the agent runs.
 func (v *villain) left(t *testing.T, who string) {
 	t.Helper()
 	eventually(t, who+" has left the agent", func() bool { return v.calls.Load() == 0 })
@@ -125,7 +125,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// A measure is what a flood must not leave behind.
+// A measure has the resources that a flood must not leak.
 type measure struct {
 	goroutines int
 	heap       uint64
@@ -134,12 +134,12 @@ type measure struct {
 func take() measure {
 	var s runtime.MemStats
 	runtime.GC()
-	runtime.GC() // pools are emptied by the second
+	runtime.GC() // the second collection empties pools
 	runtime.ReadMemStats(&s)
 	return measure{runtime.NumGoroutine(), s.HeapAlloc}
 }
 
-// returns waits until no more is held than before, within what the runtime and the libraries keep for next time.
+// returns waits until the usage is as before, except caches of the runtime and the libraries.
 func (before measure) returns(t *testing.T) {
 	t.Helper()
 	const more, bytes = 20, 6 << 20
@@ -160,7 +160,7 @@ func query(t interact.Type, name, data string) *interact.Message {
 	return &interact.Message{Type: t, Name: name, Data: []byte(data)}
 }
 
-// outcome asks, and returns the last state, or the error.
+// outcome sends a request, and returns the last state, or the error.
 func outcome(thing interact.Thing, m *interact.Message) (last *interact.Message, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -168,21 +168,20 @@ func outcome(thing interact.Thing, m *interact.Message) (last *interact.Message,
 		if err != nil {
 			return nil, err
 		}
-		if last = r; m.Type.Long() && len(r.Data) > 0 { // CoAP confirms with nothing
+		if last = r; m.Type.Long() && len(r.Data) > 0 { // CoAP confirms with an empty payload
 			break
 		}
 	}
 	return last, nil
 }
 
-// coded reports whether err says the code, as the number or, in Go, as the error.
+// coded reports whether err has the code, as a number or, in Go, as an error.
 func coded(err error, c interact.Code) bool {
 	var e *interact.Error
 	return err != nil && (strings.Contains(err.Error(), c.String()) || errors.As(err, &e) && e.Code == c)
 }
 
-// TestHostileRequests asks for what cannot be, by each protocol, of an agent at another node: each gives its error, and the same
-// consumer is served afterwards.
+// Invalid requests of each protocol to an agent at another node get errors, and the consumer is served afterwards.
 func TestHostileRequests(t *testing.T) {
 	m := newMesh(t)
 	v := newVillain(t, m)
@@ -216,7 +215,7 @@ func TestHostileRequests(t *testing.T) {
 				_, err := outcome(r.thing, r.m)
 				switch long := r.m.Type.Long(); {
 				case errors.Is(err, errNot), coded(err, r.code):
-				case c.name == "MQTT" && long && err != nil: // a reason code, with no place for a word
+				case c.name == "MQTT" && long && err != nil: // a reason code, without room for a text
 				case c.name == "CoAP" && long && err != nil && strings.Contains(err.Error(), "NotFound"): // 4.04; go-coap drops its words
 				case c.name == "CoAP" && r.code == interact.NotAllowed && long: // the value alone (RFC 7641 §4.1)
 				default:
