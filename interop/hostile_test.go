@@ -216,8 +216,8 @@ func TestHostileRequests(t *testing.T) {
 				switch long := r.m.Type.Long(); {
 				case errors.Is(err, errNot), coded(err, r.code):
 				case c.name == "MQTT" && long && err != nil: // a reason code, without room for a text
-				case c.name == "CoAP" && long && err != nil && strings.Contains(err.Error(), "NotFound"): // 4.04; go-coap drops its words
-				case c.name == "CoAP" && r.code == interact.NotAllowed && long: // the value alone (RFC 7641 §4.1)
+				case c.name == "CoAP" && long && err != nil && strings.Contains(err.Error(), "NotFound"): // 4.04; go-coap drops the text
+				case c.name == "CoAP" && r.code == interact.NotAllowed && long: // only the value (RFC 7641 §4.1)
 				default:
 					t.Errorf("%s: got %v, want %s", r.name, err, r.code)
 				}
@@ -229,7 +229,7 @@ func TestHostileRequests(t *testing.T) {
 	v.left(t, "everybody")
 }
 
-// served sees that a consumer still is.
+// served checks that a consumer is still served.
 func served(t *testing.T, k interact.Thing) {
 	t.Helper()
 	r, err := outcome(k, query(interact.ReadProperty, "fine", ""))
@@ -238,7 +238,7 @@ func served(t *testing.T, k interact.Thing) {
 	}
 }
 
-// cancelEnded cancels a run that is over.
+// cancelEnded cancels an ended run.
 func cancelEnded(t *testing.T, k interact.Thing) {
 	t.Helper()
 	begun, err := outcome(k, &interact.Message{Type: interact.InvokeAction, Name: "soon", Detach: true})
@@ -246,7 +246,7 @@ func cancelEnded(t *testing.T, k interact.Thing) {
 		return
 	}
 	if err != nil || begun.ActionID == "" {
-		return // a protocol that tells of no run has none to cancel
+		return // a protocol without run ids
 	}
 	eventually(t, "the run has ended", func() bool {
 		r, err := outcome(k, &interact.Message{Type: interact.QueryAction, Name: "soon", ActionID: begun.ActionID})
@@ -258,7 +258,7 @@ func cancelEnded(t *testing.T, k interact.Thing) {
 	}
 }
 
-// TestHostileFrames says in each dialect what is no request. Each is answered in the dialect, and the connection lives on.
+// Invalid frames of each dialect get errors of the dialect, and the connection survives.
 func TestHostileFrames(t *testing.T) {
 	m := newMesh(t)
 	newVillain(t, m)
@@ -267,9 +267,9 @@ func TestHostileFrames(t *testing.T) {
 	ids[wtp] = ids[doc]
 	for _, d := range []struct {
 		dialect string
-		alive   string      // a request that is answered 42
+		alive   string      // a request with the response 42
 		member  [2]string   // of an error
-		frames  [][2]string // a frame, and the code of its error; "" is no answer
+		frames  [][2]string // a frame, and the code of its error; "" without a response
 	}{
 		{doc, `{"messageType":"readProperty","thingID":"villain","messageID":"ok","name":"fine"}`,
 			[2]string{`"messageType":"error"`, `"correlationID":"m"`}, [][2]string{
@@ -332,13 +332,13 @@ func TestHostileFrames(t *testing.T) {
 				}
 			}
 			twice := strings.Replace(d.alive, `"fine"`, `"fine","thingId":"nobody"`, 1)
-			for _, text := range []string{"", "{", "[]", "null", twice} { // of which nothing is read
+			for _, text := range []string{"", "{", "[]", "null", twice} { // which are invalid
 				say(websocket.MessageText, text)
 				if got := hear(); !strings.Contains(got, "LMOS-1400") || !strings.Contains(got, d.member[0]) {
 					t.Errorf("%q is answered %s", text, got)
 				}
 			}
-			say(websocket.MessageBinary, d.alive) // in no dialect: it is ignored
+			say(websocket.MessageBinary, d.alive) // of no dialect: it is ignored
 			say(websocket.MessageBinary, "")
 			say(websocket.MessageText, d.alive)
 			if got := hear(); !strings.Contains(got, `:42`) || !strings.Contains(got, `"ok"`) {
@@ -364,7 +364,7 @@ func dialSocket(t *testing.T, m *mesh, dialect string) *websocket.Conn {
 	return c
 }
 
-// TestHostileBodies sends over HTTP what is no request; the connection lives on where HTTP lets it.
+// Invalid HTTP requests get errors, and the connection survives if HTTP permits.
 func TestHostileBodies(t *testing.T) {
 	m := newMesh(t)
 	newVillain(t, m)
@@ -413,8 +413,8 @@ func TestHostileBodies(t *testing.T) {
 	}
 }
 
-// TestTenThousandAtOnce has consumers invoke 10,000 times without waiting: each is answered, with the output or with Overloaded
-// or RateLimited, the connection lives, and nothing stays.
+// Consumers invoke an action 10,000 times without waiting: each call gets the output, or Overloaded or RateLimited, the connection
+// survives, and no resource leaks.
 func TestTenThousandAtOnce(t *testing.T) {
 	m := newMesh(t)
 	newVillain(t, m)
@@ -457,8 +457,8 @@ func TestTenThousandAtOnce(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			n := n
 			began := time.Now()
-			c.flood(t, n/10)                                   // for what pools and caches keep
-			if slow := time.Since(began).Seconds(); slow > 1 { // a busy machine, with the race detector: as many as it does in ten seconds
+			c.flood(t, n/10)                                   // fills pools and caches
+			if slow := time.Since(began).Seconds(); slow > 1 { // a busy machine, with the race detector: limit it to about 10 s
 				n = max(n/10, int(float64(n)/slow))
 			}
 			before := take()
@@ -472,7 +472,7 @@ func TestTenThousandAtOnce(t *testing.T) {
 	}
 }
 
-// floodSocket sends n requests over one socket and counts the answers.
+// floodSocket sends n requests over one socket and counts the responses.
 func (m *mesh) floodSocket(t *testing.T, dialect string, n int, frame, good string) (done, refused int) {
 	t.Helper()
 	c := dialSocket(t, m, dialect)
@@ -514,7 +514,7 @@ func (m *mesh) floodSocket(t *testing.T, dialect string, n int, frame, good stri
 	return done - 1, refused
 }
 
-// floodThing begins n interactions at once.
+// floodThing starts n interactions concurrently.
 func floodThing(t *testing.T, thing interact.Thing, n int, message func() *interact.Message) (done, refused int) {
 	t.Helper()
 	var good, bad atomic.Int64
@@ -545,8 +545,8 @@ func floodThing(t *testing.T, thing interact.Thing, n int, message func() *inter
 	return int(good.Load()), int(bad.Load())
 }
 
-// floodMQTT publishes n requests that are answered on one topic. With QoS 1 each is answered, or its acknowledgement refuses it
-// (MQTT 5 §3.4.2.1: quota exceeded); with QoS 0 some are heard of no more.
+// floodMQTT publishes n requests with one response topic. With QoS 1 each gets a response, or its acknowledgement is a rejection (MQTT 5
+// §3.4.2.1: quota exceeded); with QoS 0 some are lost.
 func (m *mesh) floodMQTT(t *testing.T, n int, qos byte) (done, refused int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
@@ -587,7 +587,7 @@ func (m *mesh) floodMQTT(t *testing.T, n int, qos byte) (done, refused int) {
 		work.Go(func() { ask(qos, topic+"/reply/all") })
 	}
 	work.Wait()
-	for heard := 0; ; { // one that is asked again until it is carried out ends it
+	for heard := 0; ; { // one that is repeated until it succeeds ends it
 		if heard == n || qos == 0 && len(came) == 0 {
 			ask(1, last)
 		}
@@ -611,7 +611,7 @@ func (m *mesh) floodMQTT(t *testing.T, n int, qos byte) (done, refused int) {
 	}
 }
 
-// floodCoAP sends n datagrams that want no acknowledgement, and counts what comes; some are lost, as datagrams are.
+// floodCoAP sends n non-confirmable messages, and counts the responses; some are lost.
 func (m *mesh) floodCoAP(t *testing.T, n int) (done, refused int) {
 	t.Helper()
 	c, err := net.Dial("udp", m.coap)
@@ -656,7 +656,7 @@ func (m *mesh) floodCoAP(t *testing.T, n int) (done, refused int) {
 			t.Fatal(err)
 		}
 	}
-	k := openCoAP(t, m, "villain") // the same host, with one that is repeated until it comes
+	k := openCoAP(t, m, "villain") // the same host, with a confirmable message
 	defer k.hangUp()
 	eventually(t, "it is served again", func() bool {
 		r, err := outcome(k, query(interact.ReadProperty, "fine", ""))
@@ -667,8 +667,8 @@ func (m *mesh) floodCoAP(t *testing.T, n int) (done, refused int) {
 	return done, refused
 }
 
-// TestStreamWithoutEnd invokes an action whose output never ends. A consumer that gets it in parts takes a few and leaves; one
-// that gets it as a whole is told that it is too large. Either way the agent, behind two nodes, is left, and memory returns.
+// A consumer invokes an action with an endless output. With partial outputs it takes a few and leaves; for a whole output it gets TooLarge.
+// Both end the run at the agent, behind two nodes, and memory is released.
 func TestStreamWithoutEnd(t *testing.T) {
 	m := newMesh(t)
 	v := newVillain(t, m)
@@ -698,7 +698,7 @@ func TestStreamWithoutEnd(t *testing.T) {
 					break
 				}
 			}
-			if c.name != "ws doc" { // which has no word for it
+			if c.name != "ws doc" { // which has no message for it
 				v.left(t, c.name)
 			}
 			served(t, k)
@@ -709,8 +709,7 @@ func TestStreamWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestSilentMQTTClient says hello, and that it will be heard of each second, and is not: it is missed within a few (MQTT 3.1.1
-// §3.1.2.10), and its connection ended.
+// An MQTT client with a keep-alive of 1 s that stays silent is disconnected within seconds (MQTT 3.1.1 §3.1.2.10).
 func TestSilentMQTTClient(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
@@ -736,7 +735,7 @@ func TestSilentMQTTClient(t *testing.T) {
 	}
 }
 
-// helloMQTT connects as 3.1.1 does, and subscribes, without waiting for an answer.
+// helloMQTT connects with 3.1.1, and subscribes, without waiting for a response.
 func helloMQTT(id string, keepAlive byte, topic string) []byte {
 	text := func(s string) string { return "\x00" + string(rune(len(s))) + s }
 	packet := func(head, body string) string { return head + string(rune(len(body))) + body }
@@ -744,8 +743,7 @@ func helloMQTT(id string, keepAlive byte, topic string) []byte {
 	return []byte(hello + packet("\x82", "\x00\x01"+text(topic)+"\x01"))
 }
 
-// TestConsumersThatNeverRead subscribe and read nothing, while an agent at another node tells 32 MiB. Another consumer hears all
-// of it, and little is kept for those who do not read.
+// Subscribers that do not read, while an agent at another node sends 32 MiB, need little memory, and another consumer receives all of it.
 func TestConsumersThatNeverRead(t *testing.T) {
 	m := newMesh(t)
 	v := newVillain(t, m)
@@ -793,7 +791,7 @@ func TestConsumersThatNeverRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			if dialect == doc {
-				continue // nothing says that it is taken
+				continue // there is no acknowledgement
 			}
 			if _, _, err := c.Read(ctx); err != nil {
 				t.Fatal(err)
@@ -832,7 +830,7 @@ func TestConsumersThatNeverRead(t *testing.T) {
 			peak = max(peak, s.HeapAlloc)
 		}
 	}
-	// The window of the hub, shared, and the frames that wait at each of 15 sockets.
+	// The window of the hub, shared, and the queued frames of 15 sockets.
 	if more := (int64(peak) - int64(before.heap)) >> 20; more > 48 {
 		t.Errorf("%d MiB are kept for who does not read", more)
 	} else {

@@ -19,7 +19,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// An httpTalk asks by the WoT Profile for HTTP.
+// An httpTalk is a client of the WoT HTTP Basic Profile.
 type httpTalk struct {
 	api    string
 	thing  string // the path of the thing
@@ -30,7 +30,7 @@ func newHTTPTalk(m *mesh, thing string) *httpTalk {
 	return &httpTalk{m.api, "/things/" + url.PathEscape(thing), &http.Client{Transport: &http.Transport{}}}
 }
 
-// consumer makes a consumer of one of the ways to ask.
+// consumer returns a consumer of one kind of requests.
 func (h *httpTalk) consumer(t *testing.T, say speech) *consumer {
 	return &consumer{speaker{t, say}, h.client.CloseIdleConnections}
 }
@@ -55,7 +55,7 @@ func openWebhook(t *testing.T, m *mesh, thing string) *consumer {
 	return h.consumer(t, h.hook)
 }
 
-// send sends a request whose body is JSON unless the header says otherwise. A bad status is an error with the body.
+// send sends a request whose body is JSON unless the header has another type. A bad status is an error with the body.
 func (h *httpTalk) send(ctx context.Context, method, path string, body io.Reader, header ...string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, h.api+path, body)
 	if err != nil {
@@ -81,7 +81,7 @@ func (h *httpTalk) send(ctx context.Context, method, path string, body io.Reader
 	return resp, nil
 }
 
-// do sends a request and reads the whole answer.
+// do sends a request and reads the whole response.
 func (h *httpTalk) do(ctx context.Context, method, path string, body io.Reader, header ...string) (http.Header, []byte, error) {
 	resp, err := h.send(ctx, method, path, body, header...)
 	if err != nil {
@@ -92,13 +92,13 @@ func (h *httpTalk) do(ctx context.Context, method, path string, body io.Reader, 
 	return resp.Header, raw, err
 }
 
-// methods are what is asked of the thing's resources.
+// methods are the methods of the resources of the Thing.
 var methods = map[interact.Type]string{interact.ReadProperty: "GET", interact.WriteProperty: "PUT",
 	interact.ReadAllProperties: "GET", interact.ReadMultipleProperties: "GET", interact.WriteMultipleProperties: "PUT",
 	interact.WriteAllProperties: "PUT",
 	interact.InvokeAction:       "POST", interact.QueryAction: "GET", interact.CancelAction: "DELETE", interact.QueryAllActions: "GET"}
 
-// pathOf returns where m is asked; the ids of runs are paths.
+// pathOf returns the path for m; the ids of runs are paths.
 func (h *httpTalk) pathOf(m *interact.Message) string {
 	path := h.thing + "/" + kindOf(m.Type)
 	switch {
@@ -122,7 +122,7 @@ func bodyOf(m *interact.Message) io.Reader {
 		return bytes.NewReader(m.Data)
 	}
 	r, w := io.Pipe()
-	go func() { // ends with the request, which closes r
+	go func() { // it ends with the request, which closes r
 		for chunk, err := range m.Chunks {
 			if _, werr := w.Write(chunk); err != nil || werr != nil {
 				w.CloseWithError(cmp.Or(err, werr))
@@ -134,7 +134,7 @@ func bodyOf(m *interact.Message) io.Reader {
 	return r
 }
 
-// ask asks what is answered once, or in the parts of one body.
+// ask sends a request with one response, whole or with partial outputs.
 func (h *httpTalk) ask(ctx context.Context, m *interact.Message, tell func(*interact.Message) bool) error {
 	method := methods[m.Type]
 	if method == "" {
@@ -171,7 +171,7 @@ func (h *httpTalk) ask(ctx context.Context, m *interact.Message, tell func(*inte
 	return nil
 }
 
-// parts tells the parts of a body as they come.
+// parts yields the parts of a body as they arrive.
 func parts(m *interact.Message, resp *http.Response, tell func(*interact.Message) bool) error {
 	buf := make([]byte, 64<<10)
 	for {
@@ -190,7 +190,7 @@ func parts(m *interact.Message, resp *http.Response, tell func(*interact.Message
 	}
 }
 
-// events asks for server-sent events: what changes and happens, or the states of an action.
+// events requests server-sent events: observations, or the states of an action.
 func (h *httpTalk) events(ctx context.Context, m *interact.Message, tell func(*interact.Message) bool) error {
 	method, prefer := "GET", ""
 	var body io.Reader
@@ -225,7 +225,7 @@ func (h *httpTalk) events(ctx context.Context, m *interact.Message, tell func(*i
 				return fmt.Errorf("%s", value)
 			}
 			r, err := h.event(m, name, id, []byte(value))
-			if err != nil || !tell(r) || m.Type == interact.QueryAction { // whose first event is the state now
+			if err != nil || !tell(r) || m.Type == interact.QueryAction { // its first event is the current state
 				return err
 			}
 		}
@@ -246,7 +246,7 @@ func (h *httpTalk) event(m *interact.Message, name, id string, data []byte) (*in
 	return r, nil
 }
 
-// poll asks for one event after the other.
+// poll long-polls one event after the other.
 func (h *httpTalk) poll(ctx context.Context, m *interact.Message, tell func(*interact.Message) bool) error {
 	path := h.pathOf(m)
 	switch m.Type {
@@ -273,7 +273,7 @@ func (h *httpTalk) poll(ctx context.Context, m *interact.Message, tell func(*int
 	}
 }
 
-// hook has events posted to a server of its own.
+// hook receives events as webhooks at its own server.
 func (h *httpTalk) hook(ctx context.Context, m *interact.Message, tell func(*interact.Message) bool) error {
 	if !m.Type.Long() {
 		return errNot

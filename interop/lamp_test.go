@@ -19,7 +19,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A gate holds up who passes it, until the test opens it for one.
+// A gate blocks until the test opens it, for one passage.
 type gate chan struct{}
 
 func newGate() gate { return make(gate, 1) }
@@ -27,11 +27,11 @@ func newGate() gate { return make(gate, 1) }
 func (g gate) open() {
 	select {
 	case g <- struct{}{}:
-	default: // it is
+	default: // already open
 	}
 }
 
-// shut takes back what nothing waited for.
+// shut closes an unused opening.
 func (g gate) shut() {
 	select {
 	case <-g:
@@ -39,7 +39,7 @@ func (g gate) shut() {
 	}
 }
 
-// wait takes as many milliseconds as it is told, or, of none, until the gate is open.
+// wait waits for a number of milliseconds or, without one, until the gate is open.
 func (g gate) wait(ctx context.Context, ms int) (string, error) {
 	if ms == 0 {
 		return "done", g.pass(ctx)
@@ -61,7 +61,7 @@ func (g gate) pass(ctx context.Context) error {
 	}
 }
 
-// A lamp is the agent that every agent binding offers, whatever its protocol.
+// A lamp is the agent of all agent bindings.
 type lamp struct {
 	units *agent.State[string]
 	level *agent.State[int]
@@ -79,7 +79,7 @@ func bareLamp() *lamp {
 	return &lamp{units, level, agent.NewEvent[string]("alarm"), newGate()}
 }
 
-// newLamp returns a lamp, its description and the thing that answers.
+// newLamp returns a lamp, its description and its Thing.
 func newLamp(t *testing.T, name string) (*lamp, []byte, interact.Thing) {
 	t.Helper()
 	l := bareLamp()
@@ -122,12 +122,12 @@ func (l *lamp) parts() []agent.Part {
 
 const octets = "application/octet-stream"
 
-// A state is a lamp for servers of other protocols than ours: they are written by hand, against the standards alone.
+// A state is a lamp for servers of other protocols, which are written by hand after the standards.
 type state struct {
 	gate
 	board[happening]
 
-	mu    sync.Mutex // guards the rest
+	mu    sync.Mutex // owns the following fields
 	units string
 	level int
 }
@@ -140,7 +140,7 @@ type happening struct {
 
 func newState() *state { return &state{units: "celsius", gate: newGate()} }
 
-// follow calls f for what happens, in a goroutine of work, until ctx ends or f returns false.
+// follow calls f for each happening, in a goroutine of work, until ctx ends or f returns false.
 func (s *state) follow(ctx context.Context, work *sync.WaitGroup, f func(what string, value []byte) bool) {
 	came, leave := s.read()
 	work.Go(func() {
@@ -160,7 +160,7 @@ func (s *state) get(name string) []byte {
 	return asJSON(s.level)
 }
 
-// set takes a property as JSON.
+// set sets a property from JSON.
 func (s *state) set(name string, raw []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +174,7 @@ func (s *state) set(name string, raw []byte) error {
 	return err
 }
 
-// act runs an action and tells its output, or the parts of it and then the end.
+// act runs an action and passes its output, or the partial outputs and the end.
 func (s *state) act(ctx context.Context, name string, in []byte, tell func(out []byte, last bool)) error {
 	switch name {
 	case "add":
@@ -214,7 +214,7 @@ func (s *state) act(ctx context.Context, name string, in []byte, tell func(out [
 	return nil
 }
 
-// whole runs an action and returns its output as one.
+// whole runs an action and returns its whole output.
 func (s *state) whole(ctx context.Context, name string, in []byte) (out []byte, err error) {
 	err = s.act(ctx, name, in, func(part []byte, last bool) {
 		switch {
@@ -235,8 +235,8 @@ func asJSON(v any) []byte {
 	return b
 }
 
-// describe writes the TD of a lamp whose forms f makes: for an affordance ("properties", "level") and some operations. Nil makes
-// none, and a lamp with actions alone: the node is the only way to it.
+// describe returns the TD of a lamp whose forms f makes, for an affordance ("properties", "level") and some operations. With a nil f it has
+// no forms and only actions: only the node reaches it.
 func describe(name string, f func(kind, affordance string, ops ...string) map[string]any) []byte {
 	type object = map[string]any
 	with := func(about object, kind, affordance string, ops ...[]string) object {

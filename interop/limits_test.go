@@ -14,8 +14,8 @@ import (
 	"github.com/lmosd/lmosd/policy"
 )
 
-// TestLimitsOfTheHost sets the limits of a node for each caller and each thing, takes what they allow by one call that stays, and
-// is refused at every door of another node, in the words of its protocol, with when to come again.
+// A node has limits per caller and per Thing. When one lasting call exhausts them, further calls through each listener of another node get
+// errors of their protocol, with the time to wait.
 func TestLimitsOfTheHost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -23,7 +23,7 @@ func TestLimitsOfTheHost(t *testing.T) {
 		code   interact.Code
 		status int
 		coap   string
-		wait   int // how many calls may wait for the first
+		wait   int // calls that may wait for the first
 	}{
 		"of a caller at once":  {policy.Rules{ConsumerConcurrency: 1}, interact.Overloaded, 503, "ServiceUnavailable", 0},
 		"of a thing at once":   {policy.Rules{ThingConcurrency: 1}, interact.Overloaded, 503, "ServiceUnavailable", 2},
@@ -84,7 +84,7 @@ func TestLimitsOfTheHost(t *testing.T) {
 	}
 }
 
-// full has wait calls wait for a place. One more is refused and leaves the first unanswered, which shows that they do.
+// full checks that wait calls wait for a place: one more is rejected, while the first has no response.
 func full(t *testing.T, m *mesh, wait int, first chan error, call func()) {
 	t.Helper()
 	if wait == 0 {
@@ -98,8 +98,7 @@ func full(t *testing.T, m *mesh, wait int, first chan error, call func()) {
 	}
 }
 
-// TestWrongInputNamesItsPlace sends an input with two wrong members to an agent of another node: the error has the JSON pointer of
-// each, at every door.
+// An input with two wrong members for an agent of another node gets an error with the JSON pointer of each, through every listener.
 func TestWrongInputNamesItsPlace(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)

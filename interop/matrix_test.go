@@ -21,17 +21,17 @@ import (
 
 var update = flag.Bool("update", false, "write docs/interactions.md")
 
-// A lack is what protocols do not have, and why. It is all that keeps a cell of the page from being asked.
+// A lack is a missing feature of protocols, with the reason. Only lacks exclude a cell of the page from the test.
 type lack struct {
 	who []string // bindings
 	ops []string // names of operations, groups, or kinds of affordances
 	why string
-	// instead is what comes of asking all the same: an error, or an answer that is not what was asked for and that the page
-	// explains. Nil: the protocol has no way to ask.
+	// instead is the expected result of the operation: an error, or another response that the page explains. Nil: the protocol does not
+	// have the operation.
 	instead func(x *attempt, o *operation) error
 }
 
-// ofConsumers is what consumers cannot ask.
+// ofConsumers are the operations that consumers do not have.
 var ofConsumers = []lack{
 	{[]string{"HTTP"}, []string{"Events and changes"},
 		"A response ends. The three other mechanisms of HTTP have subscriptions.", nil},
@@ -51,7 +51,7 @@ var ofConsumers = []lack{
 	{[]string{"MQTT", "CoAP"}, []string{replay}, "A subscription has no last event id.", nil},
 }
 
-// ofAgents is what agents cannot answer.
+// ofAgents are the operations that agents do not have.
 var ofAgents = []lack{
 	{[]string{"command"}, []string{"readallproperties"}, "It has no properties; the result is {}.", empty},
 	{[]string{"command"}, []string{"properties", "events"}, "It has actions only; other operations are refused.", refused("")},
@@ -62,13 +62,13 @@ var ofAgents = []lack{
 		"The node assembles the stream and sends it in blocks; the response follows the last.", whole},
 }
 
-// ofPairs is what does not go between two that have it both.
+// ofPairs are the operations that some pairs of protocols do not support.
 var ofPairs = []lack{
 	{[]string{"ws doc", "command"}, []string{bothWays},
 		"A command has one output for consumers that accept JSON, as frames do. It is sent at the end.", whole},
 }
 
-// of returns the lack that all of who share for an operation; nil if there is none.
+// of returns the common lack of who for an operation; nil if there is none.
 func of(lacks []lack, g *group, o *operation, who ...string) *lack {
 	for i, l := range lacks {
 		speaks := slices.Contains(l.ops, o.name) || slices.Contains(l.ops, o.needs) || slices.Contains(l.ops, g.name)
@@ -79,7 +79,7 @@ func of(lacks []lack, g *group, o *operation, who ...string) *lack {
 	return nil
 }
 
-// refused wants an error that comes at once and has one of these words.
+// refused expects an immediate error with one of these words.
 func refused(words ...string) func(*attempt, *operation) error {
 	return func(x *attempt, o *operation) error {
 		began, alone := time.Now(), *x
@@ -98,7 +98,7 @@ func refused(words ...string) func(*attempt, *operation) error {
 	}
 }
 
-// whole wants one answer with the whole output.
+// whole expects one response with the whole output.
 func whole(x *attempt, o *operation) error {
 	m, want := stream("echo"), strings.Join(chunks, "")
 	if o.name == inPieces {
@@ -112,22 +112,22 @@ func whole(x *attempt, o *operation) error {
 	return err
 }
 
-// empty wants no properties.
+// empty expects no properties.
 func empty(x *attempt, _ *operation) error {
 	return walk(step{x, interact.ReadAllProperties, "", "", "{}"})
 }
 
-// bare is text without its line ends, which a command may have between parts.
+// bare returns text without its line ends, which a command may have between parts.
 func bare(text string) string { return strings.ReplaceAll(text, "\n", "") }
 
 // A tally counts cells.
 type tally struct {
 	passed, instead, not atomic.Int64
 	mu                   sync.Mutex
-	pairs                map[[2]string]int // what passed; owned by mu
+	pairs                map[[2]string]int // passed cells; owned by mu
 }
 
-// TestMatrix asks every operation, by every consumer's protocol, of an agent of every protocol, across two nodes.
+// Each operation, with every consumer's protocol, of an agent of every protocol, across two nodes.
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
@@ -137,7 +137,7 @@ func TestMatrix(t *testing.T) {
 			name := "lamp-" + strings.NewReplacer(" ", "-", "(", "", ")", "").Replace(a.name)
 			open := a.start(t, m, name)
 			t.Run(a.name, func(t *testing.T) {
-				t.Parallel() // the consumers of one lamp come one after the other: each looks at what it wrote
+				t.Parallel() // the consumers of one lamp are sequential: each checks what it wrote
 				m.known(t, name)
 				for _, c := range consumerBindings {
 					n.fill(t, m, c, a, name, open)
@@ -160,7 +160,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// fill tries all operations of one pair of protocols.
+// fill tests all operations of one pair of protocols.
 func (n *tally) fill(t *testing.T, m *mesh, c consumerBinding, a agentBinding, lamp string, open func()) {
 	again := func() *consumer { return c.open(t, m, lamp) }
 	x := &attempt{again(), again, openGo(t, m, lamp), open}
@@ -204,7 +204,7 @@ writes this page, and fails if it differs:
 
 ` + "```console\n$ go test ./interop -run TestMatrix -update\n```\n\n## Consumers\n"
 
-// write makes the page of what was seen.
+// write generates the page from the results.
 func write(n *tally) []byte {
 	var b bytes.Buffer
 	var consumers, agents []string
@@ -250,7 +250,7 @@ func hasSome(g *group, lacks []lack, who string) bool {
 	return slices.ContainsFunc(g.operations, func(o operation) bool { return of(lacks, g, &o, who) == nil })
 }
 
-// marks are the rows of a group.
+// marks returns the rows of a group.
 func marks(g *group, lacks []lack, who []string) string {
 	var b strings.Builder
 	for _, o := range g.operations {
@@ -275,7 +275,7 @@ func reasons(who string, lacks []lack) string {
 	return text
 }
 
-// header begins a table.
+// header returns the head of a table.
 func header(first string, names []string) string {
 	return "| " + first + " | " + strings.Join(names, " | ") + " |\n|---|" + strings.Repeat("---|", len(names)) + "\n"
 }

@@ -27,7 +27,7 @@ const clerkTD = `{"title":"clerk","@type":["lmos:Agent"],"actions":{
  "run":{"input":{},"output":{}},"confirm":{"input":{"type":"string"}}},
  "properties":{"level":{"type":"integer","readOnly":true,"observable":true}}}`
 
-// A clerk is an agent that does all that MCP clients can see of an agent. Its run is a command.
+// A clerk is an agent with all features that MCP clients can use. Its run is a command.
 type clerk struct {
 	park interact.Parking
 	poke chan struct{}
@@ -57,7 +57,7 @@ func (c *clerk) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 				if !yield(r, nil) {
 					return
 				}
-				time.Sleep(60 * time.Millisecond) // progress is not told more often
+				time.Sleep(60 * time.Millisecond) // progress is limited in rate
 			}
 			r := m.Reply(interact.ActionStatus, "", nil)
 			r.Status = interact.StatusCompleted
@@ -101,7 +101,7 @@ func (c *clerk) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 	}
 }
 
-// mcpMesh is a mesh whose consumers speak MCP, and a clerk in it.
+// mcpMesh is a mesh with MCP endpoints, and a clerk in it.
 func mcpMesh(t *testing.T) (*mesh, *clerk) {
 	t.Helper()
 	m := newMesh(t, func(o *node.Options) {
@@ -122,7 +122,7 @@ func mcpMesh(t *testing.T) (*mesh, *clerk) {
 	return m, c
 }
 
-// Unmodified clients of both eras use an agent at another node, on its own and in the whole mesh.
+// Unmodified clients of legacy and current revisions use an agent at another node, alone and in the whole mesh.
 func TestMCPClientsUseAgents(t *testing.T) {
 	t.Parallel()
 	modules(t)
@@ -145,7 +145,7 @@ func TestMCPClientsUseAgents(t *testing.T) {
 				run(t, &saw, "mcp-client.mjs", flavour, m.api+place.path, place.prefix, uri)
 				if saw.Greeting != "hello Ann" || saw.Structured["value"] != "hello Ann" || saw.Run != "ran x" || saw.Counted != "123" ||
 					saw.Confirmed != `accept{"yes":true}` || saw.Asked != "Are you sure?" || saw.Cancelled != "cancelled" || saw.Read != "4" ||
-					saw.Updated == 0 || !slices.Contains([]string{"1", "1 2", "1 3", "1 2 3"}, strings.Join(saw.Progress, " ")) { // what comes too fast is left out
+					saw.Updated == 0 || !slices.Contains([]string{"1", "1 2", "1 3", "1 2 3"}, strings.Join(saw.Progress, " ")) { // progress above the rate is dropped
 					t.Errorf("saw %+v", saw)
 				}
 				if len(saw.Failed) != 2 || saw.Failed[0] != true || saw.Failed[1] != "no paper\nfill the tray" {
@@ -175,7 +175,7 @@ func levelURI(t *testing.T, m *mesh) string {
 	return list.Resources[0].URI
 }
 
-// connectMCP is a client of the go-sdk.
+// connectMCP returns a client of the go-sdk.
 func connectMCP(t *testing.T, url, version string) *sdk.ClientSession {
 	t.Helper()
 	transport := &http.Transport{}

@@ -23,8 +23,8 @@ import (
 	"github.com/lmosd/lmosd/node"
 )
 
-// MCP servers of other authors, as they come from npm, are things of the mesh: their tools, resources and prompts are called and read
-// over HTTP at another node than that to which they are attached, as `lmosd expose mcp:…` does it.
+// Third-party MCP servers from npm are Things of the mesh: their tools, resources and prompts are called and read over HTTP at another node
+// than the one to which `lmosd expose mcp:…` attaches them.
 func TestMCPServers(t *testing.T) {
 	modules(t)
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestMCPServers(t *testing.T) {
 		least int // actions
 		asks  [][3]string
 	}{
-		"everything": {"", nil, 18, [][3]string{ // path, input or nothing, what is in the answer
+		"everything": {"", nil, 18, [][3]string{ // path, input or "", part of the response
 			{"actions/get-sum", `{"a":1,"b":2}`, `The sum of 1 and 2 is 3.`},
 			{"actions/get-structured-content", `{"location":"New York"}`, `{"temperature":33,"conditions":"Cloudy","humidity":82}`},
 			{"actions/get-tiny-image", `{}`, `"mimeType":"image/png"`},
@@ -113,7 +113,7 @@ func askHTTP(t *testing.T, at, input string) string {
 	return string(body)
 }
 
-// A server that has another tool has it for clients of the other node, too: they are told, and the description there is another.
+// A new tool of a server reaches clients of the other node: they are notified, and the description changes there.
 func TestMCPListChanges(t *testing.T) {
 	t.Parallel()
 	imports := []bridge.Bridge{mcp.New(mcp.Options{Log: logger()})}
@@ -129,7 +129,7 @@ func TestMCPListChanges(t *testing.T) {
 	site := httptest.NewServer(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil))
 	t.Cleanup(func() {
 		site.CloseClientConnections()
-		for one := range server.Sessions() { // those of old clients
+		for one := range server.Sessions() { // those of legacy clients
 			one.Close()
 		}
 		site.Close()
@@ -177,7 +177,7 @@ func TestMCPListChanges(t *testing.T) {
 	}
 	defer s.Close()
 	begun, late := time.Now(), time.After(2*time.Minute)
-	again := time.NewTicker(200 * time.Millisecond) // the client, and the node, may begin to listen after they are connected
+	again := time.NewTicker(200 * time.Millisecond) // the client and the node may subscribe after they are connected
 	defer again.Stop()
 	add("second")
 	for has := false; !has; {

@@ -22,16 +22,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A mesh is two nodes that are connected over loopback, with every door open: agents live at the first, consumers ask the second.
+// A mesh is two nodes that are connected over loopback, with all listeners: agents are at the first, consumers at the second.
 type mesh struct {
 	host, consumer *node.Node
 	api            string // of the consumer's node
 	client         *api.Client
-	mqtt, coap     string // addresses of the doors of the consumer's node
-	wsHost         string // the socket at which agents of the first node dial in
+	mqtt, coap     string // listeners of the consumer's node
+	wsHost         string // the socket for attached agents of the first node
 	token          string // of the first node
 	dir            string // of the first node
-	stop           func() // ends both, before the test does
+	stop           func() // ends both
 	stopHost       func() // ends the first
 }
 
@@ -93,7 +93,7 @@ func newMesh(t *testing.T, change ...func(o *node.Options)) *mesh {
 	return m
 }
 
-// known waits until the consumer's node knows the thing of a name, and returns its description.
+// known waits until the consumer's node knows a Thing, and returns its description.
 func (m *mesh) known(t *testing.T, name string) *td.Description {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; {
@@ -108,7 +108,7 @@ func (m *mesh) known(t *testing.T, name string) *td.Description {
 	}
 }
 
-// offer publishes a TD at the host. A nil thing is asked over its forms.
+// offer publishes a TD at the host. A nil Thing is called over its forms.
 func (m *mesh) offer(t *testing.T, raw []byte, thing interact.Thing) {
 	t.Helper()
 	var err error

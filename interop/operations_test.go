@@ -17,22 +17,22 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// An attempt is one consumer that asks one lamp.
+// An attempt is a consumer with a lamp.
 type attempt struct {
 	*consumer
 	again  func() *consumer // another consumer of that protocol
-	beside interact.Thing   // asks the same lamp as a program in Go does
-	open   func()           // the gate of the lamp
+	beside interact.Thing   // calls the same lamp as a Go program does
+	open   func()           // opens the gate of the lamp
 }
 
-// An operation is one row of the tables: what it does with a thing, and whether it went as it should.
+// An operation is one row of the tables: a test of an operation with a Thing.
 type operation struct {
 	name  string
 	needs string // the kind of affordance: "properties", "actions", "events"
 	try   func(x *attempt) error
 }
 
-// Names of operations that others speak of.
+// Names of operations that other rows use.
 const (
 	writeAll     = "writeallproperties"
 	allTasks     = "queryallactions"
@@ -45,7 +45,7 @@ const (
 	replay       = "subscribeevent with the last event id: missed events are replayed"
 )
 
-// A group is operations that have a table of their own.
+// A group is the operations of one table.
 type group struct {
 	name       string
 	patterns   string // of the LMOS protocol
@@ -167,14 +167,14 @@ var groups = []group{
 	}},
 }
 
-// send asks k and returns the last reply.
+// send sends a message through k and returns the last reply.
 func send(k interact.Thing, m *interact.Message) (*interact.Message, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return interact.Call(ctx, k, m)
 }
 
-// ask asks k and returns what the last reply says.
+// ask sends a message through k and returns the data of the last reply.
 func ask(k interact.Thing, t interact.Type, name, data string) (string, error) {
 	r, err := send(k, &interact.Message{Type: t, Name: name, Data: []byte(data)})
 	if err != nil {
@@ -183,7 +183,7 @@ func ask(k interact.Thing, t interact.Type, name, data string) (string, error) {
 	return string(r.Data), nil
 }
 
-// A step asks k for something, and wants a JSON value; an empty one is any.
+// A step sends a message through k, and expects a JSON value; an empty one means any.
 type step struct {
 	k          interact.Thing
 	asked      interact.Type
@@ -191,7 +191,7 @@ type step struct {
 	want       string
 }
 
-// walk takes one step after the other, until one fails.
+// walk runs steps until one fails.
 func walk(steps ...step) error {
 	for _, s := range steps {
 		got, err := ask(s.k, s.asked, s.name, s.data)
@@ -205,10 +205,10 @@ func walk(steps ...step) error {
 	return nil
 }
 
-// errOther says that an answer is not what was wanted.
+// errOther reports an unexpected response.
 var errOther = errors.New("another answer")
 
-// alike compares JSON values; an empty one is any.
+// alike compares JSON values; an empty one equals any.
 func alike(what, got, want string) error {
 	var g, w any
 	bad := json.Unmarshal([]byte(got), &g) != nil || json.Unmarshal([]byte(want), &w) != nil || !reflect.DeepEqual(g, w)
@@ -218,7 +218,7 @@ func alike(what, got, want string) error {
 	return nil
 }
 
-// begin has k begin a wait that outlives it, and returns its id.
+// begin lets k start a run that outlives it, and returns its id.
 func begin(k interact.Thing, input string) (id string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -232,7 +232,7 @@ func begin(k interact.Thing, input string) (id string, err error) {
 	return "", errors.New("no answer")
 }
 
-// completes sees that a task runs, opens the gate that holds it, and waits for its end.
+// completes checks that a task runs, opens its gate, and waits for its end.
 func completes(k interact.Thing, id string, open func()) error {
 	query := &interact.Message{Type: interact.QueryAction, Name: "wait", ActionID: id}
 	r, err := send(k, query)
@@ -250,13 +250,13 @@ func completes(k interact.Thing, id string, open func()) error {
 	return alike(r.Status.String(), string(r.Data), `"done"`)
 }
 
-// chunks are those of a request stream.
+// chunks returns the chunks of a request stream.
 var chunks = slices.Collect(func(yield func(string) bool) {
 	for i := 0; i < 4 && yield(fmt.Sprintf("chunk %d %s;\n", i, strings.Repeat("x", 2000))); i++ {
 	}
 })
 
-// stream is a message with chunks for an action.
+// stream returns a message with chunks for an action.
 func stream(action string) *interact.Message {
 	all := func(yield func([]byte, error) bool) {
 		for _, chunk := range chunks {
@@ -268,7 +268,7 @@ func stream(action string) *interact.Message {
 	return &interact.Message{Type: interact.InvokeAction, Name: action, ContentType: octets, Chunks: all}
 }
 
-// inTurn holds each chunk but the first up at a gate, until its consumer has left.
+// inTurn holds all chunks but the first until the consumer has left.
 func inTurn(all iter.Seq2[[]byte, error], held, left gate) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		first := true
@@ -288,7 +288,7 @@ func inTurn(all iter.Seq2[[]byte, error], held, left gate) iter.Seq2[[]byte, err
 	}
 }
 
-// streamed invokes an action and wants its output in parts. It lets the next begin when one is there: nothing may be held back.
+// streamed invokes an action and expects partial outputs. It releases the next one when one has arrived, so that buffering fails.
 func streamed(x *attempt, m *interact.Message, goOn func(), want ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -312,7 +312,7 @@ func streamed(x *attempt, m *interact.Message, goOn func(), want ...string) erro
 	return nil
 }
 
-// plain is the text that data is: a string of JSON, an array or lines of them, or bytes.
+// plain returns the text of data: a JSON string, an array or lines of them, or bytes.
 func plain(data []byte) string {
 	var several []string
 	whole := ""
@@ -346,7 +346,7 @@ func ring(x *attempt, text string) error {
 	return walk(step{x.beside, interact.InvokeAction, "ring", string(asJSON(text)), ""})
 }
 
-// hear listens until want comes, and makes something happen again and again: when a subscription stands, not all protocols say.
+// hear subscribes until want arrives, and repeats the event, because not all protocols acknowledge a subscription.
 func hear(k interact.Thing, m *interact.Message, happen func() error, want string) (id string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -369,7 +369,7 @@ func hear(k interact.Thing, m *interact.Message, happen func() error, want strin
 	return id, errors.Join(err, made)
 }
 
-// await listens until want comes, and returns its id.
+// await subscribes until want arrives, and returns its id.
 func await(ctx context.Context, k interact.Thing, m *interact.Message, want string) (id string, err error) {
 	for r, err := range k.Do(ctx, m) {
 		if err != nil {
@@ -382,7 +382,7 @@ func await(ctx context.Context, k interact.Thing, m *interact.Message, want stri
 	return "", errors.New("the subscription ended")
 }
 
-// replayed subscribes, leaves, misses an event that another consumer hears, and wants it when it comes back.
+// replayed subscribes, disconnects, misses an event that another consumer receives, and expects it after reconnecting.
 func replayed(x *attempt) error {
 	m := interact.Message{Type: interact.SubscribeEvent, Name: "alarm"}
 	id, err := hear(x, &m, func() error { return ring(x, "heard") }, `"heard"`)

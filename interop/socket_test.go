@@ -27,12 +27,12 @@ const (
 	wtp    = "wtp"
 )
 
-// protocols are the subprotocols that clients of a dialect offer.
+// protocols are the subprotocols that clients of a dialect request.
 var protocols = map[string][]string{doc: {"lmosprotocol"}, wtp: {"webthingprotocol"}}
 
 type byDialect = map[string]string
 
-// A spelling is how a request is written: its type, the member for the affordance, and that for the data in each dialect.
+// A spelling is the form of a request: its type, the member for the affordance, and that for the data in each dialect.
 type spelling struct {
 	word, about string
 	data        byDialect
@@ -63,15 +63,15 @@ var spellings = map[interact.Type]spelling{
 var foreign = map[interact.Type]bool{interact.QueryAction: true, interact.CancelAction: true, interact.QueryAllActions: true,
 	interact.ObserveAllProperties: true, interact.SubscribeAllEvents: true}
 
-// ends are the messages that end what others began.
+// ends are the messages that end interactions.
 var ends = map[interact.Type]interact.Type{interact.ObserveProperty: interact.UnobserveProperty,
 	interact.ObserveAllProperties: interact.UnobserveAllProperties, interact.SubscribeEvent: interact.UnsubscribeEvent,
 	interact.SubscribeAllEvents: interact.UnsubscribeAllEvents}
 
-// A fields is one frame.
+// fields is one frame.
 type fields map[string]any
 
-// text returns the first of the members that is a text.
+// text returns the first of the members that is a string.
 func (f fields) text(names ...string) string {
 	for _, name := range names {
 		if v, ok := f[name].(string); ok {
@@ -81,12 +81,12 @@ func (f fields) text(names ...string) string {
 	return ""
 }
 
-// data returns the first of the members that is there, as JSON, or as the bytes that it stands for.
+// data returns the first existing member, as JSON or as the bytes that it encodes.
 func (f fields) data(names ...string) []byte {
 	for _, name := range names {
 		v, ok := f[name]
 		if f["base64"] == true && ok {
-			raw, _ := base64.StdEncoding.DecodeString(f.text(name)) // it is not what was wanted if it is none
+			raw, _ := base64.StdEncoding.DecodeString(f.text(name)) // invalid base64 is not the expected data
 			return raw
 		}
 		if ok && v != nil {
@@ -96,14 +96,14 @@ func (f fields) data(names ...string) []byte {
 	return nil
 }
 
-// A socketTalk speaks one dialect of the WebSocket subprotocol.
+// A socketTalk is a client of one dialect of the WebSocket subprotocol.
 type socketTalk struct {
 	c       *websocket.Conn
 	dialect string
 	thing   string
 	board[fields]
 	packets board[[]byte] // binary frames
-	n       atomic.Int64  // ids that were given
+	n       atomic.Int64  // last id
 }
 
 func openSocket(t *testing.T, m *mesh, thing, dialect string) *consumer {
@@ -160,7 +160,7 @@ func (s *socketTalk) send(ctx context.Context, m *interact.Message) (id string, 
 		number := uint32(s.n.Load())
 		f["stream"] = number
 		came, leave := s.packets.read()
-		go func() { // ends with ctx, or with the chunk that comes then
+		go func() { // it ends with ctx, or with the next chunk
 			defer leave()
 			s.feed(ctx, number, came, m.Chunks)
 		}()
@@ -171,12 +171,12 @@ func (s *socketTalk) send(ctx context.Context, m *interact.Message) (id string, 
 	return id, s.c.Write(ctx, websocket.MessageText, asJSON(f))
 }
 
-// feed sends a request stream in binary frames, as far as there is credit: a byte for the kind, four for the stream's number, and
-// the chunk (interact/ws, packet.go).
+// feed sends a request stream in binary frames, within the credit: a byte for the kind, four for the stream's number, and the chunk
+// (interact/ws, packet.go).
 func (s *socketTalk) feed(ctx context.Context, number uint32, came chan []byte, all iter.Seq2[[]byte, error]) {
 	const chunk, end, credit = 1, 2, 4
 	send := func(kind byte, body []byte) error {
-		// A write whose context ends ends the connection.
+		// The end of a context during a write closes the connection.
 		p := append(binary.BigEndian.AppendUint32([]byte{kind}, number), body...)
 		return s.c.Write(context.WithoutCancel(ctx), websocket.MessageBinary, p)
 	}
@@ -193,10 +193,10 @@ func (s *socketTalk) feed(ctx context.Context, number uint32, came chan []byte, 
 		}
 		left -= 5 + len(body)
 	}
-	_ = send(end, nil) // who waits for the answer says so
+	_ = send(end, nil) // the waiting client detects a failure
 }
 
-// ask asks, and tells what comes.
+// ask sends a request, and yields the replies.
 func (s *socketTalk) ask(ctx context.Context, m *interact.Message, tell func(*interact.Message) bool) error {
 	if s.dialect != doc && m.Chunks != nil || s.dialect == kotlin && foreign[m.Type] {
 		return errNot
@@ -227,7 +227,7 @@ func (s *socketTalk) ask(ctx context.Context, m *interact.Message, tell func(*in
 	}
 }
 
-// read1 makes a reply of a frame; nil if it is none to m, and says whether it is the last.
+// read1 converts a frame to a reply; nil if it is not for m. It reports whether it is the last.
 func (s *socketTalk) read1(m *interact.Message, id string, f fields) (r *interact.Message, last bool) {
 	mine := f.text("correlationID", "correlationId") == id
 	switch {
@@ -248,11 +248,11 @@ func (s *socketTalk) read1(m *interact.Message, id string, f fields) (r *interac
 	return m.Reply(interact.PropertyReadings, "", f.data("value", "values", "data")), true
 }
 
-// state reads what is said of an action.
+// state reads the state of an action.
 func (s *socketTalk) state(m *interact.Message, f fields) (r *interact.Message, last bool) {
 	r = m.Reply(interact.ActionStatus, "", f.data("output", "statuses"))
 	r.ContentType, r.ActionID = f.text("contentType"), cmp.Or(f.text("actionID", "actionId"), m.ActionID)
-	word := cmp.Or(f.text("state", "status"), "completed") // wtp has an output alone for that
+	word := cmp.Or(f.text("state", "status"), "completed") // wtp has only an output
 	if inner, ok := f["status"].(map[string]any); ok {
 		of := fields(inner)
 		word, r.ActionID, r.Data = of.text("state"), of.text("actionID"), of.data("output")
@@ -265,7 +265,7 @@ func (s *socketTalk) state(m *interact.Message, f fields) (r *interact.Message, 
 	return r, last
 }
 
-// end ends what is not to go on. The documents have no answer to it.
+// end ends an interaction. The documents define no response.
 func (s *socketTalk) end(ctx context.Context, came chan fields, m *interact.Message) error {
 	what := *m
 	if what.Type = ends[m.Type]; what.Type == 0 {

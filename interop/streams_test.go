@@ -30,8 +30,7 @@ func (p *pattern) Read(b []byte) (int, error) {
 	return k, nil
 }
 
-// TestStreamsBothWaysAtOnce sends a stream through two nodes to an HTTP agent that sends it back while it comes, in memory that
-// does not grow with it. LMOSD_LONG=1 makes it 1 GiB.
+// A stream through two nodes to an HTTP agent that streams it back, in constant memory. LMOSD_LONG=1 makes it 1 GiB.
 func TestStreamsBothWaysAtOnce(t *testing.T) {
 	m := newMesh(t)
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -91,7 +90,7 @@ func TestStreamsBothWaysAtOnce(t *testing.T) {
 	for {
 		n, err := resp.Body.Read(buf)
 		got.Write(buf[:n])
-		if total += int64(n); total>>23 != (total-int64(n))>>23 { // now and then
+		if total += int64(n); total>>23 != (total-int64(n))>>23 { // every 8 MiB
 			runtime.ReadMemStats(&now)
 			peak = max(peak, int64(now.HeapAlloc)-int64(before.HeapAlloc))
 		}

@@ -37,7 +37,7 @@ func officialSchema(t *testing.T) *jsonschema.Schema {
 	return c.MustCompile("urn:official")
 }
 
-// A verdict is what the official schema and lmosd say of one document. Rules are those that lmosd names beyond the schema.
+// A verdict has the results of the official schema and of lmosd for one document. Rules are those of lmosd beyond the schema.
 type verdict struct {
 	official, ours bool
 	rules, unnamed []string
@@ -69,10 +69,10 @@ func judge(t *testing.T, official *jsonschema.Schema, raw []byte) (v verdict) {
 	return v
 }
 
-// draft reports whether a document has the context of the TD 2.0 draft, which lmosd reads and TD 1.1 does not know.
+// draft reports whether a document has the context of the TD 2.0 draft, which lmosd supports.
 func draft(raw []byte) bool { return bytes.Contains(raw, []byte("https://www.w3.org/ns/wot-next/td")) }
 
-// disagreement says what is wrong with a verdict; "" if both agree, or lmosd names the rule that is stricter.
+// disagreement returns the error of a verdict; "" if both agree, or lmosd names the stricter rule.
 func (v verdict) disagreement() string {
 	switch {
 	case v.official && len(v.unnamed) > 0:
@@ -83,7 +83,7 @@ func (v verdict) disagreement() string {
 	return ""
 }
 
-// wholeTD is a TD that has everything of TD 1.1.
+// wholeTD is a TD with all features of TD 1.1.
 const wholeTD = `{"@context": ["https://www.w3.org/2019/wot/td/v1", "https://www.w3.org/2022/wot/td/v1.1", {"@language": "en", "ex": "http://example.org/"}],
 	"@type": ["ex:Lamp"], "id": "urn:example:lamp", "title": "Lamp", "titles": {"en": "Lamp", "de-AT": "Lampe"}, "description": "d", "descriptions": {"en": "d"},
 	"version": {"instance": "1.0.0", "model": "2.0.0"}, "created": "2026-01-31T12:00:00Z", "modified": "2026-01-31T12:00:00.5+01:00",
@@ -112,8 +112,8 @@ const wholeTD = `{"@context": ["https://www.w3.org/2019/wot/td/v1", "https://www
 	"events": {"hot": {"subscription": {"type": "string"}, "data": {"type": "array", "items": {"type": "string"}}, "dataResponse": {"type": "string"}, "cancellation": {"type": "null"},
 		"forms": [{"href": "hot", "op": ["subscribeevent", "unsubscribeevent"]}]}}}`
 
-// TestOfficialSchema holds lmosd validate against the official schema: where lmosd is stricter, each reason names the rule. The
-// documents are one that has everything, with each of its values left out and replaced in many ways, and the examples.
+// lmosd validate agrees with the official schema: where lmosd is stricter, each reason names the rule. The documents are one with all
+// features, with each of its values removed and replaced in many ways, and the examples.
 func TestOfficialSchema(t *testing.T) {
 	t.Parallel()
 	official := officialSchema(t)
@@ -145,7 +145,7 @@ func TestOfficialSchema(t *testing.T) {
 	}
 }
 
-// documents are valid TDs: whole, and the examples.
+// documents returns valid TDs: wholeTD, and the examples.
 func documents(t *testing.T) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{"whole": []byte(wholeTD)}
@@ -161,11 +161,11 @@ func documents(t *testing.T) map[string][]byte {
 	return all
 }
 
-// values stand in place of others.
+// values replace others.
 var values = []any{nil, true, "", "x", "a:b", "tm:ThingModel", 5.0, -1.5, []any{}, []any{""}, []any{"x", "x"}, []any{5.0, 5.0},
 	map[string]any{}, map[string]any{"type": "string"}, map[string]any{"en": "x", "x_y": "z"}, "en", "16x16 32x32", "any", "https://www.w3.org/2022/wot/td/v1.1"}
 
-// mutate changes one place of v after the other, calls try, and takes the change back.
+// mutate changes one position of v after the other, calls try, and reverts the change.
 func mutate(v any, pointer string, try func(what string)) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -193,8 +193,7 @@ func mutate(v any, pointer string, try func(what string)) {
 	}
 }
 
-// TestStricterRules shows one TD of each class that plugfests had and that the schema takes: what lmosd says of it, by rule; "" is
-// nothing.
+// One TD of each class from plugfests that the schema accepts: the reason of lmosd, by rule; "" is none.
 func TestStricterRules(t *testing.T) {
 	t.Parallel()
 	official := officialSchema(t)
@@ -229,7 +228,7 @@ func TestStricterRules(t *testing.T) {
 	}
 }
 
-// TestPlugfests judges the TDs in the folder LMOSD_TDS, and counts.
+// TestPlugfests validates the TDs in the folder LMOSD_TDS, and counts.
 func TestPlugfests(t *testing.T) {
 	folder := os.Getenv("LMOSD_TDS")
 	if folder == "" {

@@ -23,7 +23,7 @@ import (
 	"github.com/lmosd/lmosd/telemetry"
 )
 
-// A listener is an agent behind HTTP that remembers the headers of the last request.
+// A listener is an HTTP agent that records the headers of the last request.
 type listener struct {
 	mu   sync.Mutex
 	last http.Header // owned by mu
@@ -44,7 +44,7 @@ func (l *listener) heard(name string) string {
 	return l.last.Get(name)
 }
 
-// newListener offers one at the host of m, as "ear" with the action "hear".
+// newListener publishes one at the host of m, as "ear" with the action "hear".
 func newListener(t *testing.T, m *mesh) *listener {
 	t.Helper()
 	l := &listener{}
@@ -55,7 +55,7 @@ func newListener(t *testing.T, m *mesh) *listener {
 	return l
 }
 
-// simple is the TD of an agent with one action that has one form; more are other members of that.
+// simple returns the TD of an agent with one action with one form; more are further members of the form.
 func simple(title, action, href, more string) []byte {
 	return fmt.Appendf(nil, `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": %q, "id": "urn:example:%s",
 		"securityDefinitions": {"n": {"scheme": "nosec"}}, "security": "n",
@@ -69,8 +69,8 @@ const (
 	stated  = "rojo=" + spanID
 )
 
-// TestTraceReachesTheAgent gives a trace context at each door of a node, and finds it in the headers that an HTTP agent of another
-// node is asked with (W3C Trace Context). CoAP has no option for it: there a trace begins.
+// A trace context that a listener of a node receives is in the headers of the request to an HTTP agent of another node (W3C Trace Context).
+// CoAP has no option for it: there a trace starts.
 func TestTraceReachesTheAgent(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
@@ -95,7 +95,7 @@ func TestTraceReachesTheAgent(t *testing.T) {
 		}
 		heard(c.name)
 	}
-	// A browser's page cannot say it in the upgrade of a socket, and other clients say it there alone.
+	// Browsers cannot set it in the upgrade of a socket; other clients can only set it there.
 	c, _, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(m.api, "http")+"/ws", &websocket.DialOptions{
 		Subprotocols: protocols[doc], HTTPHeader: http.Header{"Traceparent": {parent}, "Tracestate": {stated}}})
 	if err != nil {
@@ -116,7 +116,7 @@ func TestTraceReachesTheAgent(t *testing.T) {
 	heard("ws, at the upgrade")
 }
 
-// A collector takes spans over OTLP/HTTP.
+// A collector receives spans over OTLP/HTTP.
 type collector struct {
 	mu    sync.Mutex
 	spans map[string]*otlp.Span // by stage; owned by mu
@@ -155,8 +155,8 @@ func text(all []*common.KeyValue, key string) string {
 	return ""
 }
 
-// TestSpansOfBothNodesMakeOneTrace has two nodes send their spans to one collector: each is the child of the one before, the first
-// of the consumer's own, and the agent is asked as the child of the last.
+// Two nodes send their spans to one collector: each is the child of the one before, the first that of the consumer's own, and the agent is
+// called as the child of the last.
 func TestSpansOfBothNodesMakeOneTrace(t *testing.T) {
 	t.Parallel()
 	c := &collector{spans: map[string]*otlp.Span{}, nodes: map[string]string{}}
@@ -171,7 +171,7 @@ func TestSpansOfBothNodesMakeOneTrace(t *testing.T) {
 	}
 	consumer, host := string(m.consumer.DID()), string(m.host.DID())
 	h.client.CloseIdleConnections()
-	m.stop() // what is left of the spans leaves
+	m.stop() // sends the remaining spans
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := spanID
@@ -191,8 +191,8 @@ func TestSpansOfBothNodesMakeOneTrace(t *testing.T) {
 	}
 }
 
-// TestLoop offers agents whose form leads back to the other node, over each protocol in which both a node asks and is asked. After
-// eight nodes that is an error, and everybody hears it.
+// Agents whose form leads back to the other node, over each protocol with both a client and a server in the node: after eight nodes the
+// call fails, at all callers.
 func TestLoop(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)

@@ -12,8 +12,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// only3 refuses the CONNECT of MQTT 5 as brokers of 3.1.1 do: with the return code "unacceptable protocol version" (MQTT 3.1.1
-// §3.2.2.3).
+// only3 rejects the CONNECT of MQTT 5 as brokers of 3.1.1 do: with the return code "unacceptable protocol version" (MQTT 3.1.1 §3.2.2.3).
 type only3 struct{ mochi.HookBase }
 
 func (*only3) ID() string           { return "only 3.1.1" }
@@ -21,7 +20,7 @@ func (*only3) Provides(b byte) bool { return b == mochi.OnPacketRead }
 
 func (*only3) OnPacketRead(cl *mochi.Client, pk packets.Packet) (packets.Packet, error) {
 	if pk.FixedHeader.Type == packets.Connect && pk.ProtocolVersion == 5 {
-		_, _ = cl.Net.Conn.Write([]byte{0x20, 2, 0, 1}) // the connection ends now
+		_, _ = cl.Net.Conn.Write([]byte{0x20, 2, 0, 1}) // then the connection ends
 		cl.Stop(errors.New("no MQTT 5 here"))
 	}
 	return pk, nil
@@ -38,8 +37,7 @@ const oldTD = `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "Old
 	"events": {"alarm": {"data": {"type": "string"}, "forms": [{"href": "mqtt://ADDRESS", "op": "subscribeevent", "mqv:filter": "old/alarm",
 		"mqv:qos": "1"}]}}}`
 
-// TestAgentOfMQTT3 has an agent that speaks MQTT 3.1.1, behind a broker that speaks nothing else, be asked from another node, in all
-// ways that need no answer.
+// An agent of MQTT 3.1.1, behind a broker of only that, is called from another node with all operations that need no response.
 func TestAgentOfMQTT3(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// TestEachWayCanBeForced describes four agents of different protocols as one thing with four forms, and asks for it by the mesh, by
-// each scheme and by each address: who answers tells which way was taken. It is what lmosd call --via and the header Lmos-Via do.
+// Four agents of different protocols are one Thing with four forms, which is called by the mesh, by each scheme and by each URL: the
+// response shows the path. lmosd call --via and the header Lmos-Via do the same.
 func TestEachWayCanBeForced(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t, func(o *node.Options) { o.Direct = servient.DirectAny })
@@ -23,7 +23,7 @@ func TestEachWayCanBeForced(t *testing.T) {
 		name := "lamp-" + scheme
 		start(t, m, name)
 		d := m.known(t, name)
-		// Each lamp is told who it is.
+		// Each lamp has its own name.
 		if err := walk(step{openGo(t, m, name), interact.WriteProperty, "units", string(asJSON(scheme)), ""}); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,5 @@
-// Taskserver is an MCP server of 2026-07-28 with the extension io.modelcontextprotocol/tasks, on its standard input and output: the
-// tools that the scenarios tasks-* of the conformance suite call. It stands in for servers that have tasks, of which there are no
-// others to test with yet.
+// Taskserver is an MCP server of 2026-07-28 with the extension io.modelcontextprotocol/tasks on standard input and output. It has the tools
+// of the scenarios tasks-* of the conformance suite, for which no third-party server exists yet.
 package main
 
 import (
@@ -21,7 +20,7 @@ const extension = "io.modelcontextprotocol/tasks"
 
 type object = map[string]any
 
-// A request is what a client sends.
+// A request is a message of a client.
 type request struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -54,17 +53,17 @@ func (f *fault) Error() string { return f.Message }
 var errUndeclared = &fault{-32021, "the client does not declare " + extension,
 	object{"requiredCapabilities": object{"extensions": object{extension: object{}}}}}
 
-// A task is a call that goes on.
+// A task is a call that continues.
 type task struct {
 	id, status       string
 	created, updated time.Time
-	asks             object // what it waits for, by key
+	asks             object // the required input, by key
 	end              object // result or error, with its name
 	answered         chan struct{}
 	cancelled        chan struct{}
 }
 
-// ttl is how long a task is kept.
+// ttl is the retention of a task.
 const ttl = 10 * time.Minute
 
 // A server holds the tasks. Mu owns them, and the output.
@@ -88,7 +87,7 @@ func (s *server) serve(in io.Reader) error {
 	for lines.Scan() {
 		var r request
 		if json.Unmarshal(lines.Bytes(), &r) != nil || r.ID == nil {
-			continue // a notification, or nothing that can be answered
+			continue // a notification, or an invalid message
 		}
 		go s.answer(&r)
 	}
@@ -137,7 +136,7 @@ func says(format string, args ...any) object {
 	return object{"resultType": "complete", "content": []object{{"type": "text", "text": fmt.Sprintf(format, args...)}}}
 }
 
-// call runs a tool: as a task, if it is one and the client can have it so.
+// call runs a tool: as a task, if it is one and the client supports that.
 func (s *server) call(r *request, declared bool) (object, error) {
 	a := r.Params.Arguments
 	switch name := r.Params.Name; {
@@ -171,7 +170,7 @@ func elicit(message, member, kind string) object {
 		"type": "object", "properties": object{member: object{"type": kind}}, "required": []string{member}}}}
 }
 
-// composed asks before it makes a task.
+// composed requires input before it creates a task.
 func (s *server) composed(r *request) (object, error) {
 	var answer struct {
 		Content struct{ Name string } `json:"content"`
@@ -183,7 +182,7 @@ func (s *server) composed(r *request) (object, error) {
 	return s.begin(time.Second/2, nil, object{"result": says("done for %s", answer.Content.Name)}), nil
 }
 
-// begin makes a task that takes some time, then has the answers to what it asks, and then ends.
+// begin creates a task that takes some time, then waits for its required input, and then ends.
 func (s *server) begin(takes time.Duration, asks, end object) object {
 	t := &task{id: rand.Text(), status: "working", created: time.Now(), updated: time.Now(), end: end,
 		answered: make(chan struct{}), cancelled: make(chan struct{})}
@@ -228,7 +227,7 @@ func (s *server) change(do func()) {
 	do()
 }
 
-// state is what a client learns of a task.
+// state returns the state of a task for a client.
 func (t *task) state() object {
 	o := object{"resultType": "complete", "taskId": t.id, "status": t.status, "createdAt": stamp(t.created), "lastUpdatedAt": stamp(t.updated),
 		"ttlMs": ttl.Milliseconds(), "pollIntervalMs": 100}
@@ -243,7 +242,7 @@ func (t *task) state() object {
 
 func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
-// about answers for a task.
+// about responds for a task.
 func (s *server) about(r *request) (object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
