@@ -94,13 +94,13 @@ func newLink(ctx context.Context, kind string) (*link, error) {
 
 // meet connects a node to another, and waits until it knows the Thing there.
 func meet(ctx context.Context, n *node.Node, addr, ref string) error {
-	if err := n.Connect(ctx, addr); err != nil {
+	if err := n.Client().Connect(ctx, addr); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for {
-		_, err := n.Get(ctx, ref)
+		_, err := n.Mesh().Get(ctx, ref)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}

@@ -322,7 +322,7 @@ func serveManyConsumer(ctx context.Context, addr string) error {
 	}
 	defer stop()
 	c := cost{At: n.API(), Before: footprintNow()}
-	if err := n.Connect(ctx, addr); err != nil {
+	if err := n.Client().Connect(ctx, addr); err != nil {
 		return err
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {

@@ -66,7 +66,7 @@ func TestWritesNeedTheToken(t *testing.T) {
 
 func TestNoToken(t *testing.T) {
 	t.Parallel()
-	g, err := New(Options{Node: newFake(), Listen: "127.0.0.1:0"})
+	g, err := New(serving(newFake(), Options{Listen: "127.0.0.1:0"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestNoToken(t *testing.T) {
 	if err := g.guard.authorize(req, admin); err == nil {
 		t.Error("a node without a token accepts a token")
 	}
-	open, err := New(Options{Node: newFake(), Listen: "127.0.0.1:0", NoAuth: true})
+	open, err := New(serving(newFake(), Options{Listen: "127.0.0.1:0", NoAuth: true}))
 	if err != nil {
 		t.Fatal(err)
 	}

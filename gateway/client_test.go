@@ -24,7 +24,7 @@ func TestClient(t *testing.T) {
 	t.Parallel()
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
 	node.peers = []api.Peer{{DID: owner2, Direction: "outbound"}}
-	r := start(t, Options{Node: node})
+	r := start(t, serving(node, Options{}))
 	for name, c := range map[string]*api.Client{
 		"url":           dial(t, r.url+"/", token),
 		"socket":        dial(t, r.o.Socket, ""),
@@ -104,7 +104,7 @@ func testClientCalls(t *testing.T, c *api.Client) {
 
 func TestClientPublishes(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: newFake()})
+	r := start(t, serving(newFake(), Options{}))
 	c := dial(t, r.url, token)
 	p, err := c.Publish(t.Context(), []byte(thingTD("urn:x:new//a", "New")))
 	if err != nil || !p.Created || p.ID != "urn:x:new//a" {

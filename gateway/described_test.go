@@ -34,9 +34,9 @@ func hrefs(t *testing.T, raw string) (all []string) {
 
 func TestDescriptionOfTheNode(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: newFake(station(t)), WS: newPlainSocket()})
-	public := start(t, Options{Node: newFake(station(t)), WS: newPlainSocket(), PublicURL: "https://node.example/lmos/"})
-	beyond := start(t, Options{Node: newFake(station(t)), Listen: "0.0.0.0:0"})
+	r := start(t, serving(newFake(station(t)), Options{WS: newPlainSocket()}))
+	public := start(t, serving(newFake(station(t)), Options{WS: newPlainSocket(), PublicURL: "https://node.example/lmos/"}))
+	beyond := start(t, serving(newFake(station(t)), Options{Listen: "0.0.0.0:0"}))
 	for _, tt := range []struct {
 		name     string
 		r        *running
@@ -84,7 +84,7 @@ func TestListThingsWithFormsOfTheNode(t *testing.T) {
 	other.Owner = owner2
 	node := newFake(station(t))
 	node.things["second"] = &td.Description{Thing: second.Thing, Record: &other, Signed: second.Signed}
-	r := start(t, Options{Node: node})
+	r := start(t, serving(node, Options{}))
 	resp, body := r.do(t, exchange{path: "/things?forms=node&limit=1"})
 	var page []json.RawMessage
 	if err := json.Unmarshal([]byte(body), &page); err != nil || len(page) != 1 {
@@ -123,7 +123,7 @@ func TestRoutesBelowThings(t *testing.T) {
 		}
 	}
 	m := NewMetrics()
-	r := start(t, Options{Node: stationNode(t, counting(1)), Metrics: m})
+	r := start(t, serving(stationNode(t, counting(1)), Options{Metrics: m}))
 	c := dial(t, r.url, "")
 	for range c.Watch(t.Context(), "urn:x:station", "events", "storm", "") {
 		break
@@ -139,7 +139,7 @@ func TestRoutesBelowThings(t *testing.T) {
 // Pages that the node serves may observe; a POST from another page is rejected.
 func TestEventsForBrowsers(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: stationNode(t, counting(1))})
+	r := start(t, serving(stationNode(t, counting(1)), Options{}))
 	req, err := http.NewRequestWithContext(t.Context(), "GET", r.url+"/things/urn:x:station/events", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -171,14 +171,14 @@ func TestWebhooksOfTheGateway(t *testing.T) {
 	hook := exchange{method: "POST", path: "/things/urn:x:station/events/storm", header: map[string]string{"Content-Type": "application/json"},
 		body: `{"callbackURL":"` + consumer.url + `/notify"}`, status: 201, contain: `"operation":"subscribeevent"`}
 	m := NewMetrics()
-	r := start(t, Options{Node: stationNode(t, counting(1)), PrivateCallbacks: true, PublicURL: "https://node.example", Metrics: m})
+	r := start(t, serving(stationNode(t, counting(1)), Options{PrivateCallbacks: true, PublicURL: "https://node.example", Metrics: m}))
 	r.check(t, hook)
 	if link := <-got; link != `<https://node.example/things/urn:x:station/events/storm>; rel="self"` {
 		t.Errorf("Link %s", link)
 	}
 	until(t, "the count", func() bool { return scrape(t, m)[`lmosd_events_total{dropped="false",kind="webhook"}`] == "1" })
 	guarded := NewMetrics()
-	start(t, Options{Node: stationNode(t, counting(1)), Metrics: guarded}).check(t, hook)
+	start(t, serving(stationNode(t, counting(1)), Options{Metrics: guarded})).check(t, hook)
 	until(t, "the refusal", func() bool { return scrape(t, guarded)[`lmosd_events_total{dropped="true",kind="webhook"}`] == "1" })
 }
 
@@ -226,7 +226,7 @@ func TestSlowRequestStream(t *testing.T) {
 	t.Parallel()
 	quick := defaultTimeouts
 	quick.body = time.Millisecond
-	r := start(t, Options{Node: stationNode(t, parrot), timeouts: quick})
+	r := start(t, serving(stationNode(t, parrot), Options{timeouts: quick}))
 	body, voice := io.Pipe()
 	heard, out := io.Pipe()
 	done := make(chan error, 1)
@@ -249,14 +249,24 @@ func TestSlowRequestStream(t *testing.T) {
 	}
 }
 
-// What agents post to the addresses that they were given arrives, from anybody who knows one, and from no web page.
+// fakeCallbacks send the path of each request, and first the URL.
+type fakeCallbacks chan string
+
+func (c fakeCallbacks) Listen(url string) { c <- url }
+
+func (c fakeCallbacks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c <- r.URL.Path
+	w.WriteHeader(http.StatusOK)
+}
+
+// The gateway accepts events at the callback URLs from every sender except web pages.
 func TestCallbacks(t *testing.T) {
 	t.Parallel()
-	took := make(chan string, 10)
-	r := start(t, Options{Listen: "0.0.0.0:0", Callbacks: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		took <- r.URL.Path
-		w.WriteHeader(http.StatusOK)
-	})})
+	took := make(fakeCallbacks, 10)
+	r := start(t, Options{Listen: "0.0.0.0:0", Callbacks: took})
+	if got, want := <-took, r.url+CallbacksPath; got != want {
+		t.Errorf("listens below %s, want %s", got, want)
+	}
 	post := exchange{method: "POST", path: CallbacksPath + "x1", body: "1", header: map[string]string{"Content-Type": "application/json"}, status: 200}
 	r.check(t, post)
 	if got := <-took; got != "/callbacks/x1" {

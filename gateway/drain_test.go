@@ -46,8 +46,7 @@ func startHeld(t *testing.T, o Options) (*running, *heldMesh) {
 	mesh := newHeldMesh()
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
 	node.mesh = mesh.Do
-	o.Node = node
-	return start(t, o), mesh
+	return start(t, serving(node, o)), mesh
 }
 
 // asynchronously runs x and closes the channel when its answer was checked.
@@ -159,7 +158,7 @@ func TestRunReturnsAtOnceWhenIdle(t *testing.T) {
 // Run ends with an error if a listener breaks under it.
 func TestRunWithABrokenListener(t *testing.T) {
 	t.Parallel()
-	g, err := New(Options{Node: newFake(), Listen: "127.0.0.1:0"})
+	g, err := New(serving(newFake(), Options{Listen: "127.0.0.1:0"}))
 	if err != nil {
 		t.Fatal(err)
 	}

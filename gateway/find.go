@@ -25,10 +25,11 @@ import (
 
 // Limits of a search.
 const (
-	findTime    = 2 * time.Second // default
-	maxFindTime = time.Minute
-	maxFind     = 1000 // Things in a response
-	maxTerms    = 16   // capabilities in a query
+	findTime     = 2 * time.Second // default
+	maxFindTime  = time.Minute
+	maxFind      = 1000 // Things in a response
+	maxTerms     = 16   // capabilities in a query
+	maxNamesakes = 8    // other Things of a name in a response
 )
 
 // agentMethods are the methods of /v1/agents/{ref}.
@@ -92,7 +93,7 @@ func (g *Gateway) search(r *http.Request, f finding, page *paging.Search) (*api.
 	ctx, cancel := context.WithTimeout(r.Context(), f.timeout)
 	defer cancel()
 	var found []*td.Description
-	for d, err := range g.o.Node.Find(ctx, f.query) {
+	for d, err := range g.o.Directory.Find(ctx, f.query) {
 		switch {
 		case err == nil:
 			found = append(found, d)
@@ -104,7 +105,7 @@ func (g *Gateway) search(r *http.Request, f finding, page *paging.Search) (*api.
 	}
 	list := &api.AgentList{APIVersion: api.APIVersion, Kind: "AgentList"}
 	list.Items, list.Next = g.ranked(r.Context(), f, found, page)
-	list.Coverage, list.Took, list.Warnings = f.query.Counter.Coverage(), milliseconds(time.Since(start)), g.o.Node.Doubts()
+	list.Coverage, list.Took, list.Warnings = f.query.Counter.Coverage(), milliseconds(time.Since(start)), g.o.Status.Doubts()
 	for i := range list.Items {
 		if list.Items[i].State == api.StateRefused {
 			list.Coverage.Refused++
@@ -121,7 +122,7 @@ func (g *Gateway) search(r *http.Request, f finding, page *paging.Search) (*api.
 // ranked returns the Things of a page, ranked if the query has criteria, and the cursor of the next page.
 func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description, page *paging.Search) (items []api.Agent, next string) {
 	items = make([]api.Agent, 0, len(found))
-	g.o.Node.Look(ctx, found...)
+	g.o.Presence.Look(ctx, found...)
 	if !f.explain && !f.query.HasCriteria() && len(f.query.Or) == 0 {
 		found, next = paging.Cut(page, found, func(d *td.Description) *td.Description { return d })
 		for _, d := range found {
@@ -129,7 +130,7 @@ func (g *Gateway) ranked(ctx context.Context, f finding, found []*td.Description
 		}
 		return items, next
 	}
-	all := g.o.Node.Rank(ctx, f.query, found)
+	all := g.o.Directory.Rank(ctx, f.query, found)
 	if f.strategy != "" {
 		all = f.resolve(all)
 	} else {
@@ -187,13 +188,13 @@ func (g *Gateway) agent(d *td.Description) api.Agent {
 		ID: d.ID, Ref: d.Ref(), Name: d.Name(), Title: d.Title, Description: d.Thing.Description, Owner: d.Record.Owner,
 		Hosts: make([]did.DID, 0, len(d.Record.Hosts)), Capabilities: make([]string, 0, len(d.Capabilities)),
 		Actions: names(d.Actions), Properties: names(d.Properties),
-		Local: g.o.Node.Hosted(d), Seen: d.Record.Issued.UTC(), Expires: d.Record.Expires.UTC(),
+		Local: g.o.Presence.Hosted(d), Seen: d.Record.Issued.UTC(), Expires: d.Record.Expires.UTC(),
 	}
-	if f, ok := g.o.Node.Equivocation(d.Record); ok {
+	if f, ok := g.o.Status.Equivocation(d.Record); ok {
 		a.Equivocation = &api.Equivocation{ID: f.Thing, Owner: f.Owner, Seq: f.Seq, Seen: f.Seen.UTC()}
 	}
-	p := g.o.Node.Presence(d)
-	a.Resembles = g.o.Node.Resembles(d.Record)
+	p := g.o.Presence.Presence(d)
+	a.Resembles = g.o.Directory.Resembles(d.Record)
 	a.State, a.LastSeen = api.State(p.State), p.LastSeen.UTC()
 	for _, h := range d.Record.Hosts {
 		a.Hosts = append(a.Hosts, h.Node)
@@ -211,23 +212,23 @@ func names[T any](m map[string]T) []string {
 
 func (g *Gateway) getAgent(w http.ResponseWriter, r *http.Request) error {
 	ref := r.PathValue("ref")
-	d, err := g.o.Node.Get(r.Context(), ref)
+	d, err := g.o.Directory.Get(r.Context(), ref)
 	if err != nil {
 		return err
 	}
-	g.o.Node.Look(r.Context(), d)
+	g.o.Presence.Look(r.Context(), d)
 	record := d.Signed.Record
 	if whole, err := d.Signed.WithInlineTD(); err == nil { // the directory stores records without the TD
 		record = whole.Record
 	}
-	detail := api.AgentDetail{APIVersion: api.APIVersion, Kind: "Agent", Agent: g.agent(d), MovedFrom: movedFrom(ref, d), Namesakes: g.o.Node.Namesakes(ref, d), TD: d.Raw, Record: record, Warnings: g.o.Node.Doubts(),
+	detail := api.AgentDetail{APIVersion: api.APIVersion, Kind: "Agent", Agent: g.agent(d), MovedFrom: movedFrom(ref, d), Namesakes: g.o.Directory.Namesakes(ref, d, maxNamesakes), TD: d.Raw, Record: record, Warnings: g.o.Status.Doubts(),
 		Signature: api.Signature{
 			// A Description exists only after its record and proof were verified.
 			Verified: true,
 			Method:   d.ProofMethod, Suite: "eddsa-jcs-2022", Created: d.ProofCreated.UTC(),
 			Seq: d.Record.Seq, Hash: hex.EncodeToString(d.Record.Hash[:]), Size: len(d.Raw),
 		}}
-	if f, ok := g.o.Node.Equivocation(d.Record); ok {
+	if f, ok := g.o.Status.Equivocation(d.Record); ok {
 		detail.Agent.Equivocation = &api.Equivocation{ID: f.Thing, Owner: f.Owner, Seq: f.Seq, Seen: f.Seen.UTC(), Records: f.Records[:]}
 	}
 	return writeJSON(w, http.StatusOK, detail)
@@ -253,7 +254,7 @@ func (g *Gateway) postMove(w http.ResponseWriter, r *http.Request) error {
 	if json.Unmarshal(body, &req) != nil || req.To == "" {
 		return interact.Errorf(interact.Invalid, `send {"to":"did:key:z6Mk…"}`, "expected a JSON object with the member to")
 	}
-	p, err := g.o.Node.Move(r.Context(), r.PathValue("ref"), req.To)
+	p, err := g.o.Publisher.Move(r.Context(), r.PathValue("ref"), req.To)
 	if err != nil {
 		return err
 	}
@@ -262,7 +263,7 @@ func (g *Gateway) postMove(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) deleteAgent(w http.ResponseWriter, r *http.Request) error {
-	p, err := g.o.Node.Unpublish(r.Context(), r.PathValue("ref"))
+	p, err := g.o.Publisher.Unpublish(r.Context(), r.PathValue("ref"))
 	if err != nil {
 		return err
 	}

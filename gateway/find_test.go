@@ -113,7 +113,7 @@ func TestStrategies(t *testing.T) {
 	}
 	below := describe("urn:x:below", "Weather", owner1)
 	below.Capabilities = []td.Capability{{ID: "urn:example:rain:today", Version: "1.99.0"}}
-	c := dial(t, start(t, Options{Node: newFake(append(all, below)...)}).url, "")
+	c := dial(t, start(t, serving(newFake(append(all, below)...), Options{})).url, "")
 	for _, tt := range []struct {
 		s       td.Strategy
 		version string
@@ -208,9 +208,9 @@ func FuzzDispatch(f *testing.F) {
 		}
 	}
 	var log strings.Builder
-	g, err := New(Options{Node: newFake(describe("urn:x:weather", "Weather", owner1)), Listen: "127.0.0.1:0",
+	g, err := New(serving(newFake(describe("urn:x:weather", "Weather", owner1)), Options{Listen: "127.0.0.1:0",
 		NoAuth: true,
-		Log:    slog.New(slog.NewTextHandler(&log, nil))})
+		Log:    slog.New(slog.NewTextHandler(&log, nil))}))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -49,8 +50,19 @@ var defaultTimeouts = timeouts{header: 5 * time.Second, body: time.Minute, write
 
 // Options are the settings of a gateway.
 type Options struct {
-	// Node is required.
-	Node Node
+	// Mesh is the Thing that reaches all Things, here or at other hosts, through tracing, policy and limits. Messages of authorized callers
+	// have no From, which policy takes as local. This and the following parts of the node are required.
+	Mesh      interact.Thing
+	Directory Directory
+	Router    Router
+	Presence  Presence
+	Publisher Publisher
+	Status    Status
+	Peers     Peers
+	// Describe returns the signed TD of the node, with more members: those of the directory, if the gateway listens (tdd.Self).
+	Describe func(more map[string]any) ([]byte, error)
+	// Tasks are the tasks of the node; nil: it has none.
+	Tasks Tasks
 	// Listen is the TCP address and port. Empty means [DefaultListen]; [None] serves only the socket. An address beyond loopback requires
 	// Token.
 	Listen string
@@ -77,8 +89,10 @@ type Options struct {
 	// WS serves GET /ws; nil serves none. Run does not wait for its sockets: their owner closes WS after Run, because agents attached to
 	// them may still answer calls of peers.
 	WS WebSocket
+	// LocalName is the host name by which other hosts find the API on the local network; empty means none.
+	LocalName string
 	// Callbacks receives the webhook events below CallbacksPath (rest.Callbacks); nil receives none.
-	Callbacks http.Handler
+	Callbacks Callbacks
 	// CallbackDial connects to the webhook URLs of consumers. Nil connects only to public addresses, or to all with PrivateCallbacks.
 	CallbackDial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	PrivateCallbacks bool
@@ -97,6 +111,13 @@ type Options struct {
 	Log *slog.Logger
 
 	timeouts timeouts // zero means defaultTimeouts
+}
+
+// Callbacks receive events by webhook.
+type Callbacks interface {
+	http.Handler
+	// Listen sets the URL below which agents of this node reach the handler. New calls it if the gateway listens.
+	Listen(url string)
 }
 
 // A WebSocket serves the WebSocket endpoint (interact/ws).
@@ -124,6 +145,7 @@ type Gateway struct {
 	things    *server.Server
 	directory *tdd.Server
 	pages     *paging.Pages // of searches
+	self      []byte        // the signed TD of the node
 	routes    http.Handler
 	tcp       net.Listener // nil: none
 	socket    net.Listener // nil: none
@@ -158,6 +180,12 @@ func New(o Options) (*Gateway, error) {
 		return nil, errors.Join(err, g.Close())
 	}
 	g.guard = newGuard(o, g.tcp)
+	if err := g.describe(); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	if g.o.Callbacks != nil && g.URL() != "" {
+		g.o.Callbacks.Listen(g.URL() + CallbacksPath)
+	}
 	g.things = g.newThings()
 	g.directory = g.newDirectory()
 	g.routes = g.newRoutes()
@@ -179,6 +207,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxConns <= 0 {
 		o.MaxConns = 1024
+	}
+	if o.LocalName != "" && o.OpenDirectory {
+		o.Hosts = append(slices.Clone(o.Hosts), o.LocalName)
 	}
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics()

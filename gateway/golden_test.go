@@ -20,7 +20,7 @@ import (
 // The contracts of the API are in testdata; go test ./gateway -update rewrites them.
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: goldenNode()})
+	r := start(t, serving(goldenNode(), Options{}))
 	for name, x := range map[string]exchange{
 		"agent-list":            {path: "/v1/find?capability=urn:example:weather"},
 		"agent-list-empty":      {path: "/v1/find?id=none"},

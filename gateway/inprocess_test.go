@@ -12,7 +12,7 @@ import (
 func TestInsideWithoutListeners(t *testing.T) {
 	t.Parallel()
 	node := newFake()
-	g, err := New(Options{Node: node, Listen: None})
+	g, err := New(serving(node, Options{Listen: None}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestInsideEndsWithTheGateway(t *testing.T) {
 	t.Parallel()
 	mesh, node := newHeldMesh(), newFake(describe("urn:x:weather", "Weather", owner1))
 	node.mesh = mesh.Do
-	g, err := New(Options{Node: node, Listen: None})
+	g, err := New(serving(node, Options{Listen: None}))
 	if err != nil {
 		t.Fatal(err)
 	}

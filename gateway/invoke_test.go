@@ -46,10 +46,10 @@ const inTrace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 func TestInvoke(t *testing.T) {
 	t.Parallel()
 	asked := make(chan *interact.Message, 100)
-	r := start(t, Options{Node: stationNode(t, func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	r := start(t, serving(stationNode(t, func(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		asked <- m
 		parrot(ctx, m, yield)
-	})})
+	}), Options{}))
 	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 		got, err := c.Invoke(ctx, "urn:x:station", "scan", api.CallOptions{Body: []byte(`{"a":1}`), Key: "k", Via: "mesh", Timing: true,
@@ -101,7 +101,7 @@ func TestInvokeRejectsInvalidTraces(t *testing.T) {
 func TestInvokeReportsTheTypeFirst(t *testing.T) {
 	t.Parallel()
 	accepts := make(chan string, 100)
-	r := start(t, Options{Node: stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	r := start(t, serving(stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		accepts <- m.Accept
 		media, part := "text/plain", "one"
 		if string(m.Data) == `"json"` {
@@ -114,7 +114,7 @@ func TestInvokeReportsTheTypeFirst(t *testing.T) {
 		end := m.Reply(interact.ActionStatus, "", nil)
 		end.Status = interact.StatusCompleted
 		yield(end, nil)
-	})})
+	}), Options{}))
 	for _, tt := range []struct{ input, accept, asked, told string }{
 		{`"text"`, "", "", "text/plain one"},
 		{`"json"`, "", "", "application/x-ndjson {\"a\":1}\n"},
@@ -150,7 +150,7 @@ func (r *repeating) Read(p []byte) (int, error) {
 func TestInvokeWithAStream(t *testing.T) {
 	t.Parallel()
 	const size = 12 << 20
-	r := start(t, Options{Node: stationNode(t, parrot)})
+	r := start(t, serving(stationNode(t, parrot), Options{}))
 	want, err := io.ReadAll(pattern(size))
 	if err != nil {
 		t.Fatal(err)
@@ -178,11 +178,11 @@ func (f *fullDisk) Write(p []byte) (int, error) {
 
 func TestInvokeWithABrokenOutput(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	r := start(t, serving(stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		r := m.Reply(interact.ActionStatus, "text/plain", []byte("half"))
 		r.Status = interact.StatusRunning
 		_ = yield(r, nil) && yield(nil, interact.Errorf(interact.AgentFailed, "see its log", "it broke"))
-	})})
+	}), Options{}))
 	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
 		var out bytes.Buffer
 		if _, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Output: &out}); interact.AsError(err).Code != interact.NodeLost ||
@@ -232,7 +232,7 @@ func TestInsideStreams(t *testing.T) {
 			<-ctx.Done()
 		}
 	}
-	g, err := New(Options{Node: node, Listen: None})
+	g, err := New(serving(node, Options{Listen: None}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestInsideStreams(t *testing.T) {
 func TestInvokeWithRequiredInput(t *testing.T) {
 	t.Parallel()
 	told := make(chan string, 1)
-	r := start(t, Options{Node: stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	r := start(t, serving(stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		s := m.Reply(interact.ActionStatus, interact.JSON, []byte(`{"q":{"kind":"form","message":"Who?"}}`))
 		s.ActionID, s.Status = "run", interact.StatusInputRequired
 		switch {
@@ -282,7 +282,7 @@ func TestInvokeWithRequiredInput(t *testing.T) {
 		default:
 			yield(s, nil)
 		}
-	})})
+	}), Options{}))
 	c := dial(t, r.url, "")
 	got, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Asks: true})
 	if err != nil || got.Task == nil || got.Task.Status != "input-required" || got.Task.Inputs["q"].Message != "Who?" {

@@ -31,7 +31,7 @@ func TestBusyDefaultPort(t *testing.T) {
 	t.Parallel()
 	busy := occupy(t)
 	var log strings.Builder
-	g, err := New(Options{Node: newFake(), Listen: busy, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	g, err := New(serving(newFake(), Options{Listen: busy, Log: slog.New(slog.NewTextHandler(&log, nil))}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestBusyDefaultPort(t *testing.T) {
 func TestBusyExplicitPort(t *testing.T) {
 	t.Parallel()
 	busy := occupy(t)
-	_, err := New(Options{Node: newFake(), Listen: busy, Explicit: true})
+	_, err := New(serving(newFake(), Options{Listen: busy, Explicit: true}))
 	e := interact.AsError(err)
 	_, port, _ := net.SplitHostPort(busy)
 	if e == nil || e.Code != interact.PortBusy || !strings.Contains(e.Error(), port) || e.Hint == "" && e.Next == nil {
@@ -64,7 +64,7 @@ func TestBusyExplicitPort(t *testing.T) {
 func TestDefaultListen(t *testing.T) {
 	t.Parallel()
 	// The default port may be busy on this machine.
-	g, err := New(Options{Node: newFake()})
+	g, err := New(serving(newFake(), Options{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +93,7 @@ func TestRefusedAddresses(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			c.o.Node = newFake()
-			_, err := New(c.o)
+			_, err := New(serving(newFake(), c.o))
 			e := interact.AsError(err)
 			if e == nil || e.Code != c.code || e.Hint == "" && e.Next == nil {
 				t.Errorf("got %v of code %v", err, e)
@@ -105,7 +104,7 @@ func TestRefusedAddresses(t *testing.T) {
 
 func TestWildcardURL(t *testing.T) {
 	t.Parallel()
-	g, err := New(Options{Node: newFake(), Listen: "0.0.0.0:0", Token: token})
+	g, err := New(serving(newFake(), Options{Listen: "0.0.0.0:0", Token: token}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,8 +125,8 @@ func TestSocket(t *testing.T) {
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %o", info.Mode().Perm())
 	}
-	if _, err := New(Options{Node: newFake(), Listen: None,
-		Socket: path}); interact.AsError(err).Code != interact.PortBusy {
+	if _, err := New(serving(newFake(), Options{Listen: None,
+		Socket: path})); interact.AsError(err).Code != interact.PortBusy {
 		t.Errorf("a second gateway: %v", err)
 	}
 	// The first gateway still serves.
@@ -141,7 +140,7 @@ func TestSocket(t *testing.T) {
 func TestSocketOnly(t *testing.T) {
 	t.Parallel()
 	path := socketFile(t)
-	g, err := New(Options{Node: newFake(), Listen: None, Socket: path})
+	g, err := New(serving(newFake(), Options{Listen: None, Socket: path}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +171,7 @@ func TestSocketPathOfAFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := New(Options{Node: newFake(), Listen: None, Socket: path})
+	_, err := New(serving(newFake(), Options{Listen: None, Socket: path}))
 	if interact.AsError(err).Code != interact.ConfigInvalid {
 		t.Errorf("got %v", err)
 	}
@@ -186,7 +185,7 @@ func TestNewClosesWhatItOpened(t *testing.T) {
 	t.Parallel()
 	addr := occupy(t)
 	path := socketFile(t)
-	if _, err := New(Options{Node: newFake(), Listen: addr, Explicit: true, Socket: path}); err == nil {
+	if _, err := New(serving(newFake(), Options{Listen: addr, Explicit: true, Socket: path})); err == nil {
 		t.Fatal("no error")
 	}
 	if _, err := os.Stat(path); err == nil {
@@ -198,8 +197,8 @@ func TestNewClosesWhatItOpened(t *testing.T) {
 	}
 	addr = free.Addr().String()
 	free.Close()
-	if _, err := New(Options{Node: newFake(), Listen: addr, Explicit: true, Socket: "/" + strings.Repeat("x",
-		200)}); err == nil {
+	if _, err := New(serving(newFake(), Options{Listen: addr, Explicit: true, Socket: "/" + strings.Repeat("x",
+		200)})); err == nil {
 		t.Fatal("no error")
 	}
 	l, err := net.Listen("tcp", addr)

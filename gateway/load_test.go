@@ -18,7 +18,7 @@ func TestManyClients(t *testing.T) {
 	m := NewMetrics()
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
 	node.mesh = m.Middleware("mesh")(interact.Unary(echo)).Do
-	r := start(t, Options{Node: node, Metrics: m})
+	r := start(t, serving(node, Options{Metrics: m}))
 	clients := []*api.Client{dial(t, r.url, token), dial(t, r.o.Socket, "")}
 	const callers, rounds = 16, 20
 	var g errgroup.Group
@@ -66,7 +66,7 @@ func TestRefusedPublications(t *testing.T) {
 	node.publish = func(context.Context, []byte) (*api.Publication, error) {
 		return nil, interact.Errorf(interact.DiskFull, "free some space", "the disk is full")
 	}
-	r := start(t, Options{Node: node})
+	r := start(t, serving(node, Options{}))
 	for _, x := range []exchange{
 		{method: "POST", path: "/things", body: thingTD("", "A")},
 		{method: "PUT", path: "/things/urn:x:a", body: thingTD("urn:x:a", "A")},
@@ -88,7 +88,7 @@ func TestPendingPublication(t *testing.T) {
 	node.publish = func(context.Context, []byte) (*api.Publication, error) {
 		return &api.Publication{ID: "urn:x:a", Pending: true}, nil
 	}
-	r := start(t, Options{Node: node})
+	r := start(t, serving(node, Options{}))
 	r.check(t, exchange{method: "POST", path: "/v1/publish", header: tdBody, body: "{}", status: 200,
 		contain: `"pending":true`})
 	_, body := r.do(t, exchange{path: "/metrics"})
@@ -115,7 +115,7 @@ func TestGarbage(t *testing.T) {
 }
 
 func BenchmarkCall(b *testing.B) {
-	o := Options{Node: newFake(describe("urn:x:weather", "Weather", owner1)), Listen: "127.0.0.1:0"}
+	o := serving(newFake(describe("urn:x:weather", "Weather", owner1)), Options{Listen: "127.0.0.1:0"})
 	g, err := New(o)
 	if err != nil {
 		b.Fatal(err)

@@ -69,6 +69,28 @@ func newFake(ds ...*td.Description) *fakeNode {
 	return n
 }
 
+// A testNode is all parts of a node.
+type testNode interface {
+	Directory
+	Router
+	Presence
+	Publisher
+	Status
+	Peers
+	Mesh() interact.Thing
+	Description() []byte
+}
+
+// serving returns o for the parts of n.
+func serving(n testNode, o Options) Options {
+	o.Mesh, o.Directory, o.Router, o.Presence, o.Publisher, o.Status, o.Peers = n.Mesh(), n, n, n, n, n, n
+	o.Describe = func(map[string]any) ([]byte, error) { return n.Description(), nil }
+	if k, ok := n.(interface{ Tasks() Tasks }); ok {
+		o.Tasks = k.Tasks()
+	}
+	return o
+}
+
 func (n *fakeNode) Mesh() interact.Thing {
 	if n.mesh == nil {
 		return interact.Unary(echo)
@@ -157,6 +179,10 @@ func (n *fakeNode) Registered(r *td.Record) (publication.Registration, bool) {
 	return publication.Registration{}, r.Owner == owner1
 }
 
+func (n *fakeNode) Paths(context.Context, string) ([]api.Path, error) { return nil, nil }
+
+func (n *fakeNode) Ping(context.Context, string, int) (*api.Ping, error) { return new(api.Ping), nil }
+
 func (n *fakeNode) Known() iter.Seq[*td.Description] {
 	return func(yield func(*td.Description) bool) {
 		n.mu.Lock()
@@ -207,7 +233,7 @@ func (n *fakeNode) Rank(_ context.Context, _ td.Query, found []*td.Description) 
 	return all
 }
 
-func (n *fakeNode) Namesakes(string, *td.Description) []string { return nil }
+func (n *fakeNode) Namesakes(string, *td.Description, int) []string { return nil }
 
 func (n *fakeNode) Equivocation(r *td.Record) (f directory.Equivocation, ok bool) {
 	f.Owner, f.Thing, f.Seq, f.Records = r.Owner, r.Thing, 7, [2][]byte{{1}, {2}}
@@ -267,7 +293,7 @@ func (n *fakeNode) Status() *api.Status {
 
 func (n *fakeNode) Doubts() []api.Warning { return n.doubts }
 
-func (n *fakeNode) Peers() []api.Peer { return n.peers }
+func (n *fakeNode) List() []api.Peer { return n.peers }
 
 func (n *fakeNode) Connect(ctx context.Context, addr string) error {
 	if n.connect != nil {
@@ -313,8 +339,8 @@ type running struct {
 // start runs a gateway on a free port and a socket until the test ends; prepare may change it first.
 func start(t *testing.T, o Options, prepare ...func(*Gateway)) *running {
 	t.Helper()
-	if o.Node == nil {
-		o.Node = newFake(describe("urn:x:weather", "Weather", owner1))
+	if o.Mesh == nil {
+		o = serving(newFake(describe("urn:x:weather", "Weather", owner1)), o)
 	}
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:0"

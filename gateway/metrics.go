@@ -326,14 +326,13 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	node := c.g.o.Node
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	s := node.Status()
+	s := c.g.o.Status.Status()
 	gauge(buildInfo, 1, s.Version, runtime.Version(), commit())
 	serves := 0.0
-	if node.Ready() == nil && !c.g.gate.Closed() {
+	if c.g.o.Status.Ready() == nil && !c.g.gate.Closed() {
 		serves = 1
 	}
 	gauge(readyDesc, serves)
@@ -341,7 +340,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(agentDesc, float64(s.Agents.Known), "known")
 	gauge(fillDesc, s.Agents.Fill)
 	peers := map[[2]string]float64{}
-	for _, p := range node.Peers() {
+	for _, p := range c.g.o.Peers.List() {
 		peers[[2]string{p.Direction, p.Transport}]++
 	}
 	for labels, n := range peers {

@@ -140,11 +140,11 @@ func TestMetricNames(t *testing.T) {
 	node.peers = []api.Peer{{DID: owner2, Direction: "inbound", Transport: "tcp", Addr: "/ip4/192.0.2.1"},
 		{Direction: "inbound", Transport: "tcp"}}
 	node.mesh = m.Middleware("mesh")(interact.Unary(echo)).Do
-	r := start(t, Options{Node: node, Metrics: m, Counters: func() []Counter {
+	r := start(t, serving(node, Options{Metrics: m, Counters: func() []Counter {
 		return []Counter{{Name: "gossip_messages_total", Label: "result", Value: "accepted", Count: 5},
 			{Name: "gossip_messages_total", Label: "result",
 				Value: "rejected", Count: 1}, {Name: "dht_ops_total", Count: 2}, {Name: "not a name", Count: 2}}
-	}})
+	}}))
 	r.check(t, exchange{path: "/v1/find?id=urn:x:weather", status: 200})
 	r.check(t, exchange{method: "POST", path: "/v1/publish", header: tdBody, body: thingTD("urn:x:new", "N"),
 		status: 201})

@@ -36,7 +36,7 @@ func (g *Gateway) fixed() map[string]http.Handler {
 	if id, ok := web.Of(g.o.PublicURL); ok {
 		routes["GET /.well-known/did.json"] = g.guarded(open, func(w http.ResponseWriter, _ *http.Request) error {
 			td := strings.TrimSuffix(g.o.PublicURL, "/") + "/.well-known/wot"
-			writeBytes(w, http.StatusOK, "application/did+json", web.Document(id, g.o.Node.Status().DID, td))
+			writeBytes(w, http.StatusOK, "application/did+json", web.Document(id, g.o.Status.Status().DID, td))
 			return nil
 		})
 	}
@@ -91,7 +91,7 @@ func (g *Gateway) bridged(b Bridge) handler {
 }
 
 func (g *Gateway) status(w http.ResponseWriter, _ *http.Request) error {
-	s := g.o.Node.Status()
+	s := g.o.Status.Status()
 	s.APIVersion, s.Kind, s.API = api.APIVersion, "Status", g.URL()
 	if g.gate.Closed() {
 		s.State = "draining"
@@ -103,7 +103,7 @@ func (g *Gateway) status(w http.ResponseWriter, _ *http.Request) error {
 }
 
 func (g *Gateway) identity(w http.ResponseWriter, r *http.Request) error {
-	s := g.o.Node.Status()
+	s := g.o.Status.Status()
 	id := api.Identity{APIVersion: api.APIVersion, Kind: "Identity", DID: s.DID, PeerID: s.PeerID, Name: s.Name}
 	doc, err := did.Keys().Resolve(r.Context(), s.DID)
 	if err != nil {
@@ -114,7 +114,7 @@ func (g *Gateway) identity(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) peers(w http.ResponseWriter, _ *http.Request) error {
-	list := api.PeerList{APIVersion: api.APIVersion, Kind: "PeerList", Items: g.o.Node.Peers()}
+	list := api.PeerList{APIVersion: api.APIVersion, Kind: "PeerList", Items: g.o.Peers.List()}
 	if list.Items == nil {
 		list.Items = []api.Peer{}
 	}
@@ -134,7 +134,7 @@ func (g *Gateway) connect(w http.ResponseWriter, r *http.Request) error {
 		return interact.Errorf(interact.Invalid, `send {"addr":"/ip4/192.0.2.1/tcp/4667/p2p/12D3Koo…"}`,
 			"expected a JSON object with the addr of a peer")
 	}
-	if err := g.o.Node.Connect(r.Context(), req.Addr); err != nil {
+	if err := g.o.Peers.Connect(r.Context(), req.Addr); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -183,13 +183,13 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	start := time.Now()
-	err = g.o.Node.Ready()
+	err = g.o.Status.Ready()
 	elapsed := milliseconds(time.Since(start))
 	if g.gate.Closed() {
 		err = interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
 	}
 	if q.Has("verbose") {
-		return writeChecks(w, check{Name: "node", Elapsed: elapsed}, err, g.o.Node.Status().Warnings)
+		return writeChecks(w, check{Name: "node", Elapsed: elapsed}, err, g.o.Status.Status().Warnings)
 	}
 	if err != nil {
 		return interact.Errorf(interact.NotReady, "", "the node is not ready: %v", err).Then(interact.StepStatus)
@@ -217,7 +217,7 @@ func milliseconds(d time.Duration) float64 {
 
 func (g *Gateway) version(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, api.Version{APIVersion: api.APIVersion, Kind: "Version",
-		Version: g.o.Node.Status().Version,
+		Version: g.o.Status.Status().Version,
 		Commit:  commit(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH})
 }
 

@@ -25,7 +25,7 @@ func (g *Gateway) route(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	start := time.Now()
-	d, err := g.o.Node.Route(r.Context(), q)
+	d, err := g.o.Router.Route(r.Context(), q)
 	if err != nil {
 		return err
 	}

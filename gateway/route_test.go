@@ -29,7 +29,7 @@ func (n *fakeNode) Route(_ context.Context, q route.Request) (*route.Decision, e
 
 func TestRoute(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: newFake()})
+	r := start(t, serving(newFake(), Options{}))
 	c := dial(t, r.url, "")
 	got, err := c.Route(t.Context(), api.RouteRequest{Message: "what is the weather", Method: string(route.Vector), Among: "type:agent NOT b"})
 	if err != nil || got.Kind != "Route" || got.Agent == nil || got.Agent.ID != "urn:x:weather" || got.Method != string(route.Vector) ||

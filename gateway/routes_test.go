@@ -19,7 +19,7 @@ func TestRoutes(t *testing.T) {
 	t.Parallel()
 	slashed := "https://things.example//a/b?c=1%"
 	node := newFake(describe("urn:x:weather", "Weather", owner1), describe(slashed, "Slashed", owner2), describe("urn:x:forked", "Forked", owner2))
-	r := start(t, Options{Node: node})
+	r := start(t, serving(node, Options{}))
 	for _, x := range []exchange{
 		{name: "own TD", path: "/.well-known/wot", status: 200, contain: "a node",
 			want: map[string]string{"Content-Type": tdJSON}},
@@ -115,7 +115,7 @@ func TestHead(t *testing.T) {
 
 func TestPublishRoute(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: newFake()})
+	r := start(t, serving(newFake(), Options{}))
 	r.check(t, exchange{method: "POST", path: "/v1/publish", header: tdBody, body: thingTD("urn:x:new", "New"),
 		status:  201,
 		contain: `"kind":"Publication","id":"urn:x:new"`, want: map[string]string{"Location": "/things/urn:x:new"}})
@@ -133,7 +133,7 @@ func TestPublishRoute(t *testing.T) {
 func TestInteractions(t *testing.T) {
 	t.Parallel()
 	d := describe("urn:x:weather", "Weather", owner1)
-	r := start(t, Options{Node: newFake(d)})
+	r := start(t, serving(newFake(d), Options{}))
 	for _, x := range []exchange{
 		{name: "action", method: "POST", path: "/things/urn:x:weather/actions/ask",
 			header: map[string]string{"Content-Type": "application/json"},
@@ -170,7 +170,7 @@ func TestErrorsOfTheMesh(t *testing.T) {
 			node.mesh = func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
 				return interact.Fail(interact.Errorf(c.code, "do something", "it is so"))
 			}
-			r := start(t, Options{Node: node})
+			r := start(t, serving(node, Options{}))
 			r.check(t, exchange{method: "POST", path: "/things/urn:x:weather/actions/ask", status: c.status,
 				code: c.code.String(), contain: "it is so"})
 		})
@@ -181,7 +181,7 @@ func TestNotReady(t *testing.T) {
 	t.Parallel()
 	node := newFake()
 	node.notReady = errors.New("the store is not open")
-	r := start(t, Options{Node: node})
+	r := start(t, serving(node, Options{}))
 	r.check(t, exchange{path: "/readyz", status: 503, code: "LMOS-3031", contain: "the store is not open"})
 	r.check(t, exchange{path: "/healthz", status: 200})
 	resp, body := r.do(t, exchange{path: "/readyz?verbose"})
@@ -195,7 +195,7 @@ func TestNotDescribedYet(t *testing.T) {
 	t.Parallel()
 	node := newFake()
 	node.described = nil
-	start(t, Options{Node: node}).check(t, exchange{path: "/.well-known/wot", status: 503, code: "LMOS-3031"})
+	start(t, serving(node, Options{})).check(t, exchange{path: "/.well-known/wot", status: 503, code: "LMOS-3031"})
 }
 
 func TestHiddenMetrics(t *testing.T) {
@@ -208,7 +208,7 @@ func TestPanicOfAHandler(t *testing.T) {
 	node := newFake()
 	node.connect = func(context.Context, string) error { panic("the fake panics") }
 	var log strings.Builder
-	r := start(t, Options{Node: node, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	r := start(t, serving(node, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}))
 	r.check(t, exchange{method: "POST", path: "/v1/peers", header: merge(asAdmin, "Content-Type", "application/json"),
 		body:   `{"addr":"/x"}`,
 		status: 500, code: "LMOS-1500"})
@@ -245,7 +245,7 @@ func TestInternalError(t *testing.T) {
 	node := newFake()
 	node.connect = func(context.Context, string) error { return errors.New("the secret cause") }
 	var log strings.Builder
-	r := start(t, Options{Node: node, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	r := start(t, serving(node, Options{Log: slog.New(slog.NewTextHandler(&log, nil))}))
 	resp, body := r.do(t, exchange{method: "POST", path: "/v1/peers", header: merge(asAdmin, "Content-Type",
 		"application/json"), body: `{"addr":"/x"}`})
 	r.end()
@@ -267,7 +267,7 @@ func TestFindReturnsWhatCameInTime(t *testing.T) {
 			}
 		}
 	}
-	r := start(t, Options{Node: node})
+	r := start(t, serving(node, Options{}))
 	_, body := r.do(t, exchange{path: "/v1/find?timeout=20ms"})
 	if !strings.Contains(body, `"urn:x:1"`) || !strings.Contains(body, `"asked":2,"answered":1`) ||
 		!strings.Contains(body, `"truncated":true`) {
@@ -317,13 +317,13 @@ func TestErrorsAreShort(t *testing.T) {
 // The DID document of a node with a public URL links to its TD (WoT Discovery §6.5); a did:key has no services.
 func TestTheDIDDocumentOfANode(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: newFake(), PublicURL: "https://node.example/"})
+	r := start(t, serving(newFake(), Options{PublicURL: "https://node.example/"}))
 	for _, want := range []string{`"https://www.w3.org/2022/wot/discovery-did"`, `"id":"did:web:node.example",`,
 		`"id":"did:web:node.example#td","type":"WotThing","serviceEndpoint":"https://node.example/.well-known/wot"`,
 		`"id":"did:web:node.example#tdd","type":"WotDirectory","serviceEndpoint":"https://node.example/.well-known/wot"`} {
 		r.check(t, exchange{path: "/.well-known/did.json", status: 200, contain: want, want: map[string]string{"Content-Type": "application/did+json"}})
 	}
 	for _, address := range []string{"", "http://node.example", "https://node.example/below"} {
-		start(t, Options{Node: newFake(), PublicURL: address}).check(t, exchange{path: "/.well-known/did.json", status: 404})
+		start(t, serving(newFake(), Options{PublicURL: address})).check(t, exchange{path: "/.well-known/did.json", status: 404})
 	}
 }

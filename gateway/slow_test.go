@@ -22,8 +22,8 @@ import (
 func inBubble(t *testing.T, o Options, prepare func(*Gateway), test func(t *testing.T, r *running, p *pipenet.Listener)) {
 	synctest.Test(t, func(t *testing.T) {
 		o.Listen, o.Token = None, token
-		if o.Node == nil {
-			o.Node = newFake(describe("urn:x:weather", "Weather", owner1))
+		if o.Mesh == nil {
+			o = serving(newFake(describe("urn:x:weather", "Weather", owner1)), o)
 		}
 		g, err := New(o)
 		if err != nil {
@@ -89,7 +89,7 @@ func TestSlowAnswerAfterABody(t *testing.T) {
 	t.Parallel()
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
 	node.mesh = afterTime(2 * defaultTimeouts.body)
-	inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipenet.Listener) {
+	inBubble(t, serving(node, Options{}), nil, func(t *testing.T, r *running, _ *pipenet.Listener) {
 		r.check(t, exchange{method: "POST", path: "/things/urn:x:weather/actions/ask",
 			header: merge(asAdmin, "Content-Type", "application/json", "Prefer", "wait=300"), body: `{"n":1}`, status: 200, contain: `{"n":1}`})
 	})
@@ -166,7 +166,7 @@ func TestClientSendsItsTimeout(t *testing.T) {
 	}
 	for timeout, want := range map[time.Duration]time.Duration{100 * time.Millisecond: time.Second, 90*time.Second - 1: 90 * time.Second,
 		24 * time.Hour: interact.MaxWait} {
-		inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipenet.Listener) {
+		inBubble(t, serving(node, Options{}), nil, func(t *testing.T, r *running, _ *pipenet.Listener) {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			c := api.NewClient(r.url, token, r.http.Transport)
@@ -192,7 +192,7 @@ func TestClientGivesUp(t *testing.T) {
 				ended <- ctx.Err()
 				return interact.Fail(ctx.Err())
 			}
-			inBubble(t, Options{Node: node}, nil, func(t *testing.T, r *running, _ *pipenet.Listener) {
+			inBubble(t, serving(node, Options{}), nil, func(t *testing.T, r *running, _ *pipenet.Listener) {
 				c := api.NewClient(r.url, token, r.http.Transport)
 				if inside {
 					c = r.Inside()

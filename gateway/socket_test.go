@@ -142,7 +142,7 @@ func TestWebSocketWhileDraining(t *testing.T) {
 	node := newFake(describe("urn:x:weather", "Weather", owner1))
 	node.mesh = mesh.Do
 	ws := newPlainSocket()
-	r := start(t, Options{Node: node, WS: ws})
+	r := start(t, serving(node, Options{WS: ws}))
 	r.upgrade(t, "tcp", "/ws")
 	<-ws.came
 	call := r.asynchronously(t, heldCall)
@@ -185,7 +185,7 @@ func TestTokenInTheQuery(t *testing.T) {
 		asked = m
 		return echo(ctx, m)
 	}).Do
-	r := start(t, Options{Node: node, Listen: "0.0.0.0:0"})
+	r := start(t, serving(node, Options{Listen: "0.0.0.0:0"}))
 	path := "/things/urn:x:weather/properties/unit?token=" + token
 	r.check(t, exchange{path: path, status: 401})
 	r.check(t, exchange{method: "POST", path: "/v1/publish?token=" + token, header: map[string]string{"Accept": "text/event-stream"}, status: 401})

@@ -21,20 +21,6 @@ type Tasks interface {
 	Cancel(ctx context.Context, id string) (*api.Task, error)
 }
 
-// A TaskKeeper is a [Node] with tasks.
-type TaskKeeper interface{ Tasks() Tasks }
-
-// A PathFinder is a [Node] that returns the paths to a Thing, best first. The error is that of Directory.Get.
-type PathFinder interface {
-	Paths(ctx context.Context, ref string) ([]api.Path, error)
-}
-
-// A Pinger is a [Node] that measures n round trips to the host of a Thing; n is 1 to 100. The error is that of Directory.Get, or
-// Unreachable.
-type Pinger interface {
-	Ping(ctx context.Context, ref string, n int) (*api.Ping, error)
-}
-
 const (
 	maxPings = 100
 	pingTime = time.Minute // for all pings of a request
@@ -51,16 +37,11 @@ func (g *Gateway) named() map[string]map[string]http.Handler {
 	}
 }
 
-// lacks returns the error of a node without what.
-func lacks(what string) error {
-	return interact.Errorf(interact.NoAffordance, "", "this node has no %s", what).Then(interact.StepStatus)
-}
-
 func (g *Gateway) tasks() (Tasks, error) {
-	if k, ok := g.o.Node.(TaskKeeper); ok {
-		return k.Tasks(), nil
+	if g.o.Tasks == nil {
+		return nil, interact.Errorf(interact.NoAffordance, "", "this node has no tasks").Then(interact.StepStatus)
 	}
-	return nil, lacks("tasks")
+	return g.o.Tasks, nil
 }
 
 // listTasks returns an empty list for a node without tasks.
@@ -112,12 +93,8 @@ func writeTask(w http.ResponseWriter, task *api.Task, err error) error {
 }
 
 func (g *Gateway) paths(w http.ResponseWriter, r *http.Request) error {
-	f, ok := g.o.Node.(PathFinder)
-	if !ok {
-		return lacks("paths")
-	}
 	ref := r.PathValue("ref")
-	paths, err := f.Paths(r.Context(), ref)
+	paths, err := g.o.Presence.Paths(r.Context(), ref)
 	if err != nil {
 		return err
 	}
@@ -129,10 +106,6 @@ func (g *Gateway) paths(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) ping(w http.ResponseWriter, r *http.Request) error {
-	p, ok := g.o.Node.(Pinger)
-	if !ok {
-		return lacks("ping")
-	}
 	q, err := params(r, "n", "timeout")
 	if err != nil {
 		return err
@@ -147,7 +120,7 @@ func (g *Gateway) ping(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
-	found, err := p.Ping(ctx, r.PathValue("ref"), n)
+	found, err := g.o.Presence.Ping(ctx, r.PathValue("ref"), n)
 	if err != nil {
 		return err
 	}

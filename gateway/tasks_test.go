@@ -86,7 +86,7 @@ func newBusy() *busyNode {
 
 func TestTaskRoutes(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: newBusy()})
+	r := start(t, serving(newBusy(), Options{}))
 	for _, x := range []exchange{
 		{name: "list", path: "/v1/tasks", status: 200, contain: `{"id":"2","thing":"urn:x:weather","name":"weather","action":"ask","status":"unknown",` +
 			`"last_status":"running","last_seen":"2026-11-20T10:00:00Z","reason":"away","requested":"2026-11-20T10:00:00Z"}`},
@@ -127,20 +127,18 @@ func TestTaskRoutes(t *testing.T) {
 	}
 }
 
-// A node without tasks, paths and pings returns errors.
+// A node without tasks returns errors.
 func TestNodeWithoutTasks(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{})
 	r.check(t, exchange{path: "/v1/tasks", status: 200, contain: `"items":[]`})
 	r.check(t, exchange{path: "/v1/tasks/1", status: 404, code: "LMOS-1405"})
 	r.check(t, exchange{method: "DELETE", path: "/v1/tasks/1", header: asAdmin, status: 404, code: "LMOS-1405"})
-	r.check(t, exchange{path: "/v1/paths/urn:x:weather", status: 404, code: "LMOS-1405"})
-	r.check(t, exchange{method: "POST", path: "/v1/ping/urn:x:weather", status: 404, code: "LMOS-1405"})
 }
 
 func TestClientOfTasks(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: newBusy()})
+	r := start(t, serving(newBusy(), Options{}))
 	c := dial(t, r.url, token)
 	list, err := c.Tasks(t.Context())
 	if err != nil || len(list.Items) != 2 || list.Items[0].ID != "2" || list.Items[0].Final() || !list.Items[1].Final() {

@@ -22,18 +22,18 @@ var tdTypes = []string{tdJSON, "application/json", "application/ld+json"}
 func (g *Gateway) newDirectory() *tdd.Server {
 	needs := map[tdd.Access]access{tdd.Open: open, tdd.Read: g.directoryAccess(), tdd.Change: admin}
 	return tdd.New(tdd.Options{
-		Things: meshOnly{g.o.Node}, Publisher: registrar{g}, Describe: g.o.Node.Description, Resembles: g.o.Node.Resembles, RewriteForms: g.things.Describe, MaxTD: g.o.MaxTD, Log: g.log,
+		Things: meshOnly{g.o.Directory}, Publisher: registrar{g}, Describe: g.Self, Resembles: g.o.Directory.Resembles, RewriteForms: g.things.Describe, MaxTD: g.o.MaxTD, Log: g.log,
 		Guard: func(a tdd.Access, h tdd.Handler) http.Handler { return g.guarded(needs[a], handler(h)) },
 	})
 }
 
 // meshOnly removes changes of discovered Things from the events of the directory, whose lists do not include them.
-type meshOnly struct{ Node }
+type meshOnly struct{ tdd.Things }
 
 // Watch implements [tdd.Things].
 func (m meshOnly) Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2[directory.Change, error] {
 	return func(yield func(directory.Change, error) bool) {
-		for c, err := range m.Node.Watch(ctx, q, after) {
+		for c, err := range m.Things.Watch(ctx, q, after) {
 			if c.Reason != directory.Discovered && c.Reason != directory.Vanished && !yield(c, err) {
 				return
 			}
@@ -45,12 +45,12 @@ func (m meshOnly) Watch(ctx context.Context, q td.Query, after uint64) iter.Seq2
 type registrar struct{ *Gateway }
 
 func (r registrar) Registered(record *td.Record) (publication.Registration, bool) {
-	return r.o.Node.Registered(record)
+	return r.o.Publisher.Registered(record)
 }
 
 // Enter implements [tdd.Publisher].
 func (r registrar) Enter(ctx context.Context, raw []byte, reg publication.Registration) (id string, created bool, err error) {
-	p, err := r.o.Node.Enter(ctx, raw, reg)
+	p, err := r.o.Publisher.Enter(ctx, raw, reg)
 	r.metrics.published(p, err)
 	if err != nil {
 		return "", false, err
@@ -60,18 +60,18 @@ func (r registrar) Enter(ctx context.Context, raw []byte, reg publication.Regist
 
 // Register implements [tdd.Publisher].
 func (r registrar) Register(ctx context.Context, id string, reg publication.Registration) error {
-	return r.o.Node.Extend(ctx, id, reg)
+	return r.o.Publisher.Extend(ctx, id, reg)
 }
 
 // Withdraw implements [tdd.Publisher].
 func (r registrar) Withdraw(ctx context.Context, id string) error {
-	_, err := r.o.Node.Unpublish(ctx, id)
+	_, err := r.o.Publisher.Unpublish(ctx, id)
 	return err
 }
 
 // newThings creates the server of the paths below /things/{id}.
 func (g *Gateway) newThings() *server.Server {
-	o := server.Options{Mesh: g.o.Node.Mesh(), Find: g.o.Node.Get, Log: g.log, Base: g.base, Count: g.metrics.event,
+	o := server.Options{Mesh: g.o.Mesh, Find: g.o.Directory.Get, Log: g.log, Base: g.base, Count: g.metrics.event,
 		Bearer: g.tcp != nil && !g.guard.loopback, CallbackDial: g.o.CallbackDial, PrivateCallbacks: g.o.PrivateCallbacks}
 	if g.o.WS != nil {
 		o.Socket = socketRoute
@@ -99,7 +99,7 @@ func (g *Gateway) interactions(a access) http.Handler {
 }
 
 func (g *Gateway) publish(ctx context.Context, raw []byte) (*api.Publication, error) {
-	p, err := g.o.Node.Publish(ctx, raw)
+	p, err := g.o.Publisher.Enter(ctx, raw, publication.Registration{})
 	g.metrics.published(p, err)
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 
 func TestCreateThings(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: newFake()})
+	r := start(t, serving(newFake(), Options{}))
 	for _, x := range []exchange{
 		{name: "anonymous", method: "POST", path: "/things", header: tdBody, body: thingTD("", "Lamp"), status: 201},
 		{name: "anonymous as JSON", method: "POST", path: "/things", header: merge(asAdmin, "Content-Type",
@@ -81,7 +81,7 @@ func TestTooLargeWithoutALength(t *testing.T) {
 
 func TestReplaceAndDelete(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: newFake()})
+	r := start(t, serving(newFake(), Options{}))
 	put := exchange{method: "PUT", path: "/things/urn:x:a", header: tdBody, body: thingTD("urn:x:a", "A"), status: 201}
 	r.check(t, put)
 	put.status = 204

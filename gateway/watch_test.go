@@ -67,7 +67,7 @@ func counting(end int) func(context.Context, *interact.Message, func(*interact.M
 
 func TestWatch(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: stationNode(t, counting(3))})
+	r := start(t, serving(stationNode(t, counting(3)), Options{}))
 	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "socket": dial(t, r.o.Socket, ""), "inside": r.Inside()} {
 		for _, tt := range []struct {
 			kind, name, after string
@@ -98,9 +98,9 @@ func TestWatch(t *testing.T) {
 
 func TestWatchErrors(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
+	r := start(t, serving(stationNode(t, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		_ = yield(m.Reply(interact.Event, "", []byte("1")), nil) && yield(nil, interact.Errorf(interact.Withdrawn, "find another", "it is gone"))
-	})})
+	}), Options{}))
 	c := dial(t, r.url, "")
 	for _, tt := range []struct {
 		ref, kind, name string
@@ -135,7 +135,7 @@ func TestWatchErrors(t *testing.T) {
 // A node that restarts may answer before its agents are registered.
 func TestWatchOutlivesTheNode(t *testing.T) {
 	t.Parallel()
-	first := start(t, Options{Node: stationNode(t, counting(1))})
+	first := start(t, serving(stationNode(t, counting(1)), Options{}))
 	addr := first.Addr().String()
 	c := api.NewClient("the node", "", &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", addr)
@@ -154,7 +154,7 @@ func TestWatchOutlivesTheNode(t *testing.T) {
 		node := stationNode(t, counting(2))
 		all := node.things
 		node.things, node.asked = map[string]*td.Description{}, asked
-		second = start(t, Options{Node: node, Listen: addr, Explicit: true})
+		second = start(t, serving(node, Options{Listen: addr, Explicit: true}))
 		go func() {
 			<-asked // the agent is unknown
 			node.mu.Lock()
@@ -216,7 +216,7 @@ func TestWatchOfAThingThatGoes(t *testing.T) {
 					}
 					_ = yield(m.Reply(interact.Event, "", []byte("2")), nil) && yield(nil, tt.then)
 				})
-				g, err := New(Options{Node: node, Listen: None})
+				g, err := New(serving(node, Options{Listen: None}))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -239,7 +239,7 @@ func TestWatchOfAThingThatGoes(t *testing.T) {
 
 func TestWatchUntilTheCallerGoes(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: stationNode(t, counting(1))})
+	r := start(t, serving(stationNode(t, counting(1)), Options{}))
 	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {
 		ctx, cancel := context.WithCancel(t.Context())
 		var last error
@@ -257,7 +257,7 @@ func TestWatchUntilTheCallerGoes(t *testing.T) {
 // A drain ends streams and polls at once; the watcher knows that the node comes back.
 func TestDrainEndsWatchers(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: stationNode(t, counting(1))})
+	r := start(t, serving(stationNode(t, counting(1)), Options{}))
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/things/urn:x:station/events/storm", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +304,7 @@ func TestWaitTask(t *testing.T) {
 		}
 		yield(r, nil)
 	})
-	r := start(t, Options{Node: node})
+	r := start(t, serving(node, Options{}))
 	c := dial(t, r.url, "")
 	result, err := c.Invoke(t.Context(), "urn:x:station", "scan", api.CallOptions{Async: true})
 	if err != nil || result.Task == nil || result.Output != nil {

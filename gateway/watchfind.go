@@ -46,7 +46,7 @@ func (g *Gateway) watchFind(w http.ResponseWriter, r *http.Request, f finding) e
 	defer context.AfterFunc(g.ending, cancel)()
 	e := sse.NewWriter(w, g.o.timeouts.write)
 	defer e.End()
-	latest := g.o.Node.Latest()
+	latest := g.o.Directory.Latest()
 	after, err := strconv.ParseUint(r.Header.Get("Last-Event-Id"), 10, 64)
 	if err != nil || after == 0 || after > latest { // a new client, or an id of another node
 		if after = latest; g.sendKnown(r, e, f, after) != nil {
@@ -81,7 +81,7 @@ func (g *Gateway) changes(ctx context.Context, q td.Query, after uint64) <-chan 
 	changes := make(chan directory.Change)
 	go func() {
 		defer close(changes)
-		for c, err := range g.o.Node.Watch(ctx, q, after) {
+		for c, err := range g.o.Directory.Watch(ctx, q, after) {
 			if err != nil {
 				return
 			}

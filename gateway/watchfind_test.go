@@ -30,7 +30,7 @@ func watched(*testing.T) *fakeNode {
 
 func TestWatchFind(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: watched(t)})
+	r := start(t, serving(watched(t), Options{}))
 	for _, path := range []string{r.url, r.o.Socket} {
 		c := dial(t, path, "")
 		var told []string
@@ -59,7 +59,7 @@ func TestWatchFind(t *testing.T) {
 // Last-Event-ID resumes after that event.
 func TestWatchFindResumes(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: watched(t)})
+	r := start(t, serving(watched(t), Options{}))
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/v1/find", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestWatchFindResumes(t *testing.T) {
 // A client without the number of an event, or with one of another node, gets all known results again.
 func TestWatchFindStartsAgain(t *testing.T) {
 	t.Parallel()
-	r := start(t, Options{Node: watched(t)})
+	r := start(t, serving(watched(t), Options{}))
 	for _, last := range []string{"", "0", "999", "x"} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/v1/find", nil)
 		if err != nil {
@@ -121,7 +121,7 @@ func TestWatchFindStartsAgain(t *testing.T) {
 func TestWatchFindEnds(t *testing.T) {
 	t.Parallel()
 	var g *Gateway
-	r := start(t, Options{Node: newFake()}, func(made *Gateway) { g = made })
+	r := start(t, serving(newFake(), Options{}), func(made *Gateway) { g = made })
 	c := dial(t, r.url, "")
 	g.finders.Store(maxFinders)
 	for _, err := range c.WatchFind(t.Context(), td.Query{}) {

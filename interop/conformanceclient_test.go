@@ -138,7 +138,7 @@ func (u *user) play(ctx context.Context, s scenario) error {
 		return err
 	}
 	for {
-		if _, err := u.consumer.Get(ctx, name); err == nil {
+		if _, err := u.consumer.Mesh().Get(ctx, name); err == nil {
 			break
 		}
 		select {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
@@ -168,6 +169,6 @@ func next[T any](ctx context.Context, came <-chan T) (T, error) {
 }
 
 // asker returns the mesh of n for a program in its process.
-func asker(n interface{ Mesh() interact.Thing }) interact.Thing {
+func asker(n interface{ Mesh() bridge.Mesh }) interact.Thing {
 	return interact.Chain(n.Mesh(), interact.As(did.Consumer(did.Process, "")))
 }

@@ -97,7 +97,7 @@ func newMesh(t *testing.T, change ...func(o *node.Options)) *mesh {
 func (m *mesh) known(t *testing.T, name string) *td.Description {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; {
-		d, err := m.consumer.Get(t.Context(), name)
+		d, err := m.consumer.Mesh().Get(t.Context(), name)
 		if err == nil {
 			return d
 		}

@@ -192,7 +192,7 @@ func TestASlowAgentCostsItsOwnCall(t *testing.T) {
 	begin := func(ctx context.Context, deadline time.Time) chan error {
 		done := make(chan error, 1)
 		go func() {
-			_, err := interact.Call(ctx, mesh(nodes[1]), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo",
+			_, err := interact.Call(ctx, asConsumer(nodes[1]), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo",
 				Data: json.RawMessage(`"x"`), Deadline: deadline})
 			done <- err
 		}()
@@ -213,5 +213,5 @@ func TestASlowAgentCostsItsOwnCall(t *testing.T) {
 		t.Errorf("who leaves gets %v, want %v", err, interact.Cancelled)
 	}
 	<-left
-	until(t, "the host serves nothing", func() bool { return nodes[0].streams.Stats().ServingNow == 0 })
+	until(t, "the host serves nothing", func() bool { return nodes[0].mesh.streams.Stats().ServingNow == 0 })
 }

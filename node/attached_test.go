@@ -27,7 +27,7 @@ func says(text string) interact.Thing {
 const echoDraft = `{"title": "Echo", "id": "urn:x:guest", "actions": {"echo": {"input": {"type": "string"}, "output": {"type": "string"}}}}`
 
 func invoke(ctx context.Context, n *running, ref string) (string, error) {
-	r, err := interact.Call(ctx, mesh(n), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(`"x"`)})
+	r, err := interact.Call(ctx, asConsumer(n), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(`"x"`)})
 	if err != nil {
 		return "", err
 	}
@@ -38,7 +38,7 @@ func TestAGuestComesGoesAndComesBack(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, s *sim) {
 		host, other := s.nodes[0], s.nodes[1]
 		connect(t, other, host)
-		id, gone, err := host.publisher.Attach(t.Context(), []byte(echoDraft), says("first"))
+		id, gone, err := host.mesh.publisher.Attach(t.Context(), []byte(echoDraft), says("first"))
 		if err != nil || id != "urn:x:guest" {
 			t.Fatalf("got %q, %v", id, err)
 		}
@@ -51,7 +51,7 @@ func TestAGuestComesGoesAndComesBack(t *testing.T) {
 			t.Errorf("while it is away: %v", err)
 		}
 		time.Sleep(publication.Grace / 2)
-		_, gone, err = host.publisher.Attach(t.Context(), []byte(echoDraft), says("second"))
+		_, gone, err = host.mesh.publisher.Attach(t.Context(), []byte(echoDraft), says("second"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func TestAGuestComesGoesAndComesBack(t *testing.T) {
 		if _, err := invoke(t.Context(), other, id); interact.AsError(err).Code != interact.Withdrawn {
 			t.Errorf("after the grace: %v", err)
 		}
-		_, gone, err = host.publisher.Attach(t.Context(), []byte(echoDraft), says("third"))
+		_, gone, err = host.mesh.publisher.Attach(t.Context(), []byte(echoDraft), says("third"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,11 +80,11 @@ func TestAGuestComesGoesAndComesBack(t *testing.T) {
 func TestASecondGuestTakesThePlaceOfTheFirst(t *testing.T) {
 	t.Parallel()
 	n := start(t, quiet())
-	_, goneFirst, err := n.publisher.Attach(t.Context(), []byte(echoDraft), says("first"))
+	_, goneFirst, err := n.mesh.publisher.Attach(t.Context(), []byte(echoDraft), says("first"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := n.publisher.Attach(t.Context(), []byte(echoDraft), says("second")); err != nil {
+	if _, _, err := n.mesh.publisher.Attach(t.Context(), []byte(echoDraft), says("second")); err != nil {
 		t.Fatal(err)
 	}
 	goneFirst(false) // its connection is found broken only now
@@ -104,14 +104,14 @@ func TestWhatBreaksItsOwnDescriptionIsAnError(t *testing.T) {
 		o := quiet()
 		o.NoValidation = trusting
 		n := start(t, o)
-		if _, _, err := n.publisher.Attach(t.Context(), []byte(echoDraft), liar); err != nil {
+		if _, _, err := n.mesh.publisher.Attach(t.Context(), []byte(echoDraft), liar); err != nil {
 			t.Fatal(err)
 		}
 		got, err := invoke(t.Context(), n, "echo")
 		if trusting != (err == nil) || !trusting && interact.AsError(err).Code != interact.AgentFailed {
 			t.Errorf("trusting %t: got %s, %v", trusting, got, err)
 		}
-		_, err = interact.Call(t.Context(), mesh(n), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`7`)})
+		_, err = interact.Call(t.Context(), asConsumer(n), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`7`)})
 		if trusting != (err == nil) || !trusting && interact.AsError(err).Code != interact.Invalid {
 			t.Errorf("trusting %t: wrong input gave %v", trusting, err)
 		}
@@ -141,7 +141,7 @@ func TestTasksOutliveTheConsumersNode(t *testing.T) {
 	t.Parallel()
 	host := start(t, quiet())
 	enough := make(chan struct{})
-	thing, _, err := host.publisher.Attach(t.Context(), []byte(sleepDraft), sleeper(enough))
+	thing, _, err := host.mesh.publisher.Attach(t.Context(), []byte(sleepDraft), sleeper(enough))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestTasksOutliveTheConsumersNode(t *testing.T) {
 	consumer := start(t, o)
 	knows(t, consumer, thing)
 	var id string
-	for r, err := range mesh(consumer).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: "sleeper", Name: "sleep"}) {
+	for r, err := range asConsumer(consumer).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: "sleeper", Name: "sleep"}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,26 +161,26 @@ func TestTasksOutliveTheConsumersNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	consumer = start(t, o)
-	tasks := consumer.Tasks().Known()
+	tasks := consumer.tasks().Known()
 	if len(tasks) != 1 || tasks[0].ID != id || tasks[0].Status != "pending" || tasks[0].Action != "sleep" {
 		t.Fatalf("after a restart there are %+v, want %s", tasks, id)
 	}
 	knows(t, consumer, thing)
-	if task, err := consumer.Tasks().Get(t.Context(), id); err != nil || task.Status != "running" && task.Status != "pending" {
+	if task, err := consumer.tasks().Get(t.Context(), id); err != nil || task.Status != "running" && task.Status != "pending" {
 		t.Errorf("got %+v, %v", task, err)
 	}
 	close(enough)
 	until(t, "it is done", func() bool {
-		task, err := consumer.Tasks().Get(t.Context(), id)
+		task, err := consumer.tasks().Get(t.Context(), id)
 		return err == nil && task.Status == "completed" && string(task.Output) == `"awake"` && !task.Ended.IsZero() && task.Name == "sleeper"
 	})
-	if _, err := consumer.Tasks().Cancel(t.Context(), id); interact.AsError(err).Code != interact.NoTask {
+	if _, err := consumer.tasks().Cancel(t.Context(), id); interact.AsError(err).Code != interact.NoTask {
 		t.Errorf("a cancel of what has ended: %v", err)
 	}
-	if _, err := consumer.Tasks().Get(t.Context(), "nonsense"); interact.AsError(err).Code != interact.NoTask {
+	if _, err := consumer.tasks().Get(t.Context(), "nonsense"); interact.AsError(err).Code != interact.NoTask {
 		t.Errorf("what was never begun: %v", err)
 	}
-	if _, err := interact.Call(t.Context(), mesh(host), &interact.Message{Type: interact.QueryAction, Thing: "sleeper", Name: "sleep", ActionID: id}); interact.AsError(err).Code != interact.NoTask {
+	if _, err := interact.Call(t.Context(), asConsumer(host), &interact.Message{Type: interact.QueryAction, Thing: "sleeper", Name: "sleep", ActionID: id}); interact.AsError(err).Code != interact.NoTask {
 		t.Errorf("a task of another consumer: %v", err)
 	}
 }
@@ -188,14 +188,14 @@ func TestTasksOutliveTheConsumersNode(t *testing.T) {
 func TestTasksAreCancelled(t *testing.T) {
 	t.Parallel()
 	host := start(t, quiet())
-	if _, _, err := host.publisher.Attach(t.Context(), []byte(sleepDraft), sleeper(nil)); err != nil {
+	if _, _, err := host.mesh.publisher.Attach(t.Context(), []byte(sleepDraft), sleeper(nil)); err != nil {
 		t.Fatal(err)
 	}
-	for r, err := range mesh(host).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: "sleeper", Name: "sleep"}) {
+	for r, err := range asConsumer(host).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: "sleeper", Name: "sleep"}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		task, err := host.Tasks().Cancel(t.Context(), r.ActionID)
+		task, err := host.tasks().Cancel(t.Context(), r.ActionID)
 		if err != nil || task.Status != "cancelled" {
 			t.Errorf("got %+v, %v", task, err)
 		}
@@ -206,33 +206,33 @@ func TestTasksAreCancelled(t *testing.T) {
 func TestPathsAndPings(t *testing.T) {
 	t.Parallel()
 	host, other := start(t, quiet()), start(t, quiet())
-	if _, _, err := host.publisher.Attach(t.Context(), []byte(echoDraft), says("x")); err != nil {
+	if _, _, err := host.mesh.publisher.Attach(t.Context(), []byte(echoDraft), says("x")); err != nil {
 		t.Fatal(err)
 	}
 	connect(t, other, host)
 	knows(t, other, "urn:x:guest")
-	paths, err := other.Paths(t.Context(), "echo")
+	paths, err := other.mesh.monitor.Paths(t.Context(), "echo")
 	if err != nil || len(paths) != 1 || paths[0].Name != "mesh" {
 		t.Errorf("got %+v, %v", paths, err)
 	}
-	if paths, err = host.Paths(t.Context(), "echo"); err != nil || paths[0].Name != "local" {
+	if paths, err = host.mesh.monitor.Paths(t.Context(), "echo"); err != nil || paths[0].Name != "local" {
 		t.Errorf("at its host: %+v, %v", paths, err)
 	}
-	p, err := other.Ping(t.Context(), "echo", 3)
+	p, err := other.mesh.monitor.Ping(t.Context(), "echo", 3)
 	if err != nil || len(p.RTT) != 3 || p.RTT[0] <= 0 || p.Node != host.DID() || p.Path != "mesh tcp" {
 		t.Errorf("got %+v, %v", p, err)
 	}
-	if p, err = host.Ping(t.Context(), "echo", 2); err != nil || len(p.RTT) != 2 || p.Path != "local" {
+	if p, err = host.mesh.monitor.Ping(t.Context(), "echo", 2); err != nil || len(p.RTT) != 2 || p.Path != "local" {
 		t.Errorf("at its host: %+v, %v", p, err)
 	}
-	if _, err := other.Ping(t.Context(), "nobody", 1); interact.AsError(err).Code != interact.NotFound {
+	if _, err := other.mesh.monitor.Ping(t.Context(), "nobody", 1); interact.AsError(err).Code != interact.NotFound {
 		t.Errorf("got %v", err)
 	}
-	r, err := interact.Call(t.Context(), mesh(other), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`"x"`), Timing: &interact.Timing{}})
+	r, err := interact.Call(t.Context(), asConsumer(other), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`"x"`), Timing: &interact.Timing{}})
 	if err != nil || r.Timing == nil || r.Timing.Path != "mesh" || r.Timing.Total < r.Timing.Host || r.Timing.Host < r.Timing.Agent || r.Timing.Agent <= 0 {
 		t.Errorf("got %+v, %v", r.Timing, err)
 	}
-	if _, err := interact.Call(t.Context(), mesh(other), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`"x"`), Via: "coap"}); interact.AsError(err).Code != interact.Unreachable {
+	if _, err := interact.Call(t.Context(), asConsumer(other), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`"x"`), Via: "coap"}); interact.AsError(err).Code != interact.Unreachable {
 		t.Errorf("a way that there is not: %v", err)
 	}
 }
@@ -272,7 +272,7 @@ func TestAnAgentThatCallsBack(t *testing.T) {
 		"events": {"alarm": {"data": {"type": "string"}, "forms": [{"href": "%s/alarm", "subprotocol": "webhook"}]}}}`, agent.URL)); err != nil {
 		t.Fatal(err)
 	}
-	for r, err := range mesh(n).Do(t.Context(), &interact.Message{Type: interact.SubscribeEvent, Thing: "alarm", Name: "alarm"}) {
+	for r, err := range asConsumer(n).Do(t.Context(), &interact.Message{Type: interact.SubscribeEvent, Thing: "alarm", Name: "alarm"}) {
 		if err != nil || string(r.Data) != `"fire"` {
 			t.Fatalf("got %v, %v", r, err)
 		}

@@ -29,12 +29,12 @@ func BenchmarkCall(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := caller.Connect(b.Context(), host.Addrs()[0]); err != nil {
+	if err := caller.network.peers.Connect(b.Context(), host.Addrs()[0]); err != nil {
 		b.Fatal(err)
 	}
 	data := []byte(`"` + strings.Repeat("x", 254) + `"`)
 	call := func(ctx context.Context) error {
-		_, err := interact.Call(ctx, mesh(caller), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: data})
+		_, err := interact.Call(ctx, asConsumer(caller), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: data})
 		return err
 	}
 	for deadline := time.Now().Add(10 * time.Second); call(b.Context()) != nil; {

@@ -35,7 +35,7 @@ func TestAWrongClockIsNamed(t *testing.T) {
 	for _, from := range append(nodes, wrong) {
 		for _, to := range append(nodes, wrong) {
 			if from.Node != to.Node {
-				until(t, "all were asked", func() bool { _, err := from.sync.Sync(t.Context(), to.host.ID()); return err == nil })
+				until(t, "all were asked", func() bool { _, err := from.mesh.sync.Sync(t.Context(), to.network.ID()); return err == nil })
 			}
 		}
 	}
@@ -61,7 +61,7 @@ func TestAWrongClockIsNamed(t *testing.T) {
 	if detail, err := wrong.Client().Agent(t.Context(), own); err != nil || len(detail.Warnings) != 1 || detail.Warnings[0].Code != "LMOS-W031" {
 		t.Errorf("show has the warnings %+v, %v", detail, err)
 	}
-	e := wantCode(t, wrong.WithClock(fmt.Errorf("record: %w", td.ErrFuture)), interact.ClockSkew)
+	e := wantCode(t, wrong.reporter.WithClock(fmt.Errorf("record: %w", td.ErrFuture)), interact.ClockSkew)
 	if !strings.Contains(e.Title, "+2h0m0s (ahead)") {
 		t.Errorf("the error does not say by how much: %s", e.Title)
 	}
@@ -70,7 +70,7 @@ func TestAWrongClockIsNamed(t *testing.T) {
 		t.Errorf("a thing that is not found has the hint %q", e.Hint)
 	}
 	failed := errors.New("failed")
-	if err := nodes[0].WithClock(failed); err != failed {
+	if err := nodes[0].reporter.WithClock(failed); err != failed {
 		t.Errorf("got %v", err)
 	}
 }

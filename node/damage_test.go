@@ -25,11 +25,11 @@ func killed(t *testing.T, engine string) (o Options, image, task string) {
 		}
 	}
 	enough := make(chan struct{})
-	thing, _, err := n.publisher.Attach(t.Context(), []byte(sleepDraft), sleeper(enough))
+	thing, _, err := n.mesh.publisher.Attach(t.Context(), []byte(sleepDraft), sleeper(enough))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for r, err := range mesh(n).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: thing, Name: "sleep", Detach: true}) {
+	for r, err := range asConsumer(n).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: thing, Name: "sleep", Detach: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestADamagedStoreLosesNothingSilently(t *testing.T) {
 			}
 			there, said := 0, fmt.Sprint(n.Status().Warnings)
 			for i := range 5 {
-				if of := n.offered.Get(fmt.Sprintf("urn:x:%d", i)); of != nil && of.Description != nil {
+				if of := n.mesh.index.Get(fmt.Sprintf("urn:x:%d", i)); of != nil && of.Description != nil {
 					there++
 				} else if !strings.Contains(said, fmt.Sprintf("urn:x:%d", i)) {
 					t.Errorf("%s %s: urn:x:%d is lost, and nobody is told: %s", engine, name, i, said)

@@ -39,7 +39,7 @@ func TestEquivocationIsShown(t *testing.T) {
 		t.Errorf("before: %+v", s.Equivocations)
 	}
 	for _, s := range twice(t, liar, "urn:x:forked") {
-		n.dir.Enqueue(s)
+		n.mesh.directory.Enqueue(s)
 	}
 	seen := func(k int) func() bool { return func() bool { return len(n.Status().Equivocations) == k } }
 	until(t, "it is seen", seen(1))
@@ -70,7 +70,7 @@ func TestEquivocationIsShown(t *testing.T) {
 	}
 
 	for _, s := range twice(t, o.Key, "urn:x:copied") { // by another process with this node's key
-		n.dir.Enqueue(s)
+		n.mesh.directory.Enqueue(s)
 	}
 	until(t, "it is seen of this node's key", seen(2))
 	if s := n.Status(); s.State != "degraded" || warningOf(s).Severity != "high" || !strings.Contains(warningOf(s).Hint, "identity.pem") {
@@ -94,15 +94,15 @@ func TestEquivocationIsForgottenInTime(t *testing.T) {
 		n := opened(t, Options{})
 		var r *td.Record
 		for _, s := range twice(t, newKey(t), "urn:x:forked") {
-			d, err := s.Verify(t.Context(), n.verifier, time.Now())
+			d, err := s.Verify(t.Context(), n.mesh.verifier, time.Now())
 			if err != nil {
 				t.Fatal(err)
 			}
 			r = d.Record
-			_, _ = n.dir.Add(d) // one of them is refused
+			_, _ = n.mesh.directory.Add(d) // one of them is refused
 		}
 		for _, want := range []bool{true, false} {
-			_, ok := n.Equivocation(r)
+			_, ok := n.reporter.Equivocation(r)
 			if s := n.Status(); ok != want || (len(s.Equivocations) > 0) != want || (warningOf(s).Code != "") != want {
 				t.Errorf("got %t, %+v; want it shown: %t", ok, s.Equivocations, want)
 			}

@@ -53,7 +53,7 @@ func newSlowAgent(t *testing.T) *slowAgent {
 func flood(ctx context.Context, wg *sync.WaitGroup, n *running, ref string) {
 	for range 64 {
 		wg.Go(func() {
-			_, _ = interact.Call(ctx, mesh(n), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(`"slow"`),
+			_, _ = interact.Call(ctx, asConsumer(n), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(`"slow"`),
 				Deadline: time.Now().Add(10 * time.Minute)})
 		})
 	}
@@ -137,7 +137,7 @@ func TestNobodyHonestIsRefusedByRates(t *testing.T) {
 		knows(t, caller, p.Ref)
 		ask := func(m interact.Message) error {
 			m.Thing = p.Ref
-			_, err := interact.Call(t.Context(), mesh(caller), &m)
+			_, err := interact.Call(t.Context(), asConsumer(caller), &m)
 			return err
 		}
 		read := interact.Message{Type: interact.ReadProperty, Name: "state"}
@@ -249,7 +249,7 @@ func TestWaitingStrangersLeaveCalls(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		where := td.Host{Node: host.DID(), Addrs: []string{host.host.Addrs()[0].String()}}
+		where := td.Host{Node: host.DID(), Addrs: []string{host.network.Addrs()[0].String()}}
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		defer wg.Wait()
@@ -263,7 +263,7 @@ func TestWaitingStrangersLeaveCalls(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.LinkPeers(h.ID(), host.host.ID()); err != nil {
+			if _, err := s.LinkPeers(h.ID(), host.network.ID()); err != nil {
 				t.Fatal(err)
 			}
 			stranger := stream.New(h, stream.Options{Network: "sim"})
@@ -277,17 +277,17 @@ func TestWaitingStrangersLeaveCalls(t *testing.T) {
 				})
 			}
 		}
-		if _, err := s.LinkPeers(friend.host.ID(), host.host.ID()); err != nil {
+		if _, err := s.LinkPeers(friend.network.ID(), host.network.ID()); err != nil {
 			t.Fatal(err)
 		}
 		connect(t, friend, host)
 		knows(t, friend, p.Ref)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := host.streams.Stats().ServingNow; n < 4096 {
+		if n := host.mesh.streams.Stats().ServingNow; n < 4096 {
 			t.Errorf("%d calls run or wait, want more than a few", n)
 		}
-		if _, err := interact.Call(t.Context(), mesh(friend), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`),
+		if _, err := interact.Call(t.Context(), asConsumer(friend), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`),
 			Deadline: time.Now().Add(time.Second)}); err != nil {
 			t.Error(err)
 		}

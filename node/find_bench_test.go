@@ -24,10 +24,10 @@ func BenchmarkFindHTTP(b *testing.B) {
 		for first := 0; first < n; first += 1000 {
 			tell(b, node, first, 1000)
 		}
-		if _, known := node.dir.Len(); known < n {
+		if _, known := node.mesh.directory.Len(); known < n {
 			b.Fatalf("the node knows %d things", known)
 		}
-		if err := node.dir.Flush(b.Context()); err != nil {
+		if err := node.mesh.directory.Flush(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 		runtime.GC()
@@ -78,7 +78,7 @@ func tell(b *testing.B, to *running, first, n int) {
 	for part := range slices.Chunk(signed, n/runtime.GOMAXPROCS(0)+1) {
 		g.Go(func() {
 			for _, s := range part {
-				to.dir.Ingest(b.Context(), s)
+				to.mesh.directory.Ingest(b.Context(), s)
 			}
 		})
 	}

@@ -39,7 +39,7 @@ func TestFreshKeysDoNotHideAgents(t *testing.T) {
 		}
 	}
 	for _, n := range honest {
-		until(t, "the directory is full", n.dir.Lacks)
+		until(t, "the directory is full", n.mesh.directory.Lacks)
 		if !slices.ContainsFunc(n.Status().Warnings, func(w api.Warning) bool { return w.Code == "LMOS-W050" && w.Hint != "" }) {
 			t.Errorf("the node warns of %+v; want directory-full", n.Status().Warnings)
 		}
@@ -66,7 +66,7 @@ func TestFreshKeysDoNotHideAgents(t *testing.T) {
 				t.Errorf("node %d: call %s: %v", i, name, err)
 			}
 		}
-		s := n.dir.Stats()
+		s := n.mesh.directory.Stats()
 		t.Logf("node %d: %d known of %d that fresh keys published; %d refused, %d left", i, s.Known, keys*each, s.Refused, s.Evicted)
 	}
 }
@@ -119,7 +119,7 @@ func TestAFullDirectoryAsksTheMesh(t *testing.T) {
 	for i := range 3 * most {
 		publish(t, hub, tool(fmt.Sprintf("Filler %d", i), ""))
 	}
-	until(t, "the directory is full", small.dir.Lacks)
+	until(t, "the directory is full", small.mesh.directory.Lacks)
 	far := start(t, quiet())
 	connect(t, far, hub)
 	ref := publish(t, far, toolAt("Seldom", "", newAgent(t).url))

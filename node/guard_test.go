@@ -50,7 +50,7 @@ func TestGuards(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 4 {
-			_, err := interact.Call(t.Context(), n.offered.Get(p.ID).Agent, &interact.Message{Type: interact.InvokeAction, Thing: p.ID, Name: name, From: did.NodePrincipal(stranger, "")})
+			_, err := interact.Call(t.Context(), n.mesh.index.Get(p.ID).Agent, &interact.Message{Type: interact.InvokeAction, Thing: p.ID, Name: name, From: did.NodePrincipal(stranger, "")})
 			if got := interact.AsError(err); (got != nil) != (i >= refusedFrom) || got != nil && got.Code != interact.RateLimited {
 				t.Errorf("%s, message %d: %v", name, i, err)
 			}
@@ -106,7 +106,7 @@ func TestAgentsThatPanic(t *testing.T) {
 		"is, observed": interact.ObserveProperty, "said": interact.SubscribeEvent} {
 		name, _, _ = strings.Cut(name, ",")
 		var last error
-		for _, err := range mesh(consumer).Do(t.Context(), &interact.Message{Type: kind, Thing: p.Ref, Name: name}) {
+		for _, err := range asConsumer(consumer).Do(t.Context(), &interact.Message{Type: kind, Thing: p.Ref, Name: name}) {
 			if last = err; err != nil {
 				break
 			}
@@ -115,7 +115,7 @@ func TestAgentsThatPanic(t *testing.T) {
 			t.Errorf("%v of %s: %v", kind, name, last)
 		}
 	}
-	tunnel := bridge.Dial(t.Context(), mesh(consumer), &interact.Message{Thing: p.Ref, Name: "tunnel"})
+	tunnel := bridge.Dial(t.Context(), asConsumer(consumer), &interact.Message{Thing: p.Ref, Name: "tunnel"})
 	defer tunnel.Close()
 	if _, err := tunnel.Read(make([]byte, 1)); codeOf(err) != interact.Internal {
 		t.Errorf("the tunnel: %v", err)

@@ -9,7 +9,7 @@ import (
 
 	mochi "github.com/mochi-mqtt/server/v2"
 	"github.com/mochi-mqtt/server/v2/hooks/auth"
-	"github.com/mochi-mqtt/server/v2/listeners"
+	mochilisteners "github.com/mochi-mqtt/server/v2/listeners"
 	"github.com/plgd-dev/go-coap/v3/mux"
 	coapnet "github.com/plgd-dev/go-coap/v3/net"
 	"github.com/plgd-dev/go-coap/v3/options"
@@ -25,7 +25,7 @@ func brokerAt(t testing.TB, addr string) (string, func()) {
 	if err := server.AddHook(new(auth.AllowHook), nil); err != nil {
 		t.Fatal(err)
 	}
-	l := listeners.NewTCP(listeners.Config{ID: "t", Address: addr})
+	l := mochilisteners.NewTCP(mochilisteners.Config{ID: "t", Address: addr})
 	if err := server.AddListener(l); errors.Is(err, syscall.EADDRINUSE) {
 		t.Skip("the port was taken meanwhile")
 	} else if err != nil {

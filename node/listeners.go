@@ -1,11 +1,8 @@
 package node
 
 import (
-	"context"
 	"crypto/subtle"
 	"errors"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/gateway"
@@ -15,44 +12,71 @@ import (
 	"github.com/lmosd/lmosd/interact/ws"
 )
 
-// openListeners opens the ways by which consumers of other protocols than HTTP come in.
+// listeners serve consumers of other protocols than HTTP.
+type listeners struct {
+	sockets *ws.Server
+	broker  *mqtt.Broker // nil without Options.MQTT
+	server  *coap.Server // nil without Options.CoAP
+}
+
+// openListeners opens the listeners.
 func (n *Node) openListeners() (err error) {
-	n.sockets = ws.NewServer(ws.ServerOptions{Mesh: n.mesh, Find: n.Get, Register: n.publisher.Attach, Log: n.log,
-		Keep: n.opts.Tasks.Keep})
-	n.onClose(func() error { n.sockets.Close(); return nil })
-	if n.opts.MQTT != "" {
-		auth, err := n.mqttAuth()
+	l, o, mesh := new(listeners), &n.opts, n.exported.Thing
+	l.sockets = ws.NewServer(ws.ServerOptions{Mesh: mesh, Find: n.view.Get, Register: n.mesh.publisher.Attach, Log: o.Log, Keep: o.Tasks.Keep})
+	n.life.onClose(func() error { l.sockets.Close(); return nil })
+	if o.MQTT != "" {
+		auth, err := o.mqttAuth()
 		if err != nil {
 			return err
 		}
-		who := did.Consumer(did.Loopback, "")
+		from := did.Consumer(did.Loopback, "")
 		if auth != nil {
-			who = did.Consumer(did.Token, gateway.Operator)
+			from = did.Consumer(did.Token, gateway.Operator)
 		}
-		n.broker, err = mqtt.NewBroker(mqtt.BrokerOptions{Listen: n.opts.MQTT, Mesh: n.mesh, From: who, Find: n.Get, Auth: auth, Log: n.log})
+		l.broker, err = mqtt.NewBroker(mqtt.BrokerOptions{Listen: o.MQTT, Mesh: mesh, From: from, Find: n.view.Get, Auth: auth, Log: o.Log})
 		if err != nil {
-			return cannotListen("mqtt.listen", n.opts.MQTT, err)
+			return cannotListen("mqtt.listen", o.MQTT, err)
 		}
-		n.onClose(n.broker.Close)
+		n.life.onClose(l.broker.Close)
+		n.life.onRun(l.broker.Run)
 	}
-	if n.opts.CoAP != "" {
-		if !onLoopback(n.opts.CoAP) { // its clients prove nothing
-			return openToAll("coap.listen", n.opts.CoAP)
+	if o.CoAP != "" {
+		if !onLoopback(o.CoAP) { // its clients do not authenticate
+			return openToAll("coap.listen", o.CoAP)
 		}
-		n.coap, err = coap.NewServer(coap.ServerOptions{Listen: n.opts.CoAP, Mesh: n.mesh, From: did.Consumer(did.Loopback, ""), Find: n.Get, Known: n.Known, Log: n.log})
+		l.server, err = coap.NewServer(coap.ServerOptions{Listen: o.CoAP, Mesh: mesh, From: did.Consumer(did.Loopback, ""), Find: n.view.Get,
+			Known: n.view.Known, Log: o.Log})
 		if err != nil {
-			return cannotListen("coap.listen", n.opts.CoAP, err)
+			return cannotListen("coap.listen", o.CoAP, err)
 		}
-		n.onClose(n.coap.Close)
+		n.life.onClose(l.server.Close)
+		n.life.onRun(l.server.Run)
 	}
+	n.listeners = l
 	return nil
+}
+
+// mqtt returns the address of the MQTT broker, or "".
+func (l *listeners) mqtt() string {
+	if l.broker == nil {
+		return ""
+	}
+	return l.broker.Addr().String()
+}
+
+// coap returns the address of the CoAP server, or "".
+func (l *listeners) coap() string {
+	if l.server == nil {
+		return ""
+	}
+	return l.server.Addr().String()
 }
 
 func cannotListen(key, addr string, err error) error {
 	if known := (*interact.Error)(nil); errors.As(err, &known) {
 		return known
 	}
-	return &interact.Error{Code: interact.PortBusy, Title: "nothing can listen on " + addr, Err: err, Hint: "choose another address",
+	return &interact.Error{Code: interact.PortBusy, Title: "cannot listen on " + addr, Err: err, Hint: "choose another address",
 		Next: interact.Next(interact.StepRun, key, "127.0.0.1:0")}
 }
 
@@ -61,46 +85,19 @@ func openToAll(key, addr string) error {
 		Then(interact.StepRun, key, "127.0.0.1:0")
 }
 
-// mqttAuth asks clients that do not come over loopback for the API's token as their password.
-func (n *Node) mqttAuth() (func(user, password string) bool, error) {
+// mqttAuth returns the check of passwords: clients on other hosts need the token of the API. It is nil on loopback.
+func (o *Options) mqttAuth() (func(user, password string) bool, error) {
 	switch {
-	case onLoopback(n.opts.MQTT):
+	case onLoopback(o.MQTT):
 		return nil, nil
-	case n.opts.HTTP != nil && n.opts.HTTP.NoAuth:
-		return nil, openToAll("mqtt.listen", n.opts.MQTT)
+	case o.HTTP != nil && o.HTTP.NoAuth:
+		return nil, openToAll("mqtt.listen", o.MQTT)
 	}
-	token, err := apiToken(n.opts.Dir)
+	token, err := apiToken(o.Dir)
 	if err != nil {
 		return nil, err
 	}
 	return func(_, password string) bool {
 		return token != "" && subtle.ConstantTimeCompare([]byte(password), []byte(token)) == 1
 	}, nil
-}
-
-func (n *Node) runListeners(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	if n.broker != nil {
-		g.Go(func() error { return n.broker.Run(ctx) })
-	}
-	if n.coap != nil {
-		g.Go(func() error { return n.coap.Run(ctx) })
-	}
-	return g.Wait()
-}
-
-// MQTT is the address at which MQTT clients ask, or empty.
-func (n *Node) MQTT() string {
-	if n.broker == nil {
-		return ""
-	}
-	return n.broker.Addr().String()
-}
-
-// CoAP is the address at which CoAP clients ask, or empty.
-func (n *Node) CoAP() string {
-	if n.coap == nil {
-		return ""
-	}
-	return n.coap.Addr().String()
 }

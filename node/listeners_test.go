@@ -59,11 +59,11 @@ func TestDoors(t *testing.T) {
 func TestTheTokenIsThePasswordOfMQTT(t *testing.T) {
 	t.Parallel()
 	n := &Node{opts: Options{MQTT: "127.0.0.1:1", Dir: t.TempDir()}}
-	if auth, err := n.mqttAuth(); auth != nil || err != nil {
+	if auth, err := n.opts.mqttAuth(); auth != nil || err != nil {
 		t.Errorf("on loopback: %v", err)
 	}
 	n.opts.MQTT = "192.0.2.1:1883"
-	auth, err := n.mqttAuth()
+	auth, err := n.opts.mqttAuth()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func member(raw []byte, name, value string) string {
 func searched(t testing.TB, n *running, q td.Query) []*td.Description {
 	t.Helper()
 	var all []*td.Description
-	for d, err := range n.Find(t.Context(), q) {
+	for d, err := range n.view.Find(t.Context(), q) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func TestADiscoveredThing(t *testing.T) {
 	explored(t, log, "lamp")
 
 	all := searched(t, n, td.Query{Text: "lamp"})
-	if len(all) != 1 || all[0].ID != "urn:dev:lamp" || all[0].Record.Owner != n.discoveries.Owner() {
+	if len(all) != 1 || all[0].ID != "urn:dev:lamp" || all[0].Record.Owner != n.view.Discoveries.Owner() {
 		t.Fatalf("found %v", all)
 	}
 	d := all[0]
@@ -169,8 +169,8 @@ func TestADiscoveredThing(t *testing.T) {
 	// Nobody else hears of it, and nobody can ask it through this node.
 	ours := publish(t, n, tool("Ours", ""))
 	knows(t, peer, ours)
-	if local, known := n.dir.Len(); local != 1 || known != 1 || n.dir.Signed(d.Record.Key()) != nil ||
-		len(n.offered.Hosted(td.Query{})) != 1 || n.offered.Has(d) {
+	if local, known := n.mesh.directory.Len(); local != 1 || known != 1 || n.mesh.directory.Signed(d.Record.Key()) != nil ||
+		len(n.mesh.index.Hosted(td.Query{})) != 1 || n.mesh.index.Has(d) {
 		t.Errorf("it is one of %d things in the directory, %d of them own, or counted as offered", known, local)
 	}
 	for _, id := range []string{"", d.ID} {
@@ -180,7 +180,7 @@ func TestADiscoveredThing(t *testing.T) {
 			}
 		}
 	}
-	_, err := n.offered.Locate(t.Context(), d.Ref())
+	_, err := n.mesh.index.Locate(t.Context(), d.Ref())
 	wantCode(t, err, interact.NotFound)
 
 	l.gone("lamp")
@@ -243,7 +243,7 @@ func TestDiscoveredThingsAreWatchedAndListed(t *testing.T) {
 		t.Errorf("the etag of a page does not follow the list: %s, then %s", tag, again)
 	}
 	own := publish(t, n, tool("Own", "urn:x:lamp-own"))
-	for c, err := range n.Watch(t.Context(), td.Query{}, 1) { // all that is remembered has a place in one order
+	for c, err := range n.view.Watch(t.Context(), td.Query{}, 1) { // all that is remembered has a place in one order
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -345,18 +345,18 @@ func TestNamesThatTwoHave(t *testing.T) {
 		l.introduce(name)
 		explored(t, log, name)
 	}
-	_, err := n.Get(t.Context(), "lamp")
+	_, err := n.view.Get(t.Context(), "lamp")
 	e := wantCode(t, err, interact.Ambiguous)
-	for _, ref := range []string{lamp, "urn:dev:lamp@" + n.discoveries.Owner().Multibase(), "urn:dev:both@" + n.discoveries.Owner().Multibase()} {
+	for _, ref := range []string{lamp, "urn:dev:lamp@" + n.view.Discoveries.Owner().Multibase(), "urn:dev:both@" + n.view.Discoveries.Owner().Multibase()} {
 		if !strings.Contains(fmt.Sprint(e.Next), ref) {
 			t.Errorf("the steps have no %s: %v", ref, e.Next)
 		}
-		if d, err := n.Get(t.Context(), ref); err != nil || d.Ref() != ref {
+		if d, err := n.view.Get(t.Context(), ref); err != nil || d.Ref() != ref {
 			t.Errorf("%s: %v", ref, err)
 		}
 	}
 	wantCode(t, ask(t, n, "lamp"), interact.Ambiguous)
-	if d, err := n.Get(t.Context(), "urn:dev:both"); err != nil || d.Record.Owner != peer.DID() {
+	if d, err := n.view.Get(t.Context(), "urn:dev:both"); err != nil || d.Record.Owner != peer.DID() {
 		t.Errorf("the id leads to %v, %v", d, err)
 	}
 	if both := searched(t, n, td.Query{ID: "urn:dev:both"}); len(both) != 2 || both[0].Record.Owner != peer.DID() {
@@ -366,12 +366,12 @@ func TestNamesThatTwoHave(t *testing.T) {
 		t.Errorf("the one place went to %v", one)
 	}
 	own := publish(t, n, tool("Lamp", "urn:own:lamp"))
-	if d, err := n.Get(t.Context(), "lamp"); err != nil || d.Ref() != own {
+	if d, err := n.view.Get(t.Context(), "lamp"); err != nil || d.Ref() != own {
 		t.Errorf("the name of an own thing leads to %v, %v", d, err)
 	}
 	// What this node comes to offer itself takes the place.
 	publish(t, n, tool("Other", "urn:dev:lamp"))
-	if d, err := n.Get(t.Context(), "urn:dev:lamp"); err != nil || d.Title != "Other" {
+	if d, err := n.view.Get(t.Context(), "urn:dev:lamp"); err != nil || d.Title != "Other" {
 		t.Errorf("got %v, %v", d, err)
 	}
 }
@@ -397,8 +397,8 @@ func TestTheDirectoryIsOffered(t *testing.T) {
 			if port := <-l.offered; (port != 0) != c.offered || c.offered && fmt.Sprint(port) != text {
 				t.Fatalf("offered is %d, the port is %s", port, text)
 			}
-			if strings.Contains(string(n.Description()), "http://lmosd-1.local:"+text+"/things") != c.offered {
-				t.Errorf("the node says of itself %s", n.Description())
+			if strings.Contains(string(n.gateway.Self()), "http://lmosd-1.local:"+text+"/things") != c.offered {
+				t.Errorf("the node says of itself %s", n.gateway.Self())
 			}
 			if !c.offered {
 				return

@@ -210,7 +210,7 @@ func knows(t testing.TB, n *running, ref string) {
 
 // has reports whether a node's directory has the thing; it sends no request.
 func has(n *running, ref string) bool {
-	for d := range n.Known() {
+	for d := range n.view.Known() {
 		if d.Ref() == ref || d.ID == ref {
 			return true
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/did/proof"
@@ -111,7 +112,7 @@ func TestTheAgentLearnsWhoAsks(t *testing.T) {
 		t.Errorf("input outside of the schema: %+v; want the issue, found by the caller's own node", e)
 	}
 	forged := &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`), From: did.NodePrincipal("did:key:zForged", "")}
-	r, err := interact.Call(t.Context(), nodes[1].streams.Thing(nodes[0].hosts()), forged)
+	r, err := interact.Call(t.Context(), nodes[1].mesh.streams.Thing(nodes[0].network.records()), forged)
 	if err != nil || string(r.Data) != `"`+string(nodes[1].DID())+`"` {
 		t.Errorf("with a forged sender the agent hears %+v, %v; want whom the connection proved", r, err)
 	}
@@ -127,7 +128,7 @@ func TestWhatIsOfferedInProcessIsChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = interact.Call(t.Context(), mesh(n), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`7`)})
+	_, err = interact.Call(t.Context(), asConsumer(n), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`7`)})
 	wantCode(t, err, interact.Invalid)
 }
 
@@ -141,7 +142,7 @@ func TestANodeRelaysForNobody(t *testing.T) {
 	}
 	for _, name := range []string{ref, "echo"} {
 		m := &interact.Message{Type: interact.InvokeAction, Thing: name, Name: "echo", Data: []byte(`"x"`)}
-		_, err := interact.Call(t.Context(), nodes[0].streams.Thing(nodes[1].Node.hosts()), m)
+		_, err := interact.Call(t.Context(), nodes[0].mesh.streams.Thing(nodes[1].Node.network.records()), m)
 		if e := wantCode(t, err, interact.NotFound); !e.Remote {
 			t.Errorf("%v was inferred here, want the answer of the node in the middle", e)
 		}
@@ -159,7 +160,7 @@ func TestARecordThatNamesThisNodeLeadsNowhere(t *testing.T) {
 	untrusted := newKey(t)
 	ref := td.ExactRef("urn:x:trap", untrusted.DID())
 	for _, n := range nodes {
-		n.dir.Enqueue(signed(t, untrusted, toolAt("Trap", "urn:x:trap", secret.URL), td.Lease{Hosts: nodes[0].hosts()}))
+		n.mesh.directory.Enqueue(signed(t, untrusted, toolAt("Trap", "urn:x:trap", secret.URL), td.Lease{Hosts: nodes[0].network.records()}))
 		knows(t, n, ref)
 	}
 	err := ask(t, nodes[0], ref)
@@ -188,7 +189,7 @@ func TestOnlyTheHostWithdraws(t *testing.T) {
 		t.Errorf("the hint %q does not say where it can be done", e.Hint)
 	}
 	homeless := newKey(t)
-	nodes[1].dir.Enqueue(signed(t, homeless, tool("Cloud", "urn:x:cloud"), td.Lease{}))
+	nodes[1].mesh.directory.Enqueue(signed(t, homeless, tool("Cloud", "urn:x:cloud"), td.Lease{}))
 	knows(t, nodes[1], "urn:x:cloud")
 	_, err = nodes[1].Client().Unpublish(t.Context(), "cloud")
 	if e := wantCode(t, err, interact.Forbidden); !strings.Contains(e.Hint, string(homeless.DID())) {
@@ -262,10 +263,10 @@ func TestWhoIsDeniedIsNotConnected(t *testing.T) {
 			host := start(t, o)
 			addr := host.Addrs()[0]
 			wantCode(t, caller.Client().Connect(t.Context(), addr), interact.Forbidden)
-			until(t, "the host has cut the caller off", func() bool { return len(host.Peers()) == 0 })
+			until(t, "the host has cut the caller off", func() bool { return len(host.network.peers.List()) == 0 })
 			wantCode(t, host.Client().Connect(t.Context(), caller.Addrs()[0]), interact.Forbidden)
-			if len(host.Peers()) != 0 {
-				t.Errorf("the host is connected with %v", host.Peers())
+			if len(host.network.peers.List()) != 0 {
+				t.Errorf("the host is connected with %v", host.network.peers.List())
 			}
 		})
 	}
@@ -291,7 +292,7 @@ func TestWhoIsDeniedIsRefusedAtTheGate(t *testing.T) {
 	host := start(t, o)
 	ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
 	connect(t, caller, host)
-	if _, err := caller.dir.Add(host.offered.Find(ref).Description); err != nil {
+	if _, err := caller.mesh.directory.Add(host.mesh.index.Find(ref).Description); err != nil {
 		t.Fatal(err)
 	}
 	err = ask(t, caller, ref)
@@ -363,8 +364,8 @@ func TestANodeComesBackWithoutItsBootstrap(t *testing.T) {
 	}
 	o.Bootstrap = nil
 	again := start(t, o)
-	until(t, "the node has found its peer again", func() bool { return len(again.Peers()) == 1 })
-	if p := again.Peers()[0]; p.DID != a.DID() {
+	until(t, "the node has found its peer again", func() bool { return len(again.network.peers.List()) == 1 })
+	if p := again.network.peers.List()[0]; p.DID != a.DID() {
 		t.Errorf("connected with %s, want %s", p.DID, a.DID())
 	}
 	knows(t, again, ref)
@@ -377,7 +378,7 @@ func TestTheNodeDescribesItself(t *testing.T) {
 	o.Name, o.HTTP, o.Version = "Front desk", &HTTP{Listen: "127.0.0.1:0"}, "v1.2.3"
 	served, alone := opened(t, o), opened(t, Options{})
 	for _, n := range []*Node{served, alone} {
-		parsed, err := td.Parse(n.Description())
+		parsed, err := td.Parse(n.gateway.Self())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -386,7 +387,7 @@ func TestTheNodeDescribesItself(t *testing.T) {
 			t.Errorf("got %+v", parsed) // the events of a directory have the form that the standard gives them
 		}
 		var doc map[string]any
-		if err := json.Unmarshal(n.Description(), &doc); err != nil {
+		if err := json.Unmarshal(n.gateway.Self(), &doc); err != nil {
 			t.Fatal(err)
 		}
 		v, err := proof.Verify(t.Context(), doc, proof.Check{Resolver: did.Keys(), Now: time.Now()})
@@ -398,7 +399,7 @@ func TestTheNodeDescribesItself(t *testing.T) {
 			t.Errorf("with the API at %q the list is %+v", n.API(), things)
 		}
 	}
-	if parsed, _ := td.Parse(served.Description()); parsed.Version != "v1.2.3" {
+	if parsed, _ := td.Parse(served.gateway.Self()); parsed.Version != "v1.2.3" {
 		t.Errorf("the version is %s", parsed.Version)
 	}
 }
@@ -412,7 +413,7 @@ func TestAKeyOfOnesOwn(t *testing.T) {
 	o := quiet()
 	o.Key = key
 	n := opened(t, o)
-	if n.DID() != key.DID() || !strings.HasSuffix(n.Addrs()[0], "/p2p/"+n.host.ID().String()) {
+	if n.DID() != key.DID() || !strings.HasSuffix(n.Addrs()[0], "/p2p/"+n.network.ID().String()) {
 		t.Errorf("the node is %s at %v", n.DID(), n.Addrs())
 	}
 }
@@ -423,7 +424,7 @@ func TestWhoIsCutIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.drainFor = 20 * time.Millisecond
+	n.opts.drainFor = 20 * time.Millisecond
 	host, caller, agent := run(t, n), start(t, quiet()), newGated()
 	connect(t, caller, host)
 	p, err := host.Offer(t.Context(), tool("Echo", ""), agent.thing())
@@ -452,15 +453,15 @@ func TestOverQUIC(t *testing.T) {
 	knows(t, caller, ref)
 	large := `"` + strings.Repeat("x", 1<<20) + `"`
 	m := &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(large)}
-	if r, err := interact.Call(t.Context(), mesh(caller), m); err != nil || string(r.Data) != large {
+	if r, err := interact.Call(t.Context(), asConsumer(caller), m); err != nil || string(r.Data) != large {
 		t.Errorf("a call of a megabyte gives %+v, %v", r, err)
 	}
-	if p := caller.Peers(); len(p) != 1 || p[0].Transport != "quic-v1" {
+	if p := caller.network.peers.List(); len(p) != 1 || p[0].Transport != "quic-v1" {
 		t.Errorf("the peers are %+v", p)
 	}
 }
 
-// mesh asks n as a program in its process does.
-func mesh(n interface{ Mesh() interact.Thing }) interact.Thing {
+// asConsumer returns the Things of n as a program in its process calls them.
+func asConsumer(n interface{ Mesh() bridge.Mesh }) interact.Thing {
 	return interact.Chain(n.Mesh(), interact.As(did.Consumer(did.Process, "")))
 }

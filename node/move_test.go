@@ -37,7 +37,7 @@ func TestAnAgentMovesToAnotherHost(t *testing.T) {
 			}
 
 			moveOf(t, a, ref, string(b.DID()), "")
-			gone := func() bool { _, err := c.Get(t.Context(), ref); return codeOf(err) == interact.Withdrawn }
+			gone := func() bool { _, err := c.view.Get(t.Context(), ref); return codeOf(err) == interact.Withdrawn }
 			until(t, "the consumer's node hears of it", gone)
 			if e := wantCode(t, ask(t, c, ref), interact.Withdrawn); !strings.Contains(e.Error(), string(b.DID())) {
 				t.Errorf("%q does not say where it has gone", e)
@@ -103,7 +103,7 @@ func TestAMoveCanBeSaidByName(t *testing.T) {
 	until(t, "two moves are followed", func() bool { return ask(t, late, ref) == nil })
 	moveOf(t, a, ref, string(c.DID()), third) // what has moved can be sent elsewhere
 	publish(t, a, toolAt("Echo", "urn:x:echo", newAgent(t).url))
-	until(t, "it is back", func() bool { d, err := late.Get(t.Context(), ref); return err == nil && d.Record.Owner == a.DID() })
+	until(t, "it is back", func() bool { d, err := late.view.Get(t.Context(), ref); return err == nil && d.Record.Owner == a.DID() })
 }
 
 func TestAMoveOutlivesARestart(t *testing.T) {
@@ -113,25 +113,25 @@ func TestAMoveOutlivesARestart(t *testing.T) {
 	n := start(t, o)
 	ref := publish(t, n, tool("Echo", "urn:x:echo"))
 	to := opened(t, Options{}).DID()
-	if _, err := n.Move(t.Context(), ref, string(to)); err != nil {
+	if _, err := n.publications().Move(t.Context(), ref, string(to)); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.stop(); err != nil {
 		t.Fatal(err)
 	}
 	n = start(t, o)
-	of := n.offered.Get("urn:x:echo")
+	of := n.mesh.index.Get("urn:x:echo")
 	now := time.Now()
 	if of == nil || of.Moved != to {
 		t.Fatalf("after the restart it offers %+v, want it moved", of)
 	}
-	d, err := of.Signed.Verify(t.Context(), n.verifier, now)
+	d, err := of.Signed.Verify(t.Context(), n.mesh.verifier, now)
 	if err != nil || d.Record.Kind != td.KindMoved || d.Record.Successor != to || d.Record.Expires.Sub(now).Round(24*time.Hour) != 30*24*time.Hour {
 		t.Errorf("got %+v, %v; want it moved for 30 days", d, err)
 	}
-	_, err = n.Get(t.Context(), ref)
+	_, err = n.view.Get(t.Context(), ref)
 	wantCode(t, err, interact.Withdrawn)
-	_, err = n.offered.Locate(t.Context(), ref)
+	_, err = n.mesh.index.Locate(t.Context(), ref)
 	if e := wantCode(t, err, interact.Withdrawn); !strings.Contains(e.Error(), string(to)) {
 		t.Errorf("peers are told %q", e)
 	}

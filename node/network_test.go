@@ -41,7 +41,7 @@ func TestAFolderKeepsNetworksApart(t *testing.T) {
 			if second.DID() != first.DID() {
 				t.Errorf("the key is another: %s, was %s", second.DID(), first.DID())
 			}
-			if peers := second.bootstrap.Peers(); len(peers) != 0 {
+			if peers := second.network.bootstrap.Peers(); len(peers) != 0 {
 				t.Errorf("peers of another network are remembered: %v", peers)
 			}
 			if agents := found(t, second); len(agents) != 0 {
@@ -54,7 +54,7 @@ func TestAFolderKeepsNetworksApart(t *testing.T) {
 
 			o.Bootstrap = nil
 			back := start(t, o)
-			until(t, "the node has found its peer again", func() bool { return len(back.Peers()) == 1 })
+			until(t, "the node has found its peer again", func() bool { return len(back.network.peers.List()) == 1 })
 			knows(t, back, theirs)
 			knows(t, back, ours)
 			if slices.ContainsFunc(found(t, back), func(a api.Agent) bool { return a.Title == "Apart" }) {
@@ -72,7 +72,7 @@ func TestAFolderKeepsNetworksApart(t *testing.T) {
 func TestAFolderOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
 	s, key := openAt(t, EngineMemory, ""), ds.NewKey("/a")
-	if err := s.own().Put(t.Context(), key, []byte("old")); err != nil {
+	if err := s.own.Put(t.Context(), key, []byte("old")); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -83,7 +83,7 @@ func TestAFolderOfAnOlderVersion(t *testing.T) {
 		if err != nil || home != "lmos" {
 			t.Fatalf("%s: home is %q, %v", c.network, home, err)
 		}
-		for name, in := range map[string]ds.Batching{"own": part.own(), "fast": part.fast} {
+		for name, in := range map[string]ds.Batching{"own": part.own, "fast": part.fast} {
 			k := key
 			if name == "fast" {
 				k = ds.NewKey("/own/a")
@@ -112,7 +112,7 @@ func TestADamagedLogKeepsTheHomeNetwork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(part.own().Put(t.Context(), key, []byte("ours")), s.durable.Delete(t.Context(), ds.NewKey("/network")), s.Close()); err != nil {
+		if err := errors.Join(part.own.Put(t.Context(), key, []byte("ours")), s.durable.Delete(t.Context(), ds.NewKey("/network")), s.Close()); err != nil {
 			t.Fatal(err)
 		}
 		s = openAt(t, engine, dir)
@@ -121,7 +121,7 @@ func TestADamagedLogKeepsTheHomeNetwork(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if has, err := part.own().Has(t.Context(), key); err != nil || has != want || home != "lmos" {
+			if has, err := part.own.Has(t.Context(), key); err != nil || has != want || home != "lmos" {
 				t.Errorf("%s: in %s, home %s, it is there: %v, %v", engine, network, home, has, err)
 			}
 		}
@@ -151,17 +151,17 @@ func TestNetworksDoNotCallEachOther(t *testing.T) {
 			t.Fatal(err)
 		}
 		host := td.Host{Node: other.DID(), Addrs: other.Addrs()}
-		_, err = interact.Call(t.Context(), n.streams.Thing([]td.Host{host}), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref,
+		_, err = interact.Call(t.Context(), n.mesh.streams.Thing([]td.Host{host}), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref,
 			Name: "echo", Data: []byte(`"x"`), From: did.Consumer(did.Process, "")})
 		if e := interact.AsError(err); e == nil || e.Code != interact.Unreachable || !strings.Contains(errors.Unwrap(e).Error(), "mesh.network") || asked {
 			t.Errorf("node %d calls one of another network: %v, asked: %t", i, err, asked)
 		}
-		spoken := other.host.Mux().Protocols()
+		spoken := other.network.Mux().Protocols()
 		if !slices.Contains(spoken, protocol.ID("/lmos/"+other.opts.Network+"/interact/1")) {
 			t.Errorf("node %d does not speak its own network's protocol: %v", 1-i, spoken)
 		}
 		ids := []protocol.ID{"/lmos/interact/1", "/lmos/sync/1", "/lmos/suspicion/1", "/lmos/records/1"}
-		for _, id := range n.host.Mux().Protocols() {
+		for _, id := range n.network.Mux().Protocols() {
 			if strings.HasPrefix(string(id), "/lmos/") {
 				ids = append(ids, id)
 			}
@@ -171,7 +171,7 @@ func TestNetworksDoNotCallEachOther(t *testing.T) {
 				t.Errorf("nodes of two networks share %s", id)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			if s, err := n.host.NewStream(ctx, peer.ID(other.key.Peer()), id); err == nil {
+			if s, err := n.network.NewStream(ctx, peer.ID(other.key.Peer()), id); err == nil {
 				_, err = s.Read(make([]byte, 1)) // negotiated lazily
 				if _ = s.Reset(); err == nil {
 					t.Errorf("node %d is answered on %s", i, id)

@@ -118,7 +118,7 @@ var flaws = map[string]flaw{
 		interact.KeyPermissions, "cannot be used"},
 	"an offer that is damaged": {func(t *testing.T, o *Options) {
 		s := openAt(t, "", o.Dir)
-		if err := errors.Join(s.own().Put(t.Context(), ds.NewKey("/x"), []byte("garbage")), s.Close()); err != nil {
+		if err := errors.Join(s.own.Put(t.Context(), ds.NewKey("/x"), []byte("garbage")), s.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}, interact.StoreCorrupt, "read the publication /x"},
@@ -261,7 +261,7 @@ func TestAWithdrawalOutlivesACrash(t *testing.T) {
 	n := start(t, o)
 	publish(t, n, tool("Echo", "urn:x:echo"))
 	// The tombstone is stored as always; the directory does not hear of it.
-	storeTombstone(t, n.offerStore, n.key, "urn:x:echo", time.Now(), false)
+	storeTombstone(t, n.stores.own, n.key, "urn:x:echo", time.Now(), false)
 	if !has(n, "urn:x:echo") {
 		t.Fatal("the directory knows already")
 	}
@@ -282,9 +282,9 @@ func TestTheSeqFollowsTheMesh(t *testing.T) {
 	o := quiet()
 	o.Key = key
 	n := opened(t, o)
-	d, err := old.Verify(t.Context(), n.verifier, time.Now())
+	d, err := old.Verify(t.Context(), n.mesh.verifier, time.Now())
 	if err == nil {
-		_, err = n.dir.Add(d)
+		_, err = n.mesh.directory.Add(d)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -369,7 +369,7 @@ func TestAWithdrawalThatCannotBeRepeated(t *testing.T) {
 		o := quiet()
 		o.Dir, o.Key = t.TempDir(), newKey(t)
 		s := openAt(t, "", o.Dir)
-		storeTombstone(t, s.own(), o.Key, "urn:x:gone", time.Now().Add(c.ahead), c.damage)
+		storeTombstone(t, s.own, o.Key, "urn:x:gone", time.Now().Add(c.ahead), c.damage)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}

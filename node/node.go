@@ -1,12 +1,12 @@
 // Package node builds and runs one node: identity, libp2p host, storage and wiring.
 //
-// One interaction, in the order of the code:
+// [New] opens the parts in the order of open. A call passes them as follows:
 //
 //  1. A consumer sends a request to its own node: by HTTP (gateway, interact/rest/server), WebSocket, MQTT, CoAP, MCP or A2A, or by `lmosd call`.
 //  2. The binding decodes it to an interact.Message and sets From, the principal that it authenticated.
-//  3. The message passes the chain of the mesh: trace, spans, metrics, policy, limits and ledger, a few lines in openMesh, to the router.
-//  4. The router calls directory.Locate. A Thing that this node offers is a local Thing. For any other, the paths are tried, best first: the
-//     hosts of the verified description, then its forms, as far as Options.Direct permits (interact/servient).
+//  3. The message passes the chain of openCalls: trace, spans, metrics, policy, limits and ledger. The chain ends at the router.
+//  4. The router calls explore.View.Locate, which asks the directory. A Thing that this node offers is a local Thing. For any other, the paths
+//     are tried, best first: the hosts of the verified description, then its forms, as far as Options.Direct permits (interact/servient).
 //  5. interact/stream takes a session to the host, writes the frame and yields the replies.
 //  6. The host checks service, memory, deadline and frame, and sets From to the authenticated peer. Its own chain ends at the Things that it
 //     offers: nodes do not relay.
@@ -19,102 +19,60 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"path/filepath"
-	"sync"
+	"iter"
 	"time"
 
-	ds "github.com/ipfs/go-datastore"
-	"github.com/libp2p/go-libp2p/core/host"
-	"github.com/libp2p/go-libp2p/core/peer"
-
 	"github.com/lmosd/lmosd/api"
-	"github.com/lmosd/lmosd/dht"
+	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/aries"
 	"github.com/lmosd/lmosd/did/keystore"
-	"github.com/lmosd/lmosd/directory"
-	"github.com/lmosd/lmosd/directory/embedding"
 	"github.com/lmosd/lmosd/directory/presence"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/discovery/explore"
 	"github.com/lmosd/lmosd/gateway"
+	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/interact/coap"
 	"github.com/lmosd/lmosd/interact/credentials"
-	"github.com/lmosd/lmosd/interact/mqtt"
 	"github.com/lmosd/lmosd/interact/rest"
 	"github.com/lmosd/lmosd/interact/servient"
-	"github.com/lmosd/lmosd/interact/stream"
 	"github.com/lmosd/lmosd/interact/task"
-	"github.com/lmosd/lmosd/interact/ws"
 	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/node/status"
 	"github.com/lmosd/lmosd/p2p"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/publication"
-	"github.com/lmosd/lmosd/pubsub"
-	"github.com/lmosd/lmosd/pubsub/reconcile"
-	"github.com/lmosd/lmosd/pubsub/suspicion"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/telemetry"
 )
 
 // A Node is one running lmosd. Its methods are safe for concurrent use between New and Close.
 type Node struct {
-	*status.Reporter
-	opts        Options
-	log         *slog.Logger
-	key         *keystore.Key
-	host        host.Host
-	peers       *p2p.Peers // of host
-	stores      *stores
-	offerStore  ds.Batching // with copies, as taskStore
-	taskStore   ds.Batching
-	verifier    *td.Verifier
-	policy      *policy.Policy
-	metrics     *gateway.Metrics
-	tracer      interact.Tracer // nil records nothing
-	callbacks   *rest.Callbacks // receives webhooks of the agents of this node
-	servient    *servient.Servient
-	streams     *stream.Binding // calls other nodes
-	ledger      *task.Ledger    // of the tasks that consumers of this node started
-	sockets     *ws.Server
-	broker      *mqtt.Broker // nil without Options.MQTT
-	coap        *coap.Server // nil without Options.CoAP
-	dht         *dht.DHT
-	sync        *reconcile.Reconciler
-	suspicion   *suspicion.Detector
-	gossip      *pubsub.PubSub
-	dir         *directory.Directory
-	presence    *presence.Monitor
-	publisher   *publication.Publisher
-	offered     *publication.Index   // what this node offers; publisher writes it
-	local       introducer           // announces this node on the local network; nil if that is off
-	discoveries *explore.Discoveries // what others introduce there
-	router      *route.Router
-	embedder    embedding.Embedder // nil: words are compared
-	mesh        interact.Thing
-	gateway     *gateway.Gateway // listens only with Options.HTTP
-	self        []byte           // the node's own signed TD
-
-	bootstrap *p2p.Bootstrap
-	life      context.Context // ends with the node; background work hangs on it
-	end       context.CancelFunc
-	work      sync.WaitGroup // what runs in the background
-	// beginning is held while work is begun, and while life ends: nothing is begun after that.
-	beginning sync.Mutex
-	aside     string         // where the damaged store is that was there at the start
-	gate      interact.Gate  // of what consumers of this node call
-	drainFor  time.Duration  // with calls of peers that run when the node stops
-	closers   []func() error // in the order of opening
+	opts      Options
+	life      *lifecycle
+	key       *keystore.Key
+	stores    *stores
+	policy    *policy.Policy
+	metrics   *gateway.Metrics
+	network   *network
+	tracer    interact.Tracer // nil records nothing
+	callbacks *rest.Callbacks // receives webhook events of the agents of this node
+	servient  *servient.Servient
+	ledger    *task.Ledger // of the tasks that consumers of this node started
+	mesh      *mesh
+	router    *route.Router
+	reporter  *status.Reporter
+	local     introducer // announces the API on the local network; nil if that is off
+	view      explore.View
+	exported  exported
+	listeners *listeners
+	gateway   *gateway.Gateway // listens only with Options.HTTP
+	gate      interact.Gate    // of the calls of this node's consumers
 }
 
-// New opens everything a node needs and listens. On failure it closes, in reverse, what it had opened, and Options.Host.
-// What a user can mend is an [*interact.Error] with a hint.
+// New opens everything that a node needs and listens. On failure it closes, in reverse order, what it has opened, and Options.Host. Errors that
+// a user can fix are [*interact.Error]s with a hint.
 //
-// A store whose files are damaged is moved aside, and the node starts with what was saved: see damage.go.
+// A store with damaged files is moved aside, and the node starts with the copies of its entries (stores.restore).
 func New(o Options) (*Node, error) {
 	n, err := open(o, "")
 	if o.Dir == "" || o.Host != nil || !storage.Damaged(err) {
@@ -125,29 +83,30 @@ func New(o Options) (*Node, error) {
 		return nil, errors.Join(err, moved)
 	}
 	if o.Log != nil {
-		o.Log.Error("the store is damaged and was moved aside", "to", aside, "err", err)
+		o.Log.Error("damaged store moved aside", "to", aside, "err", err)
 	}
 	return open(o, aside)
 }
 
-// open opens a node; aside is where its damaged store was moved, or empty.
+// open opens a node; aside is the folder to which its damaged store was moved, or empty.
 func open(o Options, aside string) (*Node, error) {
-	n := &Node{opts: o, aside: aside, drainFor: drainFor}
-	n.life, n.end = context.WithCancel(context.Background())
+	o, err := o.withDefaults()
+	n := &Node{opts: o, life: newLifecycle(o.Log)}
 	if o.Host != nil {
-		n.onClose(o.Host.Close)
+		n.life.onClose(o.Host.Close)
 	}
 	for _, step := range []func() error{
-		n.settle,           // nothing is opened for options that cannot work
-		n.openDir,          // first: nothing else may touch a directory that another process holds
-		n.openNetwork,      // the host, without listening: handlers come before the first peer
-		n.openAgents,       // what asks the agents of this host
-		n.openMesh,         // directory, DHT, gossip, streams, and the chains between them
-		n.openPorts,        // now peers may come
-		n.openPublications, // needs the addresses that listening gave
-		n.openListeners,    // other protocols
-		n.openLocal,        // local announcements; the name there is also a host name of the API
-		n.openHTTP,         // last: who can ask finds everything there
+		func() error { return err },              // invalid options open nothing
+		func() error { return n.openDir(aside) }, // first: it fails if another process uses the directory
+		n.openHost,                               // does not listen yet: handlers precede the first peer
+		n.openAgents,                             // calls the agents of this host
+		n.openDirectory,                          // with what fills it: DHT, gossip, reconciliation
+		n.openLocal,                              // discovery on the local network
+		n.openCalls,                              // the chains of calls
+		n.listen,                                 // now peers may connect
+		func() error { return n.restore(n.life.ctx) }, // publications contain the addresses of the listeners
+		n.openListeners, // of MQTT, CoAP and WebSocket
+		n.openHTTP,      // last: the first request finds all other parts
 	} {
 		if err := step(); err != nil {
 			return nil, errors.Join(err, n.Close())
@@ -156,87 +115,60 @@ func open(o Options, aside string) (*Node, error) {
 	return n, nil
 }
 
-func (n *Node) onClose(f func() error) { n.closers = append(n.closers, f) }
-
-func (n *Node) settle() (err error) {
-	n.opts, err = n.opts.withDefaults()
-	n.log = n.opts.Log
-	return err
-}
-
-func (n *Node) openDir() error {
+// openDir opens the data directory: lock, key and store.
+func (n *Node) openDir(aside string) error {
 	if n.opts.Dir != "" {
 		release, err := lockDir(n.opts.Dir)
 		if err != nil {
 			return err
 		}
-		n.onClose(release)
+		n.life.onClose(release)
 	}
 	var err error
 	if n.key, err = openKey(&n.opts); err != nil {
 		return err
 	}
-	if n.stores, err = openStores(n.opts.Engine, n.opts.Dir, storage.Options{Log: n.log, Free: n.opts.free}); err != nil {
-		return err
-	}
-	n.onClose(n.stores.Close)
-	var home string
-	if n.stores, home, err = n.stores.of(n.opts.Network); err != nil {
-		return err
-	}
-	if home != n.opts.Network {
-		n.log.Info("the data folder keeps this network apart from the one that it was made in", "network", n.opts.Network, "other", home)
-	}
-	return n.openCopied()
-}
-
-func (n *Node) openNetwork() (err error) {
-	n.opts.Policy.Self = n.key.DID()
-	n.policy = policy.New(n.opts.Policy)
-	n.verifier = td.NewVerifier(did.Resolvers(map[string]did.Resolver{"key": did.Fallback(did.Keys(), aries.Resolver())}))
-	if n.metrics = n.opts.Metrics; n.metrics == nil {
-		n.metrics = gateway.NewMetrics()
-	}
-	if err := n.openHost(); err != nil {
-		return err
-	}
-	if n.host.ID() != peer.ID(n.key.Peer()) {
-		return fmt.Errorf("the host is %s and the key that of %s", n.host.ID(), n.key.DID())
-	}
-	n.peers = p2p.NewPeers(p2p.PeersOptions{Host: n.host, Network: n.opts.Network, Admits: n.policy.Admits, Trust: n.policy.Trust, Ranges: n.opts.Ranges})
-	n.bootstrap, err = p2p.NewBootstrap(n.host, n.opts.Bootstrap, n.stores.peers(), n.log)
-	return err
-}
-
-// openHost makes the host, unless one was given.
-func (n *Node) openHost() error {
-	o := &n.opts
-	if n.host = o.Host; n.host != nil {
-		return nil
-	}
-	h, err := p2p.New(p2p.Options{Key: n.key, Version: o.Version, Network: o.Network,
-		Listen: o.Listen, ListenExplicit: o.ListenExplicit, Announce: o.Announce, NoAnnounce: o.NoAnnounce, PublicOnly: o.PublicOnly,
-		Admits: n.policy.Admits, Loopback: o.Loopback, DialPublic: o.Internet,
-		NoNoise: o.NoNoise, NAT: o.NAT, Limits: o.Limits, Metrics: n.metrics.Registerer(), Log: n.log})
+	all, err := openStores(n.opts.Engine, n.opts.Dir, storage.Options{Log: n.opts.Log, Free: n.opts.free})
 	if err != nil {
 		return err
 	}
-	n.onClose(h.Close)
-	n.host = h
-	return nil
+	n.life.onClose(all.Close)
+	var home string
+	if n.stores, home, err = all.of(n.opts.Network); err != nil {
+		return err
+	}
+	if home != n.opts.Network {
+		n.opts.Log.Info("network stored apart from the first one in the data directory", "network", n.opts.Network, "first", home)
+	}
+	n.life.onRun(func(ctx context.Context) error {
+		if n.stores.Run(ctx) { // the disk was full, and has room now
+			return n.restore(n.life.ctx)
+		}
+		return nil
+	})
+	return n.stores.restore(n.life.ctx, n.opts.Dir, n.opts.Network, aside, n.opts.Log)
 }
 
-// openAgents opens what stands around the agents of this host: bindings, tasks, shared subscriptions, spans.
+func (n *Node) openHost() (err error) {
+	n.opts.Policy.Self = n.DID()
+	n.policy = policy.New(n.opts.Policy)
+	if n.metrics = n.opts.Metrics; n.metrics == nil {
+		n.metrics = gateway.NewMetrics()
+	}
+	n.network, err = n.openNetwork()
+	return err
+}
+
+// openAgents opens the bindings, tasks and shared subscriptions of the agents of this host, and the spans.
 func (n *Node) openAgents() error {
-	if n.opts.Telemetry.Endpoint != "" {
-		o := n.opts.Telemetry
-		o.Service, o.Version, o.Node, o.Log = "lmosd", n.opts.Version, string(n.DID()), n.log
-		t, err := telemetry.New(n.life, o)
+	if o := n.opts.Telemetry; o.Endpoint != "" {
+		o.Service, o.Version, o.Node, o.Log = "lmosd", n.opts.Version, string(n.DID()), n.opts.Log
+		t, err := telemetry.New(n.life.ctx, o)
 		if err != nil {
 			return err
 		}
 		n.tracer = t
-		n.onClose(func() error { return flush(t) })
+		n.life.onClose(func() error { return flush(t) })
 	}
 	creds, err := credentials.Load(n.opts.Credentials)
 	if err != nil {
@@ -245,121 +177,59 @@ func (n *Node) openAgents() error {
 	n.callbacks = rest.NewCallbacks("") // until the API listens
 	n.servient = servient.New(servient.Options{Credentials: creds, Webhook: n.callbacks, Direct: n.opts.Direct, NoValidation: n.opts.NoValidation,
 		Tasks: n.opts.Tasks, Subscriptions: n.opts.Policy.Subscriptions, Policy: n.policy, Bridges: n.opts.Bridges, Tracer: n.tracer,
-		Stage: n.metrics.Stage, Log: n.log})
-	n.onClose(func() error { n.servient.Close(); return nil })
-	if n.ledger, err = task.NewLedger(n.taskStore, task.LedgerOptions{Log: n.log}); err != nil {
+		Stage: n.metrics.Stage, Log: n.opts.Log})
+	n.life.onClose(func() error { n.servient.Close(); return nil })
+	n.life.onRun(n.servient.Run)
+	if n.ledger, err = task.NewLedger(n.stores.ledger, task.LedgerOptions{Log: n.opts.Log}); err != nil {
 		return n.stores.Failed(err)
 	}
 	return nil
 }
 
-// flushFor bounds how long the last spans may take to leave.
+// flushFor limits the export of the last spans.
 const flushFor = 2 * time.Second
 
 func flush(t *telemetry.Tracer) error {
 	ctx, cancel := context.WithTimeout(context.Background(), flushFor)
 	defer cancel()
-	// A collector that is away keeps nobody from stopping; the tracer has messages so in the log.
+	// An unreachable collector does not delay the end; the tracer logs the failure.
 	_ = t.Close(ctx)
 	return nil
 }
 
-// maxServed is the number of calls of other nodes, waiting ones included, and of their subscriptions, up to which no call is rejected
-// for want of slots.
-const maxServed = 4096
-
-// openMesh is the wiring: who asks whom.
-func (n *Node) openMesh() (err error) {
-	n.streams = stream.New(n.host, stream.Options{Network: n.opts.Network, As: stream.NewPseudonyms(n.key).Of, Log: n.log, DialTimeout: n.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams,
-		Reach:   func(id did.DID, ok bool) { n.presence.Reached(id, ok) },
-		Refused: n.peers.Refusal, MaxConcurrent: max(maxServed, n.policy.Most())})
-	n.onClose(n.streams.Close)
-
-	n.offered = publication.NewIndex(n.DID())
-	var index func(q td.Query) []*td.Signed
-	if n.opts.Index {
-		index = func(q td.Query) []*td.Signed { return n.offered.Listed(n.dir.Known(q)) }
-	}
-	n.dht, err = dht.New(n.host, dht.Options{Index: index, Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly, Store: n.stores.fast,
-		Seeds: n.bootstrap.Peers, Verifier: n.verifier, Local: n.offered, Admits: n.policy.Admits,
-		States:    func(ctx context.Context, keys [][32]byte) []dht.AgentState { return n.publisher.States(ctx, keys) },
-		Evidence:  func(s *td.Signed) { n.dir.Enqueue(s) },
-		Reached:   func(p peer.ID, ok bool) { n.presence.PeerReached(p, ok) },
-		Down:      func(p peer.ID) bool { return n.presence.IsDown(p) },
-		Missed:    func(p peer.ID) { n.presence.Missed(p) },
-		Diversity: n.opts.Diversity, Log: n.log})
+// openDirectory opens the mesh with its directory, and the router and the status, which read it.
+func (n *Node) openDirectory() error {
+	search, err := n.openEndpoints()
 	if err != nil {
-		return fmt.Errorf("open the DHT: %w", err)
-	}
-	n.onClose(n.dht.Close)
-
-	n.gossip, err = pubsub.New(n.host, pubsub.Options{Network: n.opts.Network, Verifier: n.verifier, Admits: n.policy.Admits,
-		Degree: n.opts.GossipDegree, Deliver: func(s *td.Signed, _ *td.Record) { n.dir.Enqueue(s) }, Ban: n.peers.Ban, Log: n.log})
-	if err != nil {
-		return fmt.Errorf("open gossip: %w", err)
-	}
-	n.onClose(n.gossip.Close)
-
-	if err := n.openSearch(); err != nil {
 		return err
 	}
-	known := directory.Options{Store: n.stores.fast, Verifier: n.verifier, Sources: []directory.Source{n.dht},
-		Fetch: n.dht.Body, Bind: n.bind, Self: n.key.DID(), Max: n.opts.MaxThings, Log: n.log,
-		Latency: n.peers.Latency, Connected: n.peers.IsConnected, Share: n.peers.Share, Trust: n.policy.Trust, Embedder: n.embedder,
-		Probe:  func(ctx context.Context, id did.DID) error { return n.presence.Dial(ctx, id) },
-		OnDown: func(id did.DID) { n.presence.Lost(id) }}
-	items := new(reconcile.Set)
-	known.OnChange = func(key [32]byte, seq uint64, here bool) {
-		if here && !n.offered.IsUnlisted(key) {
-			items.Put(key, seq)
-		} else {
-			items.Delete(key)
-		}
+	if n.mesh, err = n.openMesh(search.Embedder); err != nil {
+		return err
 	}
-	if n.dir, err = directory.New(known); err != nil {
-		return fmt.Errorf("open the directory: %w", err)
+	search.Find, search.State = n.mesh.directory.FindLocal, n.mesh.monitor.AgentState
+	if n.router, err = route.New(search); err != nil {
+		return err
 	}
-	n.onClose(n.dir.Close)
-
-	n.publisher = publication.New(publication.Options{Signer: n.key, Verifier: n.verifier, Index: n.offered, Store: n.offerStore, Disk: n.stores,
-		Lifetime: n.opts.Lifetime, Hosts: n.hosts, Bind: n.servient.Expose, Directory: n.dir, Gossip: n.gossip, DHT: n.dht, Go: n.later,
-		Pings: servient.Pings, ProbePause: n.opts.probePause, Log: n.log})
-	n.Reporter = &status.Reporter{DID: n.DID(), Name: n.opts.Name, Version: n.opts.Version, Profile: n.opts.Profile, Network: n.opts.Network,
-		Dir: n.opts.Dir, DHTMode: n.opts.DHTMode, Started: time.Now(), API: n.API, InTheClear: func() bool { return n.opts.HTTP.inTheClear() },
-		IsDraining: n.gate.Closed, Host: n.host, Peers: n.peers, Store: n.stores, Policy: n.policy, Directory: n.dir, DHT: n.dht, Gossip: n.gossip,
-		Sync: n.sync, Suspicion: n.suspicion, Streams: n.streams, Publisher: n.publisher, Index: n.offered, Metrics: n.metrics}
-
-	n.sync, err = reconcile.New(n.host, reconcile.Options{Network: n.opts.Network, Set: items, Get: n.dir.Signed,
-		Offer: func(s *td.Signed) { n.dir.Ingest(n.life, s) }, Verifier: n.verifier, Admits: n.policy.Admits, Room: n.dir.Room,
-		Now: n.opts.now, Log: n.log})
-	if err != nil {
-		return fmt.Errorf("open reconciliation: %w", err)
-	}
-	n.onClose(n.sync.Close)
-
-	n.suspicion, err = suspicion.New(n.host, suspicion.Options{Network: n.opts.Network, Tracks: n.dir.Tracks,
-		Probe:    func(ctx context.Context, id did.DID) (bool, error) { return n.presence.Probe(ctx, id) },
-		OnFailed: func(id did.DID) { n.presence.Reached(id, false) }, Admits: n.policy.Admits, Log: n.log})
-	if err != nil {
-		return fmt.Errorf("open failure detection: %w", err)
-	}
-	n.onClose(n.suspicion.Close)
-	n.presence = presence.New(presence.Options{Self: n.DID(), Host: n.host, Peers: n.peers, Directory: n.dir, DHT: n.dht, Suspicion: n.suspicion,
-		Index: n.offered, Publisher: n.publisher, Go: n.later, Pause: n.opts.probePause, Log: n.log})
-	n.Reporter = &status.Reporter{DID: n.DID(), Name: n.opts.Name, Version: n.opts.Version, Profile: n.opts.Profile, Network: n.opts.Network,
-		Dir: n.opts.Dir, DHTMode: n.opts.DHTMode, Started: time.Now(), API: n.API, InTheClear: func() bool { return n.opts.HTTP.inTheClear() },
-		IsDraining: n.gate.Closed, Host: n.host, Peers: n.peers, Store: n.stores, Policy: n.policy, Directory: n.dir, DHT: n.dht, Gossip: n.gossip,
-		Sync: n.sync, Suspicion: n.suspicion, Streams: n.streams, Publisher: n.publisher, Index: n.offered, Metrics: n.metrics}
-
-	// Spans come before Trace: a trace that begins here begins with its span, which says whether it is recorded.
-	n.mesh = interact.Chain(interact.Router(finder{n}), interact.Spans(n.tracer, "mesh"), interact.Trace(n.opts.Timeout), interact.Timed(total),
-		n.metrics.Middleware("mesh"), n.gate.Middleware(), n.policy.Gate(), n.policy.Limit(), n.ledger.Middleware())
-	n.streams.Serve(interact.Chain(interact.Router(n.offered), interact.Spans(n.tracer, "stream"), interact.Trace(n.opts.Timeout), interact.Timed(atHost),
-		n.metrics.Middleware("stream"), n.policy.Gate(), n.policy.Limit()))
+	m := n.mesh
+	n.reporter = &status.Reporter{DID: n.DID(), Name: n.opts.Name, Version: n.opts.Version, Profile: n.opts.Profile, Network: n.opts.Network,
+		Dir: n.opts.Dir, DHTMode: n.opts.DHTMode, Started: time.Now(), InTheClear: n.opts.HTTP.inTheClear(), IsDraining: n.gate.Closed,
+		Host: n.network.Host, Peers: n.network.peers, Store: n.stores, Policy: n.policy, Directory: m.directory, DHT: m.dht, Gossip: m.gossip,
+		Sync: m.sync, Suspicion: m.suspicion, Streams: m.streams, Publisher: m.publisher, Index: m.index, Metrics: n.metrics}
 	return nil
 }
 
-// total is the time that a consumer of this node sees; what took no other way was here.
+// openCalls builds the chains between consumers and Things, and between peers and the Things of this node.
+func (n *Node) openCalls() error {
+	// Spans precede Trace: the span of a new trace decides whether the trace is recorded.
+	calls := interact.Chain(interact.Router(n.view), interact.Spans(n.tracer, "mesh"), interact.Trace(n.opts.Timeout),
+		interact.Timed(total), n.metrics.Middleware("mesh"), n.gate.Middleware(), n.policy.Gate(), n.policy.Limit(), n.ledger.Middleware())
+	n.exported = exported{calls, n.view, n.mesh.monitor, n.key, n.opts.HTTP.publicURL()}
+	n.mesh.streams.Serve(interact.Chain(interact.Router(n.mesh.index), interact.Spans(n.tracer, "stream"), interact.Trace(n.opts.Timeout),
+		interact.Timed(atHost), n.metrics.Middleware("stream"), n.policy.Gate(), n.policy.Limit()))
+	return nil
+}
+
+// total sets the time that a consumer of this node observes. A call without a path to another node is local.
 func total(t *interact.Timing, took time.Duration) {
 	if t.Total = took; t.Path == "" {
 		t.Path = "local"
@@ -368,68 +238,111 @@ func total(t *interact.Timing, took time.Duration) {
 
 func atHost(t *interact.Timing, took time.Duration) { t.Host = took }
 
-// dialTimeout is short where peers are near: a node that is there answers within milliseconds, and one that is not should not
-// keep a caller waiting.
-func (n *Node) dialTimeout() time.Duration {
-	if n.opts.Internet {
-		return 5 * time.Second
-	}
-	return 2 * time.Second
-}
-
-func (n *Node) openPorts() error {
-	if h, ok := n.host.(*p2p.Host); ok && n.opts.Host == nil { // a given host listens already
+// listen opens the ports of the host. A given host listens already.
+func (n *Node) listen() error {
+	if h, ok := n.network.Host.(*p2p.Host); ok && n.opts.Host == nil {
 		return h.Start()
 	}
 	return nil
 }
 
-// openPublications publishes again what was published before the last stop.
-func (n *Node) openPublications() error { return n.publisher.Restore(n.life) }
+// restore publishes the stored publications again.
+func (n *Node) restore(ctx context.Context) error { return n.mesh.publisher.Restore(ctx) }
 
-func (n *Node) openHTTP() error {
-	var err error
-	if n.gateway, err = n.newGateway(n.opts.HTTP); err != nil {
+// openHTTP opens the API with the exports of the bridges.
+func (n *Node) openHTTP() (err error) {
+	o := gateway.Options{Mesh: n.exported.Thing, Directory: n.view, Router: n.router, Presence: n.mesh.monitor, Publisher: n.publications(),
+		Status: n.reporter, Peers: n.network.peers, Metrics: n.metrics, Counters: n.reporter.Counters, Log: n.opts.Log,
+		Tasks: n.tasks(),
+		Describe: tdd.Self{Signer: n.key, Name: n.opts.Name, Network: n.opts.Network, Version: n.opts.Version, Lifetime: n.opts.Lifetime,
+			Hosts: n.network.records()}.TD,
+		Listen: gateway.None, Socket: gateway.None}
+	if h := n.opts.HTTP; h != nil {
+		if o.Token, err = apiToken(n.opts.Dir); err != nil {
+			return err
+		}
+		o.TokenFile, o.NoAuth = gateway.TokenPath(n.opts.Dir), h.NoAuth
+		o.Listen, o.Explicit, o.Socket = or(h.Listen, gateway.None), h.Explicit, or(h.Socket, gateway.None)
+		o.Hosts, o.HideMetrics, o.PublicURL, o.OpenDirectory = h.Hosts, h.HideMetrics, h.PublicURL, h.OpenDirectory
+		if n.local != nil {
+			o.LocalName = n.local.Host()
+		}
+		for _, b := range n.opts.Bridges {
+			served := b.Export(n.exported)
+			n.life.onClose(func() error { served.Close(); return nil })
+			o.Bridges = append(o.Bridges, served)
+		}
+		// Consumers on this host may receive webhooks at any address.
+		o.WS, o.Callbacks, o.PrivateCallbacks = n.listeners.sockets, n.callbacks, n.opts.Direct == servient.DirectAny || onLoopback(h.Listen)
+	}
+	if n.gateway, err = gateway.New(o); err != nil {
 		return err
 	}
-	n.onClose(n.gateway.Close)
+	n.life.onClose(n.gateway.Close)
 	if n.opts.HTTP.inTheClear() {
-		n.log.Warn(status.ClearText, "code", "LMOS-W071", "listen", n.opts.HTTP.Listen, "hint", status.ClearHint)
+		n.opts.Log.Warn(status.ClearText, "code", "LMOS-W071", "listen", n.opts.HTTP.Listen, "hint", status.ClearHint)
 	}
-	if url := n.API(); url != "" { // agents of this node reach it there
-		n.callbacks.Listen(url + gateway.CallbacksPath)
-	}
-	n.self, err = n.describe()
-	return err
+	return nil
 }
 
-func openKey(o *Options) (*keystore.Key, error) {
-	switch {
-	case o.Key != nil:
-		return o.Key, nil
-	case o.Dir == "":
-		return keystore.New()
-	}
-	path := filepath.Join(o.Dir, "identity.pem")
-	k, err := keystore.Open(path)
-	if err == nil {
-		return k, nil
-	}
-	if lax, ok := errors.AsType[*keystore.PermissionError](err); ok {
-		return nil, &interact.Error{Code: interact.KeyPermissions, Err: err, Hint: lax.Hint}
-	}
-	if storage.Full(err) {
-		return nil, diskFull(o.Dir, err) // it is not there, and cannot be made
-	}
-	return nil, &interact.Error{Code: interact.KeyPermissions, Title: "the key of this node cannot be used", Err: err,
-		Hint: "put " + path + " back as it was; without it the node becomes another, with another DID"}
+func (n *Node) publications() gateway.Publications {
+	return gateway.Publications{Publisher: n.mesh.publisher, Owner: n.DID(), Callers: n.policy.Callers}
 }
 
-// DID is the node's name: the did:key of its key.
+func (n *Node) tasks() gateway.LedgerTasks {
+	return gateway.LedgerTasks{Ledger: n.ledger, Mesh: n.exported.Thing, Directory: n.mesh.directory, Hosted: n.mesh.monitor.Hosted}
+}
+
+// exported is the mesh as consumers in this process use it (bridge.Mesh).
+type exported struct {
+	interact.Thing
+	explore.View
+	*presence.Monitor
+	key       *keystore.Key
+	publicURL string
+}
+
+// Signer implements [bridge.Mesh].
+func (e exported) Signer() did.Signer { return e.key }
+
+// PublicURL implements [bridge.Mesh].
+func (e exported) PublicURL() string { return e.publicURL }
+
+// Mesh returns the mesh as consumers in this process use it: its Things, local and remote, and their descriptions.
+func (n *Node) Mesh() bridge.Mesh { return n.exported }
+
+// Known yields the Things in the directory; it sends no request.
+func (n *Node) Known() iter.Seq[*td.Description] { return n.view.Known() }
+
+// DID returns the DID of the node: the did:key of its key.
 func (n *Node) DID() did.DID { return n.key.DID() }
 
-// Client asks the node's own API in this process, with the rights of its administrator.
+// Client returns a client of the node's own API in this process, with all rights.
 func (n *Node) Client() *api.Client { return n.gateway.Inside() }
 
-// API is the URL of the HTTP API, or empty.
+// API returns the URL of the HTTP API, or "".
 func (n *Node) API() string { return n.gateway.URL() }
+
+// MQTT and CoAP return the addresses of the listeners for MQTT and CoAP clients, or "".
+func (n *Node) MQTT() string { return n.listeners.mqtt() }
+func (n *Node) CoAP() string { return n.listeners.coap() }
+
+// Addrs returns the multiaddrs of the node, with /p2p.
+func (n *Node) Addrs() []string { return p2p.FullAddrs(n.network.Host) }
+
+// Status returns the state of the node.
+func (n *Node) Status() *api.Status {
+	s := n.reporter.Status()
+	s.API = n.API()
+	return s
+}
+
+// Publish signs a TD, stores it durably and announces it.
+func (n *Node) Publish(ctx context.Context, raw []byte) (*api.Publication, error) {
+	return n.Offer(ctx, raw, nil)
+}
+
+// Offer publishes an agent that is part of this process (gateway.Publications.Publish).
+func (n *Node) Offer(ctx context.Context, raw []byte, agent interact.Thing) (*api.Publication, error) {
+	return n.publications().Publish(ctx, raw, agent, publication.Registration{})
+}

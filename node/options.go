@@ -2,10 +2,12 @@ package node
 
 import (
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/host"
@@ -99,9 +101,10 @@ type Options struct {
 	Log  *slog.Logger
 
 	probePause      time.Duration                           // publication.Options.ProbePause
-	introducer      func(dnssd.Options) (introducer, error) // nil is that of package mdns
-	now             func() time.Time                        // this node's clock, as it is compared with those of peers; nil is time.Now
-	introducerPause time.Duration                           // between explorations of one host; 0 is that of package introduce
+	introducer      func(dnssd.Options) (introducer, error) // nil is dnssd.New
+	now             func() time.Time                        // reconcile.Options.Now
+	introducerPause time.Duration                           // explore.Options.Pause
+	drainFor        time.Duration                           // limits the wait for running calls when the node stops; 0 is drainFor
 }
 
 // HTTP says how the API is served.
@@ -126,6 +129,9 @@ type HTTP struct {
 // DefaultNetwork is the network of a node without [Options.Network].
 const DefaultNetwork = "lmos"
 
+// drainFor is the default of Options.drainFor.
+const drainFor = 8 * time.Second
+
 var networkName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 
 func (o Options) withDefaults() (Options, error) {
@@ -137,6 +143,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Lifetime = or(o.Lifetime, 24*time.Hour)
 	o.DHTMode = or(o.DHTMode, "server")
 	o.Direct = or(o.Direct, servient.DirectSecure)
+	o.drainFor = or(o.drainFor, drainFor)
 	o.Limits = o.Limits.WithDefaults()
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -166,6 +173,26 @@ func (o *Options) check() error {
 		return interact.Errorf(interact.ConfigInvalid, "it is pebble, leveldb or memory", "storage.engine %q is unknown", o.Engine)
 	}
 	return nil
+}
+
+// publicURL returns PublicURL, or "" without HTTP.
+func (h *HTTP) publicURL() string {
+	if h == nil {
+		return ""
+	}
+	return h.PublicURL
+}
+
+// inTheClear reports whether other hosts send the token of the API over plain HTTP.
+func (h *HTTP) inTheClear() bool {
+	return h != nil && h.Listen != "" && h.Listen != gateway.None && !h.NoAuth && !onLoopback(h.Listen) && !strings.HasPrefix(strings.ToLower(h.PublicURL), "https://")
+}
+
+// onLoopback reports whether only this host reaches a listener at addr.
+func onLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return addr == "" || err == nil && ip != nil && ip.IsLoopback()
 }
 
 func or[T comparable](v, otherwise T) T {

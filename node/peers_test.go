@@ -13,9 +13,9 @@ import (
 func TestWhatMDNSFindsIsDialled(t *testing.T) {
 	t.Parallel()
 	a, b := start(t, quiet()), start(t, quiet())
-	a.bootstrap.HandlePeerFound(peer.AddrInfo{ID: peer.ID(newKey(t).Peer()), Addrs: addrs(t, "/ip4/127.0.0.1/tcp/"+unused(t))})
-	a.bootstrap.HandlePeerFound(peer.AddrInfo{ID: b.host.ID(), Addrs: b.host.Addrs()})
-	until(t, "they are connected", func() bool { return len(a.Peers()) == 1 })
+	a.network.bootstrap.HandlePeerFound(peer.AddrInfo{ID: peer.ID(newKey(t).Peer()), Addrs: addrs(t, "/ip4/127.0.0.1/tcp/"+unused(t))})
+	a.network.bootstrap.HandlePeerFound(peer.AddrInfo{ID: b.network.ID(), Addrs: b.network.Addrs()})
+	until(t, "they are connected", func() bool { return len(a.network.peers.List()) == 1 })
 }
 
 func TestConnectSaysWhyNot(t *testing.T) {
@@ -23,7 +23,7 @@ func TestConnectSaysWhyNot(t *testing.T) {
 	o := quiet()
 	o.Network = "another"
 	n, other := start(t, quiet()), start(t, o)
-	gone := "/ip4/127.0.0.1/tcp/" + unused(t) + "/p2p/" + other.host.ID().String()
+	gone := "/ip4/127.0.0.1/tcp/" + unused(t) + "/p2p/" + other.network.ID().String()
 	_, otherID, _ := strings.Cut(other.Addrs()[0], "/p2p/")
 	wrong := strings.Replace(start(t, quiet()).Addrs()[0], "/p2p/", "/p2p/"+otherID+"#", 1)
 	wrong, _, _ = strings.Cut(wrong, "#")
@@ -39,7 +39,7 @@ func TestConnectSaysWhyNot(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := n.Connect(ctx, other.Addrs()[0]); err == nil {
+	if err := n.network.peers.Connect(ctx, other.Addrs()[0]); err == nil {
 		t.Error("connected after the caller had left")
 	}
 }
@@ -55,7 +55,7 @@ func TestNetworksDoNotMix(t *testing.T) {
 	connect(t, here, there)
 	connect(t, third, there)
 	knows(t, third, ref) // so there was time
-	if has(here, ref) || here.gossip.Peers() != 0 || here.dht.Size() != 0 {
+	if has(here, ref) || here.mesh.gossip.Peers() != 0 || here.mesh.dht.Size() != 0 {
 		t.Error("a node of another network has learned something")
 	}
 }

@@ -18,9 +18,9 @@ import (
 
 // stateOf returns the state of the thing that ref names, as n lists it without asking anybody.
 func stateOf(n *running, ref string) reachability.State {
-	for d := range n.Known() {
+	for d := range n.view.Known() {
 		if d.Ref() == ref {
-			return n.Presence(d).State
+			return n.mesh.monitor.Presence(d).State
 		}
 	}
 	return ""
@@ -121,7 +121,7 @@ func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
 	host, other := nodes[0], nodes[1]
-	id, gone, err := host.publisher.Attach(t.Context(), tool("Echo", "urn:x:echo"), echo)
+	id, gone, err := host.mesh.publisher.Attach(t.Context(), tool("Echo", "urn:x:echo"), echo)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
 	if l := found(t, other); len(l) != 1 || l[0].State != api.StateUnreachable {
 		t.Errorf("the other lists %+v", l)
 	}
-	if _, _, err = host.publisher.Attach(t.Context(), tool("Echo", "urn:x:echo"), echo); err != nil {
+	if _, _, err = host.mesh.publisher.Attach(t.Context(), tool("Echo", "urn:x:echo"), echo); err != nil {
 		t.Fatal(err)
 	}
 	if s := stateOf(host, ref); s != reachability.Reachable {
@@ -154,7 +154,7 @@ func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
 func TestWhoeverNamesThisNodeAsHostIsNotReachableByThat(t *testing.T) {
 	t.Parallel()
 	n := start(t, quiet())
-	n.dir.Enqueue(signed(t, newKey(t), tool("Echo", "urn:x:echo"), td.Lease{Hosts: []td.Host{{Node: n.DID()}}}))
+	n.mesh.directory.Enqueue(signed(t, newKey(t), tool("Echo", "urn:x:echo"), td.Lease{Hosts: []td.Host{{Node: n.DID()}}}))
 	knows(t, n, "urn:x:echo")
 	if l := found(t, n); len(l) != 1 || l[0].State != api.StateUnknown || l[0].Local {
 		t.Errorf("listed %+v", l)
@@ -202,8 +202,9 @@ func TestATokenInTheClearIsAWarning(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	n := start(t, quiet())
-	n.opts.HTTP = &HTTP{Listen: "0.0.0.0:4668"} // nobody listens there
+	o := quiet()
+	o.HTTP = &HTTP{Listen: "0.0.0.0:0"}
+	n := start(t, o)
 	if s := n.Status(); !slices.ContainsFunc(s.Warnings, func(w api.Warning) bool { return w.Code == "LMOS-W071" && w.Hint != "" }) {
 		t.Errorf("warnings %+v", s.Warnings)
 	}

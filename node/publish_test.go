@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/td"
 )
 
 // TestWhoLeavesHasPublishedAllTheSame: the store has it, and the mesh is told in the background.
@@ -21,7 +20,7 @@ func TestWhoLeavesHasPublishedAllTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if nodes[0].offered.Find(p.Ref) == nil {
+	if nodes[0].mesh.index.Find(p.Ref) == nil {
 		t.Error("the thing is not offered")
 	}
 	knows(t, nodes[1], p.Ref)
@@ -30,7 +29,7 @@ func TestWhoLeavesHasPublishedAllTheSame(t *testing.T) {
 func TestThePublicationSaysWhatWasDone(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
-	until(t, "they are meshed", func() bool { return nodes[0].gossip.Peers() == 1 && nodes[0].dht.Size() == 1 })
+	until(t, "they are meshed", func() bool { return nodes[0].mesh.gossip.Peers() == 1 && nodes[0].mesh.dht.Size() == 1 })
 	p, err := nodes[0].Publish(t.Context(), tool("Echo", ""))
 	if err != nil || p.Pending || p.Replicas != 1 || p.Wanted != 1 || p.GossipPeers != 1 || !p.Created || p.Withdrawn {
 		t.Errorf("got %+v, %v; want it told to the other node in both ways", p, err)
@@ -38,7 +37,7 @@ func TestThePublicationSaysWhatWasDone(t *testing.T) {
 	if again, err := nodes[0].Publish(t.Context(), tool("Echo", "")); err != nil || again.Created || again.Seq <= p.Seq || again.Ref != p.Ref {
 		t.Errorf("again: %+v, %v", again, err)
 	}
-	u, err := nodes[0].Unpublish(t.Context(), "echo")
+	u, err := nodes[0].publications().Unpublish(t.Context(), "echo")
 	if err != nil || !u.Withdrawn || u.Name != "echo" || u.ID != p.ID || u.Ref != p.Ref || u.TDSize != 0 || u.Pending {
 		t.Errorf("withdrawn: %+v, %v", u, err)
 	}
@@ -61,14 +60,14 @@ func TestManyChangeAtOnce(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
 	// What is said before they are meshed is said again a quarter of a minute later, under a new number.
-	until(t, "they are meshed", func() bool { return nodes[0].gossip.Peers() == 1 && nodes[0].dht.Size() == 1 })
+	until(t, "they are meshed", func() bool { return nodes[0].mesh.gossip.Peers() == 1 && nodes[0].mesh.dht.Size() == 1 })
 	var g sync.WaitGroup
 	for w := range 4 {
 		g.Go(func() {
 			for i := range 6 {
 				id := fmt.Sprintf("urn:x:%d", (w+i)%3)
 				if (w+i)%4 == 3 {
-					_, err := nodes[0].Unpublish(t.Context(), id)
+					_, err := nodes[0].publications().Unpublish(t.Context(), id)
 					if c := codeOf(err); c != 0 && c != interact.Withdrawn && c != interact.NotFound {
 						t.Errorf("withdraw: %v", err)
 					}
@@ -82,26 +81,12 @@ func TestManyChangeAtOnce(t *testing.T) {
 	for i := range 3 {
 		id := fmt.Sprintf("urn:x:%d", i)
 		until(t, "both nodes agree on "+id, func() bool {
-			d, err := nodes[1].Get(t.Context(), id)
-			of := nodes[0].offered.Get(id) // it may have been renewed since
+			d, err := nodes[1].view.Get(t.Context(), id)
+			of := nodes[0].mesh.index.Get(id) // it may have been renewed since
 			if of.Description == nil {
 				return codeOf(err) == interact.Withdrawn
 			}
 			return err == nil && d.Record.Seq == of.Seq
 		})
-	}
-}
-
-func TestFirstIsTheSameEveryTime(t *testing.T) {
-	t.Parallel()
-	d := &td.Description{Thing: &td.Thing{Actions: map[string]*td.Action{"c": nil, "a": nil, "b": nil},
-		Capabilities: []td.Capability{{ID: "urn:x:2"}, {ID: "urn:x:1"}}}}
-	for range 20 {
-		if capability, action := first(d); capability != "urn:x:2" || action != "a" {
-			t.Fatalf("got %s, %s; want the first capability, and the action that comes first", capability, action)
-		}
-	}
-	if capability, action := first(&td.Description{Thing: &td.Thing{}}); capability != "" || action != "" {
-		t.Errorf("of nothing: got %q, %q", capability, action)
 	}
 }

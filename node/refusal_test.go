@@ -27,8 +27,8 @@ func TestARefusalSaysSo(t *testing.T) {
 			o.Policy = policy.Rules{Deny: []did.DID{caller.DID()}}
 			host := start(t, o)
 			ref := publish(t, host, toolAt("Echo", "", newAgent(t).url))
-			d := host.offered.Find(ref).Description
-			if _, err := caller.dir.Add(d); err != nil { // a third node told of it
+			d := host.mesh.index.Find(ref).Description
+			if _, err := caller.mesh.directory.Add(d); err != nil { // a third node told of it
 				t.Fatal(err)
 			}
 			for range 3 {
@@ -37,7 +37,7 @@ func TestARefusalSaysSo(t *testing.T) {
 				}
 			}
 			wantCode(t, caller.Client().Connect(t.Context(), host.Addrs()[0]), interact.Forbidden)
-			if p := caller.Presence(d); p.State != reachability.Refused {
+			if p := caller.mesh.monitor.Presence(d); p.State != reachability.Refused {
 				t.Errorf("the agent is %s", p.State)
 			}
 			a, err := caller.Client().Agent(t.Context(), ref)
@@ -49,12 +49,12 @@ func TestARefusalSaysSo(t *testing.T) {
 				t.Errorf("find says %+v, %v", list, err)
 			}
 			for _, question := range []route.Request{{Message: "echo", All: true}, {Message: "echo", Filter: td.Query{Name: "echo"}}} {
-				got, err := caller.Route(t.Context(), question)
+				got, err := caller.router.Route(t.Context(), question)
 				if err != nil || got.Agent != nil || len(got.Candidates) > 0 || !strings.Contains(got.Reason, "refuses this node") {
 					t.Errorf("the router says %+v, %v", got, err)
 				}
 			}
-			if caller.dir.IsDown(host.DID()) {
+			if caller.mesh.directory.IsDown(host.DID()) {
 				t.Error("a host that refuses counts as one that failed")
 			}
 			if e := wantCode(t, host.Client().Connect(t.Context(), caller.Addrs()[0]), interact.Forbidden); e.Remote {
@@ -104,7 +104,7 @@ func TestOneHostThatRefusesIsNotAll(t *testing.T) {
 		reachability.Unknown: {{Node: denied}, {Node: other}},
 	} {
 		d := &td.Description{Thing: &td.Thing{ID: "urn:x:1"}, Record: &td.Record{Owner: other, Thing: "urn:x:1", Issued: time.Now(), Hosts: hosts}}
-		if p := n.Presence(d); p.State != want {
+		if p := n.mesh.monitor.Presence(d); p.State != want {
 			t.Errorf("with %d hosts it is %s, want %s", len(hosts), p.State, want)
 		}
 	}

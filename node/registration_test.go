@@ -39,7 +39,7 @@ func TestAThingExpires(t *testing.T) {
 		t.Fatalf("status %d", resp.StatusCode)
 	}
 	var kinds []directory.ChangeKind
-	for c, err := range n.Watch(t.Context(), td.Query{ID: "urn:x:echo"}, 1) {
+	for c, err := range n.view.Watch(t.Context(), td.Query{ID: "urn:x:echo"}, 1) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -159,13 +159,13 @@ func TestProbesAHost(t *testing.T) {
 	nodes := connected(t, 2)
 	ref := publish(t, nodes[1], tool("Echo", ""))
 	knows(t, nodes[0], ref)
-	if err := nodes[0].presence.Dial(t.Context(), nodes[1].DID()); err != nil {
+	if err := nodes[0].mesh.monitor.Dial(t.Context(), nodes[1].DID()); err != nil {
 		t.Errorf("a host that is there: %v", err)
 	}
-	if nodes[0].peers.Latency(nodes[1].DID()) < 0 || nodes[0].peers.Latency("did:web:x") != 0 {
+	if nodes[0].network.peers.Latency(nodes[1].DID()) < 0 || nodes[0].network.peers.Latency("did:web:x") != 0 {
 		t.Error("latencies")
 	}
-	if err := nodes[0].presence.Dial(t.Context(), did.DID("did:web:nobody")); err == nil {
+	if err := nodes[0].mesh.monitor.Dial(t.Context(), did.DID("did:web:nobody")); err == nil {
 		t.Error("a DID that is no node's is reached")
 	}
 }
@@ -181,7 +181,7 @@ func TestTrustRanks(t *testing.T) {
 	refs := []string{own}
 	for _, key := range []*keystore.Key{friend, untrusted} {
 		ref := td.ExactRef("urn:x:echo", key.DID())
-		n.dir.Enqueue(signed(t, key, tool("Echo", "urn:x:echo"), td.Lease{Hosts: []td.Host{{Node: key.DID(), Addrs: []string{"/ip4/192.0.2.1/tcp/4667"}}}}))
+		n.mesh.directory.Enqueue(signed(t, key, tool("Echo", "urn:x:echo"), td.Lease{Hosts: []td.Host{{Node: key.DID(), Addrs: []string{"/ip4/192.0.2.1/tcp/4667"}}}}))
 		knows(t, n, ref)
 		refs = append(refs, ref)
 	}

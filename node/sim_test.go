@@ -50,14 +50,14 @@ func simulate(t *testing.T, n int, f func(t *testing.T, s *sim)) {
 // gossip of the others would wait for them for ever.
 func (s *sim) hush() {
 	for _, n := range s.nodes {
-		_ = n.gossip.Close()
+		_ = n.mesh.gossip.Close()
 	}
 	synctest.Wait()
 }
 
 // vanish takes a node off the network.
 func (s *sim) vanish(n *running) {
-	id := n.host.ID()
+	id := n.network.ID()
 	for _, p := range s.Peers() {
 		if p != id {
 			_ = s.UnlinkPeers(id, p)
@@ -112,8 +112,8 @@ func TestWhatNobodyHeardIsToldWhenSomebodyComes(t *testing.T) {
 		}
 		connect(t, other, host)
 		knows(t, other, p.Ref)
-		until(t, "nothing is pending", func() bool { return host.publisher.Pending() == 0 })
-		until(t, "the DHT has it", func() bool { _, err := other.dht.Get(t.Context(), host.DID(), p.ID); return err == nil })
+		until(t, "nothing is pending", func() bool { return host.mesh.publisher.Pending() == 0 })
+		until(t, "the DHT has it", func() bool { _, err := other.mesh.dht.Get(t.Context(), host.DID(), p.ID); return err == nil })
 		if codes := codesOf(host); len(codes) != 0 {
 			t.Errorf("in company it warns of %v", codes)
 		}
@@ -130,7 +130,7 @@ func TestAWithdrawalThatNobodyHeardIsToldToo(t *testing.T) {
 		time.Sleep(time.Hour)
 		connect(t, other, host)
 		until(t, "the DHT has the tombstone", func() bool {
-			signed, err := other.dht.Get(t.Context(), host.DID(), "urn:x:echo")
+			signed, err := other.mesh.dht.Get(t.Context(), host.DID(), "urn:x:echo")
 			if err != nil {
 				return false
 			}
@@ -161,7 +161,7 @@ func TestRecordsAreRenewedWhileTheirHostLives(t *testing.T) {
 			time.Since(d.Agent.LastSeen) > time.Minute {
 			t.Errorf("the record is %v old with seq %d after %d; want it renewed every ten minutes", age, d.Signature.Seq, p.Seq)
 		}
-		if signed, err := other.dht.Get(t.Context(), host.DID(), "urn:x:echo"); err != nil || signed == nil {
+		if signed, err := other.mesh.dht.Get(t.Context(), host.DID(), "urn:x:echo"); err != nil || signed == nil {
 			t.Errorf("the DHT has lost it: %v", err)
 		}
 	})
@@ -223,8 +223,8 @@ func TestRunningCallsFinishWhenTheNodeStops(t *testing.T) {
 				t.Errorf("a new call gives %v, remote %v", e, e.Remote)
 			}
 		}
-		if s := host.Status(); s.State != "draining" || host.Ready() == nil {
-			t.Errorf("the node is %s, ready %v; want it draining", s.State, host.Ready())
+		if s := host.Status(); s.State != "draining" || host.reporter.Ready() == nil {
+			t.Errorf("the node is %s, ready %v; want it draining", s.State, host.reporter.Ready())
 		}
 		time.Sleep(5 * time.Second)
 		close(agent.free)
@@ -309,16 +309,16 @@ func TestAJoinerLearnsOfWhatItMissed(t *testing.T) {
 		connect(t, late, other)
 		start := time.Now()
 		for {
-			if _, known := late.dir.Len(); known >= 39 {
+			if _, known := late.mesh.directory.Len(); known >= 39 {
 				break
 			}
 			if time.Since(start) > 3*time.Second {
-				_, known := late.dir.Len()
-				t.Fatalf("it knows %d after 3 s: %+v", known, late.sync.Stats())
+				_, known := late.mesh.directory.Len()
+				t.Fatalf("it knows %d after 3 s: %+v", known, late.mesh.sync.Stats())
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		t.Logf("after %v: %+v", time.Since(start), late.sync.Stats())
+		t.Logf("after %v: %+v", time.Since(start), late.mesh.sync.Stats())
 		_, err := late.Client().Agent(t.Context(), refs[0])
 		wantCode(t, err, interact.Withdrawn)
 	})
@@ -326,8 +326,8 @@ func TestAJoinerLearnsOfWhatItMissed(t *testing.T) {
 
 // lists returns what a node does not list as unreachable, or what it does. It sends no request.
 func lists(n *running, reachable bool) (refs []string) {
-	for d := range n.Known() {
-		if (n.Presence(d).State != reachability.Unreachable) == reachable {
+	for d := range n.view.Known() {
+		if (n.mesh.monitor.Presence(d).State != reachability.Unreachable) == reachable {
 			refs = append(refs, d.Ref())
 		}
 	}
@@ -339,7 +339,7 @@ func lists(n *running, reachable bool) (refs []string) {
 func TestAHostThatDiesIsKnownToAll(t *testing.T) {
 	simulate(t, 4, func(t *testing.T, s *sim) {
 		host, near, far, late := s.nodes[0], s.nodes[1], s.nodes[2], s.nodes[3]
-		if err := s.UnlinkPeers(host.host.ID(), far.host.ID()); err != nil { // so that they are not connected
+		if err := s.UnlinkPeers(host.network.ID(), far.network.ID()); err != nil { // so that they are not connected
 			t.Fatal(err)
 		}
 		connect(t, near, host)
@@ -357,13 +357,13 @@ func TestAHostThatDiesIsKnownToAll(t *testing.T) {
 		if reachable(near) || reachable(far) {
 			t.Errorf("after 10 s it is listed by who was connected: %v, by who was not: %v", reachable(near), reachable(far))
 		}
-		tally, before := new(td.CoverageCounter), near.dht.Stats().Asked
-		for range near.Find(t.Context(), td.Query{ID: "urn:x:echo", Counter: tally}) {
+		tally, before := new(td.CoverageCounter), near.mesh.dht.Stats().Asked
+		for range near.view.Find(t.Context(), td.Query{ID: "urn:x:echo", Counter: tally}) {
 		}
-		if c, asked := tally.Coverage(), near.dht.Stats().Asked-before; asked != 0 || c.Unreachable != 1 {
+		if c, asked := tally.Coverage(), near.mesh.dht.Stats().Asked-before; asked != 0 || c.Unreachable != 1 {
 			t.Errorf("a search asks %d, with coverage %+v; want one counted as unreachable, and nobody waiting for it", asked, c)
 		}
-		if a, b := near.suspicion.Stats(), far.suspicion.Stats(); a.Sent != 1 || b.Confirmed != 1 || b.Sent != 0 {
+		if a, b := near.mesh.suspicion.Stats(), far.mesh.suspicion.Stats(); a.Sent != 1 || b.Confirmed != 1 || b.Sent != 0 {
 			t.Errorf("%+v, %+v; want it told once, tried once", a, b)
 		}
 		connect(t, late, near)
@@ -373,7 +373,7 @@ func TestAHostThatDiesIsKnownToAll(t *testing.T) {
 			t.Errorf("who comes later lists %v as reachable", lists(late, true))
 		}
 		for _, n := range s.nodes[1:] {
-			if _, err := s.LinkPeers(host.host.ID(), n.host.ID()); err != nil {
+			if _, err := s.LinkPeers(host.network.ID(), n.network.ID()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -406,7 +406,7 @@ func TestANodeThatIsCutOffComesBack(t *testing.T) {
 			t.Errorf("it lists %v as unreachable, want %v", down, refs)
 		}
 		for _, n := range []*running{a, b} {
-			if _, err := s.LinkPeers(cut.host.ID(), n.host.ID()); err != nil {
+			if _, err := s.LinkPeers(cut.network.ID(), n.network.ID()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -416,7 +416,7 @@ func TestANodeThatIsCutOffComesBack(t *testing.T) {
 		if up := lists(cut, true); len(up) != len(refs) {
 			t.Errorf("six seconds after it is back it lists %v as reachable, want %v", up, refs)
 		}
-		if st := cut.suspicion.Stats(); st.Sent != 0 {
+		if st := cut.mesh.suspicion.Stats(); st.Sent != 0 {
 			t.Errorf("it told %+v", st)
 		}
 	})

@@ -25,7 +25,7 @@ func TestStatusCountsWhatThereIs(t *testing.T) {
 	knows(t, nodes[1], ref)
 	for _, body := range []string{`"x"`, `7`} { // one good, one bad
 		m := &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "echo", Data: []byte(body)}
-		_, _ = interact.Call(t.Context(), mesh(nodes[1]), m)
+		_, _ = interact.Call(t.Context(), asConsumer(nodes[1]), m)
 	}
 	until(t, "they are meshed and agree", func() bool {
 		s := nodes[1].Status()
@@ -42,8 +42,8 @@ func TestStatusCountsWhatThereIs(t *testing.T) {
 	if s.Agents.Local != 1 || s.Agents.Known != 1 || s.State != "ready" || len(s.Warnings) != 0 || s.DID != nodes[0].DID() {
 		t.Errorf("the host says %+v", s)
 	}
-	peers := nodes[1].Peers()
-	if len(peers) != 1 || peers[0].DID != nodes[0].DID() || peers[0].PeerID != nodes[0].host.ID().String() || peers[0].Transport != "tcp" ||
+	peers := nodes[1].network.peers.List()
+	if len(peers) != 1 || peers[0].DID != nodes[0].DID() || peers[0].PeerID != nodes[0].network.ID().String() || peers[0].Transport != "tcp" ||
 		peers[0].Direction != "outbound" || !strings.HasPrefix(peers[0].Agent, "lmosd/") || peers[0].Since <= 0 {
 		t.Errorf("the peers are %+v", peers)
 	}
@@ -55,8 +55,8 @@ func TestPeersAreInOrder(t *testing.T) {
 	for range 4 {
 		connect(t, start(t, quiet()), middle)
 	}
-	until(t, "four are connected", func() bool { return len(middle.Peers()) == 4 })
-	peers := middle.Peers()
+	until(t, "four are connected", func() bool { return len(middle.network.peers.List()) == 4 })
+	peers := middle.network.peers.List()
 	for i := 1; i < len(peers); i++ {
 		if peers[i-1].DID >= peers[i].DID || peers[i].Direction != "inbound" {
 			t.Errorf("%+v comes before %+v", peers[i-1], peers[i])
@@ -104,7 +104,7 @@ func TestCountersNameNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]float64{}
-	for _, c := range n.Counters() {
+	for _, c := range n.reporter.Counters() {
 		if c.Value != "" && c.Label == "" || c.Label != "" && c.Value == "" {
 			t.Errorf("%+v has half a label", c)
 		}
@@ -118,7 +118,7 @@ func TestCountersNameNobody(t *testing.T) {
 		t.Errorf("counted are %v", seen)
 	}
 	text := scrape(t, n.API()+"/metrics")
-	for _, name := range []string{n.host.ID().String(), host.host.ID().String(), host.DID().Multibase(), "secret-thing"} {
+	for _, name := range []string{n.network.ID().String(), host.network.ID().String(), host.DID().Multibase(), "secret-thing"} {
 		if strings.Contains(text, name) {
 			t.Errorf("/metrics names %s", name)
 		}
@@ -150,7 +150,7 @@ func TestTheAPIIsServedAsAsked(t *testing.T) {
 	o.Dir, o.HTTP = shortDir(t), &HTTP{Listen: "127.0.0.1:0", HideMetrics: true}
 	o.HTTP.Socket = o.Dir + "/lmosd.sock"
 	n := start(t, o)
-	if self := scrape(t, n.API()+"/.well-known/wot"); self != string(n.Description()) {
+	if self := scrape(t, n.API()+"/.well-known/wot"); self != string(n.gateway.Self()) {
 		t.Errorf("the node describes itself as %s", self)
 	}
 	if s := scrape(t, n.API()+"/v1/status"); !strings.Contains(s, string(n.DID())) {

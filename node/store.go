@@ -1,16 +1,22 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"path/filepath"
 	"syscall"
 
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/namespace"
 
+	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/task"
 	"github.com/lmosd/lmosd/internal/storage"
+	"github.com/lmosd/lmosd/publication"
 )
 
 // Storage engines.
@@ -20,20 +26,22 @@ const (
 	EngineMemory  = storage.Memory
 )
 
-// stores are two views of one database. Own state (sequence numbers, what this node offers) goes through durable, whose
-// writes are on disk when they return; caches go through fast and may lose their last seconds.
+// stores are views of one database. Writes to durable are on disk when they return: sequence numbers, publications, tasks. Writes to fast may
+// lose the last seconds: caches.
 type stores struct {
 	*storage.Store
 	durable, fast ds.Batching
+	// own has the publications, and ledger the tasks that consumers of this node started. Both are views of durable with copies, see restore.
+	own, ledger ds.Batching
 }
 
-// openStores opens the database below dir. The engine is one of the above; empty means pebble.
+// openStores opens the database below dir. An empty engine means pebble.
 func openStores(engine, dir string, o storage.Options) (*stores, error) {
 	s, err := storage.Open(engine, dir, o)
 	if err != nil {
 		return nil, storeError(filepath.Join(dir, "store"), err)
 	}
-	return &stores{Store: s, durable: s.Durable(), fast: s.Fast()}, nil
+	return newStores(s, s.Durable(), s.Fast()), nil
 }
 
 // of returns the part of the database that belongs to a network, and the name of the home network (storage.Store.Network).
@@ -42,11 +50,60 @@ func (s *stores) of(network string) (part *stores, home string, err error) {
 	if err != nil {
 		return nil, "", s.Failed(err)
 	}
-	return &stores{s.Store, durable, fast}, home, nil
+	return newStores(s.Store, durable, fast), home, nil
 }
 
-// lockDir takes the data directory for this process. The error is of code DataDirLocked and names the process that holds it, or
-// ConfigInvalid or DiskFull.
+func newStores(s *storage.Store, durable, fast ds.Batching) *stores {
+	return &stores{s, durable, fast, namespace.Wrap(durable, ds.NewKey("/own")), namespace.Wrap(durable, ds.NewKey("/tasks"))}
+}
+
+// peers returns the store of bootstrap peers. The DHT and the directory add their own prefixes (/dht, /directory), so they get the whole
+// database: a namespace inside one of the same name loses its prefix.
+func (s *stores) peers() ds.Batching { return namespace.Wrap(s.fast, ds.NewKey("/peers")) }
+
+// restore adds copies of their entries to the stores of publications and of tasks, in dir. It restores what the stores have lost from the
+// copies. It reports what both have lost in the log, and in the status until the folder aside, of a damaged store that was moved, is deleted.
+//
+// Copies are as secret as the store: a user that can write them can also write the store.
+func (s *stores) restore(ctx context.Context, dir, network, aside string, log *slog.Logger) error {
+	if s.Path() == "" {
+		return nil
+	}
+	copies := filepath.Join(dir, "own", network)
+	things, tasks := storage.Part{Name: publication.ThingOf}, storage.Part{Kind: "tasks", Name: task.NameOf}
+	var err error
+	if things.Loss, err = s.repair(ctx, &s.own, copies, publication.Newer, log); err == nil {
+		tasks.Loss, err = s.repair(ctx, &s.ledger, filepath.Join(copies, "tasks"), task.Newer, log)
+	}
+	// Also after an error: an unreadable copy is found only once.
+	if text := storage.Describe(aside, things, tasks); text != "" {
+		log.Error(text)
+		if noted := storage.Note(dir, aside, text); noted != nil && !storage.Full(noted) {
+			err = errors.Join(err, dirError(dir, noted))
+		}
+	}
+	return err
+}
+
+// repair adds copies in dir to a store, and restores from them what the store has lost.
+func (s *stores) repair(ctx context.Context, store *ds.Batching, dir string, newer func(a, b []byte) bool, log *slog.Logger) (storage.Loss, error) {
+	copies, err := storage.NewCopies(*store, dir, newer, log)
+	if err != nil {
+		return storage.Loss{}, dirError(dir, err)
+	}
+	*store = copies
+	loss, err := copies.Repair(ctx)
+	switch {
+	case storage.Full(err):
+		log.Warn("repair of the store postponed: the disk is full; start again when there is room", "err", err)
+	case err != nil:
+		return loss, s.Failed(err)
+	}
+	return loss, nil
+}
+
+// lockDir locks the data directory for this process. The error has the code DataDirLocked and names the process with the lock, or ConfigInvalid
+// or DiskFull.
 func lockDir(dir string) (release func() error, err error) {
 	release, err = storage.Lock(dir)
 	if e, ok := errors.AsType[*storage.LockedError](err); ok {
@@ -58,15 +115,7 @@ func lockDir(dir string) (release func() error, err error) {
 	return release, nil
 }
 
-// own and peers name the node's parts of the database. The DHT and the directory name theirs themselves (/dht, /directory) and
-// get the whole: a namespace inside one of the same name loses its prefix.
-func (s *stores) own() ds.Batching { return namespace.Wrap(s.durable, ds.NewKey("/own")) }
-func (s *stores) ledger() ds.Batching {
-	return namespace.Wrap(s.durable, ds.NewKey("/tasks"))
-}
-func (s *stores) peers() ds.Batching { return namespace.Wrap(s.fast, ds.NewKey("/peers")) }
-
-// Room returns an error of code DiskFull if nothing is stored now.
+// Room returns an error of code DiskFull if nothing can be stored now.
 func (s *stores) Room() error {
 	if err := s.Store.Room(); err != nil {
 		return diskFull(s.Path(), err)
@@ -74,7 +123,7 @@ func (s *stores) Room() error {
 	return nil
 }
 
-// Failed returns the error for people of a failed read or write.
+// Failed returns the [*interact.Error] of a failed read or write.
 func (s *stores) Failed(err error) error { return storeError(s.Path(), err) }
 
 func storeError(path string, err error) error {
@@ -90,7 +139,7 @@ func storeError(path string, err error) error {
 			"too: mv " + path + " " + path + ".bad"}
 }
 
-// dirError is the error of a data directory that cannot be used.
+// dirError returns the error of a data directory that cannot be used.
 func dirError(dir string, err error) error {
 	e := &interact.Error{Code: interact.ConfigInvalid, Title: dir + " cannot be the data directory", Err: err,
 		Hint: "choose another", Next: interact.Next(interact.StepRun, "data-dir", "DIR")}
@@ -110,4 +159,36 @@ func diskFull(path string, err error) error {
 
 func unwritable(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
+}
+
+// openKey returns the given key, the key in the data directory, or without a directory a new one.
+func openKey(o *Options) (*keystore.Key, error) {
+	switch {
+	case o.Key != nil:
+		return o.Key, nil
+	case o.Dir == "":
+		return keystore.New()
+	}
+	path := filepath.Join(o.Dir, "identity.pem")
+	k, err := keystore.Open(path)
+	if err == nil {
+		return k, nil
+	}
+	if lax, ok := errors.AsType[*keystore.PermissionError](err); ok {
+		return nil, &interact.Error{Code: interact.KeyPermissions, Err: err, Hint: lax.Hint}
+	}
+	if storage.Full(err) {
+		return nil, diskFull(o.Dir, err) // the key is missing and cannot be created
+	}
+	return nil, &interact.Error{Code: interact.KeyPermissions, Title: "the key of this node cannot be used", Err: err,
+		Hint: "restore " + path + "; with a new key the node has another DID"}
+}
+
+// apiToken returns the token of the API.
+func apiToken(dir string) (string, error) {
+	token, err := gateway.OpenToken(dir)
+	if _, explained := errors.AsType[*interact.Error](err); err != nil && !explained {
+		err = dirError(dir, err)
+	}
+	return token, err
 }

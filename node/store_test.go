@@ -25,7 +25,7 @@ func TestEngines(t *testing.T) {
 			t.Parallel()
 			dir, key := t.TempDir(), ds.NewKey("/a")
 			s := openAt(t, engine, dir)
-			for name, part := range map[string]ds.Batching{"own": s.own(), "peers": s.peers()} {
+			for name, part := range map[string]ds.Batching{"own": s.own, "peers": s.peers()} {
 				if err := part.Put(t.Context(), key, []byte(name)); err != nil {
 					t.Fatal(err)
 				}
@@ -35,7 +35,7 @@ func TestEngines(t *testing.T) {
 			}
 			s = openAt(t, engine, dir)
 			defer s.Close()
-			for name, part := range map[string]ds.Batching{"own": s.own(), "peers": s.peers()} {
+			for name, part := range map[string]ds.Batching{"own": s.own, "peers": s.peers()} {
 				got, err := part.Get(t.Context(), key)
 				if persists && (err != nil || string(got) != name) {
 					t.Errorf("after a restart %s has %q, %v; want its own entry", name, got, err)
@@ -64,7 +64,7 @@ func TestADamagedStoreIsNamed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := openAt(t, EnginePebble, dir)
-	if err := errors.Join(s.own().Put(t.Context(), ds.NewKey("/a"), []byte("b")), s.Close()); err != nil {
+	if err := errors.Join(s.own.Put(t.Context(), ds.NewKey("/a"), []byte("b")), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	damage(t, filepath.Join(dir, "store"), "MANIFEST*")

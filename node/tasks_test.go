@@ -17,14 +17,14 @@ func TestTheListOfTasksSaysWhatIsSo(t *testing.T) {
 	nodes := connected(t, 2)
 	consumer, host := nodes[0], nodes[1]
 	enough := make(chan struct{})
-	thing, _, err := host.publisher.Attach(t.Context(), []byte(sleepDraft), sleeper(enough))
+	thing, _, err := host.mesh.publisher.Attach(t.Context(), []byte(sleepDraft), sleeper(enough))
 	if err != nil {
 		t.Fatal(err)
 	}
 	knows(t, consumer, thing)
 	begin := func() (id string) {
 		t.Helper()
-		for r, err := range mesh(consumer).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: thing, Name: "sleep", Detach: true}) {
+		for r, err := range asConsumer(consumer).Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: thing, Name: "sleep", Detach: true}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,7 +53,7 @@ func TestTheListOfTasksSaysWhatIsSo(t *testing.T) {
 		t.Errorf("of what is done the list says %+v", done)
 	}
 
-	thing, _, err = host.publisher.Attach(t.Context(), []byte(strings.ReplaceAll(sleepDraft, "Sleeper", "Dreamer")), sleeper(make(chan struct{})))
+	thing, _, err = host.mesh.publisher.Attach(t.Context(), []byte(strings.ReplaceAll(sleepDraft, "Sleeper", "Dreamer")), sleeper(make(chan struct{})))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ func TestWhatIsUnlistedIsToldToNobody(t *testing.T) {
 	a, b := start(t, o), start(t, quiet())
 	connect(t, b, a)
 	hidden := []byte(strings.Replace(string(tool("Hidden", "urn:x:hidden")), "{", `{"lmosd:unlisted":true,`, 1))
-	until(t, "they are meshed", func() bool { return a.gossip.Peers() == 1 && a.dht.Size() == 1 })
+	until(t, "they are meshed", func() bool { return a.mesh.gossip.Peers() == 1 && a.mesh.dht.Size() == 1 })
 	p, err := a.Publish(t.Context(), hidden)
 	if err != nil || p.Pending || p.Replicas != 0 || p.GossipPeers != 0 {
 		t.Fatalf("got %+v, %v", p, err)
@@ -29,27 +29,27 @@ func TestWhatIsUnlistedIsToldToNobody(t *testing.T) {
 	knows(t, c, plain)
 	for name, n := range map[string]*running{"who was there": b, "who came later": c} {
 		until(t, "they reconcile", func() bool { // its own, at joining, may be under way: there is room for one with a peer
-			_, err := n.sync.Sync(t.Context(), a.host.ID())
+			_, err := n.mesh.sync.Sync(t.Context(), a.network.ID())
 			return err == nil
 		})
 		if has(n, p.Ref) {
 			t.Errorf("%s knows it", name)
 		}
 		for _, q := range []td.Query{{}, {Text: "Hidden"}, {ID: "urn:x:hidden", Owner: a.DID()}} {
-			for s, err := range n.dht.Ask(t.Context(), a.host.ID(), q) {
+			for s, err := range n.mesh.dht.Ask(t.Context(), a.network.ID(), q) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if d, err := s.Verify(t.Context(), n.verifier, time.Now()); err != nil || d.Unlisted {
+				if d, err := s.Verify(t.Context(), n.mesh.verifier, time.Now()); err != nil || d.Unlisted {
 					t.Errorf("%s is told of it: %v", name, err)
 				}
 			}
 		}
 	}
-	if _, err := a.dir.Get(t.Context(), "hidden"); err != nil {
+	if _, err := a.mesh.directory.Get(t.Context(), "hidden"); err != nil {
 		t.Errorf("its own node does not know it: %v", err)
 	}
-	if n := a.publisher.Pending(); n != 0 {
+	if n := a.mesh.publisher.Pending(); n != 0 {
 		t.Errorf("%d wait to be told", n)
 	}
 	if _, err := a.Publish(t.Context(), tool("Hidden", "urn:x:hidden")); err != nil {

@@ -24,13 +24,13 @@ import (
 func cut(t *testing.T, a, b *running) {
 	t.Helper()
 	for _, n := range []*running{a, b} {
-		net := n.host.Network()
+		net := n.network.Network()
 		net.(interface{ ListenClose(...ma.Multiaddr) }).ListenClose(net.ListenAddresses()...)
 	}
-	if err := a.host.Network().ClosePeer(b.host.ID()); err != nil {
+	if err := a.network.Network().ClosePeer(b.network.ID()); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "they are apart", func() bool { return len(b.host.Network().ConnsToPeer(a.host.ID())) == 0 })
+	until(t, "they are apart", func() bool { return len(b.network.Network().ConnsToPeer(a.network.ID())) == 0 })
 }
 
 // pairOf are a host and a consumer that takes direct ways as its options say.
@@ -61,7 +61,7 @@ func TestTheDirectWayWhenTheMeshIsCut(t *testing.T) {
 				return slices.Clone(agent.callers)
 			}
 			ask := func(via string) (path string, err error) {
-				r, err := interact.Call(t.Context(), mesh(consumer), &interact.Message{Type: interact.ReadProperty, Thing: ref, Name: "version",
+				r, err := interact.Call(t.Context(), asConsumer(consumer), &interact.Message{Type: interact.ReadProperty, Thing: ref, Name: "version",
 					Via: via, Timing: &interact.Timing{}})
 				if err != nil {
 					return "", err
@@ -129,7 +129,7 @@ func TestWhatMayHaveBegunIsNotRepeated(t *testing.T) {
 			knows(t, consumer, ref)
 			done := make(chan error, 1)
 			go func() {
-				_, err := interact.Call(t.Context(), mesh(consumer), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "act",
+				_, err := interact.Call(t.Context(), asConsumer(consumer), &interact.Message{Type: interact.InvokeAction, Thing: ref, Name: "act",
 					Data: []byte(`1`)})
 				done <- err
 			}()
@@ -163,8 +163,8 @@ func TestClocksThatDiffer(t *testing.T) {
 		if _, err := host.Offer(t.Context(), []byte(strings.Replace(string(raw), "{", `{"lmosd:unlisted":true,`, 1)), left); err != nil {
 			t.Fatal(err)
 		}
-		wrong := signed(t, host.key, raw, td.Lease{Now: time.Now().Add(ahead), Lifetime: 24 * time.Hour, Hosts: host.hosts()})
-		d, err := wrong.Verify(t.Context(), consumer.verifier, time.Now())
+		wrong := signed(t, host.key, raw, td.Lease{Now: time.Now().Add(ahead), Lifetime: 24 * time.Hour, Hosts: host.network.records()})
+		d, err := wrong.Verify(t.Context(), consumer.mesh.verifier, time.Now())
 		if want != 0 {
 			if err == nil || interact.AsError(err).Code != want {
 				t.Errorf("%v ahead: the record gives %v, want %v", ahead, err, want)
@@ -174,11 +174,11 @@ func TestClocksThatDiffer(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v ahead: %v", ahead, err)
 		}
-		if _, err := consumer.dir.Add(d); err != nil {
+		if _, err := consumer.mesh.directory.Add(d); err != nil {
 			t.Fatal(err)
 		}
 		for _, patience := range []time.Duration{20 * time.Second, time.Minute} {
-			r, err := interact.Call(t.Context(), mesh(consumer), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "echo",
+			r, err := interact.Call(t.Context(), asConsumer(consumer), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "echo",
 				Data: []byte(`"x"`), Deadline: time.Now().Add(patience)})
 			if err != nil {
 				t.Errorf("%v ahead: %v", ahead, err)

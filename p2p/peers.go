@@ -36,6 +36,8 @@ type PeersOptions struct {
 	Trust  func(did.DID) (amount float64, why string)
 	// Ranges are the ranges of public addresses whose untrusted peers share one share.
 	Ranges Ranges
+	// Bootstrap gets the peers of [Peers.Connect].
+	Bootstrap *Bootstrap
 }
 
 // Peers knows how the other nodes are reached, by their DIDs. It is safe for concurrent use.
@@ -152,10 +154,10 @@ func IsLocalFailure(err error) bool {
 }
 
 // Connect connects to a peer at a multiaddr with /p2p.
-func (p *Peers) Connect(ctx context.Context, addr string) (peer.AddrInfo, error) {
+func (p *Peers) Connect(ctx context.Context, addr string) error {
 	info, err := peer.AddrInfoFromString(addr)
 	if err != nil {
-		return peer.AddrInfo{}, &interact.Error{Code: interact.Invalid, Title: "expected the address of a peer, got " + addr, Err: err,
+		return &interact.Error{Code: interact.Invalid, Title: "expected the address of a peer, got " + addr, Err: err,
 			Hint: "copy an address of that node, like /ip4/192.0.2.7/udp/4667/quic-v1/p2p/12D3KooW…", Next: interact.Next(interact.StepID)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -163,7 +165,7 @@ func (p *Peers) Connect(ctx context.Context, addr string) (peer.AddrInfo, error)
 	err = p.host.Connect(ctx, *info)
 	if node, bad := did.FromPeer([]byte(info.ID)); bad == nil {
 		if refusal := p.Refusal(node); refusal != nil {
-			return *info, refusal
+			return refusal
 		}
 	}
 	if err == nil && p.host.Network().Connectedness(info.ID) == network.NotConnected {
@@ -171,13 +173,14 @@ func (p *Peers) Connect(ctx context.Context, addr string) (peer.AddrInfo, error)
 	}
 	switch {
 	case ForClocks(err):
-		return *info, &interact.Error{Code: interact.ClockSkew, Title: "the clocks of this node and of the peer differ by more than an hour", Err: err,
+		return &interact.Error{Code: interact.ClockSkew, Title: "the clocks of this node and of the peer differ by more than an hour", Err: err,
 			Hint: "compare them: date -u; then set the clock: timedatectl set-ntp true"}
 	case err != nil:
-		return *info, &interact.Error{Code: interact.Unreachable, Title: "the peer does not answer", Err: err,
+		return &interact.Error{Code: interact.Unreachable, Title: "the peer does not answer", Err: err,
 			Hint: "see that the node runs there, in the same network (" + p.o.Network + "), and that a firewall lets the port through"}
 	}
-	return *info, nil
+	p.o.Bootstrap.HandlePeerFound(*info)
+	return nil
 }
 
 // Ping measures the round trips to a node, n times, and returns the transport of the connection.

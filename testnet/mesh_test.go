@@ -210,7 +210,7 @@ func (m *trial) recall() {
 	for _, who := range m.alive {
 		for i := range m.agents {
 			found := 0
-			for d := range who.node.Find(m.ctx, td.Query{Capability: []string{skill(i)}, Limit: 1}) { // with room for one, nobody is asked
+			for d := range who.node.Mesh().Find(m.ctx, td.Query{Capability: []string{skill(i)}, Limit: 1}) { // with room for one, nobody is asked
 				if d.Record.Thing == fmt.Sprintf("urn:x:agent-%d", i) {
 					found++
 				}
@@ -300,7 +300,7 @@ type sightings struct {
 }
 
 func (s *sightings) follow(ctx context.Context, who *Member) {
-	for c, err := range who.node.Watch(ctx, td.Query{Capability: []string{"urn:news"}}, 0) {
+	for c, err := range who.node.Mesh().Watch(ctx, td.Query{Capability: []string{"urn:news"}}, 0) {
 		if err != nil {
 			return
 		}
@@ -563,7 +563,7 @@ func (m *trial) undead(met map[*Member]map[did.DID]bool) (wrong, blind, all int)
 				continue
 			}
 			switch all++; {
-			case who.node.Presence(d).State != reachability.Reachable:
+			case who.node.Mesh().Presence(d).State != reachability.Reachable:
 			case met[who][host.DID]:
 				wrong++
 			default:

@@ -69,7 +69,7 @@ var claims = []claim{
 	{"docs/architecture.md", "message 256 KiB", "pubsub/reconcile/wire.go", "maxTurn  = 256 << 10"},
 	{"docs/architecture.md", "32 MiB per session", "pubsub/reconcile/session.go", "maxTaken     = 32 << 20"},
 	{"docs/architecture.md", "64 hosts, 2 kB", "pubsub/suspicion/wire.go", "maxHosts   = 64"},
-	{"docs/operations.md", "ones have 8 s to finish", "node/run.go", "const drainFor = 8 * time.Second"},
+	{"docs/operations.md", "ones have 8 s to finish", "node/options.go", "const drainFor = 8 * time.Second"},
 	{"docs/operations.md", "15 s of the start is withdrawn", "publication/attached.go", "const Grace = 15 * time.Second"},
 	{"docs/operations.md", "If a default port is in use, the node takes a free port", "gateway/gateway.go", "Otherwise New uses a free port."},
 	{"docs/operations.md", "which is on by default", "", "mesh.mdns: true"},

@@ -46,6 +46,8 @@ type Options struct {
 	Suspicion *suspicion.Detector
 	Index     *publication.Index
 	Publisher *publication.Publisher
+	// Trust returns the trust in an owner, 0 to 1.
+	Trust func(owner did.DID) (amount float64, why string)
 	// Go runs f in the background with a context that ends when the node closes. It reports false, and runs nothing, once the node closes.
 	Go func(f func(ctx context.Context)) bool
 	// Pause is the shortest interval between requests to one host; zero means 10 s.
@@ -166,9 +168,9 @@ func (m *Monitor) request(ctx context.Context, node did.DID, things []*td.Descri
 	}
 }
 
-// Watch returns a layer around a Thing of another node: after a call that the host could not deliver to the agent, the state of the agent is
+// Middleware returns the layer around a Thing of another node: after a call that the host could not deliver to the agent, the state of the agent is
 // requested. A reply shows that the agent is up.
-func (m *Monitor) Watch(d *td.Description) interact.Middleware {
+func (m *Monitor) Middleware(d *td.Description) interact.Middleware {
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, msg *interact.Message) iter.Seq2[*interact.Message, error] {
 			return func(yield func(*interact.Message, error) bool) {

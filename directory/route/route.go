@@ -106,8 +106,8 @@ type Model interface {
 
 // Options configure a [Router].
 type Options struct {
-	// Find yields the matches of a query.
-	Find func(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
+	// Find yields the matches of a query. It must not block.
+	Find func(q td.Query) iter.Seq[*td.Description]
 	// AgentState returns the state of an agent; nil knows none. It must not block.
 	State func(d *td.Description) AgentState
 	// Method is the default method; empty means lexical.
@@ -166,11 +166,7 @@ func (r *Router) Route(ctx context.Context, q Request) (*Decision, error) {
 	if err := q.check(); err != nil {
 		return nil, err
 	}
-	agents, err := r.agents(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	field := newCandidateSet(agents, q.about(), r.o.State)
+	field := newCandidateSet(r.agents(q), q.about(), r.o.State)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -214,22 +210,14 @@ func (q *Request) about() string {
 }
 
 // agents returns the agents of the question, by reference.
-func (r *Router) agents(ctx context.Context, q Request) ([]*td.Description, error) {
+func (r *Router) agents(q Request) []*td.Description {
 	if !q.All && !q.Filter.HasCriteria() && len(q.Filter.Or) == 0 {
 		q.Filter.Type = "agent"
 	}
 	if q.Filter.Limit == 0 {
 		q.Filter.Limit = 10_000
 	}
-	var all []*td.Description
-	for d, err := range r.o.Find(ctx, q.Filter) {
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, d)
-	}
-	slices.SortFunc(all, func(a, b *td.Description) int { return strings.Compare(a.Ref(), b.Ref()) })
-	return all, nil
+	return slices.SortedFunc(r.o.Find(q.Filter), func(a, b *td.Description) int { return strings.Compare(a.Ref(), b.Ref()) })
 }
 
 // byModel decides with the language model.

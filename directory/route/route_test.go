@@ -42,11 +42,11 @@ var platform = []*td.Description{
 	{Thing: &td.Thing{ID: "urn:plug", Title: "Plug", Types: []string{"lmos:Tool"}}, Record: &td.Record{Thing: "urn:plug"}},
 }
 
-func finder(all []*td.Description) func(context.Context, td.Query) iter.Seq2[*td.Description, error] {
-	return func(_ context.Context, q td.Query) iter.Seq2[*td.Description, error] {
-		return func(yield func(*td.Description, error) bool) {
+func finder(all []*td.Description) func(td.Query) iter.Seq[*td.Description] {
+	return func(q td.Query) iter.Seq[*td.Description] {
+		return func(yield func(*td.Description) bool) {
 			for _, d := range all {
-				if q.Match(d) && !yield(d, nil) {
+				if q.Match(d) && !yield(d) {
 					return
 				}
 			}
@@ -146,12 +146,6 @@ func TestInvalidRequests(t *testing.T) {
 	}
 	if _, err := New(Options{Method: Vector}); err == nil {
 		t.Error("a router without the required endpoint")
-	}
-	failing := router(t, Options{Find: func(context.Context, td.Query) iter.Seq2[*td.Description, error] {
-		return func(yield func(*td.Description, error) bool) { yield(nil, context.Canceled) }
-	}})
-	if _, err := failing.Route(t.Context(), Request{Message: "x"}); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A Standing is the state of an agent besides its description.
+// An AgentState is the state of an agent besides its description.
 type AgentState struct {
 	Unreachable bool          // it is unreachable: never selected
 	Refused     bool          // a policy of its host or of this node refuses the connection: never selected

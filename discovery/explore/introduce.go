@@ -27,6 +27,7 @@ import (
 	"github.com/lmosd/lmosd/did/web"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/discovery/dnssd"
+	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/td"
@@ -65,9 +66,9 @@ type Options struct {
 	Verifier *td.Verifier
 	// Source yields introductions; nil yields none.
 	Source Source
-	// Network is this node's mesh, whose nodes are skipped. Known reports whether the mesh has the Thing with an id. Nil knows none.
-	Network string
-	Known   func(id string) bool
+	// Network is this node's mesh, whose nodes are skipped. Directory has the Things of the mesh, which are skipped, too; nil has none.
+	Network   string
+	Directory *directory.Directory
 	// Publishes reports whether this node itself publishes a Thing with an id, which then takes precedence. Nil publishes none.
 	Publishes func(id string) bool
 	// Configured are the configured introductions: did:web DIDs, whose documents name Things and directories, and https URLs of TDs. See
@@ -82,8 +83,8 @@ type Options struct {
 	// Connect returns the Connection for an introduction; it must connect through dial only, and with TLS if secure. Nil: discovered Things
 	// cannot be called.
 	Connect func(dial Dialer, secure bool) Connection
-	// OnChange is called for each change. It must be quick. Nil ignores changes.
-	OnChange func(kind directory.ChangeKind, thing, was *td.Description)
+	// OnChange is called for each change. It must be quick. Nil notifies the watchers of Directory.
+	OnChange func(kind directory.ChangeKind, why directory.Reason, thing, was *td.Description)
 	// Pause is the shortest interval between explorations of one host; zero means 1 s.
 	Pause time.Duration
 	// Log may be nil.
@@ -116,15 +117,15 @@ func New(o Options) (*Discoveries, error) {
 	if err != nil {
 		return nil, err
 	}
-	nothing := func(string) bool { return false }
-	if o.Known == nil {
-		o.Known = nothing
-	}
 	if o.Publishes == nil {
-		o.Publishes = nothing
+		o.Publishes = func(string) bool { return false }
 	}
-	if o.OnChange == nil {
-		o.OnChange = func(directory.ChangeKind, *td.Description, *td.Description) {}
+	switch {
+	case o.OnChange != nil:
+	case o.Directory != nil:
+		o.OnChange = o.Directory.Notify
+	default:
+		o.OnChange = func(directory.ChangeKind, directory.Reason, *td.Description, *td.Description) {}
 	}
 	if o.Lookup == nil {
 		o.Lookup = net.DefaultResolver.LookupNetIP
@@ -138,6 +139,17 @@ func New(o Options) (*Discoveries, error) {
 	}
 	return &Discoveries{o: o, all: map[string]*introduction{}, busy: map[netip.Addr]bool{},
 		things: &store{publishes: o.Publishes, onChange: o.OnChange, signer: signer, all: map[string]*Discovered{}}}, nil
+}
+
+// knows reports whether the mesh has the Thing with an id: a Thing of this node, or a node or Thing of the mesh whose id contains its key. Any
+// host can claim another id.
+func (d *Discoveries) knows(id string) bool {
+	owner := did.DID(td.ParseRef(id).Owner)
+	if d.o.Publishes(id) || owner == d.o.Self {
+		return true
+	}
+	return owner != "" && d.o.Directory != nil &&
+		(d.o.Directory.Hosts(owner) || len(tdd.Index{Directory: d.o.Directory, Self: d.o.Self}.Lookup(id)) > 0)
 }
 
 // Owner returns the owner of the discovered Things: a key of this process.

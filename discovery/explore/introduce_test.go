@@ -115,7 +115,7 @@ func (l *lan) Watch(ctx context.Context) iter.Seq[dnssd.Change] {
 	}
 }
 
-func (l *lan) onChange(kind directory.ChangeKind, thing, was *td.Description) {
+func (l *lan) onChange(kind directory.ChangeKind, _ directory.Reason, thing, was *td.Description) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	text := map[directory.ChangeKind]string{directory.Added: "+", directory.Changed: "~", directory.Removed: "-"}[kind] + thing.Title

@@ -28,7 +28,7 @@ type Discovered struct {
 // A store has the discovered Things.
 type store struct {
 	publishes func(id string) bool
-	onChange  func(kind directory.ChangeKind, thing, was *td.Description)
+	onChange  func(kind directory.ChangeKind, why directory.Reason, thing, was *td.Description)
 	signer    did.Signer // key of this process
 
 	mu sync.RWMutex
@@ -107,9 +107,9 @@ func (s *store) put(ctx context.Context, h *Discovered) error {
 	s.state++
 	switch {
 	case old == nil:
-		s.onChange(directory.Added, h.Description, nil)
+		s.onChange(directory.Added, directory.Discovered, h.Description, nil)
 	case old.sum != h.sum: // otherwise only its validity is extended
-		s.onChange(directory.Changed, h.Description, old.Description)
+		s.onChange(directory.Changed, directory.Discovered, h.Description, old.Description)
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func (s *store) removeLocked(id string) {
 	h := s.all[id]
 	delete(s.all, id)
 	s.state++
-	s.onChange(directory.Removed, h.Description, nil)
+	s.onChange(directory.Removed, directory.Vanished, h.Description, nil)
 }
 
 // matching returns the valid Things that fits accepts, sorted by id.

@@ -1,8 +1,53 @@
 package tdd
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/internal/sse"
+	"github.com/lmosd/lmosd/td"
 )
+
+// A Self describes a node in its own TD. All fields are required.
+type Self struct {
+	Signer                 did.Signer
+	Name, Network, Version string
+	Lifetime               time.Duration // of the signature
+	Hosts                  []td.Host     // how the node is reached
+}
+
+// TD returns the signed TD of the node: a ThingDirectory and an lmos:Agent (WoT Discovery §6.2). More are members beside those that all nodes
+// have: the [Affordances] of a node that serves HTTP, and their security.
+func (s Self) TD(more map[string]any) ([]byte, error) {
+	doc := map[string]any{
+		"@context":            []any{td.Context10, td.Context11, td.ContextDiscovery, td.ContextProof, map[string]any{"lmos": td.ContextLMOS, "@language": "en"}},
+		"@type":               []any{"ThingDirectory", "lmos:Agent"},
+		"id":                  string(s.Signer.DID()),
+		"title":               s.Name,
+		"description":         "A node of the " + s.Network + " mesh: a directory of what it offers and knows.",
+		"version":             map[string]any{"instance": s.Version},
+		"securityDefinitions": map[string]any{"nosec_sc": map[string]any{"scheme": "nosec"}},
+		"security":            []any{"nosec_sc"},
+	}
+	maps.Copy(doc, more)
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	t, err := td.Complete(raw, s.Signer.DID())
+	if err != nil {
+		return nil, fmt.Errorf("describe this node: %w", err)
+	}
+	now := time.Now()
+	signed, err := td.Sign(t, s.Signer, td.Lease{Seq: uint64(now.UnixMilli()), Now: now, Lifetime: s.Lifetime, Hosts: s.Hosts})
+	if err != nil {
+		return nil, fmt.Errorf("sign this node's description: %w", err)
+	}
+	return signed.TD, nil
+}
 
 // Affordances returns the members "properties", "actions" and "events" of the TD of a directory whose API is at api, an absolute URL
 // without a trailing slash. They follow the Thing Model of directories (WoT Discovery §7.3.4); their forms are complete: absolute URLs,

@@ -41,8 +41,7 @@ type Reporter struct {
 	Dir                             string // the data directory
 	DHTMode                         string
 	Started                         time.Time
-	API                             func() string // the URL of the HTTP API, or ""
-	InTheClear                      func() bool   // the API token is sent over plain HTTP
+	InTheClear                      bool // the API token is sent over plain HTTP
 	IsDraining                      func() bool
 
 	Host      host.Host
@@ -60,11 +59,11 @@ type Reporter struct {
 	Metrics   *gateway.Metrics
 }
 
-// Status returns the state of the node.
+// Status returns the state of the node without the URL of its API.
 func (r *Reporter) Status() *api.Status {
 	s := &api.Status{APIVersion: api.APIVersion, Kind: "Status", State: "ready", DID: r.DID, PeerID: r.Host.ID().String(),
 		Name: r.Name, Version: r.Version, Uptime: time.Since(r.Started).Seconds(), Profile: r.Profile,
-		Network: r.Network, DataDir: r.Dir, Addrs: p2p.FullAddrs(r.Host), API: r.API(), Callers: r.Policy.Callers(), Warnings: r.warnings()}
+		Network: r.Network, DataDir: r.Dir, Addrs: p2p.FullAddrs(r.Host), Callers: r.Policy.Callers(), Warnings: r.warnings()}
 	r.addEquivocations(s)
 	if r.IsDraining() {
 		s.State = "draining"
@@ -79,6 +78,14 @@ func (r *Reporter) Status() *api.Status {
 	s.Agents.Fill = math.Round(1000*r.Directory.Fill()) / 1000
 	r.Metrics.FillCalls(s)
 	return s
+}
+
+// Ready returns nil when the node serves, and otherwise the reason. A node without peers is ready: it serves its own agents.
+func (r *Reporter) Ready() error {
+	if r.IsDraining() {
+		return interact.Errorf(interact.ShuttingDown, "try again when the node is back", "the node is shutting down")
+	}
+	return nil
 }
 
 // A warner adds a warning, which the caller may change.
@@ -112,7 +119,7 @@ func (r *Reporter) warnings() []api.Warning {
 			"peers learn no address of this node but loopback: no other machine reaches it")
 	}
 	r.warnOfClock(add)
-	if r.InTheClear() {
+	if r.InTheClear {
 		add("W071", "token-in-the-clear", "low", ClearHint, "%s", ClearText)
 	}
 	if err := r.Store.Room(); err != nil {

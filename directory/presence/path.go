@@ -1,0 +1,72 @@
+package presence
+
+import (
+	"context"
+	"time"
+
+	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/directory/reachability"
+	"github.com/lmosd/lmosd/directory/route"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/servient"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Hosted reports whether this node offers the Thing.
+func (m *Monitor) Hosted(d *td.Description) bool { return m.o.Index.Has(d) }
+
+// Paths returns the paths to a Thing, best first. The error is that of directory.Directory.Locate.
+func (m *Monitor) Paths(ctx context.Context, ref string) ([]api.Path, error) {
+	t, err := m.o.Directory.Locate(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	far, ok := t.(*servient.Consumed)
+	if !ok {
+		return []api.Path{{Name: "local"}}, nil
+	}
+	var all []api.Path
+	for _, s := range far.Paths.States(time.Now()) {
+		all = append(all, api.Path{Name: s.Name, Down: s.Down, Took: float64(s.Took.Microseconds()) / 1000})
+	}
+	return all, nil
+}
+
+// Ping measures the round trips to the first host of a Thing that answers. The error is that of directory.Directory.Get, or
+// [interact.Unreachable].
+func (m *Monitor) Ping(ctx context.Context, ref string, times int) (*api.Ping, error) {
+	d, err := m.o.Directory.Get(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if m.Hosted(d) {
+		return &api.Ping{Ref: d.Ref(), Node: m.o.Self, Path: "local", RTT: make([]float64, times)}, nil
+	}
+	for _, h := range d.Record.Hosts {
+		transport, all, failed := m.o.Peers.Ping(ctx, h.Node, times)
+		if err = failed; err != nil {
+			continue
+		}
+		p := &api.Ping{Ref: d.Ref(), Node: h.Node, Path: "mesh " + transport, RTT: make([]float64, 0, times)}
+		for _, rtt := range all {
+			p.RTT = append(p.RTT, float64(rtt)/float64(time.Millisecond))
+		}
+		return p, nil
+	}
+	return nil, &interact.Error{Code: interact.Unreachable, Title: "no host of " + d.Name() + " answers a ping", Err: err,
+		Hint: "see where it is", Next: interact.Next(interact.StepShow, ref)}
+}
+
+// AgentState returns what the router compares besides descriptions. The round trip is that to the nearest host. It sends no request.
+func (m *Monitor) AgentState(d *td.Description) (s route.AgentState) {
+	p := m.Presence(d)
+	s.Unreachable, s.Refused = p.State == reachability.Unreachable, p.State == reachability.Refused
+	s.Reached, s.Local = p.State == reachability.Reachable, m.Hosted(d)
+	s.Trust, _ = m.o.Trust(d.Record.Owner)
+	for _, h := range d.Record.Hosts {
+		if took := m.o.Peers.Latency(h.Node); took > 0 && (s.RoundTrip == 0 || took < s.RoundTrip) {
+			s.RoundTrip = took
+		}
+	}
+	return s
+}

@@ -1,0 +1,91 @@
+package explore
+
+import (
+	"context"
+	"iter"
+	"math"
+	"strconv"
+
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/gateway/tdd"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A View contains the Things that consumers of a node find: those of the mesh, and the discovered ones. It implements [interact.Finder] and
+// [tdd.Things]. All fields are required.
+type View struct {
+	*directory.Directory
+	Discoveries *Discoveries
+	Self        did.DID // the node
+	// Explain returns an error of Get or Locate with its cause, if the node knows it.
+	Explain func(error) error
+}
+
+// Find yields the matches of the directory and of the mesh (directory.Directory.Find), and then the discovered Things, within the limit of
+// q.
+func (v View) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {
+	return v.Discoveries.After(v.Directory.Find(ctx, q), q)
+}
+
+// Get returns the Thing that ref names. An id without an owner names the Thing of the mesh, if the mesh has it. A name of a Thing of the mesh
+// and of a discovered one is [interact.Ambiguous], see [Discoveries.Named].
+func (v View) Get(ctx context.Context, ref string) (*td.Description, error) {
+	h, err := v.named(ctx, ref)
+	switch {
+	case err != nil:
+		return nil, v.Explain(err)
+	case h != nil:
+		return h.Description, nil
+	}
+	d, err := v.Directory.Get(ctx, ref)
+	return d, v.Explain(err)
+}
+
+// Locate implements [interact.Finder].
+func (v View) Locate(ctx context.Context, ref string) (interact.Thing, error) {
+	h, err := v.named(ctx, ref)
+	switch {
+	case err != nil:
+		return nil, v.Explain(err)
+	case h != nil:
+		return h.Agent, nil
+	}
+	t, err := v.Directory.Locate(ctx, ref)
+	return t, v.Explain(err)
+}
+
+// named returns the discovered Thing that ref names, or nil if the result of the directory holds.
+func (v View) named(ctx context.Context, ref string) (*Discovered, error) {
+	get := func(ctx context.Context, ref string) (*td.Description, error) {
+		return v.Directory.Get(directory.WithoutUse(ctx), ref)
+	}
+	return v.Discoveries.Named(ctx, ref, get, v.Established)
+}
+
+// Known yields the Things in the directory; it sends no request.
+func (v View) Known() iter.Seq[*td.Description] { return v.FindLocal(td.Query{Limit: math.MaxInt}) }
+
+// Page implements [tdd.Things]. Discovered Things have a list of their own: a node that explores this directory must not take them for Things
+// of the mesh.
+func (v View) Page(s tdd.Scope, offset, limit int) tdd.Page {
+	if s != tdd.Discovered {
+		return v.index().Page(s, offset, limit)
+	}
+	all, state := v.Discoveries.All()
+	p := tdd.Page{Total: len(all), Tag: "d" + strconv.FormatUint(state, 36)}
+	all = all[min(offset, len(all)):]
+	if limit > 0 {
+		all = all[:min(limit, len(all))]
+	}
+	for _, one := range all {
+		p.Items = append(p.Items, tdd.Item{Record: one.Record, TD: one.Raw, Describe: func() *td.Description { return one.Description }})
+	}
+	return p
+}
+
+// Lookup implements [tdd.Things].
+func (v View) Lookup(id string) []tdd.Item { return v.index().Lookup(id) }
+
+func (v View) index() tdd.Index { return tdd.Index{Directory: v.Directory, Self: v.Self} }

@@ -1,0 +1,68 @@
+package gateway
+
+import (
+	"context"
+
+	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/publication"
+	"github.com/lmosd/lmosd/td"
+)
+
+// Publications publish the Things of a node and return results of the API. They implement [Publisher]. All fields are required.
+type Publications struct {
+	*publication.Publisher
+	Owner   did.DID       // the node
+	Callers func() string // which callers the node accepts (policy.Policy.Callers)
+}
+
+// Publish publishes a TD with a registration, which limits its life. A non-nil agent handles the calls of a Thing that is part of this process,
+// within the schemas of its TD; a TD without forms comes from td.Draft. Such a Thing ends with the process, and other nodes remember it until
+// its last record expires.
+func (p Publications) Publish(ctx context.Context, raw []byte, agent interact.Thing, r publication.Registration) (*api.Publication, error) {
+	return p.result(p.Publisher.Publish(ctx, raw, agent, r))
+}
+
+// Enter publishes a TD with a registration.
+func (p Publications) Enter(ctx context.Context, raw []byte, r publication.Registration) (*api.Publication, error) {
+	return p.Publish(ctx, raw, nil, r)
+}
+
+// Unpublish withdraws a Thing of this node.
+func (p Publications) Unpublish(ctx context.Context, ref string) (*api.Publication, error) {
+	return p.result(p.Withdraw(ctx, ref))
+}
+
+// Move announces that a Thing of this node has a new owner.
+func (p Publications) Move(ctx context.Context, ref, to string) (*api.Publication, error) {
+	return p.result(p.Publisher.Move(ctx, ref, to))
+}
+
+func (p Publications) result(r *publication.Result, err error) (*api.Publication, error) {
+	if err != nil {
+		return nil, err
+	}
+	shown := &api.Publication{APIVersion: api.APIVersion, Kind: "Publication", ID: r.Thing, Ref: td.ExactRef(r.Thing, p.Owner), Name: r.Name,
+		Owner: p.Owner, Seq: r.Seq, Withdrawn: r.Description == nil, MovedTo: r.Moved, Successor: r.Successor, Created: r.Created,
+		Replicas: r.Reach.Replicas, Wanted: r.Reach.Wanted, GossipPeers: r.Reach.GossipPeers, Pending: r.IsPending(),
+		RecordSize: len(r.Signed.Record), TDSize: len(r.Signed.TD), Took: float64(r.Took.Microseconds()) / 1000, Warnings: r.Warnings}
+	if !shown.Withdrawn {
+		shown.Callers = p.Callers()
+		shown.Capability, shown.Action = first(r.Description)
+	}
+	return shown, nil
+}
+
+// first returns a capability and an action of d, for the commands that a user tries next.
+func first(d *td.Description) (capability, action string) {
+	if len(d.Capabilities) > 0 {
+		capability = d.Capabilities[0].ID
+	}
+	for name := range d.Actions {
+		if action == "" || name < action {
+			action = name
+		}
+	}
+	return capability, action
+}

@@ -1,0 +1,160 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/lmosd/lmosd/dht"
+	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/aries"
+	"github.com/lmosd/lmosd/directory"
+	"github.com/lmosd/lmosd/directory/embedding"
+	"github.com/lmosd/lmosd/directory/presence"
+	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/interact/servient"
+	"github.com/lmosd/lmosd/interact/stream"
+	"github.com/lmosd/lmosd/publication"
+	"github.com/lmosd/lmosd/pubsub"
+	"github.com/lmosd/lmosd/pubsub/reconcile"
+	"github.com/lmosd/lmosd/pubsub/suspicion"
+	"github.com/lmosd/lmosd/td"
+)
+
+// A mesh is the part of a node that works with other nodes. It announces what this node offers, collects the records of others in the directory,
+// detects which hosts are reachable, and carries calls between nodes. Its parts call each other: a part gets functions for the parts that are
+// created after it, which are called once peers connect.
+type mesh struct {
+	verifier  *td.Verifier
+	servient  *servient.Servient
+	streams   *stream.Binding // calls other nodes
+	dht       *dht.DHT
+	gossip    *pubsub.PubSub
+	directory *directory.Directory
+	index     *publication.Index // of what this node offers
+	publisher *publication.Publisher
+	sync      *reconcile.Reconciler
+	records   reconcile.Set // what sync compares
+	suspicion *suspicion.Detector
+	monitor   *presence.Monitor
+}
+
+// openMesh opens the mesh. A nil embedder means lexical search.
+func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
+	m := &mesh{servient: n.servient,
+		verifier: td.NewVerifier(did.Resolvers(map[string]did.Resolver{"key": did.Fallback(did.Keys(), aries.Resolver())})),
+		index:    publication.NewIndex(n.DID())}
+	if err := n.openCarriers(m); err != nil {
+		return nil, err
+	}
+	var err error
+	if m.directory, err = directory.New(directory.Options{Store: n.stores.fast, Verifier: m.verifier, Sources: []directory.Source{m.dht},
+		Fetch: m.dht.Body, Bind: m.bind, Self: n.DID(), Max: n.opts.MaxThings, Log: n.opts.Log,
+		Latency: n.network.peers.Latency, Connected: n.network.peers.IsConnected, Share: n.network.peers.Share, Trust: n.policy.Trust,
+		Embedder: embedder, OnChange: m.changed,
+		Probe:  func(ctx context.Context, id did.DID) error { return m.monitor.Dial(ctx, id) },
+		OnDown: func(id did.DID) { m.monitor.Lost(id) }}); err != nil {
+		return nil, fmt.Errorf("open the directory: %w", err)
+	}
+	n.life.onClose(m.directory.Close)
+	n.life.onRun(m.directory.Run)
+
+	m.publisher = publication.New(publication.Options{Signer: n.key, Verifier: m.verifier, Index: m.index, Store: n.stores.own, Disk: n.stores,
+		Lifetime: n.opts.Lifetime, Hosts: n.network.records, Bind: n.servient.Expose, Directory: m.directory, Gossip: m.gossip, DHT: m.dht,
+		Go: n.life.background, Pings: servient.Pings, ProbePause: n.opts.probePause, Log: n.opts.Log})
+	n.life.onRun(m.publisher.Run)
+	return m, n.openSync(m)
+}
+
+// openCarriers opens the carriers of calls and records: streams, the DHT and gossip.
+func (n *Node) openCarriers(m *mesh) (err error) {
+	m.streams = stream.New(n.network.Host, stream.Options{Network: n.opts.Network, As: stream.NewPseudonyms(n.key).Of, Log: n.opts.Log,
+		DialTimeout: n.opts.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, MaxConcurrent: max(maxServed, n.policy.Most()),
+		Refused: n.network.peers.Refusal, Reach: func(id did.DID, ok bool) { m.monitor.Reached(id, ok) }})
+	n.life.onClose(m.streams.Close)
+	n.life.onRun(m.streams.Run)
+
+	var search func(q td.Query) []*td.Signed
+	if n.opts.Index {
+		search = func(q td.Query) []*td.Signed { return m.index.Listed(m.directory.Known(q)) }
+	}
+	m.dht, err = dht.New(n.network.Host, dht.Options{Index: search, Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly,
+		Store: n.stores.fast, Seeds: n.network.bootstrap.Peers, Verifier: m.verifier, Local: m.index, Admits: n.policy.Admits,
+		States:    func(ctx context.Context, keys [][32]byte) []dht.AgentState { return m.publisher.States(ctx, keys) },
+		Evidence:  func(s *td.Signed) { m.directory.Enqueue(s) },
+		Reached:   func(p peer.ID, ok bool) { m.monitor.PeerReached(p, ok) },
+		Down:      func(p peer.ID) bool { return m.monitor.IsDown(p) },
+		Missed:    func(p peer.ID) { m.monitor.Missed(p) },
+		Diversity: n.opts.Diversity, Log: n.opts.Log})
+	if err != nil {
+		return fmt.Errorf("open the DHT: %w", err)
+	}
+	n.life.onClose(m.dht.Close)
+	n.life.onRun(m.dht.Run)
+
+	m.gossip, err = pubsub.New(n.network.Host, pubsub.Options{Network: n.opts.Network, Verifier: m.verifier, Admits: n.policy.Admits,
+		Degree: n.opts.GossipDegree, Deliver: func(s *td.Signed, _ *td.Record) { m.directory.Enqueue(s) }, Ban: n.network.peers.Ban, Log: n.opts.Log})
+	if err != nil {
+		return fmt.Errorf("open gossip: %w", err)
+	}
+	n.life.onClose(m.gossip.Close)
+	n.life.onRun(m.gossip.Run)
+	return nil
+}
+
+// openSync opens reconciliation and failure detection.
+func (n *Node) openSync(m *mesh) (err error) {
+	m.sync, err = reconcile.New(n.network.Host, reconcile.Options{Network: n.opts.Network, Set: &m.records, Get: m.directory.Signed,
+		Offer: func(s *td.Signed) { m.directory.Ingest(n.life.ctx, s) }, Verifier: m.verifier, Admits: n.policy.Admits, Room: m.directory.Room,
+		Now: n.opts.now, Log: n.opts.Log})
+	if err != nil {
+		return fmt.Errorf("open reconciliation: %w", err)
+	}
+	n.life.onClose(m.sync.Close)
+	n.life.onRun(m.sync.Run)
+
+	m.suspicion, err = suspicion.New(n.network.Host, suspicion.Options{Network: n.opts.Network, Tracks: m.directory.Tracks,
+		Probe:    func(ctx context.Context, id did.DID) (bool, error) { return m.monitor.Probe(ctx, id) },
+		OnFailed: func(id did.DID) { m.monitor.Reached(id, false) }, Admits: n.policy.Admits, Log: n.opts.Log})
+	if err != nil {
+		return fmt.Errorf("open failure detection: %w", err)
+	}
+	n.life.onClose(m.suspicion.Close)
+	n.life.onRun(m.suspicion.Run)
+	m.monitor = presence.New(presence.Options{Self: n.DID(), Host: n.network.Host, Peers: n.network.peers, Directory: m.directory, DHT: m.dht,
+		Suspicion: m.suspicion, Index: m.index, Publisher: m.publisher, Trust: n.policy.Trust, Go: n.life.background, Pause: n.opts.probePause,
+		Log: n.opts.Log})
+	n.life.onRun(m.monitor.Run)
+	return nil
+}
+
+// bind returns the Thing of a description: the agent if this node offers it, otherwise the Thing at its hosts. A record of another node that
+// names this node as a host never leads to an agent of this node.
+func (m *mesh) bind(d *td.Description) interact.Thing {
+	if agent := m.index.AgentOf(d); agent != nil {
+		return agent
+	}
+	return m.servient.Consume(d, m.streams.Thing(d.Record.Hosts), m.monitor.Middleware(d))
+}
+
+// changed updates the records that reconciliation compares (directory.Options.OnChange). Unlisted Things are not among them.
+func (m *mesh) changed(key [32]byte, seq uint64, here bool) {
+	if here && !m.index.IsUnlisted(key) {
+		m.records.Put(key, seq)
+	} else {
+		m.records.Delete(key)
+	}
+}
+
+// maxServed is the number of calls of other nodes, with waiting ones and subscriptions, up to which no call is refused for lack of slots.
+const maxServed = 4096
+
+// dialTimeout is short where peers are near: a running node answers within milliseconds, and a stopped one must not delay a caller.
+func (o *Options) dialTimeout() time.Duration {
+	if o.Internet {
+		return 5 * time.Second
+	}
+	return 2 * time.Second
+}
