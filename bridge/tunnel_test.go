@@ -92,7 +92,7 @@ func TestCloseEndsTheRequestStream(t *testing.T) {
 		if read = string(all); err != nil || ctx.Err() != nil {
 			t.Errorf("got %v, %v", err, ctx.Err())
 		}
-		_, err = s.Write(make([]byte, 1<<20)) // nobody reads it
+		_, err = s.Write(make([]byte, 1<<20)) // without a reader
 		return err
 	}))
 	if _, err := d.Write([]byte("last words")); err != nil {

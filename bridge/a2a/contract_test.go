@@ -59,7 +59,7 @@ func TestContract(t *testing.T) {
 // An actor is an agent of the Go library that does the acts of a script.
 type actor struct {
 	script *bridgetest.Script
-	gone   context.Context // ends with the agent: what it does ends then
+	gone   context.Context // ends with the agent, and so do its runs
 }
 
 // Execute implements [a2asrv.AgentExecutor].
@@ -297,7 +297,7 @@ func (c *caller) follow(ctx context.Context, m *sdk.Message, call bridgetest.Cal
 	return last, text.String(), ctx.Err()
 }
 
-// spoken is what a message says in words.
+// spoken returns the text of a message.
 func spoken(m *sdk.Message) (words string) {
 	if m != nil {
 		for _, p := range m.Parts {

@@ -12,8 +12,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 )
 
-// What an agent elsewhere says of an error arrives at its client as it was written, whatever of A2A it is: the code, the words and the data, over
-// JSON-RPC, over REST and in streams.
+// Errors of a remote agent arrive at its client unchanged: the code, the text and the data.
 func TestErrorsArriveAsTheyWere(t *testing.T) {
 	t.Parallel()
 	const data = `{"shelf":12345678901234567890,"why":["<&>"]}`

@@ -22,10 +22,10 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// operator is what the gateway of these tests takes for its token.
+// operator is the token of the gateway of these tests.
 var operator = map[string]string{"Authorization": "Bearer operator"}
 
-// guarded serves a mesh as a gateway does that knows its operator, and returns the address of the root.
+// guarded serves a mesh like a gateway with an operator, and returns the URL of the root.
 func guarded(t *testing.T, m bridge.Mesh, o Options) string {
 	t.Helper()
 	h := New(o).Export(m)
@@ -89,7 +89,7 @@ func TestExtendedCardOfThing(t *testing.T) {
 		len(public.Capabilities.Extensions) == 0 {
 		t.Fatalf("the public card is %+v, %v", public, err)
 	}
-	// Whoever signs the card, its description is its owner's.
+	// The owner signs the description, whoever signs the card.
 	sum := sha256.Sum256(d.Thing.Raw)
 	from := extensionOf(public, DescriptionExtension)
 	for member, want := range map[string]string{"thing": d.ID, "owner": string(d.Record.Owner), "sha256": hex.EncodeToString(sum[:])} {
@@ -150,8 +150,8 @@ func TestExtendedCardOfThing(t *testing.T) {
 	}
 }
 
-// TestExtendedCardElsewhere is the card of an agent elsewhere for those who may see more: it leads here, and is signed here. Nobody
-// else makes the node ask for it.
+// The extended card of a remote agent is for authorized callers: it refers to this node, and is signed here. Other callers do not make the
+// node request it.
 func TestExtendedCardElsewhere(t *testing.T) {
 	t.Parallel()
 	f := newForeign(t, "")
@@ -182,7 +182,7 @@ func TestExtendedCardElsewhere(t *testing.T) {
 	}
 }
 
-// TestWhatCardsRuleOut is refused before the agent is asked.
+// Requests that the card excludes are rejected without a call of the agent.
 func TestWhatCardsRuleOut(t *testing.T) {
 	t.Parallel()
 	f := newForeign(t, "")

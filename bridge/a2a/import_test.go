@@ -35,7 +35,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// imports takes the agent at target into the mesh m as name.
+// imports imports the agent at target into the mesh m as name.
 func imports(t *testing.T, m *bridgetest.Mesh, target, name string, o Options) (*bridge.Agent, *td.Description) {
 	t.Helper()
 	a, err := New(o).Import(t.Context(), target, bridge.Import{Name: name, Capabilities: []string{"urn:x:more"}})
@@ -46,7 +46,7 @@ func imports(t *testing.T, m *bridgetest.Mesh, target, name string, o Options) (
 	return a, m.Publish(t, a.TD, a.Thing)
 }
 
-// call asks an action of the thing name, answers what it asks for, and returns the parts of its output and how it ended.
+// call invokes an action of a Thing, provides its required input, and returns its partial outputs and its end.
 func call(t *testing.T, m *bridgetest.Mesh, name, action, input string, answer func(interact.Inputs) interact.Answers) (parts []string, err error) {
 	t.Helper()
 	d, err := m.Get(t.Context(), name)
@@ -143,7 +143,7 @@ func TestImport(t *testing.T) {
 	if interact.AsError(err).Code != interact.Cancelled || <-s.desk.ended != "left" {
 		t.Errorf("leaving gives %v", err)
 	}
-	// Whoever reads the tasks sees those that were begun here.
+	// The caller of ListTasks sees the tasks that were started here.
 	r, err := interact.Call(t.Context(), far, &interact.Message{Type: interact.ReadProperty, Thing: d.Ref(), Name: tasksProperty})
 	if err != nil || !strings.Contains(string(r.Data), `"tasks":[{`) {
 		t.Errorf("the tasks are %v, %v", r, err)
@@ -154,7 +154,7 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestRelay asks an A2A agent through the mesh, verbatim: cards are rewritten, tasks are their principals'.
+// An A2A client uses an A2A agent through the mesh, verbatim: cards are rewritten, and tasks belong to their principals.
 func TestRelay(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Options{})
@@ -260,7 +260,7 @@ func TestCardsOverHTTP(t *testing.T) {
 	}
 }
 
-// A foreign agent that is told what to answer.
+// A scripted remote agent.
 type foreign struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -309,7 +309,7 @@ func (f *foreign) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"text":"ok"}]}}}`, q.ID)
 }
 
-// TestSecrets puts what a card asks for into requests, from the host's store and nowhere else.
+// Credentials that a card requires come only from the host's store.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ scheme, secret, header, want string }{
@@ -373,7 +373,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestATokenThatDoesNotCome keeps nobody who leaves.
+// A token request that gets no response does not delay callers that leave.
 func TestATokenThatDoesNotCome(t *testing.T) {
 	t.Parallel()
 	asked, left := make(chan struct{}), make(chan struct{})
@@ -484,7 +484,7 @@ func TestBadAgents(t *testing.T) {
 	}
 }
 
-// TestProgress is what an agent says while it works: the consumer hears it, and it is no output.
+// Progress messages of an agent reach the consumer, and are not part of the output.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	f := newForeign(t, "")
@@ -515,8 +515,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestSignaturesOfImportedCards: a card with a wrong signature is refused; one without, or with a key that is not found, gives a warning. The
-// description says what was found.
+// A card with an invalid signature is rejected; one without a signature, or with an unknown key, gets a warning. The description contains
+// the result.
 func TestSignaturesOfImportedCards(t *testing.T) {
 	t.Parallel()
 	key, err := keystore.FromSeed([32]byte{9})

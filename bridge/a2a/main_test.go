@@ -41,7 +41,7 @@ type deskThing struct {
 
 	mu       sync.Mutex
 	released map[string]chan struct{}
-	ended    chan string // words of slow runs that were cancelled
+	ended    chan string // words of cancelled slow runs
 }
 
 func newDesk() *deskThing {
@@ -153,7 +153,7 @@ type answer struct {
 	raw    string
 }
 
-// A binding asks an agent with an operation, written by hand.
+// A binding sends handwritten operations to an agent.
 type binding func(t *testing.T, at, method string, params map[string]any, header map[string]string) *answer
 
 var bindings = map[string]binding{"JSON-RPC": overRPC, "REST": overREST}
@@ -293,7 +293,7 @@ func (a *answer) task(t *testing.T) *protocol.Task {
 	return &bare
 }
 
-// say makes the params of a message.
+// say returns the params of a message.
 func say(parts ...map[string]any) map[string]any {
 	all := []any{}
 	for _, p := range parts {

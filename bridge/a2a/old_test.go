@@ -16,7 +16,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// TestImportOld imports agents of 0.3 that have one transport, and asks them in the words of the mesh and over A2A 1.0.
+// Agents of 0.3 with one transport are imported, and called through the mesh and over A2A 1.0.
 func TestImportOld(t *testing.T) {
 	t.Parallel()
 	for name, old := range map[string]struct{ transport, path string }{"JSON-RPC": {"JSONRPC", "/desk"}, "REST": {"HTTP+JSON", "/desk"}, "REST below v1": {"HTTP+JSON", "/desk/v1/"}} {
@@ -74,10 +74,10 @@ func TestImportOld(t *testing.T) {
 	}
 }
 
-// oldBindings ask in the words of 0.3, and read answers in those of 1.0.
+// oldBindings send requests of 0.3, and convert responses to 1.0.
 var oldBindings = map[string]binding{"JSON-RPC 0.3": overOldRPC, "REST 0.3": overOldREST}
 
-// inOld makes headers those of a client that says no version.
+// inOld removes the version header, as clients of 0.3 do.
 func inOld(header map[string]string) map[string]string {
 	all := map[string]string{"A2A-Version": ""}
 	maps.Copy(all, header)

@@ -28,7 +28,7 @@ type inside struct {
 	card  string
 	tag   string // of the card; empty: the server has none
 	fails bool
-	asked []string // what was asked for, and how it was answered
+	asked []string // the requests with their responses
 }
 
 func (f *inside) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -141,7 +141,7 @@ func TestRecheck(t *testing.T) {
 	})
 }
 
-// TestKeyring takes keys from the card's own site, from those that the operator trusts, and from nowhere else.
+// Keys are accepted from the card's own site, from origins that the operator trusts, and from no others.
 func TestKeyring(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()

@@ -35,7 +35,7 @@ var places = map[string]func(t *testing.T, s *site) *place{
 	},
 }
 
-// A place is where clients ask. It counts the streams that have begun with a task.
+// A place is a server for clients. It counts the streams that began with a task.
 type place struct {
 	root  string
 	begun atomic.Int64
@@ -69,8 +69,7 @@ func (w *counting) Write(b []byte) (int, error) {
 
 func (w *counting) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// TestRefusals are the rules of A2A 1.0 §3 that refuse something, on both bindings and in both places: what is asked, and which error it
-// is.
+// The rules of A2A 1.0 §3 with an error, on both bindings and in both places.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for place, at := range places {
@@ -81,7 +80,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// unsayable reports whether a refusal is of something that clients of 0.3 cannot say, or that this test's say rightly.
+// unsayable reports whether clients of 0.3 cannot cause an error.
 func unsayable(name string) bool {
 	return strings.HasPrefix(name, "version") || name == "send: an unknown role" || name == "send: a message of a number" || name == "send: a part of two" || name == "send: a part of nothing"
 }
@@ -200,7 +199,7 @@ func everyway(t *testing.T, test func(t *testing.T, s *site, p *place, over stri
 	}
 }
 
-// TestAnswers are the rules that give something.
+// The rules with a result.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	everyway(t, func(t *testing.T, s *site, p *place, over string, ask binding) {
@@ -242,7 +241,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("input that does not fit gives %+v", wordsOf(got.Status.Message))
 		}
 
-		// Free text to several skills asks which; an answer with a name goes on with what was said first.
+		// Free text to an agent with several skills requires the name of one; the answer continues with the first message.
 		which := send(desk, say(text("7")))
 		if which.Status.State != protocol.InputRequired || !strings.Contains(wordsOf(which.Status.Message), "echo") {
 			t.Errorf("free text gives %+v", which.Status)
@@ -252,7 +251,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("the choice gives %+v with %d messages", chosen.Status, len(chosen.History))
 		}
 
-		// A run that asks.
+		// A run that requires input.
 		asks := send(desk, say(skill("book", row{"city": "Bonn"})))
 		if asks.Status.State != protocol.InputRequired || wordsOf(asks.Status.Message) != "When?" {
 			t.Errorf("what asks gives %+v", asks.Status)
@@ -274,7 +273,7 @@ func TestAnswers(t *testing.T) {
 		if slow.Status.State.Terminal() {
 			t.Errorf("at once is %s", slow.Status.State)
 		}
-		for ask(t, desk, protocol.GetTask, row{"id": slow.ID}, nil).task(t).Status.State == protocol.Submitted { // the thing was not asked yet
+		for ask(t, desk, protocol.GetTask, row{"id": slow.ID}, nil).task(t).Status.State == protocol.Submitted { // the Thing was not called yet
 			time.Sleep(time.Millisecond)
 		}
 		for range 2 {
@@ -351,7 +350,7 @@ func kinds(t *testing.T, a *answer) string {
 	return strings.Join(all, " ")
 }
 
-// TestStreams are the rules of streams: what they begin and end with, and that all who follow a task hear the same.
+// The rules of streams: their first and last events, and equal events for all subscribers of a task.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	everyway(t, func(t *testing.T, s *site, p *place, over string, ask binding) {
@@ -368,7 +367,7 @@ func TestStreams(t *testing.T) {
 		if got := kinds(t, asks); got != "[INPUT_REQUIRED]" {
 			t.Errorf("a stream that asks is %s", got)
 		}
-		// Who follows hears on, though input is asked for; and two hear the same.
+		// A subscription continues when input is required; two subscribers receive the same.
 		follow := func(id string) chan string {
 			before, told := p.begun.Load(), make(chan string, 2)
 			for range 2 {
@@ -417,12 +416,12 @@ func TestStreams(t *testing.T) {
 	})
 }
 
-// A task goes on when its client leaves: it can be got, and followed to its end by who comes back.
+// A task continues when its client leaves: it can be read, and followed to its end.
 func TestClientsThatLeave(t *testing.T) {
 	t.Parallel()
 	everyway(t, func(t *testing.T, s *site, p *place, over string, ask binding) {
 		desk := p.root + "/desk"
-		// The client that leaves is one of 1.0: what comes back is what is tested.
+		// The client that leaves is one of 1.0: the test is about the one that returns.
 		body, _ := json.Marshal(row{"jsonrpc": "2.0", "id": 1, "method": protocol.SendStreamingMessage, "params": say(skill("slow", row{"until": "later"}))})
 		ctx, leave := context.WithCancel(t.Context())
 		q, err := http.NewRequestWithContext(ctx, http.MethodPost, desk, bytes.NewReader(body))

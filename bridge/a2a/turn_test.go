@@ -50,7 +50,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// An agent without streams that goes through states, one each time that it is asked.
+// An agent without streams that changes its state with each request.
 func through(states ...string) func(w http.ResponseWriter, id, method string) {
 	return func(w http.ResponseWriter, id, method string) {
 		if method == protocol.SubscribeToTask {
@@ -109,7 +109,7 @@ func TestEndsOfTasks(t *testing.T) {
 	}
 }
 
-// takeTurn says something to an action of the thing f.
+// takeTurn sends a turn to an action of the Thing f.
 func takeTurn(t *testing.T, m *bridgetest.Mesh, action, turn string) (bridge.Outcome, error) {
 	t.Helper()
 	d, err := m.Get(t.Context(), "f")

@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// turncoat is a server of one tool beside another, of an era, that describes it as is says.
+// turncoat is a server of a revision with two tools, one of which it describes by is.
 func turncoat(t *testing.T, era string, is *atomic.Pointer[string]) func(context.Context) (protocol.Conn, error) {
 	return scripted(t, func(m *protocol.Message, say func(*protocol.Message)) {
 		const caps = `"capabilities":{"tools":{"listChanged":true}}`
@@ -67,7 +67,7 @@ func TestApprovals(t *testing.T) {
 	}
 }
 
-// throughTunnel lists and calls in the words of an era.
+// throughTunnel lists and calls in a revision.
 func throughTunnel(t *testing.T, thing interact.Thing, era string) (list, call string) {
 	t.Helper()
 	conn := protocol.Lines(bridge.Dial(t.Context(), thing, &interact.Message{Name: Tunnel}))
@@ -76,7 +76,7 @@ func throughTunnel(t *testing.T, thing interact.Thing, era string) (list, call s
 	return ask("2", listTools, map[string]any{}), ask("3", protocol.CallTool, map[string]any{"name": "pay", "arguments": struct{}{}})
 }
 
-// asker returns what asks over a tunnel in the words of an era, and begins a session if it has one.
+// asker returns a function that sends requests of a revision over a tunnel, after starting a session if there is one.
 func asker(t *testing.T, conn protocol.Conn, era string) func(id protocol.ID, method string, params map[string]any) string {
 	t.Helper()
 	ask := func(id protocol.ID, method string, params map[string]any) string {

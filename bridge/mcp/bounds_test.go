@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Lists without end have one here, and say so; a list that is refused, or none, hides no other.
+// Endless lists are cut with a warning; a rejected or missing list does not hide others.
 func TestEndlessLists(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -68,7 +68,7 @@ func TestEndlessLists(t *testing.T) {
 	}
 }
 
-// A thing that says rubbish on its tunnel ends it, and a client that waits for what cannot be read learns that.
+// Invalid messages of a Thing end its tunnel, and waiting clients get an error.
 func TestGuardEndsAnInvalidTunnel(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -105,7 +105,7 @@ func TestGuardEndsAnInvalidTunnel(t *testing.T) {
 	}
 }
 
-// A program has the variables that it is given, and what is not there is an error before it starts.
+// A program gets the configured variables; a missing one is an error before the start.
 func TestEnvironment(t *testing.T) {
 	t.Setenv("LMOSD_TEST_TOKEN", "SECRET")
 	got, err := environment([]string{"A=1", "LMOSD_TEST_TOKEN", "B="})

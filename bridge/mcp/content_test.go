@@ -17,7 +17,7 @@ func response(t testing.TB, result string) *protocol.Message {
 	return m
 }
 
-// The output of an action is what the tool's result says, and what the schema has no place for is beside it, byte for byte.
+// The output of an action is the structured result of the tool; other content is next to it, unchanged.
 func TestOutput(t *testing.T) {
 	t.Parallel()
 	for result, want := range map[string]string{
@@ -72,7 +72,7 @@ func TestReading(t *testing.T) {
 	}
 }
 
-// Whatever a server answers, there is an output; what is JSON is valid, and blocks that are passed on are as they were.
+// Each response of a server has an output; JSON is valid, and forwarded blocks are unchanged.
 func FuzzOutput(f *testing.F) {
 	f.Add(`{"content":[{"type":"text","text":"a"},{"type":"x","y":1.0}],"structuredContent":{"a":1},"_meta":{"m":1}}`)
 	f.Add(`{"contents":[{"uri":"a","blob":"AA=="}],"messages":[],"isError":true}`)

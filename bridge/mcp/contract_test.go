@@ -64,7 +64,7 @@ func TestContract(t *testing.T) {
 type actor struct {
 	*sdk.Server
 	script *bridgetest.Script
-	gone   context.Context // ends with the server: what it does ends then
+	gone   context.Context // ends with the server, and so do its runs
 	stop   context.CancelFunc
 }
 
@@ -148,7 +148,7 @@ func onSite(t testing.TB, s *bridgetest.Script, versions []string) *bridgetest.F
 	return &bridgetest.Foreign{Target: site.URL + "/mcp", Change: server.change, Stop: stop}
 }
 
-// relayTo is the variable that has this test, as a program, pass on what is said to it.
+// relayTo is the variable that makes this test a program that forwards messages.
 const relayTo = "LMOSD_TEST_RELAY"
 
 // relay passes on standard input and output, to an actor in another process and back.
@@ -165,7 +165,7 @@ func relay(address string) {
 	_, _ = io.Copy(os.Stdout, c)
 }
 
-// asProgram has an actor behind a program, which is this test once more. What it does ends when the program does.
+// asProgram returns an actor behind a program, which is this test. Its runs end with the program.
 func asProgram(t testing.TB, s *bridgetest.Script, versions []string) *bridgetest.Foreign {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -196,7 +196,7 @@ func asProgram(t testing.TB, s *bridgetest.Script, versions []string) *bridgetes
 		Change: server.change, Stop: stop}
 }
 
-// A caller is a client of the Go SDK: one that can be asked, and one that cannot.
+// A caller is a client of the Go SDK, with or without support for input.
 type caller struct {
 	able, plain *session
 	changed     chan struct{}
@@ -204,7 +204,7 @@ type caller struct {
 	mu     sync.Mutex
 	tokens int
 	heard  map[string]func(string)               // by progress token
-	answer func(question string) json.RawMessage // of the call that is asked
+	answer func(question string) json.RawMessage // of the call that requires input
 }
 
 func newCaller(t testing.TB, url, version string) *caller {
@@ -233,7 +233,7 @@ func newCaller(t testing.TB, url, version string) *caller {
 	return c
 }
 
-// A session is begun again when the server has forgotten it, as clients must (2025-11-25, "Session Management").
+// A session that the server has forgotten is started again, as clients must (2025-11-25, "Session Management").
 type session struct {
 	*sdk.ClientSession
 	connect func() (*sdk.ClientSession, error)
@@ -318,7 +318,7 @@ func (c *caller) Call(ctx context.Context, call bridgetest.Call) (string, error)
 	return text.String(), nil
 }
 
-// hears has heard told of the progress of a call. The library may tell the last of it when the call has returned.
+// hears checks the progress of a call. The library may report the last one after the call has returned.
 func (c *caller) hears(p *sdk.CallToolParams, heard func(string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// fill gives a server one of each.
+// fill adds one feature of each kind to a server.
 func fill(s *sdk.Server) {
 	no := false
 	s.AddTool(&sdk.Tool{Name: "say", Title: "Say", Description: "Says it.", InputSchema: &jsonschema.Schema{Type: "object",
@@ -136,7 +136,7 @@ func TestBadTools(t *testing.T) {
 	}
 }
 
-// More tools than a description has room for are said with fewer words, and then left out; the same ones each time.
+// More tools than a description can hold are first shortened, then left out, deterministically.
 func TestManyTools(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]struct {

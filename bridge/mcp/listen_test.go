@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A program that nobody asks is not listened to for ever, also if it ended a subscription while somebody was there.
+// A program without callers has no permanent subscription, also if it ended one while there were callers.
 func TestIdleServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

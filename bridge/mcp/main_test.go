@@ -57,7 +57,7 @@ func piped(t *testing.T, s *sdk.Server) func(context.Context) (protocol.Conn, er
 	}
 }
 
-// scripted dials a server that answers as a function says.
+// scripted connects to a server that responds by a function.
 func scripted(t *testing.T, answer func(m *protocol.Message, say func(*protocol.Message))) func(context.Context) (protocol.Conn, error) {
 	return func(ctx context.Context) (protocol.Conn, error) {
 		here, there := net.Pipe()
@@ -106,7 +106,7 @@ func described(t *testing.T, raw []byte) *td.Thing {
 	return thing
 }
 
-// pending is what a thing says, as words: state or type, media type, data.
+// pending is a reply in text form: state or type, media type, data.
 func asked(t *testing.T, thing interact.Thing, m *interact.Message) (all []string, err error) {
 	t.Helper()
 	for r, err := range thing.Do(t.Context(), m) {

@@ -14,10 +14,10 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A said is what a server says of itself.
+// A said is the declaration of a server.
 type said struct{ instructions, tools, prompts string }
 
-// sayer is a server of an era that says what is holds.
+// sayer is a server of a revision that declares what is holds.
 func sayer(t *testing.T, era string, is *atomic.Pointer[said]) func(context.Context) (protocol.Conn, error) {
 	return scripted(t, func(m *protocol.Message, say func(*protocol.Message)) {
 		now := is.Load()
@@ -54,7 +54,7 @@ func TestHeldDefinitions(t *testing.T) {
 	good := said{"Be kind.", tools(pay), prompts(ask)}
 	for name, c := range map[string]struct {
 		is   said
-		held string // what of: "pay", "ask", "Be kind", or nothing
+		held string // the held-back part: "pay", "ask", "Be kind", or none
 		says string // of the difference
 	}{
 		"nothing":        {is: good},
@@ -117,7 +117,7 @@ func TestHeldDefinitions(t *testing.T) {
 	}
 }
 
-// What a server does to have its own spelling pass what is held back.
+// Spellings by which a server could evade an approval.
 func TestApprovalsCannotBeBypassed(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]string{
@@ -156,7 +156,7 @@ type one struct {
 func (o *one) Read(context.Context) (*protocol.Message, error) { return protocol.Parse([]byte(o.text)) }
 func (o *one) Write(context.Context, *protocol.Message) error  { return nil }
 
-// What a hostile server makes lmosd remember has an end, and can be read again.
+// The state that a hostile server makes lmosd keep is limited, and can be read again.
 func TestApprovalsAreBounded(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pins.json")

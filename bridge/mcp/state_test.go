@@ -20,7 +20,7 @@ import (
 // counter is the variable that makes a counting server of the test program, of the revision that it names.
 const counter = "LMOSD_TEST_COUNTER"
 
-// count is a server that remembers, in memory, how often it was asked.
+// count is a server that counts its requests in memory.
 func count(version string) {
 	var n atomic.Int64
 	said := func() string { return fmt.Sprint(n.Add(1)) }
@@ -102,7 +102,7 @@ func TestStateOfAProgram(t *testing.T) {
 		}
 		return r.Content[0].(*sdk.TextContent).Text
 	}
-	// all asks in each way there is, and returns what was said.
+	// all calls over each path, and returns the results.
 	all := func(s *sdk.ClientSession) string {
 		said := []string{tool(s, "count"), tool(s, "ask")}
 		if r, err := s.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: "test://n"}); err == nil {
@@ -126,7 +126,7 @@ func TestStateOfAProgram(t *testing.T) {
 				t.Errorf("another: %s", got)
 			}
 			if version == protocol.Modern {
-				return // it has one process, whoever asks
+				return // it has one process for all callers
 			}
 			for range 2 {
 				if got := all(tunnelled(t, a, protocol.Legacy, asks)); got != "1 2 3 4 5" {
@@ -147,7 +147,7 @@ func TestStateOfAProgram(t *testing.T) {
 	}
 }
 
-// ofTheMesh counts by an action, by one that asks, and by a property.
+// ofTheMesh counts by an action, by one that requires input, and by a property.
 func ofTheMesh(t *testing.T, thing interact.Thing) (string, error) {
 	var said []string
 	for _, m := range []*interact.Message{invoke("count", ""), invoke("ask", ""), {Type: interact.ReadProperty, ID: interact.NewID(), Name: "n"}} {
@@ -158,7 +158,7 @@ func ofTheMesh(t *testing.T, thing interact.Thing) (string, error) {
 			case r.Status == interact.StatusInputRequired:
 				answer := m.Reply(interact.ContinueAction, interact.JSON, []byte(`{"r1":{"action":"accept","content":{}}}`))
 				answer.ActionID = r.ActionID
-				go func() { _, _ = interact.Call(t.Context(), thing, answer) }() // the loop goes on only then
+				go func() { _, _ = interact.Call(t.Context(), thing, answer) }() // the loop continues only then
 			default:
 				said = append(said, strings.Trim(string(r.Data), `"`))
 			}

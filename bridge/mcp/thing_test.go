@@ -19,7 +19,7 @@ import (
 
 var object = json.RawMessage(`{"type":"object"}`)
 
-// Whatever an MCP server of either era says of a call, its consumer hears.
+// The result of a call to a server of any revision reaches its consumer.
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	started, gone := make(chan struct{}, 2), make(chan struct{}, 2)
@@ -105,7 +105,7 @@ func sameJSON(got, want []string) bool {
 	return true
 }
 
-// What a tool wants to know is asked of the consumer, who goes on with the answers.
+// The required input of a tool is requested from the consumer.
 func TestInputRequests(t *testing.T) {
 	t.Parallel()
 	add := func(s *sdk.Server) {
@@ -155,7 +155,7 @@ func TestInputRequests(t *testing.T) {
 	}
 }
 
-// A property is read again when the server says that it has changed.
+// A property is read again after a notification of its change.
 func TestObserve(t *testing.T) {
 	t.Parallel()
 	for era, versions := range eras {
@@ -169,7 +169,7 @@ func TestObserve(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		stop := make(chan struct{})
 		go func() {
-			for tick := time.NewTicker(5 * time.Millisecond); ; { // until somebody listens
+			for tick := time.NewTicker(5 * time.Millisecond); ; { // until there is a subscriber
 				select {
 				case <-tick.C:
 					n.Add(1)
@@ -261,7 +261,7 @@ func TestTasks(t *testing.T) {
 	}
 }
 
-// Who leaves a task cancels it.
+// Disconnecting from a task cancels it.
 func TestDisconnectCancelsATask(t *testing.T) {
 	t.Parallel()
 	cancelled := make(chan string, 1)
@@ -335,7 +335,7 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// What a server changes is described anew.
+// A change of a server changes its description.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	for era, versions := range eras {
@@ -343,7 +343,7 @@ func TestChanges(t *testing.T) {
 		a := join(t, piped(t, s), bridge.Import{})
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		stop := make(chan struct{})
-		go func() { // until somebody listens
+		go func() { // until there is a subscriber
 			for i := 0; ; i++ {
 				select {
 				case <-time.After(20 * time.Millisecond):

@@ -77,7 +77,7 @@ func TestNoGuard(t *testing.T) {
 	}
 }
 
-// kept is a connection that keeps nothing and gives nothing.
+// kept is a connection without stored credentials.
 type kept struct{ protocol.Conn }
 
 func (kept) Write(context.Context, *protocol.Message) error { return nil }

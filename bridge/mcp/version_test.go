@@ -19,7 +19,7 @@ import (
 // clientInfo is what lmosd calls itself in a request.
 var clientInfo = regexp.MustCompile(`lientInfo":(\{[^}]*\})`)
 
-// Servers are told the version of this program, and clients, too: of the mesh, and of a thing that has no version of its own.
+// Servers and clients get the version of this program, for the mesh and for Things without a version.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	const version = "7.8.9"

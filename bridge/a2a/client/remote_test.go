@@ -68,7 +68,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// Redirects of a card are few, stay at its host, and do not leave TLS.
+// Redirects of a card are limited, stay at its host, and keep TLS.
 func TestRedirects(t *testing.T) {
 	t.Parallel()
 	follow := Client(&url.URL{Scheme: "https", Host: "a.example"}).CheckRedirect

@@ -33,7 +33,7 @@ func said(r *mcp.CallToolResult) string {
 	return strings.Join(all, "|")
 }
 
-// yes is a client whose user says yes to everything.
+// yes is a client whose user accepts all requests.
 func yes() *mcp.ClientOptions {
 	return &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"yes": true}}, nil
@@ -188,7 +188,7 @@ func TestProgressAndCancel(t *testing.T) {
 			_, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "dig"})
 			ended <- err
 		}()
-		for m.Running() == 0 { // it has begun
+		for m.Running() == 0 { // until it runs
 			select {
 			case err := <-ended:
 				t.Fatal(err)
@@ -241,7 +241,7 @@ func TestSubscriptionsAndChanges(t *testing.T) {
 	})
 }
 
-// A hasty mesh changes right before somebody learns how far it is.
+// A hasty mesh changes right before Latest is read.
 type hasty struct {
 	*bridgetest.Mesh
 	change atomic.Pointer[func()]
@@ -254,7 +254,7 @@ func (h *hasty) Latest() uint64 {
 	return h.Mesh.Latest()
 }
 
-// A list that changes while somebody begins to listen to it is told of.
+// A change of a list during a subscription is notified.
 func TestChangeDuringSubscription(t *testing.T) {
 	t.Parallel()
 	eras(t, func(t *testing.T, version string) {
@@ -315,7 +315,7 @@ func TestTasks(t *testing.T) {
 		}
 	}
 	close(d.dig)
-	// Who knows no tasks waits.
+	// A client without tasks waits.
 	r := post(t, url+"/mcp/things/desk", "", "tools/call", `{"name":"dig","arguments":{}}`, `{}`)
 	if !strings.Contains(string(r.Bytes()), `"deep"`) {
 		t.Errorf("%s", r.Bytes())
@@ -352,7 +352,7 @@ func post(t *testing.T, url, auth, method, params, caps string) *protocol.Messag
 	return out
 }
 
-// A round of questions is bound to its caller and its request, and its word is good once.
+// A request for input is bound to its caller and its request, and its state is valid once.
 func TestForgedStates(t *testing.T) {
 	t.Parallel()
 	m, d := newDeskMesh(t)

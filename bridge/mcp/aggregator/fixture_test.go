@@ -85,11 +85,11 @@ const deskTD = `{"title":"Desk","description":"A desk with a bell.","@type":["lm
   "note":{"readOnly":true,"uriVariables":{"page":{"type":"integer"}}}},
  "events":{"rang":{"data":{"type":"string"}}}}`
 
-// A desk answers as deskTD says.
+// A desk implements deskTD.
 type desk struct {
 	park interact.Parking
-	dig  chan struct{} // dig goes on when it is closed
-	left chan string   // gets the name of what was cancelled, if somebody listens or there is room
+	dig  chan struct{} // dig continues when it is closed
+	left chan string   // receives the name of a cancelled action, unless it is full
 
 	mu    sync.Mutex
 	trace string // of the last call that has one
@@ -279,7 +279,7 @@ func member(t *testing.T, r *protocol.Message, name string) (text string) {
 	return text
 }
 
-// says is a thing that answers what is given, in one reply.
+// says is a Thing with a fixed reply.
 func says(status interact.Status, media, data string) interact.Thing {
 	return interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
 		r := m.Reply(interact.ActionStatus, media, []byte(data))

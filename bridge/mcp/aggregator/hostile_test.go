@@ -21,7 +21,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A bare mesh has one thing, with nothing between: no host checks what it says.
+// A bare mesh has one Thing without the checks of a host.
 type bare struct {
 	*bridgetest.Mesh
 	thing interact.Thing
@@ -115,7 +115,7 @@ func toolNames(t *testing.T, url string) (names []string) {
 	return names
 }
 
-// What was pinned is not another's because that is called the same, and nobody takes the names of lmosd's own tools.
+// A pinned Thing is not replaced by another of the same name, and no Thing gets the names of lmosd's own tools.
 func TestThingsThatImpersonate(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
@@ -173,7 +173,7 @@ func TestTokensAreNotForwarded(t *testing.T) {
 	}
 }
 
-// What a description refers to is not fetched, and words in it are data.
+// References in a description are not fetched, and its text is data.
 func TestDescriptionsAreData(t *testing.T) {
 	t.Parallel()
 	var hits atomic.Int32
@@ -260,7 +260,7 @@ func frontOf(t *testing.T, h *Handler, name string) *endpoint {
 	return f
 }
 
-// A pinned thing that cannot be found does not keep others from what is known.
+// A pinned Thing that is not found does not hide the others.
 func TestSlowView(t *testing.T) {
 	t.Parallel()
 	m := &slow{Mesh: bridgetest.NewMesh(t), gate: make(chan struct{}), waits: make(chan struct{}, 8)}
@@ -286,11 +286,11 @@ func TestSlowView(t *testing.T) {
 	eventually(t, "the view", done)
 }
 
-// slow is a mesh that waits before it says what it knows.
+// slow is a mesh with delayed results.
 type slow struct {
 	*bridgetest.Mesh
 	hold  atomic.Bool
-	waits chan struct{} // gets a value when somebody is made to wait
+	waits chan struct{} // receives a value when a caller waits
 	gate  chan struct{}
 }
 
@@ -302,7 +302,7 @@ func (s *slow) Get(ctx context.Context, ref string) (*td.Description, error) {
 	return s.Mesh.Get(ctx, ref)
 }
 
-// What comes line by line is checked like what comes over HTTP: revisions that nobody serves, rubbish, batches.
+// Messages on stdio are validated like those over HTTP: unknown revisions, invalid JSON, batches.
 func TestBadLines(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)

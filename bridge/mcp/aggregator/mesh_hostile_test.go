@@ -20,7 +20,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A far server is behind a tunnel, and answers as a function says.
+// A far server is behind a tunnel, and responds by a function.
 type far func(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error)
 
 func (f far) Call(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error) {
@@ -42,7 +42,7 @@ const farTD = `{"title":"Far","@context":["https://www.w3.org/2022/wot/td/v1.1",
  "actions":{"mcp":{"@type":"mcp:Session"},"do":{"mcp:name":"do.it"},"brief":{"@type":"mcp:Prompt","mcp:name":"brief it"}},
  "properties":{"menu":{"mcp:uri":"shop://menu","readOnly":true,"observable":true},"page":{"mcp:uriTemplate":"shop://pages/{n}","readOnly":true}}}`
 
-// asks is a request of the new era.
+// asks returns a request of 2026-07-28.
 func asks(method string, params map[string]any) *protocol.Message {
 	params["_meta"] = map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: json.RawMessage(knowsTasks)}
 	return protocol.Request("1", method, params)
@@ -78,7 +78,7 @@ func TestMeshMessages(t *testing.T) {
 		method         string
 		params         map[string]any
 		answer         string
-		server, client string // what they see; server empty: it is not asked
+		server, client string // the messages that both see; empty server: it gets no request
 	}{
 		"a prompt is completed": {"completion/complete", map[string]any{"ref": map[string]any{"type": "ref/prompt", "name": under("far", "brief it")}},
 			`{"completion":{"values":["x"]}}`, `"name":"brief it"`, `"values":["x"]`},

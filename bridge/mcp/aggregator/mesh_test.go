@@ -152,7 +152,7 @@ func TestMeshChangeNotifications(t *testing.T) {
 				t.Errorf("got %s, want %s", got, uri)
 			}
 		}
-		add(t, m, "urn:other", strings.Replace(deskTD, "Desk", "Other", 1), d) // which nobody pinned
+		add(t, m, "urn:other", strings.Replace(deskTD, "Desk", "Other", 1), d) // not pinned
 		add(t, m, "urn:desk", strings.Replace(deskTD, `"greet"`, `"salute"`, 1), d)
 		eventually(t, "the change of the list", changed)
 	})
@@ -196,7 +196,7 @@ func bigTD(t testing.TB, n int) string {
 	return string(raw)
 }
 
-// What a client says line by line is answered line by line, in either era.
+// Messages on stdio get responses line by line, in all revisions.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	m, _ := newDeskMesh(t)
@@ -230,7 +230,7 @@ func TestLines(t *testing.T) {
 	})
 }
 
-// Fronts of things that nobody uses make room for others.
+// Unused endpoints make room for others.
 func TestEndpointsAreBounded(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
@@ -244,7 +244,7 @@ func TestEndpointsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 0 {
-			first = d.Ref() // which stays in use
+			first = d.Ref() // which remains in use
 		} else {
 			leave()
 		}

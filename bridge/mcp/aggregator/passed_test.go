@@ -50,7 +50,7 @@ func TestServerAtUnreachableHost(t *testing.T) {
 		if r, err := s.CallTool(t.Context(), buy); err != nil || r.IsError || !strings.Contains(said(r), "bought tea") {
 			t.Error(r, err)
 		}
-		if version == protocol.Legacy { // the go-sdk listens in the new era only if it is told to
+		if version == protocol.Legacy { // the go-sdk subscribes in 2026-07-28 only on request
 			eventually(t, "that the tools may be others", changed)
 		}
 	})
@@ -137,7 +137,7 @@ func TestOmittedTools(t *testing.T) {
 	}
 }
 
-// A client that says initialize again is answered as the server answers it, and not left to wait.
+// A repeated initialize gets the response of the server.
 func TestInitializeTwice(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
@@ -166,7 +166,7 @@ func TestInitializeTwice(t *testing.T) {
 	}
 }
 
-// chatter is a server that says things before it answers, and counts their bytes.
+// chatter is a server that sends messages before its response, and counts their bytes.
 type chatter struct{ sent int }
 
 func (c *chatter) Read(context.Context) (*protocol.Message, error) {
@@ -178,7 +178,7 @@ func (c *chatter) Read(context.Context) (*protocol.Message, error) {
 func (*chatter) Write(context.Context, *protocol.Message) error { return nil }
 func (*chatter) Close() error                                   { return nil }
 
-// What a server says before its first answer is kept, and so bounded in bytes.
+// Messages of a server before its first response are kept, up to a limit of bytes.
 func TestMessagesBeforeInitializeResponseAreBounded(t *testing.T) {
 	t.Parallel()
 	c := new(chatter)
@@ -188,8 +188,7 @@ func TestMessagesBeforeInitializeResponseAreBounded(t *testing.T) {
 	}
 }
 
-// A list that all callers are shown is asked for by the node, not by the caller that happens to come first: servers may have tools for some.
-// The caller's name is sent to no other host, also if a record names this node as a second host: any owner can write that.
+// A list for all callers is requested by the node, not by the first caller: servers may have tools for some callers only.
 func TestSharedListsHaveTheNodeAsCaller(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
@@ -234,7 +233,8 @@ func TestSharedListsHaveTheNodeAsCaller(t *testing.T) {
 	}
 }
 
-// A session that began while the host of a server was away hears that its lists may be others also if the host is back before it listens.
+// A session that began while the host of a server was offline is notified that its lists may have changed, also if the host returns before
+// it subscribes.
 func TestLateSubscriptionOfAStaleSession(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)

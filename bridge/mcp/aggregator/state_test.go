@@ -29,7 +29,7 @@ func nodes(t *testing.T, m *bridgetest.Mesh, pins ...string) (here, there string
 	return serveMesh(t, m, pins...), serveMesh(t, neighbour{m, key}, pins...)
 }
 
-// A retry that arrives at another node is told where its call waits, and the call goes on there: of things that are no MCP servers.
+// A retry that arrives at another node is forwarded to the node of its suspended call.
 func TestARetryAtAnotherNode(t *testing.T) {
 	t.Parallel()
 	m, _ := newDeskMesh(t)
@@ -72,7 +72,7 @@ func TestARetryToAServerAtAnotherNode(t *testing.T) {
 	}
 }
 
-// Ids of tasks and cursors are good for whom they were given, for what they were given, at the node that gave them.
+// Ids of tasks and cursors are valid only for their caller, their purpose, and the node that issued them.
 func TestTokensOfOtherCallers(t *testing.T) {
 	t.Parallel()
 	m, d := newDeskMesh(t)
@@ -119,7 +119,7 @@ func TestTokensOfOtherCallers(t *testing.T) {
 	}
 }
 
-// One caller does not take the room of all who are asked something.
+// One caller cannot use all slots of suspended calls.
 func TestSuspendedCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	m, _ := newDeskMesh(t)

@@ -22,7 +22,7 @@ const workerTD = `{"title":"Worker","actions":{
  "says":{"synchronous":false,"output":{"type":"string"}},
  "fails":{"synchronous":false},"breaks":{"synchronous":false},"asks":{"synchronous":false},"waits":{"synchronous":false}}}`
 
-// A worker answers as workerTD says.
+// A worker implements workerTD.
 type worker struct{ park interact.Parking }
 
 func (w *worker) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -72,7 +72,7 @@ func TestStatesOfTasks(t *testing.T) {
 		begin := func(tool string) string {
 			return `{"taskId":"` + member(t, ask(protocol.CallTool, `{"name":"`+place.prefix+tool+`"}`), "taskId") + `"`
 		}
-		// until asks until the task has a state.
+		// until polls until the task has a state.
 		until := func(id, status string) string {
 			for end := time.Now().Add(20 * time.Second); ; {
 				got := string(ask("tasks/get", id+"}").Bytes())
@@ -133,7 +133,7 @@ func TestStatesOfTasks(t *testing.T) {
 	}
 }
 
-// Who listens to a task hears each state that it has, and who cannot be asked what it wants to know hears nothing of that.
+// A subscriber of a task receives all its states, except required input that it cannot provide.
 func TestTaskSubscriptions(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A run ends its call as its last state says, and one that nobody knows ends it with an error.
+// The last state of a run determines the result of its call; an unknown state is an error.
 func TestEndsOfRuns(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -56,7 +56,7 @@ const talkTD = `{"title":"Talker","@type":"lmos:Agent","@context":["https://www.
  "a2a":{"@type":"a2a:Operation"},"sendMessage":{"@type":"a2a:Turn","synchronous":true,"input":{},"output":{}},
  "sum":{"@type":"a2a:Turn","a2a:skill":"sum","synchronous":true,"input":{},"output":{}}},"properties":{"tasks":{"readOnly":true}}}`
 
-// A talker answers turns with what they are, under the state that the message says.
+// A talker answers turns with their content, in the state that the message selects.
 type talker struct {
 	park interact.Parking
 	slow chan struct{}
@@ -111,7 +111,7 @@ func (k *talker) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 	}
 }
 
-// TestTurns are tools that are turns of a conversation: their names, what the agent hears, and what the client gets.
+// Tools that are turns of a conversation: their names, the messages for the agent, and the results for the client.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	m, k := bridgetest.NewMesh(t), &talker{slow: make(chan struct{})}
@@ -154,7 +154,7 @@ func TestTurns(t *testing.T) {
 			t.Errorf("%s: %s is not in %s", test.name, test.want, got)
 		}
 	}
-	// A task is of whoever began it, and so is a conversation.
+	// A task belongs to the caller that started it, and so does a conversation.
 	if got := call("Bearer other", at, "ask_talker", `{"message":"x","contextId":"c"}`, `{}`); !strings.Contains(got, "-32602") || !strings.Contains(got, "unknown contextId") {
 		t.Errorf("another's conversation: %s", got)
 	}
@@ -167,7 +167,7 @@ func TestTurns(t *testing.T) {
 	if got := call("", at, "ask_talker", `{"message":"x","taskId":"t-hi"}`, `{}`); !strings.Contains(got, `\"taskId\":\"t-hi\"`) {
 		t.Errorf("the own task: %s", got)
 	}
-	// What the agent refuses is nobody's, so that nobody takes what others are going to have.
+	// A rejected claim has no owner, so that callers cannot reserve names of others.
 	if got := call("Bearer other", at, "ask_talker", `{"message":"refuse","taskId":"t-later","contextId":"later"}`, `{}`); !strings.Contains(got, "no such task") {
 		t.Errorf("what is not there yet: %s", got)
 	}
@@ -181,7 +181,7 @@ func TestTurns(t *testing.T) {
 			t.Errorf("%s of another: %s", args, got)
 		}
 	}
-	// What takes long is a task, for who knows those; what does not is none.
+	// A long turn is a task, for clients with tasks; a short one is not.
 	const knows = `{"extensions":{"io.modelcontextprotocol/tasks":{}}}`
 	if got := call("", at, "ask_talker", `{"message":"hi"}`, knows); !strings.Contains(got, `"resultType":"complete"`) {
 		t.Errorf("what is soon done: %s", got)
@@ -214,7 +214,7 @@ func TestTurns(t *testing.T) {
 	reaches(asks.ID, "input_required", `"message":"which?","mode":"form"`)
 	post(t, at, "", "tasks/update", `{"taskId":"`+asks.ID+`","inputResponses":{"message":{"action":"accept","content":{"message":"Bonn"}}}}`, answers)
 	reaches(asks.ID, "completed", `\"Bonn\"`)
-	// What asks at once asks first, and is a task after that at most.
+	// Input that is required at once is requested before a task is created.
 	r = post(t, at, "", "tools/call", `{"name":"ask_talker","arguments":{"message":"ask"}}`, answers)
 	state, _ := r.InResult("requestState")
 	if state == nil {
@@ -258,7 +258,7 @@ func TestTurnsBecomeTasks(t *testing.T) {
 	}
 }
 
-// Progress grows, whatever an agent says.
+// Progress is monotonic, whatever an agent sends.
 func TestProgressOfAgents(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
@@ -289,7 +289,7 @@ func (shaky) Do(_ context.Context, m *interact.Message) iter.Seq2[*interact.Mess
 	}
 }
 
-// What panics is an error to who still listens, and nothing to who has left.
+// A panic is an error for the caller, if it is still connected.
 func TestThingsThatPanic(t *testing.T) {
 	t.Parallel()
 	s := recovering{shaky{}, slog.New(slog.DiscardHandler)}
@@ -305,7 +305,7 @@ func TestThingsThatPanic(t *testing.T) {
 	}
 }
 
-// A census says who calls it.
+// A census returns its caller.
 type census struct{}
 
 func (census) Call(ctx context.Context, m *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
@@ -317,7 +317,7 @@ func (census) Call(ctx context.Context, m *protocol.Message, _ func(*protocol.Me
 
 func (census) close() {}
 
-// Whoever has a session of the old era is the caller there, too, and not all of them are one; nor does a client say who it is.
+// Each legacy session has its own caller; clients cannot choose theirs.
 func TestCallersOfSessions(t *testing.T) {
 	t.Parallel()
 	h := New(Options{Mesh: bridgetest.NewMesh(t)})

@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// A halved connection answers each request, or cannot be written to: then it still takes a while until its reader hears of that.
+// A halved connection responds to each request, or fails writes: then its reader notices the end some time later.
 type halved struct {
 	cut   bool
 	asked chan *protocol.Message
@@ -48,7 +48,7 @@ func (c *halved) Close() error {
 	return nil
 }
 
-// Whoever heard that a connection is broken, and calls again, gets another one.
+// A caller that noticed a broken connection gets another one with its next call.
 func TestNextCallUsesANewConnection(t *testing.T) {
 	t.Parallel()
 	dials := 0

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A fixture is a program that speaks MCP, by the go-sdk: each connection is a process of its own. What they tell changes outside.
+// A fixture is an MCP program with the go-sdk: each connection is a separate process. Its notifications are external.
 type fixture struct {
 	versions []string
 	ended    sync.WaitGroup
@@ -131,7 +131,7 @@ func (f *fixture) offer(s *mcp.Server) {
 	})
 }
 
-// ask wants three things of the client at once, and says what it got.
+// ask requires three inputs of the client at once, and returns them.
 func ask(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	got := r.Params.InputResponses
 	name, _ := got["name"].(*mcp.ElicitResult)
@@ -148,7 +148,7 @@ func ask(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error)
 	}}, nil
 }
 
-// A heard is what a client was told of the server's own accord.
+// A heard is the list of notifications that a client received.
 type heard struct{ progress, logs, tools, resources chan struct{} }
 
 func (h heard) options() *mcp.ClientOptions {

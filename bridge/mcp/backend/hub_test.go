@@ -8,7 +8,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// Who leaves before the server has said what it tells is not in the way of what it says then.
+// A subscriber that leaves before the acknowledgement does not block the others.
 func TestDisconnectBeforeAcknowledgment(t *testing.T) {
 	t.Parallel()
 	for range 100 {

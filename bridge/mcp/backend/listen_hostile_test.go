@@ -15,14 +15,14 @@ import (
 
 // A listened is what a caller that listens got.
 type listened struct {
-	ack   string // what is honoured
+	ack   string // the acknowledged filter
 	heard []string
 	r     *protocol.Message
 	err   error
 	took  time.Duration
 }
 
-// listenTo listens for a while, in a bubble.
+// listenTo subscribes for some time, in a bubble.
 func listenTo(t *testing.T, b *backend.Backend, wants string, long time.Duration) (got listened) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), long)
@@ -44,7 +44,7 @@ func listenTo(t *testing.T, b *backend.Backend, wants string, long time.Duration
 	return got
 }
 
-// Servers of the new era that take a subscription in odd ways: their callers learn what they will hear, or that they will not, soon.
+// Servers of 2026-07-28 with unusual acknowledgements: callers soon learn which notifications they will receive.
 func TestInvalidListenResponses(t *testing.T) {
 	t.Parallel()
 	const both = `{"toolsListChanged":true,"resourceSubscriptions":["x:1"]}`
@@ -100,7 +100,7 @@ func TestInvalidListenResponses(t *testing.T) {
 	}
 }
 
-// The same of the old era: what cannot be subscribed to is not honoured, and nothing else is told.
+// Legacy servers: unsupported subscriptions are not acknowledged, and only acknowledged notifications are sent.
 func TestInvalidSubscribeResponses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -126,7 +126,7 @@ func TestInvalidSubscribeResponses(t *testing.T) {
 						return nil
 					}
 					return []string{`{"jsonrpc":"2.0","id":$ID,` + c.subscribe + `}`}
-				case "tools/list": // somebody else asks, and much is told
+				case "tools/list": // a request of another caller, and many notifications
 					return []string{`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`, `{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}`,
 						`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:1"}}`,
 						`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:2"}}`,
@@ -148,7 +148,7 @@ func TestInvalidSubscribeResponses(t *testing.T) {
 	}
 }
 
-// A client of the old era that asks for too much of a server of the new one is refused, one by one, and its session goes on.
+// A legacy client that requests too much of a 2026-07-28 server gets errors for the excess, and its session continues.
 func TestInvalidLegacyClient(t *testing.T) {
 	t.Parallel()
 	b := open(t, backend.Options{Name: "new", Dial: scripted(func(m *protocol.Message) []string {
@@ -213,7 +213,7 @@ func TestInvalidLegacyClient(t *testing.T) {
 		ask(`{"jsonrpc":"2.0","id":"h` + string(rune('a'+i%26)) + strings.Repeat("x", i) + `","method":"hang"}`)
 	}
 	reply(`{"jsonrpc":"2.0","id":8,"method":"fine"}`, "128 requests are pending")
-	ask(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\u0068a"}}`) // "ha", in other words
+	ask(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\u0068a"}}`) // "ha", escaped
 	for {                                                                                        // until there is room
 		ask(`{"jsonrpc":"2.0","id":9,"method":"ping"}`)
 		if got := string(wait(t, "an answer", said).Bytes()); strings.Contains(got, `"result":{}`) {

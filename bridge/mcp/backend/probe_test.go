@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Servers answer the question of what they are in many ways; what they are is found out all the same.
+// The revision of a server is detected from all forms of its response.
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	const (

@@ -36,7 +36,7 @@ func TestStatesOfAnotherProcess(t *testing.T) {
 		{"another process", "", other, "another node"},
 		{"through another node", "ada", c, "does not belong to this request"},
 		{"of another caller of the node", "eve", b, "does not belong to this request"},
-		{"through the node that asked", "ada", b, `"result"`}, // or it asks for what came later
+		{"through the node that asked", "ada", b, `"result"`}, // or a new request for input
 		{"again", "ada", b, "already used"},
 	} {
 		r, err := one.at.Call(protocol.WithCaller(t.Context(), one.caller), retry, silent)
@@ -58,7 +58,7 @@ func tunnelFrom(t *testing.T, host protocol.Server, node string) func(context.Co
 	}
 }
 
-// One caller does not take all the processes of a server by parking calls.
+// One caller cannot occupy all processes of a server by suspended calls.
 func TestSuspendedRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, protocol.Legacy)
@@ -73,7 +73,7 @@ func TestSuspendedRequestsAreBounded(t *testing.T) {
 	state(t, b, "ada")
 }
 
-// A word that a server gives to several callers is good for each of them, and for nobody else.
+// A token that a server issues to several callers is valid for each of them, and for no others.
 func TestTokensIssuedTwice(t *testing.T) {
 	t.Parallel()
 	b := open(t, backend.Options{Name: "new", Dial: scripted(func(m *protocol.Message) []string {
@@ -102,7 +102,7 @@ func TestTokensIssuedTwice(t *testing.T) {
 	}
 }
 
-// Who makes many tasks does not make others' forgotten.
+// Many tasks of one caller do not evict those of others.
 func TestManyTasksOfOneCaller(t *testing.T) {
 	t.Parallel()
 	n := 0
@@ -134,7 +134,7 @@ func TestManyTasksOfOneCaller(t *testing.T) {
 	}
 }
 
-// A server that floods those who listen: each change is told once, soon, and what comes meanwhile once more.
+// A flood of notifications of a server is merged: each change is notified soon, and later ones once more.
 func TestFloodsOfChanges(t *testing.T) {
 	t.Parallel()
 	for name, flood := range map[string]func(id string) string{
@@ -209,7 +209,7 @@ func TestListensAreBounded(t *testing.T) {
 	work.Wait()
 }
 
-// A server of the old era that asks without end, and reads no answer, harms its own call only.
+// A legacy server that requires input endlessly, and reads no response, affects only its own call.
 func TestEndlessInputRequests(t *testing.T) {
 	t.Parallel()
 	answer := func(m *protocol.Message) []string {
@@ -239,7 +239,7 @@ func TestEndlessInputRequests(t *testing.T) {
 	}
 }
 
-// What a session of the old era says for looking at is limited, and what has to be known is not.
+// Log messages of a legacy session are limited; other messages are not.
 func TestFloodsInASession(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{protocol.Progress, protocol.LogMessage} {
@@ -261,7 +261,7 @@ func TestFloodsInASession(t *testing.T) {
 		for ; strings.Contains(got, method); got = s.next() {
 			chats++
 		}
-		if chats == 0 || chats > 4000 { // 256, and 100 for each second that it takes
+		if chats == 0 || chats > 4000 { // 256, and 100 per second
 			t.Errorf("%s: %d came", method, chats)
 		}
 		want(t, got, "list_changed")
@@ -269,7 +269,7 @@ func TestFloodsInASession(t *testing.T) {
 	}
 }
 
-// Errors that leave the host say what happened and what to do; the cause stays here: it may have addresses with keys in them.
+// Errors that leave the host have the problem and the remedy; the cause stays, because it may contain URLs with keys.
 func TestErrorsOverTheTunnelKeepSecrets(t *testing.T) {
 	t.Parallel()
 	b := open(t, backend.Options{Name: "site", Dial: func(context.Context) (protocol.Conn, error) {

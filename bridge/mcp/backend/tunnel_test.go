@@ -40,7 +40,7 @@ func tunnel(t *testing.T, s protocol.Server, authorizer backend.Authorizer) *cli
 	return c
 }
 
-// ask writes a line and returns what comes next.
+// ask writes a line and returns the next one.
 func (c *client) ask(line string) string {
 	c.t.Helper()
 	if _, err := c.Write([]byte(line + "\n")); err != nil {
@@ -79,7 +79,7 @@ func want(t *testing.T, got string, words ...string) {
 	}
 }
 
-// The host's end answers what it can, whatever the other end says.
+// The host's end of the tunnel answers all that it can, whatever it receives.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestServe(t *testing.T) {
 		}
 		want(t, c.ask(modern("8", "x")), `"id":8`, "is already in use")
 		cancel := string(protocol.Request("", protocol.Cancelled, map[string]int{"requestId": 8}).Bytes())
-		want(t, c.ask(cancel+"\n"+modern("9", "x")), `"id":9`) // nothing is said of what was cancelled
+		want(t, c.ask(cancel+"\n"+modern("9", "x")), `"id":9`) // no response to the cancelled one
 		synctest.Wait()                                        // the canceled request has left its place
 		for i := range 256 {
 			if _, err := c.Write([]byte(modern(protocol.ID(strconv.Itoa(1000+i)), "hang") + "\n")); err != nil {
@@ -128,7 +128,7 @@ func TestServe(t *testing.T) {
 	})
 }
 
-// A session is passed on as it is, to the end of either side; the end of the server says why.
+// A session is forwarded unchanged, until either side ends; the end has its cause.
 func TestSessionsOfLegacyServers(t *testing.T) {
 	t.Parallel()
 	broken := interact.Errorf(interact.AgentFailed, "", "it exited with 3")
@@ -193,7 +193,7 @@ func (b broke) Read(ctx context.Context) (*protocol.Message, error) {
 	return m, err
 }
 
-// An old client has of a new server what it knows, and nothing else.
+// A legacy client gets from a 2026-07-28 server only what its revision has.
 func TestSessionsOfStatelessServers(t *testing.T) {
 	t.Parallel()
 	listens := make(chan string, 64)

@@ -45,7 +45,7 @@ func TestLogsOfOthers(t *testing.T) {
 	}
 }
 
-// A host notes who asks, as the relay says it.
+// A host records the caller that the relay reports.
 type host struct{ asked chan [2]string }
 
 func (h host) Call(ctx context.Context, m *protocol.Message, _ func(*protocol.Message) error) (*protocol.Message, error) {
@@ -56,7 +56,7 @@ func (h host) Call(ctx context.Context, m *protocol.Message, _ func(*protocol.Me
 
 func (host) Session(context.Context) (protocol.Conn, error) { panic("there are none") }
 
-// Which of its users asks is said by a relay, and not by them; and a server never sees it.
+// The relay, not its users, reports which of its users calls; a server never sees it.
 func TestUsersOfARelay(t *testing.T) {
 	t.Parallel()
 	h := host{make(chan [2]string, 1)}
@@ -95,7 +95,7 @@ func TestUsersOfARelay(t *testing.T) {
 	}
 }
 
-// A server that does not read what one caller answers keeps nobody else waiting.
+// A server that does not read the input of one caller does not block others.
 func TestServerThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestServerThatDoesNotRead(t *testing.T) {
 			if _, err := b.Call(eve, request("3", protocol.CallTool, all, map[string]any{"name": "tell"}), silent); err != nil {
 				t.Fatal(err)
 			}
-			synctest.Wait() // the second question is taken
+			synctest.Wait() // the second request for input is accepted
 		}
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// request is one of the new era, of a client that can be asked for what caps says.
+// request returns a request of 2026-07-28, of a client with the capabilities caps.
 func request(id protocol.ID, method, caps string, params map[string]any) *protocol.Message {
 	if params == nil {
 		params = map[string]any{}
@@ -38,7 +38,7 @@ func askTool(id protocol.ID, more map[string]any) *protocol.Message {
 
 func silent(*protocol.Message) error { return nil }
 
-// state begins the tool ask, and returns the state in which it waits.
+// state starts the tool ask, and returns the state in which it waits.
 func state(t *testing.T, b *backend.Backend, caller string) (string, map[string]struct{ Method string }) {
 	t.Helper()
 	r, err := b.Call(protocol.WithCaller(t.Context(), caller), askTool("1", nil), silent)
@@ -57,7 +57,7 @@ func state(t *testing.T, b *backend.Backend, caller string) (string, map[string]
 	return got.State, got.Requests
 }
 
-// answers are what a client says to each request.
+// answers returns the responses of a client to each request for input.
 func answers(requests map[string]struct{ Method string }) map[string]any {
 	all := map[string]any{"unknown": map[string]any{}}
 	for key, r := range requests {
@@ -114,7 +114,7 @@ func TestStatesOfSuspendedRequests(t *testing.T) {
 	})
 }
 
-// Who is not asked in time finds nothing to go on with, and the server's process is let go.
+// After the timeout of a suspended call, a retry fails, and the process of the server is released.
 func TestSuspendedRequestsExpire(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestSuspendedRequestsExpire(t *testing.T) {
 	})
 }
 
-// A caller that can be asked for nothing is asked for nothing; what is made for old servers is whole.
+// A caller without capabilities gets no requests for input; messages for legacy servers are complete.
 func TestResponsesOfLegacyServers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, protocol.Legacy)
@@ -165,7 +165,7 @@ func TestResponsesOfLegacyServers(t *testing.T) {
 	}
 }
 
-// A server that ends is started anew, and what was known of it is asked again.
+// A server that ends is restarted, and its capabilities are requested again.
 func TestServersThatEnd(t *testing.T) {
 	t.Parallel()
 	for name, versions := range map[string][]string{"new": {protocol.Modern}, "old": {protocol.Legacy}} {
@@ -231,7 +231,7 @@ func TestServersThatEndAtOnce(t *testing.T) {
 	}
 }
 
-// A scripted is a server that says what it is told to.
+// A scripted server sends fixed messages.
 func scripted(lines func(m *protocol.Message) []string) func(context.Context) (protocol.Conn, error) {
 	return func(context.Context) (protocol.Conn, error) {
 		here, there := net.Pipe()
@@ -292,7 +292,7 @@ func TestServersThatMisbehave(t *testing.T) {
 			m := request(`"z"`, method, "{}", nil).WithParam(json.RawMessage(`"token"`), "_meta", "progressToken")
 			r, err := b.Call(t.Context(), m, func(n *protocol.Message) error {
 				if slow {
-					time.Sleep(50 * time.Millisecond) // the server goes on meanwhile
+					time.Sleep(50 * time.Millisecond) // the server continues
 					slow = false
 				}
 				if raw := n.ProgressToken(); string(raw) != `"token"` {
@@ -339,7 +339,7 @@ func TestSilentServers(t *testing.T) {
 	})
 }
 
-// Requests that ask for log messages take turns on a connection, and none waits for long.
+// Requests with log messages take turns on a connection, and none waits for long.
 func TestLogsReachTheirRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -436,7 +436,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Errorf("got %v for one too many", err)
 		}
 		first.Close()
-		time.Sleep(6 * time.Minute) // the one that was asked what it is has rested
+		time.Sleep(6 * time.Minute) // the probed process was idle
 		for range 2 {
 			c, err := b.Session(t.Context())
 			if err != nil {
@@ -450,7 +450,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	})
 }
 
-// More callers than a tunnel takes get another, and why there is none is said in the words of the mesh.
+// Callers above the limit of a tunnel get another one; the error of a missing one is that of the mesh.
 func TestTunnels(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, protocol.Modern)
@@ -510,7 +510,7 @@ func TestTunnels(t *testing.T) {
 func TestInputRequestsReachTheirCaller(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		caller, user, other, another string // who asks, and who uses the server at the same time
+		caller, user, other, another string // the caller, and concurrent users of the server
 		processes                    int
 	}{
 		"another caller":     {"ada", "", "eve", "", 2},

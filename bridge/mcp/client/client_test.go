@@ -82,7 +82,7 @@ func call(t *testing.T, b *backend.Backend, where string) (string, []string, err
 	return string(r.Bytes()), said, nil
 }
 
-// Servers of both eras are found out, and answer; headers say what the body does.
+// Servers of all revisions are detected; headers match the body.
 func TestServers(t *testing.T) {
 	t.Parallel()
 	for _, modern := range []bool{true, false} {
@@ -104,7 +104,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// A server of 2024-11-05 is found out, and says by itself what it has to say; when its stream ends it is connected to again.
+// A server of 2024-11-05 is detected, and its notifications are received; when its stream ends, the client reconnects.
 func TestHTTPSSEServers(t *testing.T) {
 	t.Parallel()
 	s := sdk.NewServer(&sdk.Implementation{Name: "oldest", Version: "1"}, nil)
@@ -119,7 +119,7 @@ func TestHTTPSSEServers(t *testing.T) {
 	for i := range 2 {
 		got, said, err := call(t, b, "Bonn")
 		for end := time.Now().Add(10 * time.Second); i > 0 && !strings.Contains(got, "Bonn") && time.Now().Before(end); {
-			got, said, err = call(t, b, "Bonn") // the one before saw the end, as an error or as an answer that says so
+			got, said, err = call(t, b, "Bonn") // the previous call saw the end
 		}
 		if err != nil || !strings.Contains(got, "Bonn") || !slices.Equal(said, []string{protocol.Progress}) {
 			t.Errorf("call %d: %s, %q, %v", i, got, said, err)
@@ -157,7 +157,7 @@ func TestBadEndpoints(t *testing.T) {
 	}
 }
 
-// Tools whose headers nobody can send are left out; the others stay as they are, to the byte.
+// Tools with invalid headers are left out; the others are unchanged.
 func TestToolsWithBadHeaders(t *testing.T) {
 	t.Parallel()
 	const good = `{"name":"good","inputSchema":{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A"}}},"description":"<b>&"}`
@@ -180,7 +180,7 @@ func TestToolsWithBadHeaders(t *testing.T) {
 	}
 }
 
-// A session that the server has forgotten is begun again, and the request is sent once more.
+// A session that the server has forgotten is started again, and the request is repeated.
 func TestForgottenSession(t *testing.T) {
 	t.Parallel()
 	var forget atomic.Bool
@@ -202,7 +202,7 @@ func TestForgottenSession(t *testing.T) {
 	}
 }
 
-// An answer whose stream breaks is not lost: an old server that remembers its events gives the rest.
+// A response whose stream breaks is resumed, if a legacy server keeps its events.
 func TestABrokenStream(t *testing.T) {
 	t.Parallel()
 	s := sdk.NewServer(&sdk.Implementation{Name: "web", Version: "1"}, &sdk.ServerOptions{SupportedProtocolVersions: []string{protocol.Legacy}})
@@ -238,7 +238,7 @@ func TestABrokenStream(t *testing.T) {
 	}
 }
 
-// What an old server says by itself is heard.
+// Notifications of a legacy server are received.
 func TestServerStream(t *testing.T) {
 	t.Parallel()
 	at, s := served(t, false, nil)
@@ -265,7 +265,7 @@ func TestServerStream(t *testing.T) {
 	cancel()
 }
 
-// What is no MCP server, or answers otherwise, is an error that says so; nobody waits.
+// Responses of other servers are errors, without a wait.
 func TestBadServers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

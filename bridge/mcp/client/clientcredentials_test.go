@@ -26,7 +26,7 @@ import (
 	"github.com/lmosd/lmosd/interact/oauth"
 )
 
-// keyed is a credentials file for the server at, whose client has the secret members, and beside it the key, if there is one.
+// keyed returns a credentials file for the server at, whose client has the secret members, with a key next to it, if there is one.
 func keyed(t *testing.T, at, origin, members string, key crypto.Signer) credentials.Store {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "credentials.json")
@@ -42,7 +42,7 @@ func keyed(t *testing.T, at, origin, members string, key crypto.Signer) credenti
 	return written(t, file, fmt.Sprintf(`{%q:{"oauth":{"origin":%q,%s}}}`, at, origin, members))
 }
 
-// says is what comes of a call: the response, and all that an error tells.
+// says returns the result of a call: the response, or all members of an error.
 func says(t *testing.T, b *backend.Backend) string {
 	t.Helper()
 	got, _, err := call(t, b, "x")
@@ -181,7 +181,7 @@ func TestClientCredentialsAreRenewed(t *testing.T) {
 	}
 }
 
-// A client with a key may be let in by a person, too. What is kept of that is of no use without the key.
+// A client with a key may also be approved by a person; the resulting tokens require the key.
 func TestConfidentialClientLogin(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
@@ -210,7 +210,7 @@ func TestConfidentialClientLogin(t *testing.T) {
 	}
 }
 
-// Of several authorization servers that one is asked for which there are credentials; where it sends those, nobody follows.
+// Of several authorization servers the one with credentials is used; redirects of token requests are not followed.
 func TestAuthorizationServerChoice(t *testing.T) {
 	t.Parallel()
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a secret was sent on") }))

@@ -31,18 +31,18 @@ import (
 	"github.com/lmosd/lmosd/internal/netguard"
 )
 
-// An issuer is an authorization server that lets everybody in who asks as the specifications say.
+// An issuer is an authorization server that approves all valid requests.
 type issuer struct {
 	*httptest.Server
-	methods  []string         // in which clients say who they are; nil: they have no secrets
-	machines bool             // it lets in nobody by hand, and has no PKCE
-	key      crypto.PublicKey // of the client that signs who it is
+	methods  []string         // client authentication methods; nil: clients have no secrets
+	machines bool             // without manual logins and PKCE
+	key      crypto.PublicKey // of a client with signed assertions
 	more     map[string]any   // members of its metadata
 
-	meanwhile func() // happens while it is asked for a token; nil: nothing
+	meanwhile func() // called during a token request; may be nil
 
 	mu      sync.Mutex
-	needs   []string       // scopes that the server wants
+	needs   []string       // required scopes
 	asked   map[string]int // requests, by path or grant type
 	codes   map[string]url.Values
 	tokens  map[string][]string // scopes
@@ -157,7 +157,7 @@ func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
 	reply(w, 200, said)
 }
 
-// knows tells whether a client is the one that it says it is, in a way that is taken.
+// knows reports whether a client is authenticated.
 func (i *issuer) knows(r *http.Request) bool {
 	takes := func(method string) bool { return slices.Contains(i.methods, method) }
 	if text := r.Form.Get("client_assertion"); text != "" {
@@ -199,7 +199,7 @@ func (i *issuer) forget(everything bool) {
 	}
 }
 
-// guarded is an MCP server of the Go SDK that lets in who has a token of i.
+// guarded is an MCP server of the Go SDK that accepts tokens of i.
 func (i *issuer) guarded(t *testing.T) string {
 	var at string
 	verify := func(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
@@ -266,7 +266,7 @@ func storeIn(t *testing.T) credentials.Store {
 	return store
 }
 
-// A person logs in once: what is granted is renewed, kept, and used by those that run already and those that come later.
+// A login is needed once: tokens are refreshed, stored, and used by running and later processes.
 func TestInteractiveLogin(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
@@ -275,7 +275,7 @@ func TestInteractiveLogin(t *testing.T) {
 	node := dialled(t, Options{URL: at, Login: loginFor(t, at, LoginOptions{Credentials: store})})
 	refusedOnce := func() {
 		t.Helper()
-		said, _, err := call(t, node, "x") // who is connected already gets a response
+		said, _, err := call(t, node, "x") // a connected client gets a response
 		if err != nil {
 			said = fmt.Sprint(interact.AsError(err).Code, err, interact.AsError(err).Next)
 		}
@@ -317,7 +317,7 @@ func TestInteractiveLogin(t *testing.T) {
 	}
 }
 
-// Requests that are denied at once ask one person once; what is about to end is renewed before it is used.
+// Concurrent rejected requests cause one login; expiring tokens are refreshed before use.
 func TestOneLoginForAll(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
@@ -344,7 +344,7 @@ func TestOneLoginForAll(t *testing.T) {
 	}
 }
 
-// What a browser says is taken only from the authorization server that was asked.
+// Redirects of a browser are accepted only from the authorization server of the login.
 func TestRedirectParameters(t *testing.T) {
 	t.Parallel()
 	as := &oauthex.AuthServerMeta{Issuer: "https://as.example"}
@@ -374,7 +374,7 @@ func TestRedirectParameters(t *testing.T) {
 	}
 }
 
-// Who comes to the door without the state of the login changes nothing.
+// A redirect without the state of the login changes nothing.
 func TestRedirectListener(t *testing.T) {
 	t.Parallel()
 	d, err := newRedirectListener(0)
@@ -402,7 +402,7 @@ func TestRedirectListener(t *testing.T) {
 	}
 }
 
-// A server elsewhere sends nobody to this machine or its network.
+// A remote server cannot direct requests to this host or its network.
 func TestSSRFFilter(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
@@ -444,15 +444,15 @@ func TestSSRFFilter(t *testing.T) {
 	}
 }
 
-// Where to log in is found in the places that there are, the first that says something.
+// The metadata of a login is searched at the well-known paths; the first valid one is used.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	const as, oidc = "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"
 	for name, test := range map[string]struct {
-		resources map[string]string // target place: what it is
+		resources map[string]string // by path
 		servers   map[string]string // by place: the path of the issuer
 		challenge string
-		want      string // the path of the resource, and of the issuer; or what is wrong
+		want      string // the path of the resource, and of the issuer; or the error
 	}{
 		"where the challenge says": {map[string]string{"/x.json": "/mcp", wellKnown: ""}, map[string]string{as: ""}, "/x.json", "/mcp at "},
 		"at the path":              {map[string]string{wellKnown + "/mcp": "/mcp", wellKnown: ""}, map[string]string{as: ""}, "", "/mcp at "},
@@ -517,7 +517,7 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// What a server says of itself is of that server, or of no use.
+// The metadata of a server must be about that server.
 func TestResources(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ said, says string }{
@@ -538,7 +538,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// What an authorization server says of itself is of that server, or of no use, and is looked for at its own host.
+// The metadata of an authorization server must be about that server, and is requested from its host.
 func FuzzAuthorities(f *testing.F) {
 	f.Add("https://as.example/t/", `{"issuer":"https://as.example/t/","token_endpoint":"https://as.example/t/token"}`)
 	f.Add("https://as.example", `{"issuer":"https://as.example"}`)
@@ -562,7 +562,7 @@ func FuzzAuthorities(f *testing.F) {
 	})
 }
 
-// Whatever a server says when it lets nobody in, and of itself, is bounded, and nothing breaks.
+// Metadata and challenges of a server are limited in size, and invalid ones are errors.
 func FuzzDenials(f *testing.F) {
 	f.Add(`Bearer error="insufficient_scope", scope="a b", resource_metadata="https://a.example/x"`, `{"resource":"https://a.example"}`)
 	f.Add(`Basic realm="x", Bearer scope=a`, `{"resource":"https://a.example/","authorization_servers":[""]}`)

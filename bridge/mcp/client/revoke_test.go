@@ -58,7 +58,7 @@ func TestLogout(t *testing.T) {
 	}
 }
 
-// What a node renews or takes over while somebody logs out is not used and not kept.
+// A token that a node refreshes or reads during a logout is neither used nor stored.
 func TestLogoutDuringRenewal(t *testing.T) {
 	t.Parallel()
 	store := storeIn(t)
@@ -85,7 +85,7 @@ func TestLogoutDuringRenewal(t *testing.T) {
 	}
 }
 
-// Nor does it come back when a node that has not used it yet finds it, and renews it while somebody logs out.
+// A token is also not restored by a node that first reads and refreshes it during a logout.
 func TestLogoutDuringReauthorization(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
@@ -113,7 +113,7 @@ func TestLogoutDuringReauthorization(t *testing.T) {
 	}
 }
 
-// Two processes of a host have one login: what the one renews the other does not renew with what is good no more.
+// Two processes of a host share one login: a refreshed token is not refreshed again with the old one.
 func TestConcurrentRenewal(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
@@ -138,7 +138,7 @@ func TestConcurrentRenewal(t *testing.T) {
 	}
 }
 
-// Tokens are revoked where they have been before and nowhere else, by the client that has them, and what does not work is said.
+// Tokens are revoked only at their issuers, by their client, and failures are reported.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

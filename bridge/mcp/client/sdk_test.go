@@ -75,7 +75,7 @@ func (t withToken) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripper.RoundTrip(r)
 }
 
-// The OAuth handler of go-sdk asks the user again for a token that a refresh would replace, and once per concurrent request.
+// The OAuth handler of go-sdk prompts the user again for a token that a refresh would replace, and once per concurrent request.
 func TestSDKAuthorization(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)

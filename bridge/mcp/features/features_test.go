@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // owner is whose things they all are.
 const owner = did.DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
 
-// described makes a description of a TD, as a node would have it; nil if it is none.
+// described returns a description of a TD; nil if it is invalid.
 func described(raw []byte) *td.Description {
 	raw, err := td.Draft(raw)
 	if err != nil {
@@ -66,7 +66,7 @@ const (
 	talkTD = `{"id":"urn:talker","title":"Talker","@type":"lmos:Agent","@context":["https://www.w3.org/2022/wot/td/v1.1",{"a2a":"https://lmosd.dev/ns/a2a#"}],
  "actions":{"a2a":{"@type":"a2a:Operation"},"sendMessage":{"@type":"a2a:Turn","synchronous":true,"input":{},"output":{}},
   "sum":{"@type":"a2a:Turn","a2a:skill":"sum","input":{},"output":{}}},"properties":{"tasks":{"readOnly":true}}}`
-	// parrotTD is an agent that one talks with.
+	// parrotTD is a conversational agent.
 	parrotTD = `{"id":"urn:parrot","title":"Parrot","@type":"lmos:Agent","actions":{"ask":{"input":{},"output":{}}}}`
 )
 
@@ -120,7 +120,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// What came is a result that clients take: content in words, and structured as the schema says.
+// A reply is a valid result: content as text, and structured data that matches the schema.
 func TestResults(t *testing.T) {
 	t.Parallel()
 	lamp := offerOf(t, lampTD)
@@ -196,7 +196,7 @@ func TestURIs(t *testing.T) {
 	}
 }
 
-// Names depend on nothing but the pin and the name, fit what models take, and differ.
+// Names depend only on the pin and the name, are valid for models, and are unique.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ pin, action, want string }{
@@ -275,7 +275,7 @@ func sorted(t *testing.T, raw json.RawMessage) string {
 	return string(written(v))
 }
 
-// FuzzOf: whatever description there is, what is made of it can be said in MCP, has names that models take, and is found again.
+// For every description the features are valid MCP, have valid names, and are found by name.
 func FuzzOf(f *testing.F) {
 	for _, doc := range []string{lampTD, shopTD, talkTD, parrotTD, `{"title":"x","actions":{"a":{"uriVariables":{"v":{"type":"integer"}},"input":{"type":"array"}}}}`,
 		`{"title":"x","properties":{"p":{"type":"object","properties":{"q":{"$ref":"#/properties/q"}},"writeOnly":true}}}`,

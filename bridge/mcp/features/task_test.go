@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// What things want to know becomes what clients can be asked, and the answers what things wait for.
+// Required input becomes requests to clients, and their responses become answers.
 func TestInputRequests(t *testing.T) {
 	t.Parallel()
 	const all = `{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}`

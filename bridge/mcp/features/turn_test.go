@@ -33,7 +33,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// FuzzOutcome reads what came of turns elsewhere.
+// FuzzOutcome reads arbitrary outcomes of turns.
 func FuzzOutcome(f *testing.F) {
 	f.Add([]byte(`{"contextId":"c","state":"completed","artifacts":[{"metadata":{},"parts":[{"raw":"AQI="},{"data":[1]},{}]}],"message":[{"text":"a"}],"metadata":{}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -81,7 +81,7 @@ func TestHeaderMatches(t *testing.T) {
 	}
 }
 
-// What was put into a header comes out of it.
+// Header values survive encoding and decoding.
 func FuzzDecodeHeader(f *testing.F) {
 	f.Add("a")
 	f.Add("=?base64?YQ==?=")

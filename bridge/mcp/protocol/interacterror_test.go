@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Prose stays as it is, and a connection that ended is unreachable.
+// Text is unchanged, and an ended connection is unreachable.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, hint := range []string{"pull harder", "well-known -- or not"} {

@@ -44,7 +44,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// Lines that wait while one is written are written together, and each writer is told how that went.
+// Lines that wait during a write are written together, and each writer gets the result.
 func TestLinesTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestLinesTogether(t *testing.T) {
 	})
 }
 
-// A short stream takes so many bytes at once, and then no more.
+// A short stream accepts a number of bytes at once.
 type short struct {
 	begin chan struct{}
 	room  int
@@ -138,7 +138,7 @@ func TestSomeLinesOfMany(t *testing.T) {
 	})
 }
 
-// A reader that does not read keeps nobody from giving up, and Close ends it all.
+// A blocked reader does not prevent cancellation, and Close ends all.
 func TestWriteWithoutReader(t *testing.T) {
 	t.Parallel()
 	here, there := net.Pipe()

@@ -84,7 +84,7 @@ func TestInvalidMessages(t *testing.T) {
 	}
 }
 
-// What is changed is changed in its place; all else stays as it was spelled.
+// Changes keep the position of members; all other bytes are unchanged.
 func TestEdits(t *testing.T) {
 	t.Parallel()
 	const request = `{"id":1, "x":[ 1.0 ],"method":"m","params":{"n":1e2,"_meta":{"a":"\u00e9","b":2}},"jsonrpc":"2.0"}`
@@ -295,7 +295,7 @@ func tree(t *testing.T, text []byte) (v map[string]any) {
 	return v
 }
 
-// FuzzMessages: what is a message stays one, whatever of it is looked at, and an id is the same however it is spelled.
+// A message remains a message after all accessors, and ids are equal in all spellings.
 func FuzzMessages(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":"\u0061\/\ud83d\ude00<","method":"tools/call","params":{"name":"x","_meta":{"progressToken":1}}}`))
 	f.Add([]byte(`{"jsonrpc":"2.0","id":-0,"result":{"_meta":{}}}`))

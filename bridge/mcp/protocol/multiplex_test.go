@@ -48,7 +48,7 @@ func write(t *testing.T, c Conn, text string) {
 	}
 }
 
-// Callers that use the same ids and tokens get what is theirs, under the words that they chose.
+// Callers with equal ids and tokens get their own responses, with the ids that they chose.
 func TestCallersShareAConnection(t *testing.T) {
 	t.Parallel()
 	stray := make(chan *Message, 8)
@@ -84,7 +84,7 @@ func TestCallersShareAConnection(t *testing.T) {
 	write(t, server, `{"jsonrpc":"2.0","method":"x","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":`+ids["b"]+`}}}`)
 	write(t, server, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`+ids["b"]+`}}`)
 	write(t, server, `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
-	write(t, server, `{"jsonrpc":"2.0","id":`+ids["a"]+`,"method":"ping"}`) // a request is no answer, whatever its id
+	write(t, server, `{"jsonrpc":"2.0","id":`+ids["a"]+`,"method":"ping"}`) // a request is not a response, whatever its id
 	write(t, server, `{"jsonrpc":"2.0","id":12345,"result":{}}`)
 	write(t, server, `{"jsonrpc":"2.0","id":`+ids["b"]+`,"result":{"_meta":{"io.modelcontextprotocol/subscriptionId":`+ids["b"]+`}}}`)
 	write(t, server, `{"jsonrpc":"2.0","id":`+ids["a"]+`,"error":{"code":1,"message":"no"}}`)
@@ -104,7 +104,7 @@ func TestCallersShareAConnection(t *testing.T) {
 	}
 }
 
-// Who leaves tells the server, also if it is the one that reads what comes; the end of the connection is everybody's.
+// A caller that leaves notifies the server, also if it is the reader; the end of the connection affects all.
 func TestCallsThatEndEarly(t *testing.T) {
 	t.Parallel()
 	s, server, ended := share(t, nil)
@@ -244,7 +244,7 @@ func (b broken) Write(context.Context, *Message) error {
 
 func (broken) Close() error { return nil }
 
-// Why a connection has ended is told to a call that could not be written for it.
+// A call that could not be written gets the cause of the end of the connection.
 func TestFailedWrite(t *testing.T) {
 	t.Parallel()
 	b := broken{make(chan struct{}), make(chan struct{})}

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 )
 
-// Progress and log messages beyond the pace are dropped; what has to be known is not.
+// Progress and log messages above the rate are dropped; other messages are not.
 func TestFloods(t *testing.T) {
 	t.Parallel()
 	for method, want := range map[string]int{Progress: int(ProgressLimit.Burst), LogMessage: int(ProgressLimit.Burst), ToolsChanged: 600, ResourceUpdated: 600} {
@@ -22,7 +22,7 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// What readers that do not look at case take for a member is no message: one that judges would see another than one that acts.
+// A message with members that differ only in case is invalid, because readers could interpret it differently.
 func TestCaseVariantsAreRejected(t *testing.T) {
 	t.Parallel()
 	for text, good := range map[string]bool{

@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A script is a connection that says what it is given, and fails writes of what is called "broken".
+// A script is a connection with fixed messages, which fails writes of requests named "broken".
 type script struct {
 	says  chan *Message
 	wrote []string
@@ -34,7 +34,7 @@ func (s *script) Write(_ context.Context, m *Message) error {
 
 func (s *script) Close() error { return nil }
 
-// Each request that was written has one response: what the server says, or, in their order, why there is none.
+// Each written request gets one response: that of the server or, in order, the cause of its absence.
 func TestEnsureResponses(t *testing.T) {
 	t.Parallel()
 	s := &script{says: make(chan *Message, 16)}
@@ -58,7 +58,7 @@ func TestEnsureResponses(t *testing.T) {
 		write(id, "call", true)
 	}
 	write("7", "call", false)   // twice
-	write("8", "broken", false) // not begun
+	write("8", "broken", false) // not started
 	write("", Cancelled, true)  // of 5
 	for _, m := range []*Message{Respond("3", "first"), Respond("3", "again"), Respond("5", "late"), Respond("8", "never asked"),
 		Request("", Progress, nil), RespondError("", Errorf(ParseError, "what?"))} {

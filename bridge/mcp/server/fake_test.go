@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A fake is an MCP server in this process. Its sessions echo what they are told, and say what say gets.
+// A fake is an MCP server in this process. Its sessions echo requests, and send the messages of say.
 type fake struct {
 	call    func(ctx context.Context, m *protocol.Message, notify func(*protocol.Message) error) (*protocol.Message, error)
 	refused error
@@ -45,7 +45,7 @@ func (f *fake) Session(ctx context.Context) (protocol.Conn, error) {
 	return c, nil
 }
 
-// A fakeConn answers what is called echo or initialize, and leaves the rest to the test.
+// A fakeConn answers echo and initialize, and leaves other requests to the test.
 type fakeConn struct {
 	say, heard chan *protocol.Message
 	ctx        context.Context

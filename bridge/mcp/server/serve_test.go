@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// What is no request of MCP, or contradicts itself, is refused with the status and code that the specification names.
+// Invalid and contradictory requests are rejected with the status and code of the specification.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	params := []protocol.Param{{Header: "Region", Path: []string{"where", "region"}}, {Header: "N", Path: []string{"n"}}}
@@ -107,7 +107,7 @@ func TestTaskNameHeader(t *testing.T) {
 	}
 }
 
-// What comes before the response makes a stream; errors have their status only where there is none.
+// Messages before the response start a stream; errors have an HTTP status only without one.
 func TestStatelessRequest(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -155,7 +155,7 @@ func TestStatelessRequest(t *testing.T) {
 	body, headers = modernRequest("hang", map[string]any{}, nil)
 	stream := events(t, r.send(ctx, "POST", body, headers))
 	next(t, stream)
-	cancel() // who closes the response has cancelled
+	cancel() // closing the response cancels
 	if err := next(t, gone); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}

@@ -55,8 +55,8 @@ func TestSessionLifecycle(t *testing.T) {
 	}
 }
 
-// Each message goes to one stream: a response and progress to their request, what the server asks to who waits, all else to the
-// stream that the client opened for it.
+// Each message belongs to one stream: responses and progress to their request, requests of the server to a waiting one, others to the
+// common stream.
 func TestStreamsOfASession(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newFake(), Options{})
@@ -90,7 +90,7 @@ func TestStreamsOfASession(t *testing.T) {
 	if _, more := <-stream; more {
 		t.Error("the stream goes on after the response")
 	}
-	again := events(t, r.send(t.Context(), "GET", "", post(id))) // who opens it again takes it over
+	again := events(t, r.send(t.Context(), "GET", "", post(id))) // a second reader takes over
 	if _, more := <-common; more {
 		t.Error("both streams go on")
 	}
@@ -102,7 +102,7 @@ func TestStreamsOfASession(t *testing.T) {
 	}
 }
 
-// start sends a request that the server has, and that waits. The channel gets its response once it has begun.
+// start sends a request that waits at the server. The channel receives its response after it has started.
 func start(t *testing.T, r *rig, id string, conn *fakeConn, request string) <-chan *http.Response {
 	t.Helper()
 	out := make(chan *http.Response, 1)
@@ -111,7 +111,7 @@ func start(t *testing.T, r *rig, id string, conn *fakeConn, request string) <-ch
 	return out
 }
 
-// A client that lost its connection goes on where it was; losing it cancels nothing.
+// A client that lost its connection resumes the stream; the loss cancels nothing.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newFake(), Options{})
@@ -167,7 +167,7 @@ func TestTooManySessions(t *testing.T) {
 	(<-waits3).Body.Close()
 }
 
-// Who has most sessions makes room first.
+// The caller with the most sessions makes room first.
 func TestSessionsOfManyCallers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newFake(), Options{MaxSessions: 3, Caller: func(r *http.Request) string { return r.Header.Get("X-Caller") }})
@@ -210,7 +210,7 @@ func TestIdleSessions(t *testing.T) {
 	})
 }
 
-// A client that does not read is not waited for, and one that never asked for the common stream loses nothing else.
+// A client that does not read is not waited for, and one without the common stream loses nothing else.
 func TestEventQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	s := &session{open: map[protocol.ID]*eventQueue{}, queues: []*eventQueue{newEventQueue(0)}}
@@ -254,7 +254,7 @@ func TestEventQueuesAreBounded(t *testing.T) {
 	}
 }
 
-// Close ends what is begun and what begins.
+// Close ends running requests and rejects new ones.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -292,7 +292,7 @@ func TestProgressRateOfASession(t *testing.T) {
 			chats++
 		}
 	}
-	if chats == 0 || chats > 4000 { // 256, and 100 for each second that it takes
+	if chats == 0 || chats > 4000 { // 256, and 100 per second
 		t.Errorf("%d came", chats)
 	}
 }
