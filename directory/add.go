@@ -7,6 +7,7 @@ import (
 	"github.com/lmosd/lmosd/directory/embedding"
 	"github.com/lmosd/lmosd/directory/eviction"
 	"github.com/lmosd/lmosd/directory/index"
+	"github.com/lmosd/lmosd/directory/persist"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -71,7 +72,7 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 	}
 	d.setLocked(e, in, own)
 	if from == received || from == published {
-		d.markLocked(key)
+		d.store.Mark(persist.Seqs, key)
 	} else {
 		e.stored = true
 	}
@@ -121,7 +122,7 @@ func (d *Directory) adoptLocked(e *entry, own bool) {
 		d.ownLocked(e, true)
 		d.rankLocked(e)
 		d.countNameLocked(e, e.view.record, true, false)
-		d.markLocked(e.Key)
+		d.store.Mark(persist.Seqs, e.Key)
 	}
 }
 
@@ -320,7 +321,7 @@ func (d *Directory) endLocked(e *entry, why Reason) {
 	d.embeddings.Dequeue(e.Key)
 	e.view, e.bound, e.own = nil, nil, false
 	d.gone.add(e)
-	d.markLocked(e.Key)
+	d.store.Mark(persist.Seqs, e.Key)
 	d.notifyLocked(e)
 	d.boundGoneLocked()
 }
@@ -367,9 +368,9 @@ func (d *Directory) forgetLocked(e *entry) {
 	d.gone.remove(e)
 	delete(d.entries, e.Key)
 	if e.stored {
-		d.markLocked(e.Key)
+		d.store.Mark(persist.Seqs, e.Key)
 	} else {
-		delete(d.dirty, e.Key) // it was never written
+		d.store.Unmark(persist.Seqs, e.Key) // it was never written
 	}
 }
 

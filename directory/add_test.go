@@ -405,8 +405,8 @@ func TestGoneIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(d.dirty) != 0 {
-		t.Errorf("%d Things are marked to be written without a store", len(d.dirty))
+	if d.store.Len() != 0 {
+		t.Errorf("%d Things are marked to be written without a store", d.store.Len())
 	}
 	if s := d.Stats(); s.Gone != 4 || len(d.entries) != 4 || len(d.tombstones.byID) != 4 {
 		t.Errorf("got %+v, %d entries, %d tombstones; want 4 of each", s, len(d.entries), len(d.tombstones.byID))

@@ -49,7 +49,7 @@ func TestFreshKeysAreBounded(t *testing.T) {
 		"entries": len(d.entries) - most, "living": len(d.living), "gone": len(d.gone), "hashes": len(d.hashes), "hosts": len(d.hosts),
 		"owners": len(d.weights), "slots": len(d.slots), "order": d.index.Len(),
 		"names":      len(slices.Collect(d.index.Texts(index.Name))) / 2,
-		"not stored": len(d.dirty) - most, "waiting for vectors": d.embeddings.Len(),
+		"not stored": d.store.Len() - most, "waiting for vectors": d.embeddings.Len(),
 	} {
 		if n > most {
 			t.Errorf("%d %s, at most %d are allowed", n, what, most)

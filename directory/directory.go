@@ -24,6 +24,7 @@ import (
 	"github.com/lmosd/lmosd/directory/fetch"
 	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/directory/lookalike"
+	"github.com/lmosd/lmosd/directory/persist"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/backoff"
@@ -102,6 +103,7 @@ type Directory struct {
 	lookalikes *lookalike.Names // owned by mu
 	fetcher    *fetch.Fetcher
 	embeddings *embedding.Embeddings
+	store      *persist.Store  // its mutex is acquired after mu
 	queue      chan *td.Signed // of Enqueue
 	// queued is the size of the TDs in the queue, in bytes.
 	queued atomic.Int64
@@ -126,17 +128,13 @@ type Directory struct {
 	room          *eviction.Room
 	// lackUntil is the time until which the index may lack Things that did not fit.
 	lackUntil time.Time
-	weight    int               // memory of living entries of others, in bytes
-	weights   map[did.DID]int   // the same by owner
-	living    expiries          // entries with a description, by expiration
-	gone      expiries          // entries without one, by the time when they can be dropped
-	wakeAt    time.Time         // until when expire sleeps
-	dirty     map[[32]byte]bool // keys of entries that differ from the store
-	// dirtyEquivocations and dirtyVectors are the same for equivocations and vectors.
-	dirtyEquivocations, dirtyVectors map[[32]byte]bool
+	weight    int             // memory of living entries of others, in bytes
+	weights   map[did.DID]int // the same by owner
+	living    expiries        // entries with a description, by expiration
+	gone      expiries        // entries without one, by the time when they can be dropped
+	wakeAt    time.Time       // until when expire sleeps
 
 	loading atomic.Bool // the store is not completely loaded
-	saving  sync.Mutex  // held while writing to the store; acquired before mu
 }
 
 // New returns a directory with the contents of Options.Store. [Directory.Run] loads the rest of a large store in the background.
@@ -151,13 +149,10 @@ func New(o Options) (*Directory, error) {
 		hashes:  map[[32]byte]*entry{},
 		hosts:   map[did.DID]int{},
 		weights: map[did.DID]int{},
-		dirty:   map[[32]byte]bool{},
-
-		dirtyEquivocations: map[[32]byte]bool{},
-		dirtyVectors:       map[[32]byte]bool{},
 	}
 	d.room = eviction.New(o.Max, func(e *eviction.Item) bool { return d.entries[e.Key].view.shown.Load() })
 	d.fetcher = fetch.New(o.Fetch)
+	d.store = persist.New(persist.Options{Datastore: o.Store, Snapshot: d.snapshot, OnCorrupt: func() { d.count.inc(&d.count.Corrupt) }, Log: o.Log})
 	d.views.most = min(maxOpen, o.Bytes/4)
 	now := time.Now()
 	d.changed.start(now)
@@ -206,7 +201,7 @@ func (o *Options) share() int { return min(o.Bytes, max(o.Bytes/o.Max*o.PerOwner
 func (d *Directory) Run(ctx context.Context) error {
 	var g sync.WaitGroup
 	g.Go(func() { d.wake.Loop(ctx, func() time.Duration { return d.dropDue(time.Now()) }) })
-	g.Go(func() { d.save(ctx) })
+	g.Go(func() { d.store.Run(ctx) })
 	g.Go(func() { d.loadRest(ctx) })
 	g.Go(func() { d.Tracker.Run(ctx) })
 	g.Go(func() { d.embeddings.Run(ctx, d.withoutVector) })
@@ -215,11 +210,11 @@ func (d *Directory) Run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	g.Wait()
-	return d.flushLast()
+	return d.store.FlushLast()
 }
 
 // Close writes pending changes. It must not be called while [Directory.Run] runs.
-func (d *Directory) Close() error { return d.flushLast() }
+func (d *Directory) Close() error { return d.store.FlushLast() }
 
 // Len returns the number of Things that this node publishes, and the number of all known Things.
 func (d *Directory) Len() (local, known int) {

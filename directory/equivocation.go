@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/persist"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -73,7 +74,7 @@ type savedEquivocation struct {
 }
 
 // saved returns the stored form of the equivocation of a Thing; nil if there is none.
-func (fs equivocations) saved(key [32]byte) *savedEquivocation {
+func (fs equivocations) saved(key [32]byte) any {
 	for _, f := range fs {
 		if f.key == key {
 			return &savedEquivocation{Seen: f.Seen.Unix(), First: f.Records[0], Second: f.Records[1]}
@@ -85,7 +86,7 @@ func (fs equivocations) saved(key [32]byte) *savedEquivocation {
 // loadEquivocations reads stored equivocations.
 func (d *Directory) loadEquivocations(ctx context.Context) error {
 	var all equivocations
-	err := d.each(ctx, equivocationKeys, func(key [32]byte, value []byte) error {
+	err := d.store.Each(ctx, persist.Equivocations, func(key [32]byte, value []byte) error {
 		f, err := d.restoreEquivocation(key, value)
 		if err == nil {
 			all = append(all, *f)
@@ -104,7 +105,7 @@ func (d *Directory) loadEquivocations(ctx context.Context) error {
 // restoreEquivocation verifies a stored equivocation as of when it was seen, because evidence does not expire.
 func (d *Directory) restoreEquivocation(key [32]byte, value []byte) (*Equivocation, error) {
 	var s savedEquivocation
-	if err := unmarshal(value, &s); err != nil {
+	if err := persist.Unmarshal(value, &s); err != nil {
 		return nil, err
 	}
 	f := &Equivocation{Seen: time.Unix(s.Seen, 0)}
@@ -112,13 +113,13 @@ func (d *Directory) restoreEquivocation(key [32]byte, value []byte) (*Equivocati
 	for i, raw := range [][]byte{s.First, s.Second} {
 		r, err := d.opts.Verifier.Record(raw, f.Seen)
 		if err != nil {
-			return nil, fmt.Errorf("%w: equivocation: %w", errCorrupt, err)
+			return nil, fmt.Errorf("%w: equivocation: %w", persist.ErrCorrupt, err)
 		}
 		both[i], f.Records[i] = r, raw
 	}
 	f.Owner, f.Thing, f.Seq = both[0].Owner, both[0].Thing, both[0].Seq
 	if both[0].Key() != key || both[1].Key() != key || both[1].Seq != f.Seq || both[0].Compare(both[1]) <= 0 {
-		return nil, fmt.Errorf("%w: the two records are not an equivocation", errCorrupt)
+		return nil, fmt.Errorf("%w: the two records are not an equivocation", persist.ErrCorrupt)
 	}
 	return f, nil
 }
@@ -152,9 +153,7 @@ func (d *Directory) equivocationLocked(e *entry, cur, r *td.Record) error {
 		f.Records = [2][]byte{cur.WithoutTD(), r.WithoutTD()}
 	}
 	for _, key := range d.equivocations.add(f) {
-		if d.opts.Store != nil {
-			d.dirtyEquivocations[key] = true
-		}
+		d.store.Mark(persist.Equivocations, key)
 	}
 	if !e.equivocationLogged { // once per entry, so that equivocations cannot flood the log
 		e.equivocationLogged = true

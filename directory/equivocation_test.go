@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/persist"
 	"github.com/lmosd/lmosd/internal/cbor"
 	"github.com/lmosd/lmosd/td"
 )
@@ -109,7 +110,7 @@ func TestEquivocationsAreStored(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := store.Put(t.Context(), storeKey(equivocationKeys, td.Key(want[0].Owner, want[0].Thing)), raw); err != nil {
+			if err := store.Put(t.Context(), persist.Equivocations.Key(td.Key(want[0].Owner, want[0].Thing)), raw); err != nil {
 				t.Fatal(err)
 			}
 			last := openDirectory(t, Options{Store: store})

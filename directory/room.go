@@ -9,6 +9,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/eviction"
 	"github.com/lmosd/lmosd/directory/index"
+	"github.com/lmosd/lmosd/directory/persist"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -206,6 +207,6 @@ func (d *Directory) use(key [32]byte) {
 	if e := d.entries[key]; e != nil && e.view != nil && !e.own {
 		e.used = true
 		d.rankLocked(e)
-		d.markLocked(key)
+		d.store.Mark(persist.Seqs, key)
 	}
 }

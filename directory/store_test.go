@@ -14,6 +14,7 @@ import (
 	dssync "github.com/ipfs/go-datastore/sync"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/directory/persist"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/cbor"
 	"github.com/lmosd/lmosd/td"
@@ -22,10 +23,10 @@ import (
 func memory() ds.Batching { return dssync.MutexWrap(ds.NewMapDatastore()) }
 
 // stored returns the keys in a store, without their prefix.
-func stored(t testing.TB, store ds.Datastore, prefix ds.Key) []string {
+func stored(t testing.TB, store ds.Datastore, prefix persist.Kind) []string {
 	t.Helper()
 	var keys []string
-	for e, err := range ds.QueryIter(t.Context(), store, query.Query{Prefix: prefix.String(), KeysOnly: true}) {
+	for e, err := range ds.QueryIter(t.Context(), store, query.Query{Prefix: string(prefix), KeysOnly: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +68,7 @@ func TestRestart(t *testing.T) {
 	wantCode(t, err, interact.Withdrawn)
 	_, err = again.put(described(t, kept.signed(t, 4)), received)
 	wantCode(t, err, interact.RolledBack)
-	if n := len(again.dirty); n != 1 { // its use
+	if n := again.store.Len(); n != 1 { // its use
 		t.Errorf("%d entries would be written again, want 1", n)
 	}
 }
@@ -82,16 +83,16 @@ func TestRunWritesEverySecond(t *testing.T) {
 		if _, err := d.put(described(t, a.signed(t, 1)), received); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(saveEvery)
+		time.Sleep(persist.SaveEvery)
 		synctest.Wait()
-		if n := len(stored(t, store, descKeys)); n != 1 {
+		if n := len(stored(t, store, persist.Descriptions)); n != 1 {
 			t.Errorf("after a second: %d descriptions in the store, want 1", n)
 		}
 		if _, err := d.put(described(t, a.tombstone(t, 2)), received); err != nil {
 			t.Fatal(err)
 		}
 		stop() // writes the rest
-		if n, m := len(stored(t, store, descKeys)), len(stored(t, store, seqKeys)); n != 0 || m != 1 {
+		if n, m := len(stored(t, store, persist.Descriptions)), len(stored(t, store, persist.Seqs)); n != 0 || m != 1 {
 			t.Errorf("after the tombstone: %d descriptions and %d seqs, want 0 and 1", n, m)
 		}
 	})
@@ -119,14 +120,14 @@ func TestExpiredEntriesAreDeleted(t *testing.T) {
 			t.Errorf("got %+v", s)
 		}
 		run(t, d)
-		time.Sleep(saveEvery)
+		time.Sleep(persist.SaveEvery)
 		synctest.Wait()
-		if n, m := len(stored(t, store, descKeys)), len(stored(t, store, seqKeys)); n != 0 || m != 3 {
+		if n, m := len(stored(t, store, persist.Descriptions)), len(stored(t, store, persist.Seqs)); n != 0 || m != 3 {
 			t.Errorf("got %d descriptions and %d seqs, want 0 and 3", n, m)
 		}
 		time.Sleep(25 * time.Hour)
 		synctest.Wait()
-		if m := len(stored(t, store, seqKeys)); m != 0 {
+		if m := len(stored(t, store, persist.Seqs)); m != 0 {
 			t.Errorf("got %d seqs a day later", m)
 		}
 	})
@@ -148,7 +149,7 @@ func TestExpiredSeqsAreDeletedAtStart(t *testing.T) {
 		if err := again.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(stored(t, store, ds.NewKey("/directory"))); n != 0 || len(again.entries) != 0 {
+		if n := len(stored(t, store, "/directory")); n != 0 || len(again.entries) != 0 {
 			t.Errorf("%d entries in the store, %d here", n, len(again.entries))
 		}
 	})
@@ -167,7 +168,7 @@ func TestCorruptEntriesAreDeleted(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
-	keys := stored(t, store, descKeys)
+	keys := stored(t, store, persist.Descriptions)
 	value := func(key string) []byte {
 		v, err := store.Get(t.Context(), ds.RawKey(key))
 		if err != nil {
@@ -178,11 +179,11 @@ func TestCorruptEntriesAreDeleted(t *testing.T) {
 	flipped := append([]byte{}, value(keys[1])...)
 	flipped[len(flipped)/2] ^= 1
 	for key, v := range map[string][]byte{
-		keys[0]:                         value(keys[0])[:40],
-		keys[1]:                         flipped,
-		keys[2]:                         value(keys[3]), // of another thing
-		descKeys.String() + "/nonsense": nil,
-		stored(t, store, seqKeys)[0]:    []byte("nonsense"),
+		keys[0]: value(keys[0])[:40],
+		keys[1]: flipped,
+		keys[2]: value(keys[3]), // of another thing
+		string(persist.Descriptions) + "/nonsense": nil,
+		stored(t, store, persist.Seqs)[0]:          []byte("nonsense"),
 	} {
 		if err := store.Put(t.Context(), ds.RawKey(key), v); err != nil {
 			t.Fatal(err)
@@ -192,7 +193,7 @@ func TestCorruptEntriesAreDeleted(t *testing.T) {
 	if s := again.Stats(); s.Known != 1 || s.Corrupt != 5 {
 		t.Errorf("got %+v, want 1 known and 5 corrupt", s)
 	}
-	if n := len(stored(t, store, descKeys)); n != 1 {
+	if n := len(stored(t, store, persist.Descriptions)); n != 1 {
 		t.Errorf("%d descriptions are left in the store, want 1", n)
 	}
 }
@@ -211,7 +212,7 @@ func TestTombstoneOfAnotherThingIsCorrupt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := store.Put(t.Context(), storeKey(seqKeys, [32]byte{byte(i)}), raw); err != nil {
+		if err := store.Put(t.Context(), persist.Seqs.Key([32]byte{byte(i)}), raw); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -266,12 +267,12 @@ func (d *Directory) lateOne(t *testing.T) *td.Description {
 		if e.view != nil {
 			continue
 		}
-		raw, err := d.opts.Store.Get(t.Context(), storeKey(descKeys, key))
+		raw, err := d.opts.Store.Get(t.Context(), persist.Descriptions.Key(key))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var s savedDesc
-		if err := unmarshal(raw, &s); err != nil {
+		if err := persist.Unmarshal(raw, &s); err != nil {
 			t.Fatal(err)
 		}
 		return described(t, &td.Signed{Record: s.Record, TD: s.TD})
@@ -307,7 +308,7 @@ func TestFlushRetries(t *testing.T) {
 	if err := d.Flush(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if n := len(stored(t, disk, descKeys)); n != 1 {
+	if n := len(stored(t, disk, persist.Descriptions)); n != 1 {
 		t.Errorf("%d descriptions in the store, want 1", n)
 	}
 }
@@ -348,8 +349,8 @@ func FuzzRestore(f *testing.F) {
 		if right {
 			where = live.Record.Key()
 		}
-		for _, prefix := range []ds.Key{seqKeys, descKeys} {
-			if err := store.Put(t.Context(), storeKey(prefix, where), value); err != nil {
+		for _, prefix := range []persist.Kind{persist.Seqs, persist.Descriptions} {
+			if err := store.Put(t.Context(), prefix.Key(where), value); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lmosd/lmosd/directory/embedding"
+	"github.com/lmosd/lmosd/directory/persist"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -48,17 +49,25 @@ func (d *Directory) withoutVector(key [32]byte) (embedding.Thing, bool) {
 
 // keepVectorLocked marks the vector of a Thing to be written.
 func (d *Directory) keepVectorLocked(key [32]byte) {
-	if d.opts.Store != nil && d.embeddings.Stores() {
-		d.dirtyVectors[key] = true
+	if d.embeddings.Stores() {
+		d.store.Mark(persist.Vectors, key)
 	}
 }
 
-// savedVector returns the stored form of the vector of a view; nil if there is none.
-func (d *Directory) savedVector(v *view) *embedding.Saved {
-	if v == nil || v.vector.Load() == nil {
+// savedVector returns the stored form of the vector of a Thing; nil if there is none.
+func (d *Directory) savedVector(key [32]byte) any {
+	d.mu.RLock()
+	e := d.entries[key]
+	if e == nil || e.view == nil || e.view.vector.Load() == nil {
+		d.mu.RUnlock()
 		return nil
 	}
-	return d.embeddings.Save(v.vector.Load(), v.peek())
+	v := e.view
+	d.mu.RUnlock()
+	if saved := d.embeddings.Save(v.vector.Load(), v.peek()); saved != nil {
+		return saved
+	}
+	return nil
 }
 
 // keptVector returns the stored vector of a description, or nil if there is no usable one.
@@ -66,13 +75,9 @@ func (d *Directory) keptVector(ctx context.Context, key [32]byte, desc *td.Descr
 	if !d.embeddings.Stores() {
 		return nil
 	}
-	raw, err := d.opts.Store.Get(ctx, storeKey(vectorKeys, key))
-	if err != nil {
-		return nil // it is computed again
-	}
 	var s embedding.Saved
-	if err := unmarshal(raw, &s); err != nil {
-		return nil
+	if err := d.store.Get(ctx, persist.Vectors, key, &s); err != nil {
+		return nil // it is computed again
 	}
 	return d.embeddings.Restore(&s, desc)
 }

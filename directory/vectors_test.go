@@ -8,6 +8,7 @@ import (
 	ds "github.com/ipfs/go-datastore"
 
 	"github.com/lmosd/lmosd/directory/embedding"
+	"github.com/lmosd/lmosd/directory/persist"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -42,7 +43,7 @@ func TestVectorsAreKept(t *testing.T) {
 			d := openDirectory(t, Options{Store: store, Embedder: e})
 			stop := run(t, d)
 			change(d)
-			time.Sleep(2 * saveEvery)
+			time.Sleep(2 * persist.SaveEvery)
 			synctest.Wait()
 			stop()
 			for desc := range d.FindLocal(td.Query{}) {
@@ -75,7 +76,7 @@ func TestVectorsAreKept(t *testing.T) {
 				t.Errorf("%s: %d texts were requested, want %d", step.name, got, step.want)
 			}
 		}
-		keys := stored(t, store, vectorKeys)
+		keys := stored(t, store, persist.Vectors)
 		if len(keys) != 1 {
 			t.Fatalf("%d vectors in the store, want that of the living Thing", len(keys))
 		}

@@ -28,7 +28,7 @@ var rows = [][]string{
 	{"did/keystore", "did/aries", "did/web", "td/schema", "td/scheme"},
 	{"td"},
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
-	{"interact", "td/openapi", "td/lmos", "td/querytext", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/directorytest"},
+	{"interact", "td/openapi", "td/lmos", "td/querytext", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest"},
 	{"interact/credentials", "interact/interacttest", "interact/problem", "directory/paging"},
 	// Messages and framing of single protocols, below their bindings and bridges.
 	{"interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/stream/frame", "interact/ws/frame", "interact/mqtt/packet", "interact/oauth", "bridge/mcp/protocol"},
@@ -72,7 +72,7 @@ var free = []string{
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
 }
 
-var freeFor = []string{"internal/storage", "internal/streamserver", "internal/testhost", "node", "node/status", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet"}
+var freeFor = []string{"internal/storage", "internal/streamserver", "internal/testhost", "node", "node/status", "p2p", "dht", "pubsub", "pubsub/reconcile", "pubsub/suspicion", "directory", "directory/persist", "directory/presence", "interact/stream", "interact/task", "publication", "testnet", "testnet/simnet"}
 
 // homes are the packages that may import a foreign module, by import path prefix; the longest prefix decides.
 var homes = []struct {
