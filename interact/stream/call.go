@@ -270,9 +270,8 @@ func (c *call) start(ctx context.Context) error {
 	if c.large() {
 		f.Size = int64(len(c.m.Data))
 	}
-	if f.Size > c.l.b.o.MaxMessage {
-		return interact.Errorf(interact.TooLarge, "send less, or in parts", "the message has %d bytes, at most %d are allowed",
-			f.Size, c.l.b.o.MaxMessage)
+	if err := c.l.b.fits("message", f.Size, "send less, or in parts"); err != nil {
+		return err
 	}
 	left := frame.TimeLeft(c.by, c.started)
 	var err error
@@ -413,7 +412,8 @@ func (c *call) failure(ctx context.Context, err error) error {
 		return &interact.Error{Code: interact.Internal, Title: "host " + c.l.node.Short() + " violated the protocol",
 			Hint: "update the older of the two nodes", Next: interact.Next(interact.StepStatus), Err: err}
 	}
-	return &lostError{cause: err, sent: c.sent && c.l.out.sent(c.at), answered: !c.silent()}
+	received, _, _ := c.state()
+	return &lostError{cause: err, sent: c.sent && c.l.out.sent(c.at), answered: received}
 }
 
 // finish removes the call from its session, cancels it at the host if it still runs, and releases its resources.

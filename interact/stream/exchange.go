@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
@@ -91,25 +90,11 @@ func (e *exchange) end(err error) {
 	}
 }
 
-// left returns the reason why the other end does not wait any more, or nil.
-func (e *exchange) left() error {
+// state reports whether a frame has arrived, whether the last frame has arrived, and the reason why no more frames arrive, or nil.
+func (e *exchange) state() (received, over bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.err
-}
-
-// silent reports whether nothing has arrived yet.
-func (e *exchange) silent() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return !e.received
-}
-
-// complete reports whether the frame that ends the interaction has arrived.
-func (e *exchange) complete() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.over
+	return e.received, e.over, e.err
 }
 
 // take returns the next frame; a timeout of 0 waits without limit. Earlier frames count as used: the other end gets credit for them.
@@ -216,9 +201,8 @@ func (e *exchange) release() {
 
 // assemble collects the size bytes of data that follow a message in chunks.
 func (e *exchange) assemble(ctx context.Context, size int64) ([]byte, error) {
-	if limit := e.l.b.o.MaxMessage; size > limit {
-		return nil, interact.Errorf(interact.TooLarge, "send less, or in parts", "the message has %d bytes, at most %d are allowed",
-			size, limit)
+	if err := e.l.b.fits("message", size, "send less, or in parts"); err != nil {
+		return nil, err
 	}
 	var data []byte
 	for len(data) < int(size) {

@@ -48,7 +48,7 @@ func TestTakeIsInOrder(t *testing.T) {
 		t.Errorf("after the last: %v", err)
 	}
 	e.end(errSilent)
-	if err := e.left(); err != errClosed {
+	if _, _, err := e.state(); err != errClosed {
 		t.Errorf("the reason changed to %v", err)
 	}
 }

@@ -244,7 +244,7 @@ func (v *served) run() {
 			v.l.fail(err)
 		}
 	}
-	if v.left() == nil {
+	if _, _, ended := v.state(); ended == nil {
 		v.close(err)
 	}
 	v.l.remove(&v.exchange)
@@ -371,9 +371,8 @@ func (v *served) flush() error {
 
 // send sends a reply that others may follow.
 func (v *served) send(r *interact.Message) error {
-	if limit := v.l.b.o.MaxMessage; int64(len(r.Data)) > limit {
-		return interact.Errorf(interact.TooLarge, "ask for less", "the answer has %d bytes, at most %d are allowed", len(r.Data),
-			limit)
+	if err := v.l.b.fits("answer", int64(len(r.Data)), "ask for less"); err != nil {
+		return err
 	}
 	if len(r.Data) <= inline {
 		return v.frame(frame.Reply, r, frame.Extra{})

@@ -132,7 +132,7 @@ func (l *session) answered() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.open {
-		if e.complete() {
+		if _, over, _ := e.state(); over {
 			return true
 		}
 	}
@@ -158,18 +158,7 @@ func (l *session) loop(handle func(frame.Frame) error) (err error) {
 }
 
 // fail ends the session and its interactions. Only the first call has an effect.
-func (l *session) fail(err error) {
-	l.mu.Lock()
-	first := l.err == nil
-	if first {
-		l.err = err
-		l.over.Store(true)
-	}
-	l.mu.Unlock()
-	if first {
-		l.tear(err)
-	}
-}
+func (l *session) fail(err error) { l.endIf(err, func() bool { return true }) }
 
 // expire ends the session if it was unused for too long. The decision is atomic: a concurrent call keeps the session open, or finds it
 // ended.
@@ -178,15 +167,20 @@ func (l *session) expire(now time.Time) {
 	if l.remote == nil {
 		limit = limit * 5 / 2 // the calling end closes first, so that no call uses a closing session
 	}
+	l.endIf(errIdle, func() bool { return len(l.open) == 0 && now.Sub(l.idled) > limit })
+}
+
+// endIf ends the session with err, unless it has ended, if ok returns true. It calls ok with mu locked.
+func (l *session) endIf(err error, ok func() bool) {
 	l.mu.Lock()
-	idle := l.err == nil && len(l.open) == 0 && now.Sub(l.idled) > limit
-	if idle {
-		l.err = errIdle
+	end := l.err == nil && ok()
+	if end {
+		l.err = err
 		l.over.Store(true)
 	}
 	l.mu.Unlock()
-	if idle {
-		l.tear(errIdle)
+	if end {
+		l.tear(err)
 	}
 }
 
@@ -297,7 +291,7 @@ func (l *session) look(now time.Time) (started, by time.Time) {
 			e.end(context.DeadlineExceeded)
 			continue
 		}
-		if !l.own && !e.long || e.silent() {
+		if received, _, _ := e.state(); !received || !l.own && !e.long {
 			started = earliest(started, e.started)
 		}
 	}

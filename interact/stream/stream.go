@@ -279,6 +279,14 @@ func (b *Binding) retire() {
 	b.workers.Wait()
 }
 
+// fits returns a TooLarge error if data of size bytes exceeds MaxMessage.
+func (b *Binding) fits(what string, size int64, hint string) error {
+	if limit := b.o.MaxMessage; size > limit {
+		return interact.Errorf(interact.TooLarge, hint, "the %s has %d bytes, at most %d are allowed", what, size, limit)
+	}
+	return nil
+}
+
 // enter registers a goroutine, unless the binding is closed.
 func (b *Binding) enter() bool {
 	b.mu.Lock()
