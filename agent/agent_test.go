@@ -326,7 +326,7 @@ func TestListeners(t *testing.T) {
 	}
 }
 
-// Who has read a value and then observes misses no change between the two, and hears nothing twice.
+// A consumer that reads a value and then observes misses no change in between, and receives none twice.
 func TestObservationContinuesAReading(t *testing.T) {
 	t.Parallel()
 	mood, _, parts := parrot()

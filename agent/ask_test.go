@@ -88,7 +88,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// Whoever leaves while a stream asks ends it.
+// Disconnecting ends a stream that requires input.
 func TestLeftWhileAStreamAsks(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)

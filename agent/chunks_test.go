@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// listeners are the actions of an agent that take their input while it comes.
+// listeners are the actions of an agent that read their input as it arrives.
 func listeners() []Part {
 	return []Part{
 		Action("count", func(_ context.Context, in Chunks) (string, error) {
@@ -67,7 +67,7 @@ func TestChunks(t *testing.T) {
 	thing = interact.Chain(thing, interact.Checked(d), interact.CheckedReplies(d))
 	broken := errors.New("the microphone fell")
 	for name, c := range map[string]struct {
-		action, media, data string // of what came whole
+		action, media, data string // of a whole input
 		chunks              []string
 		err                 error
 		want                string

@@ -41,7 +41,7 @@ func TestWeakKeysAreNobody(t *testing.T) {
 	}
 }
 
-// refuseEverywhere shows that no way into the package takes key.
+// refuseEverywhere checks that all functions of the package reject key.
 func refuseEverywhere(t *testing.T, key []byte) {
 	t.Helper()
 	d := fromChecked(key)
@@ -71,7 +71,7 @@ func second[T any](_ T, err error) error { return err }
 
 func TestKeysOfAWrongFormAreNobody(t *testing.T) {
 	t.Parallel()
-	// 2 is no square coordinate of a point on the curve.
+	// 2 is not a square coordinate of a point on the curve.
 	undecodable := append([]byte{2}, make([]byte, 31)...)
 	refuseEverywhere(t, undecodable)
 	for _, n := range []int{0, 31, 33} {

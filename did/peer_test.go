@@ -82,7 +82,7 @@ func TestFromPeerRefuses(t *testing.T) {
 	}
 }
 
-// libp2p itself gives the same PeerID to the same key, and reads what we write.
+// libp2p computes the same PeerID for the same key, and parses ours.
 func TestPeerAgreesWithLibp2p(t *testing.T) {
 	t.Parallel()
 	for seed := range byte(50) {

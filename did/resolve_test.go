@@ -57,7 +57,7 @@ func TestKeysResolvesNothingElse(t *testing.T) {
 	}
 }
 
-// answer is a resolver that always says the same.
+// answer is a resolver with a fixed result.
 type answer struct {
 	doc *did.Document
 	err error

@@ -282,7 +282,7 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// A capability that the user adds stands beside those of the document.
+// Capabilities of the user are added to those of the document.
 func TestDescribeAdds(t *testing.T) {
 	t.Parallel()
 	raw, err := Spec{}.describe([]byte(`{"title":"x","lmos:capabilities":[{"id":"urn:x:a"}]}`), []string{"urn:x:b"})

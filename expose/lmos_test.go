@@ -55,7 +55,7 @@ func TestWhatLMOSAgentsSay(t *testing.T) {
 	}
 }
 
-// TestLMOSAgentsLeadNowhereElse: a server does not make this node ask others.
+// A server cannot make this node send requests to other hosts.
 func TestLMOSAgentsLeadNowhereElse(t *testing.T) {
 	t.Parallel()
 	other := site(t, map[string]string{"/td": strings.Replace(lmosAgent, "LINKS", "", 1)})

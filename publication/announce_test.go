@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/dht"
 )
 
-// dueNow returns what is due of a desk with one thing, and ends the attempt at once.
+// dueNow returns the due attempts of a fixture with one Thing, and ends them.
 func dueNow(d *fixture, listeners bool) (gossip, dht bool) {
 	for _, t := range d.schedule.due(time.Now(), listeners) {
 		d.schedule.end(t.thing)
@@ -73,7 +73,7 @@ func tried(d *fixture, of *Publication) { d.schedule.begin(of.Thing); d.schedule
 
 func everywhere(d *fixture, of *Publication) { d.schedule.gossiped(of); d.schedule.replicated(of) }
 
-// TestATDIsGossipedOnce: what is told again is a record without the TD, until the TD is another.
+// A TD is gossiped once: repetitions are records without the TD, until the TD changes.
 func TestATDIsGossipedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -265,7 +265,7 @@ func TestAFailedRenewalIsRepeated(t *testing.T) {
 	d.refresh(t.Context(), attempt{thing: "urn:x:removed", gossip: true, dht: true})
 }
 
-// An announcement takes a while, and a Thing may be withdrawn in between.
+// A Thing may be withdrawn during its announcement.
 func TestAnAnnouncementOfAReplacedPublicationHasNoEffect(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

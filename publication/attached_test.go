@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// says is an agent that answers every action with one text.
+// says is an agent whose actions return a fixed text.
 func says(text string) interact.Thing {
 	return interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
 		r := m.Reply(interact.ActionStatus, interact.JSON, fmt.Appendf(nil, "%q", text))
@@ -96,7 +96,7 @@ func TestAFailedAttachChangesNothing(t *testing.T) {
 	}
 }
 
-// An agent that attaches again at the last moment stays published, and so does a Thing that was published in its place.
+// An agent that attaches again at the end of the grace stays published, and so does a Thing that replaced it.
 func TestADetachedAgentIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -26,7 +26,7 @@ func TestNames(t *testing.T) {
 		"urn:x:clock-1":              one,
 		"urn:x:clock-2@" + key:       two,
 		"clock":                      nil, // it may be either
-		"Weather":                    nil, // the caller's node knows the reference
+		"Weather":                    nil, // the node of the caller resolves names
 		"urn:x:weather@" + key[:20]:  nil,
 		"urn:x:weather@z6MkOther":    nil,
 		"urn:x:gone":                 nil,
@@ -73,7 +73,7 @@ func TestLocateSaysWhyNot(t *testing.T) {
 	}
 }
 
-// TestARecordThatNamesThisNodeIsNotItsOffer: otherwise a stranger could have this node ask any address for others.
+// A record of another owner that names this node as host is not a publication; otherwise its owner could make this node send requests.
 func TestARecordThatNamesThisNodeIsNotItsOffer(t *testing.T) {
 	t.Parallel()
 	d, stranger := newFixture(t), newFixture(t)

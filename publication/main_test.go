@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// tool is the TD of an agent at an address without a server; its only action takes and returns a string. An empty id leaves it out.
+// tool returns the TD of an agent at an address without a server; its only action has a string as input and output. An empty id omits it.
 func tool(title, id string) []byte {
 	if id != "" {
 		id = fmt.Sprintf(`"id":%q,`, id)
@@ -245,7 +245,7 @@ func (f *fakeDirectory) count() int {
 	return len(f.added)
 }
 
-// Get finds the Things of the fixture by what [Index.Find] takes.
+// Get resolves the references of the Things of the fixture.
 func (f *fakeDirectory) Get(_ context.Context, ref string) (*td.Description, error) {
 	if p := f.fixture.Find(ref); p != nil {
 		return p.Description, nil

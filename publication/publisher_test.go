@@ -435,7 +435,7 @@ func TestAStoreOfAnotherKeyIsRefused(t *testing.T) {
 	wantCode(t, d.load(t.Context(), time.Now()), interact.StoreCorrupt)
 }
 
-// The store is read again while the node runs, when a full disk has room again: what is published in between is not an error.
+// The store is read again while the node runs, when a full disk has room again; concurrent publications are not errors.
 func TestPublicationsDuringRestore(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
@@ -489,7 +489,7 @@ func TestAnOrphanOnAFullDiskIsWithdrawnLater(t *testing.T) {
 	})
 }
 
-// The registration of a Thing is stored with it, and stays over renewals and restarts until it is published again.
+// The registration of a Thing is stored with it, and kept by renewals and restarts until it is published again.
 func TestRegistrations(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)

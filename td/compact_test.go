@@ -46,7 +46,7 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// Cutting the TD out of the bytes gives what encoding the record without it gives, whatever the length.
+// Removing the TD from the bytes equals encoding the record without it, for every length.
 func TestCutInline(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 23, 24, 255, 256, 6000} {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestConcurrency: a thing may say how many interactions it takes at once; what is no such number says nothing.
+// A TD may declare how many concurrent interactions the Thing accepts; invalid values are ignored.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]int{"4": 4, "1": 1, "0": 0, "-1": 0, `"4"`: 0, "1e30": 0, "2.5": 2, "null": 0} {

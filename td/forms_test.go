@@ -43,7 +43,7 @@ const odd = `{
 	"proof": {"type": "DataIntegrityProof"}, "registration": {"ttl": 1}
 }`
 
-// asked is a Forms that notes what it is asked for and offers one form over HTTP.
+// asked is a Forms that records its requests and returns one HTTP form.
 type asked map[string][]string
 
 func (a asked) forms(kind, name string, ops []string) []Form {

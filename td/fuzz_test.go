@@ -104,7 +104,7 @@ func FuzzVerify(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// The fuzzer has no key: only what was signed can verify, in whatever spelling.
+		// The fuzzer has no key: only the signed content can verify, in any spelling.
 		if got, _ := jcs.Append(nil, decodeJSON(t, string(d.Raw))); !bytes.Equal(got, want) {
 			t.Fatalf("verified %s", td)
 		}

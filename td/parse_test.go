@@ -63,7 +63,7 @@ func TestParseWeather(t *testing.T) {
 	}
 }
 
-// The defaults of TD 1.1 §5.4, and what a form takes from the thing.
+// The defaults of TD 1.1 §5.4, and the members that a form inherits.
 func TestParseDefaults(t *testing.T) {
 	t.Parallel()
 	thing := mustParse(t, `{
@@ -398,7 +398,7 @@ func TestParseLimit(t *testing.T) {
 	}
 }
 
-// All that is wrong is told at once, in the order of the document's places, and not more than a person reads.
+// All issues are reported at once, in document order, up to a limit.
 func TestParseTellsAllAtOnce(t *testing.T) {
 	t.Parallel()
 	_, err := Parse([]byte(`{"@context": 1, "title": 2, "security": ["m"], "securityDefinitions": {"n": {"scheme": "nosec"}},
@@ -549,7 +549,7 @@ func TestHTTPTerms(t *testing.T) {
 	}
 }
 
-// What a person sees who made many mistakes at once.
+// The error text of a TD with many issues.
 func TestBrokenTD(t *testing.T) {
 	t.Parallel()
 	_, err := Parse(readFile(t, "broken.td.json"))

@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/internal/cbor"
 )
 
-// forge returns a signed record with any content: what is wrong with it is not the signature.
+// forge returns a signed record with arbitrary content and a valid signature.
 func forge(t testing.TB, k *keystore.Key, change func(w *wireRecord)) []byte {
 	t.Helper()
 	hash := sha256.Sum256([]byte("td"))
@@ -378,7 +378,7 @@ func TestInlineWithoutDictionaryIsRead(t *testing.T) {
 	}
 }
 
-// A small frame that would unpack to much more than was announced costs what was announced.
+// A small frame that would decompress to more than it declares costs only the declared size.
 func TestInlineBombIsCheap(t *testing.T) { // not parallel: it measures memory
 	bomb := deflate(make([]byte, 64<<20))
 	if bomb == nil {

@@ -96,7 +96,7 @@ type failing struct{ id did.DID }
 func (f failing) DID() did.DID                      { return f.id }
 func (failing) Sign(string, []byte) ([]byte, error) { return nil, errors.New("no key today") }
 
-// A TD that does not fit into the record when compressed travels beside it.
+// A TD that is too large for the record when compressed is separate.
 func TestLargeTDTravelsBeside(t *testing.T) {
 	t.Parallel()
 	var noise strings.Builder
@@ -261,7 +261,7 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// A thing that came from the mesh is signed by its owner already: it can be offered again, and by nobody else.
+// A Thing from the mesh is already signed: only its owner can publish it again.
 func TestSignAgain(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)
@@ -313,7 +313,7 @@ type stub struct {
 func (s stub) DID() did.DID                        { return s.id }
 func (s stub) Sign(string, []byte) ([]byte, error) { return s.signature, nil }
 
-// The same lease of the same TD gives the same bytes: nothing depends on the order of a map.
+// Equal leases of equal TDs have equal bytes: the order of maps does not matter.
 func TestSignIsDeterministic(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)

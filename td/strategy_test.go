@@ -2,7 +2,7 @@ package td
 
 import "testing"
 
-// LMOS platform, CapabilityResolver: HIGHEST takes the highest version that fits; MOST_SIMILAR the lowest.
+// LMOS platform, CapabilityResolver: HIGHEST selects the highest version that fits; MOST_SIMILAR the lowest.
 func TestStrategy(t *testing.T) {
 	t.Parallel()
 	having := func(name string, capabilities ...Capability) *Description {

@@ -16,7 +16,7 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// attested returns a record by k that states exactly these bytes: what is wrong with the TD is not its hash.
+// attested returns a record by k for exactly these bytes, so that the hash of an invalid TD is valid.
 func attested(t testing.TB, k *keystore.Key, id string, td []byte) *Signed {
 	t.Helper()
 	record := forge(t, k, func(w *wireRecord) {
@@ -118,7 +118,7 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 }
 
-// The error of an invalid TD carries the issues, that of a bad proof the proof's error, for whoever shows them.
+// The error of an invalid TD contains the issues, that of an invalid proof the error of the proof.
 func TestVerifyErrorsCarryTheCause(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)
@@ -137,7 +137,7 @@ func TestVerifyErrorsCarryTheCause(t *testing.T) {
 	}
 }
 
-// An owner cannot be asked for by a proof that claims to be by somebody else: nobody is resolved in vain.
+// A proof that claims another owner is rejected without resolving the owner.
 func TestVerifyAsksNobodyElse(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)
@@ -162,8 +162,7 @@ func (c *counting) Resolve(ctx context.Context, id did.DID) (*did.Document, erro
 	return c.Resolver.Resolve(ctx, id)
 }
 
-// Every byte of a signed TD that is changed is noticed, even by someone who can make the record anew: what verifies
-// says the same, such as one with another space.
+// Every changed byte of a signed TD is detected, even with a new record: a TD that verifies has equal content.
 func TestEveryByteOfATD(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)

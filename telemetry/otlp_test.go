@@ -87,11 +87,11 @@ const (
 func TestAskingAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		statuses    []int // the last one stays
+		statuses    []int // the last one repeats
 		after       string
 		asked       int
-		least, most time.Duration // it takes
-		why         string        // "": the batch is taken
+		least, most time.Duration // limits of the duration
+		why         string        // "": the batch is accepted
 	}{
 		"taken":                     {[]int{200}, "", 1, 0, 0, ""},
 		"another success":           {[]int{202}, "", 1, 0, 0, ""},
@@ -148,7 +148,7 @@ func TestAskingAgain(t *testing.T) {
 	}
 }
 
-// TestTheEndOfWaiting is what Close needs: nobody waits for one that is away, and for one that is busy only as long as ctx lasts.
+// Close does not wait for an unreachable collector, and for a busy one only until ctx ends.
 func TestTheEndOfWaiting(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -241,7 +241,7 @@ func TestWhatTheCollectorSays(t *testing.T) {
 	}
 }
 
-// TestTheWireForm holds what is sent against the text form of the same message, as the schema has it.
+// The body equals the text form of the same message, by the schema.
 func TestTheWireForm(t *testing.T) {
 	t.Parallel()
 	id, state := trace.TraceID{1, 15: 2}, trace.TraceState{}
@@ -372,7 +372,7 @@ func FuzzAnswer(f *testing.F) {
 		got := readPartial(b)
 		m := dynamicpb.NewMessage(response)
 		if proto.Unmarshal(b, m) != nil {
-			return // what can be read of it is taken
+			return // the valid fields are used
 		}
 		p := m.Get(response.Fields().ByNumber(1)).Message()
 		n, text := p.Get(p.Descriptor().Fields().ByNumber(1)).Int(), p.Get(p.Descriptor().Fields().ByNumber(2)).String()

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type collector struct {
 	*httptest.Server
 	status int    // 0: 200
-	answer []byte // to spans that are taken
+	answer []byte // the response to accepted spans
 
 	mu       sync.Mutex
 	spans    map[string]*otlp.Span // by lmos.stage
@@ -126,7 +126,7 @@ func flush(t *testing.T, tr *Tracer) {
 	}
 }
 
-// agent answers with a reading and remembers what it was asked.
+// agent replies with a reading and records its requests.
 func agent(seen *interact.Message) interact.Thing {
 	return interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
 		*seen = *m
@@ -330,7 +330,7 @@ func TestTheShareThatIsRecorded(t *testing.T) {
 	flagged := 0
 	for range n {
 		next, end := tr.Start("mesh", &interact.Message{Type: interact.ReadProperty})
-		// What was decided here holds for all stages.
+		// The sampling decision holds for all stages.
 		last, endNext := tr.Start("path", next)
 		endNext(nil)
 		end(nil)
@@ -440,7 +440,7 @@ func TestHeadersAndPath(t *testing.T) {
 	}
 }
 
-// A log is what was logged.
+// A log collects records.
 type logged struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -496,7 +496,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-// TestACollectorThatHangs has a full queue, and a Close that does not wait longer than it is told.
+// With a hanging collector the queue fills, and Close returns at the end of its context.
 func TestACollectorThatHangs(t *testing.T) {
 	t.Parallel()
 	entered, release := make(chan struct{}, 100), make(chan struct{})
@@ -518,7 +518,7 @@ func TestACollectorThatHangs(t *testing.T) {
 		}
 	}
 	begin(maxBatch)
-	<-entered // one batch is on its way, and stays there
+	<-entered // one request is running, and hangs
 	begin(maxQueue - maxBatch)
 	if got := tr.queue.waiting.Load(); got != maxQueue {
 		t.Errorf("%d spans wait, want %d", got, maxQueue)
@@ -551,7 +551,7 @@ func TestACollectorThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestACollectorThatIsBusy is asked again later, and Close ends the waiting.
+// A busy collector is retried later, and Close ends the wait.
 func TestACollectorThatIsBusy(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 10)
@@ -679,7 +679,7 @@ func FuzzParent(f *testing.F) {
 		got, ok := parseParent(s)
 		ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": s})
 		want := trace.SpanContextFromContext(ctx)
-		// The library takes what has dashes only where it looks for them, and no unknown flags in version 00; we do.
+		// The library's parser requires dashes only at their positions, and rejects unknown flags in version 00; ours is stricter.
 		if want.IsValid() && !ok && len(s) > parentLen && s[parentLen] == '-' {
 			t.Fatalf("%q is refused", s)
 		}

@@ -78,7 +78,7 @@ func withID(id string) []byte {
 	return []byte(strings.Replace(string(weatherTD(1)), `"title"`, fmt.Sprintf(`"id": %q, "title"`, id), 1))
 }
 
-// check holds what a node knows against the ledger, and enters what became of the requests that were not answered.
+// check compares the state of a node with the ledger, and records the results of unanswered requests.
 func (l *ledger) check(t *testing.T, m *Member) {
 	t.Helper()
 	for id, a := range l.acked {

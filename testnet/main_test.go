@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreTopFunction("github.com/libp2p/go-libp2p/p2p/transport/quicreuse.(*reuse).gc"))
 }
 
-// warmUp makes what is made once in a process outside of any simulation: channels belong to the simulation that made them.
+// warmUp creates process-wide values outside of a simulation: channels belong to the simulation that created them.
 func warmUp() {
 	key, err := keystore.New()
 	if err != nil {

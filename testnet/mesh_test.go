@@ -44,7 +44,7 @@ func TestAMeshFindsEverything(t *testing.T) {
 	}
 }
 
-// A trial is a mesh, and what is true in it.
+// A trial is a mesh with the expected state.
 type trial struct {
 	*testing.T
 	ctx    context.Context
@@ -59,7 +59,7 @@ type trial struct {
 	truth   map[string]*Member // by the ref of an agent: its host
 }
 
-// TestWhatIsSentInSilence is the part of it that takes long, in a small mesh.
+// TestWhatIsSentInSilence is the slow part, in a small mesh.
 func TestWhatIsSentInSilence(t *testing.T) {
 	m := &trial{T: t, agents: 30, seed: int64(rand.Uint32())}
 	t.Logf("seed %d", m.seed)
@@ -108,7 +108,7 @@ func (m *trial) everything() {
 	m.step("deaths", m.deaths)
 }
 
-// step does a part and says what it took.
+// step runs a part and logs its duration.
 func (m *trial) step(name string, part func()) {
 	began, worked := time.Now(), cpu()
 	part()
@@ -118,7 +118,7 @@ func (m *trial) step(name string, part func()) {
 		time.Since(began).Round(time.Millisecond), (cpu() - worked).Round(10*time.Millisecond), mem.Sys>>20, runtime.NumGoroutine())
 }
 
-// cpu is how long this process has worked: the clock of a simulation says nothing about that.
+// cpu is the CPU time of this process; the clock of a simulation does not measure it.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
@@ -210,7 +210,7 @@ func (m *trial) recall() {
 	for _, who := range m.alive {
 		for i := range m.agents {
 			found := 0
-			for d := range who.node.Mesh().Find(m.ctx, td.Query{Capability: []string{skill(i)}, Limit: 1}) { // with room for one, nobody is asked
+			for d := range who.node.Mesh().Find(m.ctx, td.Query{Capability: []string{skill(i)}, Limit: 1}) { // with room for one, no peer is queried
 				if d.Record.Thing == fmt.Sprintf("urn:x:agent-%d", i) {
 					found++
 				}
@@ -230,7 +230,7 @@ func (m *trial) recall() {
 	})
 }
 
-// groups has every node find a group, all at once, and gives the answers to f one by one.
+// groups lets all nodes search for a group concurrently, and passes the results to f one by one.
 func (m *trial) groups(f func(who *Member, list *api.AgentList)) {
 	lists := make([]*api.AgentList, len(m.alive))
 	var g errgroup.Group
@@ -249,7 +249,7 @@ func (m *trial) groups(f func(who *Member, list *api.AgentList)) {
 	}
 }
 
-// lookups counts the messages of searches that ask the mesh, one after the other. Each has ten hosts.
+// lookups counts the messages of sequential searches in the mesh. Each has ten hosts.
 func (m *trial) lookups() {
 	var dht, questions, states, took []float64
 	for range 2 * m.few() {
@@ -264,7 +264,8 @@ func (m *trial) lookups() {
 		states = append(states, float64(s[forStates].requests))
 	}
 	m.Logf("a lookup of ten: %s DHT messages, %s questions, %s for states, %s ms", spread(dht), spread(questions), spread(states), spread(took))
-	// Twenty servers are the nearest, each host is asked once what it has and once how its agents are, and the way there takes a few.
+	// Twenty servers are nearest, each host gets one query for its records and one for the states of its agents, and the lookup takes a
+	// few.
 	n := math.Log2(float64(len(m.alive)))
 	if d, q, st := at(dht, .5), at(questions, .5), at(states, .5); d > 20+2*n || q > 12 || st > 10 || at(states, 1) == 0 {
 		m.Errorf("a lookup of ten costs %.0f messages, %.0f questions and %.0f for states, want %.0f, 12 and 10 at most", d, q, st, 20+2*n)
@@ -328,7 +329,7 @@ func (s *sightings) of(key string, n int, began time.Time) (took []float64) {
 	return took
 }
 
-// news publishes agents and withdraws them, and measures how long until every node knows.
+// news publishes and withdraws agents, and measures the time until all nodes know.
 func (m *trial) news() {
 	ctx, cancel := context.WithCancel(m.ctx)
 	var g sync.WaitGroup
@@ -358,7 +359,7 @@ func (m *trial) news() {
 	m.within("published", came)
 	m.within("withdrawn", went)
 	if m.long {
-		time.Sleep(20 * time.Second) // gossip tells what it told for a few seconds
+		time.Sleep(20 * time.Second) // gossip repeats messages for a few seconds
 		m.Logf("an announcement costs each node %s", m.sum().since(before).per(float64(2*m.few()*len(m.alive))))
 	}
 }
@@ -388,7 +389,7 @@ func (m *trial) grown() *Member {
 	return late
 }
 
-// joiner measures how long it takes until who joins knows everything.
+// joiner measures the time until a new node knows all Things.
 func (m *trial) joiner() {
 	began := time.Now()
 	late := m.grown()
@@ -404,10 +405,10 @@ func (m *trial) joiner() {
 	m.alive = append(m.alive, late)
 }
 
-// period is in which every thing is told once, with what is to spare.
+// period is the time in which every Thing is announced once, with a margin.
 const period = 11 * time.Minute
 
-// silence measures what a node sends while nothing happens: everything is told again, by gossip.
+// silence measures the traffic of a node without changes: gossip repeats all announcements.
 func (m *trial) silence() {
 	time.Sleep(20 * time.Second)
 	m.spends("a minute of silence", 0, 1000, func() { time.Sleep(period) })
@@ -490,7 +491,7 @@ func (m *trial) spends(what string, news int, restEach float64, f func()) {
 	}
 }
 
-// What a node sends by gossip at most, in bytes: for a thing that is told again (see tellEach in package node), or published.
+// The maximal gossip traffic of a node in bytes, per repeated announcement of a Thing, and per publication.
 const (
 	gossipEach = 4500
 	newsEach   = 8000
@@ -539,7 +540,7 @@ func (m *trial) deaths() {
 		n, n+len(m.alive), missing, living, all, wrong, blind, listed, found)
 }
 
-// connections says who is connected to whom.
+// connections returns the connected pairs.
 func (m *trial) connections() map[*Member]map[did.DID]bool {
 	all := map[*Member]map[did.DID]bool{}
 	for _, who := range m.alive {

@@ -71,7 +71,7 @@ func TestTwentyNodesFindWhatOnePublishes(t *testing.T) {
 	})
 }
 
-// everywhere waits until each member finds want agents; all are asked at once.
+// everywhere waits until each member finds want agents; it queries all concurrently.
 func everywhere(t *testing.T, ctx context.Context, members []*Member, want int) {
 	t.Helper()
 	var g errgroup.Group

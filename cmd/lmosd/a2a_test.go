@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// postA2A asks an A2A agent of a node over JSON-RPC, and returns the answer.
+// postA2A sends a JSON-RPC request to an A2A agent of a node, and returns the response.
 func postA2A(t *testing.T, at, method, params string) string {
 	t.Helper()
 	r, err := http.Post(at, "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`))
@@ -25,7 +25,7 @@ func postA2A(t *testing.T, at, method, params string) string {
 	return string(raw)
 }
 
-// A webhook on this machine is not called, unless the operator says that any address may be asked.
+// A webhook on this host is not called, unless the operator permits private addresses.
 func TestWebhooksInPrivateNetworks(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)

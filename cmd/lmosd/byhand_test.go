@@ -115,7 +115,7 @@ func TestTwoNodesForPrograms(t *testing.T) {
 	eventually(t, "the agent is gone", func() bool { return there.ok("find", "-o", "name") == "" })
 }
 
-// A name that two owners use is nobody's, except at their own nodes: a stranger cannot take it away there.
+// A name of two owners is ambiguous, except at the node of an owner, which resolves it to its own agent.
 func TestOneNameOfTwoOwners(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)

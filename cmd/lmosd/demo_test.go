@@ -50,7 +50,7 @@ func TestDemoForPrograms(t *testing.T) {
 	nothingLeft(t, x)
 }
 
-// A demo whose nodes cannot start says why, and is no success: their sockets would be too deep in this folder.
+// A demo whose nodes cannot start reports the reason and fails: their socket paths would be too long in this folder.
 func TestDemoThatFails(t *testing.T) {
 	t.Parallel()
 	deep := filepath.Join(folder(t), strings.Repeat("d", 80))

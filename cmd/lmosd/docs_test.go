@@ -24,7 +24,7 @@ import (
 
 // A block is a piece of code in a page.
 type block struct {
-	info string // what stands behind the backticks
+	info string // the text after the backticks
 	text string
 }
 
@@ -47,7 +47,7 @@ func blocks(t *testing.T, page string) (list []block) {
 	return list
 }
 
-// A step is a command in a page with what the page says that it prints.
+// A step is a command in a page with its documented output.
 type step struct {
 	command string
 	code    int
@@ -116,7 +116,7 @@ func echoServer(t *testing.T) string {
 	return s.Listener.Addr().String()
 }
 
-// shell runs steps in one shell, so that variables stay, and compares each.
+// shell runs steps in one shell, which keeps variables, and compares each output.
 func (x *user) shell(all []step) {
 	x.t.Helper()
 	const mark = "----- exit code "
@@ -143,7 +143,7 @@ func (x *user) shell(all []step) {
 	}
 }
 
-// prints reports whether lines are as a page says.
+// prints reports whether lines match the page.
 func prints(lines, page []string) bool {
 	if len(page) == 0 {
 		return len(lines) == 0 || len(lines) == 1 && lines[0] == ""
@@ -154,7 +154,7 @@ func prints(lines, page []string) bool {
 	return len(lines) > 0 && matches(lines[0], page[0]) && prints(lines[1:], page[1:])
 }
 
-// skips reports whether some end of lines is as a page says.
+// skips reports whether some suffix of lines matches the page.
 func skips(lines, page []string) bool {
 	if len(page) == 0 {
 		return true

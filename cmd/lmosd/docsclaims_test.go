@@ -11,8 +11,8 @@ import (
 	"github.com/lmosd/lmosd/configs"
 )
 
-// A claim is what a page says of a default or a limit, and what makes it so: a piece of the source, as it stands in a file, or a key
-// of the configuration and its default. Whoever changes one changes the other.
+// A claim is a statement of a page about a default or a limit, with its source: a piece of a file, or a configuration key with its default.
+// Both change together.
 type claim struct {
 	page, says string
 	file, code string // file is empty for a key: "key: default"

@@ -20,10 +20,10 @@ import (
 //	<!-- end -->
 var generatedPart = regexp.MustCompile(`(?s)(<!-- generated: (\w+)([^\n]*) -->\n).*?(<!-- end -->)`)
 
-// generators make the parts of pages that say what the defaults are.
+// generators return the generated parts of pages.
 var generators = map[string]func(args []string) string{"keys": keysTable, "profiles": func([]string) string { return profilesTable() }}
 
-// TestGeneratedDocumentation holds the generated parts of the pages against the code; -update writes them anew.
+// TestGeneratedDocumentation compares the generated parts of the pages with the code; -update rewrites them.
 func TestGeneratedDocumentation(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
@@ -100,7 +100,7 @@ func changes(p configs.Profile) string {
 	return strings.Join(list, ", ")
 }
 
-// traits says how t differs from the traits of the profile default.
+// traits describes the differences of t to the traits of the profile default.
 func traits(t configs.Traits) string {
 	usual := (&configs.Config{Profile: "default"}).Traits()
 	var list []string

@@ -143,7 +143,7 @@ func TestExposedAgentIsKilled(t *testing.T) {
 	eventually(t, "the agent is withdrawn", func() bool { return x.lmosd("call", "weather", "run", "Bonn").code == cli.ExitNotFound })
 }
 
-// A call of another node that runs when the node of an attached agent is told to stop, or the agent is, finishes.
+// A running call of another node finishes when the node of the attached agent, or the agent, is terminated.
 func TestExposedAgentIsDrained(t *testing.T) {
 	t.Parallel()
 	for _, who := range []string{"the node", "the agent"} {
@@ -195,7 +195,7 @@ func TestExposedAgentOutlivesItsNode(t *testing.T) {
 	if code := n.stop(); code != 0 {
 		t.Errorf("the node ends with %d\n%s", code, n.talk.String())
 	}
-	if code := p.stop(); code != 0 { // there is nobody to withdraw from
+	if code := p.stop(); code != 0 { // there is no node to withdraw from
 		t.Errorf("expose ends with %d\n%s", code, p.talk.String())
 	}
 	if strings.Count(p.out.String(), "exposed") != 1 {
@@ -203,7 +203,7 @@ func TestExposedAgentOutlivesItsNode(t *testing.T) {
 	}
 }
 
-// Who exposes under the same name takes the place, and whoever had it leaves it alone.
+// A second expose with the same name replaces the first.
 func TestExposeTakesThePlace(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)

@@ -35,7 +35,7 @@ const (
 	twin2 = "z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp"
 )
 
-// fakeToken is what the fake node wants to see before it changes anything.
+// fakeToken is the token of the fake node.
 const fakeToken = "secret"
 
 // A fakeNode answers as the API of a node does. What an agent of it does is in its name: weather answers, slow never
@@ -56,7 +56,7 @@ func newFakeNode(t testing.TB) string {
 	n := makeFake()
 	s := httptest.NewServer(n.routes())
 	t.Cleanup(func() {
-		s.CloseClientConnections() // of those who wait for slow
+		s.CloseClientConnections() // of callers that wait for slow
 		s.Close()
 	})
 	return s.URL
@@ -127,7 +127,7 @@ func (n *fakeNode) routes() http.Handler {
 	return mux
 }
 
-// guard lets those pass who show the token.
+// guard requires the token.
 func (n *fakeNode) guard(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+fakeToken {
@@ -232,7 +232,7 @@ func (n *fakeNode) route(w http.ResponseWriter, r *http.Request) {
 	answer(w, d)
 }
 
-// tellFound tells what is found, then that one of it changes and goes, and ends, with an error if it should fail.
+// tellFound sends the found agents, then a change and a removal, and ends, with an error if it should fail.
 func (n *fakeNode) tellFound(w http.ResponseWriter, list api.AgentList, fail bool) {
 	e := sse.NewWriter(w, time.Minute)
 	tell := func(c api.AgentChange) {
@@ -256,7 +256,7 @@ func (n *fakeNode) tellFound(w http.ResponseWriter, list api.AgentList, fail boo
 	}
 }
 
-// named returns the agent of a request, or answers that there is none.
+// named returns the agent of a request, or responds with an error.
 func (n *fakeNode) named(w http.ResponseWriter, r *http.Request) (string, *api.AgentDetail) {
 	ref := td.ParseRef(r.PathValue("ref")).Name
 	name := ref[strings.LastIndexByte(ref, ':')+1:]

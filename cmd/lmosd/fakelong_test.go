@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/interact/problem"
 )
 
-// The runs that the fake node knows: one goes on, and ends when it is waited for; one failed, one is completed.
+// The runs of the fake node: one continues until it is waited for, one failed, one completed.
 const (
 	runningTask   = "3f2a9c1b-0000-4000-8000-000000000001"
 	failedTask    = "5d010000-0000-4000-8000-000000000002"
@@ -23,7 +23,7 @@ const (
 	askingTask    = "a5c00000-0000-4000-8000-000000000004"
 )
 
-// longRoutes adds what takes time: runs of actions, events, and the ways to an agent.
+// longRoutes adds long requests: runs of actions, events, and the paths to an agent.
 func (n *fakeNode) longRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/tasks", n.tasks)
 	mux.HandleFunc("GET /v1/tasks/{id}", n.task)
@@ -58,14 +58,14 @@ func (n *fakeNode) list() []api.Task {
 	return list
 }
 
-// An asking is what the run of curious wants to know: inputs until they are answered, nil before it has begun.
+// An asking is the input that the run of curious requires; nil before it started.
 type asking struct {
 	sync.Mutex
 	inputs  interact.Inputs
 	answers json.RawMessage
 }
 
-// asked are what it wants to know, by the year that it is to report of.
+// asked returns the required inputs, for the year of the report.
 var asked = map[int]interact.Inputs{
 	1: {"form": {Kind: interact.InputForm, Message: "How shall it be?\nSay it.", Schema: json.RawMessage(`{"type":"object","required":["style","pages"],
 		"properties":{"style":{"type":"string","title":"Style","enum":["short","long"],"default":"short"},"pages":{"type":"integer","minimum":1,"maximum":9},
@@ -78,7 +78,7 @@ var asked = map[int]interact.Inputs{
 	4: {"more": {Kind: interact.InputMessage, Message: "Which town?"}},
 }
 
-// ask begins the run of curious.
+// ask starts the run of curious.
 func (n *fakeNode) ask(w http.ResponseWriter, r *http.Request, body []byte) {
 	if !strings.Contains(strings.Join(r.Header.Values("Prefer"), ","), "lmos-input") || r.Header.Get("Idempotency-Key") == "" {
 		problem.Write(w, r, interact.NeedsInput("getReport"))
@@ -93,7 +93,7 @@ func (n *fakeNode) ask(w http.ResponseWriter, r *http.Request, body []byte) {
 	_, _ = fmt.Fprintf(w, `{"status":"running","href":"/x/%s","lmosd:inputRequired":%s}`, askingTask, encode(n.asking.inputs))
 }
 
-// tell takes the answers of the run of curious.
+// tell receives the answers for the run of curious.
 func (n *fakeNode) tell(w http.ResponseWriter, r *http.Request) {
 	n.asking.Lock()
 	defer n.asking.Unlock()
@@ -128,13 +128,13 @@ func (n *fakeNode) task(w http.ResponseWriter, r *http.Request) {
 	problem.Write(w, r, interact.Errorf(interact.NoTask, "", "no such task").Then(interact.StepTasks))
 }
 
-// begun answers that an action goes on.
+// begun responds that an action continues.
 func begun(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 	_, _ = fmt.Fprintf(w, `{"status":"pending","href":"/things/%s/actions/%s/%s"}`, url.PathEscape(r.PathValue("ref")), r.PathValue("name"), runningTask)
 }
 
-// run tells of a run until it has ended.
+// run sends the states of a run until it has ended.
 func (n *fakeNode) run(w http.ResponseWriter, r *http.Request) {
 	if name, d := n.named(w, r); d == nil || misbehave(w, r, name) {
 		return
@@ -162,7 +162,7 @@ func (n *fakeNode) run(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// events tells of two events, or two values, and ends.
+// events sends two events, or two values, and ends.
 func (n *fakeNode) events(w http.ResponseWriter, r *http.Request) {
 	name, d := n.named(w, r)
 	if d == nil || misbehave(w, r, name) {

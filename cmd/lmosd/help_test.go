@@ -35,7 +35,7 @@ func newTree(out *bytes.Buffer) *cobra.Command {
 	return root
 }
 
-// TestHelp holds the help of all commands against testdata/help.golden; -update writes it anew.
+// TestHelp compares the help of all commands with testdata/help.golden; -update rewrites it.
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	var got bytes.Buffer
@@ -147,12 +147,12 @@ func TestExamples(t *testing.T) {
 	for _, c := range visible(newTree(&bytes.Buffer{})) {
 		top := strings.Fields(c.CommandPath() + " lmosd")[1]
 		if slices.Contains([]string{"run", "demo", "testnet", "expose", "login", "logout", "mcp", "lmosd"}, top) {
-			continue // they start nodes, do not end, or need a node that is none in name only, and have tests of their own
+			continue // they start nodes, do not end, or need other nodes, and have their own tests
 		}
 		for line := range strings.SplitSeq(c.Example, "\n") {
 			command, _, _ := strings.Cut(strings.TrimSpace(line), "   #")
 			command = strings.NewReplacer("lmosd run ", "true ", "http://127.0.0.1:4670", "$URL").Replace(command)
-			if strings.Contains(command, "task answer") { // a task that asks for it
+			if strings.Contains(command, "task answer") { // a task that requires it
 				year := map[bool]string{true: "6", false: "5"}[strings.Contains(command, "--root")]
 				command = "lmosd call curious getReport year=" + year + " || " + strings.ReplaceAll(command, "3f2a", "a5c0")
 			}

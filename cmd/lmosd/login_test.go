@@ -79,7 +79,7 @@ type (
 	}
 )
 
-// A server that wants a login says which command does it; somebody agrees in a browser, and from then on the server is an agent.
+// A server that requires a login results in a hint; after the approval in a browser it is an agent.
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)

@@ -72,7 +72,7 @@ func TestWatchAcrossNodes(t *testing.T) {
 			return true
 		default:
 		}
-		x.at(a).ok("call", "weather", "giveFeedback", "rating=5") // nobody may listen yet
+		x.at(a).ok("call", "weather", "giveFeedback", "rating=5") // there may be no subscription yet
 		return false
 	})
 	lines := strings.Split(strings.TrimSpace(watch.out.String()), "\n")
@@ -83,7 +83,7 @@ func TestWatchAcrossNodes(t *testing.T) {
 	if e.Event != "userFeedbackReceived" || string(e.Data) != `{"rating":5}` || e.ID == "" || e.Time.IsZero() {
 		t.Errorf("the event is %s", lines[0])
 	}
-	// What came since is told again.
+	// Later events are replayed.
 	if again := decode[occurrence](t, x.at(b).ok("watch", "weather", "--since", e.ID, "--limit", "1", "-o", "jsonl")); again.ID != decode[occurrence](t, lines[1]).ID {
 		t.Errorf("after %s came %+v", e.ID, again)
 	}

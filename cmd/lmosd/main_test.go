@@ -40,7 +40,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// setUp gives a script its node, files and environment.
+// setUp prepares the node, files and environment of a script.
 func setUp(env *testscript.Env) error {
 	n := makeFake()
 	url, err := serve(env, n.routes(), "tcp", "127.0.0.1:0")
@@ -95,13 +95,13 @@ func serve(env *testscript.Env, h http.Handler, network, addr string) (string, e
 		_ = s.Serve(l) // ends with Close
 	}()
 	env.Defer(func() {
-		_ = s.Close() // whoever waits for slow is cut off
+		_ = s.Close() // callers that wait for slow are disconnected
 		<-done
 	})
 	return "http://" + l.Addr().String(), nil
 }
 
-// wantExit runs a command that must end with an exit code: exits 4 lmosd show nobody.
+// wantExit runs a command with an expected exit code: exits 4 lmosd show nobody.
 func wantExit(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND ARG…")

@@ -53,7 +53,7 @@ func note(line string) {
 	}
 }
 
-// endlessReplies are what the server says at once.
+// endlessReplies are the immediate responses of the server.
 func endlessReplies(m *protocol.Message) []*protocol.Message {
 	reply := func(v map[string]any) []*protocol.Message {
 		v["resultType"], v["ttlMs"], v["cacheScope"] = "complete", 0, "public"
@@ -106,7 +106,7 @@ func breaking(t *testing.T, end <-chan struct{}) (url string) {
 	return s.URL
 }
 
-// A caller is a client of one era that has begun a call by one transport. Said are the messages that it got, to the end of its exchange.
+// A caller is a client of one revision that has started a call over one transport. Said are the messages that it received.
 type mcpCaller struct {
 	name  string
 	said  *buffer

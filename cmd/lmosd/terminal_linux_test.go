@@ -32,7 +32,7 @@ func pseudoTerminal(t *testing.T) (user, program *os.File) {
 	return user, program
 }
 
-// A node whose terminal is closed shuts down as by SIGTERM, though nobody reads what it prints any more.
+// A node whose terminal is closed shuts down as by SIGTERM, although its output has no reader.
 func TestATerminalThatIsClosed(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)

@@ -104,7 +104,7 @@ func testnetDown(t *testing.T, x *user, dir string, s *testnet.State) {
 	contains(t, x.fails(cli.ExitNoNode, "testnet", "ls", "--dir", dir), "no testnet runs in "+dir, "hint   lmosd testnet up --dir "+dir)
 	contains(t, x.fails(cli.ExitUsage, "testnet", "up", "-n", "1", "--seed", "8", "--dir", dir), "has the key of another seed than 8", "--purge")
 
-	// What is down can come back as it was.
+	// A stopped testnet can be started again with its state.
 	again := decode[testnet.State](t, x.ok("testnet", "up", "-n", "2", "--seed", "7", "--dir", dir, "-o", "json"))
 	if again.Nodes[0].DID != s.Nodes[0].DID {
 		t.Errorf("node 1 came back as %s", again.Nodes[0].DID)

@@ -113,7 +113,7 @@ func checkTruth(t *testing.T, want int, r result) {
 		t.Errorf("exit code %d, want %d; %s", r.code, want, r.errors)
 	}
 	if r.code == 0 || r.errors == "" || !strings.Contains(r.errors, "error:") {
-		return // a search that found nothing is no error
+		return // a search without results is not an error
 	}
 	lines := strings.Split(strings.TrimSpace(r.errors), "\n")
 	if !strings.HasPrefix(lines[0], "error: ") || !strings.Contains(lines[0], "LMOS-") || !strings.HasPrefix(lines[len(lines)-1], "  hint   ") {

@@ -49,7 +49,7 @@ var receiveHangups = sync.OnceFunc(func() {
 	}
 })
 
-// patient returns a context for what may take long on a busy machine and never takes forever.
+// patient returns a context with a timeout for a busy machine.
 func patient(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -88,7 +88,7 @@ func (x *user) typed(line string) result {
 	cmd := exec.CommandContext(patient(x.t), "sh", "-c", line)
 	var out, talk bytes.Buffer
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = x.env, x.home, &out, &talk
-	_ = cmd.Run() // the exit code tells
+	_ = cmd.Run() // the exit code is sufficient
 	return result{cmd.ProcessState.ExitCode(), out.String(), talk.String()}
 }
 
@@ -102,7 +102,7 @@ func (x *user) ok(args ...string) string {
 	return r.out
 }
 
-// fails runs a command that must end with an exit code, and returns what it said.
+// fails runs a command with an expected exit code, and returns its error output.
 func (x *user) fails(code int, args ...string) string {
 	x.t.Helper()
 	r := x.lmosd(args...)
@@ -112,7 +112,7 @@ func (x *user) fails(code int, args ...string) string {
 	return r.errors
 }
 
-// A program is a process of this program that runs until it is told to end. What it wrote may be read at any time.
+// A program is a process of this program that runs until it is terminated. Its output may be read at any time.
 type program struct {
 	t         *testing.T
 	cmd       *exec.Cmd
@@ -194,7 +194,7 @@ func (b *buffer) Write(p []byte) (int, error) {
 	return b.b.Write(p)
 }
 
-// String returns what was written so far.
+// String returns the output so far.
 func (b *buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -229,7 +229,7 @@ func (x *user) node(dir string, args ...string) *nodeProcess {
 	return n
 }
 
-// at returns a user whose commands ask n.
+// at returns a user whose commands use n.
 func (x *user) at(n *nodeProcess) *user {
 	with := *x
 	with.env = append(append([]string{}, x.env...), "LMOSD_DATA_DIR="+n.dir)
@@ -307,7 +307,7 @@ func (p *program) prints(wanted ...string) {
 	})
 }
 
-// lives reports whether a process whose command line has word is left, where the system tells.
+// lives reports whether a process with word in its command line is left, if the system reports it.
 func lives(word string) bool {
 	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {

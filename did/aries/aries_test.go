@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Two implementations that share no code give the same name to the same key, both ways.
+// Two independent implementations give the same name to the same key, in both directions.
 func TestTenThousandKeysHaveTheSameName(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()

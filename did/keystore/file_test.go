@@ -75,7 +75,7 @@ func TestOpenMakesTheKeyOnce(t *testing.T) {
 	onlyFile(t, path)
 }
 
-// onlyFile shows that nothing was left behind beside path.
+// onlyFile checks that no other file is next to path.
 func onlyFile(t *testing.T, path string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))

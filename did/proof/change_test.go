@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// Whichever byte of a signed TD somebody changes: it does not verify, or it still says the same.
+// After a change of any byte a signed TD does not verify, or has equal content.
 func TestEveryByteIsCovered(t *testing.T) {
 	t.Parallel()
 	doc := signed(t)
@@ -53,7 +53,7 @@ func replacements(c byte) []byte {
 	return bytes.ReplaceAll(out, []byte{c}, nil)
 }
 
-// Removing, doubling and inserting bytes is no way in either.
+// After removing, doubling or inserting bytes it does not verify either.
 func TestNoByteCanGoOrCome(t *testing.T) {
 	t.Parallel()
 	raw := []byte(canonical(t, signed(t)))

@@ -23,7 +23,7 @@ func (m memory) Sign(_ did.Purpose, msg []byte) ([]byte, error) {
 	return ed25519.Sign(m.private, msg), nil
 }
 
-// A document is decoded strictly, signed, and verified; what comes back is what was signed.
+// A document is decoded strictly, signed, and verified; the result is the signed document.
 func Example() {
 	private := ed25519.NewKeyFromSeed(make([]byte, 32))
 	id, err := did.FromKey(private.Public().(ed25519.PublicKey))

@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// signer signs with a key in memory. purposes, if it is not nil, records what it was asked for.
+// signer signs with a key in memory. purposes, if not nil, records the purposes.
 type signer struct {
 	key ed25519.PrivateKey
 	id  did.DID
@@ -237,7 +237,7 @@ func TestVerifiedSaysWhoAndWhen(t *testing.T) {
 	}
 }
 
-// Every member of the proof is covered, those that nobody knows too.
+// Every member of the proof is covered, including unknown ones.
 func TestEveryMemberOfTheProofIsCovered(t *testing.T) {
 	t.Parallel()
 	doc := resign(t, decode(t, goldenDoc), newSigner(t, 0), func(p map[string]any) { p["nonce"], p["x"] = "a", "b" })
@@ -384,7 +384,7 @@ func TestWindow(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	// Without expires a proof holds for ever; the record of the mesh says when it ends.
+	// Without expires a proof has no end; the record of the mesh has one.
 	if _, err := Verify(t.Context(), signed(t), Check{Now: noon.AddDate(10, 0, 0)}); err != nil {
 		t.Error(err)
 	}
@@ -530,7 +530,7 @@ func TestProofSets(t *testing.T) {
 	}
 }
 
-// resolver gives one document for every DID.
+// resolver returns one document for every DID.
 type resolver struct {
 	doc *did.Document
 	err error

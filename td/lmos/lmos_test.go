@@ -25,7 +25,7 @@ func parse(t testing.TB, address string) *url.URL {
 	return u
 }
 
-// TestEndpointsOfADocument: endpoints of the types at the same host and port are read, of a document with a key that is none.
+// Endpoints of the types at the same host and port are read from a document with an invalid key.
 func TestEndpointsOfADocument(t *testing.T) {
 	t.Parallel()
 	const document = `{"id": "did:web:telekom.de:agents:billing", "verificationMethod": [{"id": "#key-1", "publicKeyBase58": "..."}], "service": [
@@ -53,7 +53,7 @@ func TestEndpointsOfADocument(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotCompleted: a TD with a proof, and documents that are no TD of an LMOS agent, stay as they are and cost no request.
+// A TD with a proof, and documents that are not TDs of LMOS agents, are unchanged and cause no request.
 func TestWhatIsNotCompleted(t *testing.T) {
 	t.Parallel()
 	fetches := 0

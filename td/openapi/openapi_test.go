@@ -37,7 +37,7 @@ func convert(t *testing.T, doc string, o Options) (*td.Thing, []string) {
 	return thing, warnings
 }
 
-// TestGolden converts the documents in testdata: what comes of each is beside it, with the warnings at its end.
+// TestGolden converts the documents in testdata; the golden files end with the warnings.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"nursery.yaml", "weather.json"} {
@@ -312,7 +312,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// TestNullableMeansNull asks the schemas themselves.
+// TestNullableMeansNull validates values with the schemas.
 func TestNullableMeansNull(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{`{type: string, nullable: true}`, `{type: [string, 'null']}`,

@@ -180,7 +180,7 @@ func TestTheExampleIsWhatTheNodeTakes(t *testing.T) {
 	}
 	thing, _ := convert(t, string(doc), Options{})
 	for _, w := range thing.Warnings {
-		if !strings.Contains(w.Reason, "JSON form first") { // a picture is none
+		if !strings.Contains(w.Reason, "JSON form first") { // images have none
 			t.Errorf("lint: %s", w)
 		}
 	}

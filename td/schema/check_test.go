@@ -267,7 +267,7 @@ func TestHostileSchemasAreCheap(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			schema, value := Parse(decodeJSON(t, tt.schema)), decodeJSON(t, tt.value)
-			issues := schema.Check(value) // unbounded, some of these would take minutes, or longer than the universe
+			issues := schema.Check(value) // without limits, some of these would take minutes or longer
 			got := ""
 			if len(issues) > 0 {
 				got = issues[0].String()
@@ -279,7 +279,7 @@ func TestHostileSchemasAreCheap(t *testing.T) {
 	}
 }
 
-// often returns a schema that asks part 2^17 times.
+// often returns a schema that visits part 2^17 times.
 func often(part string) string {
 	s := `{"$ref": "#/$defs/d17", "$defs": {"d0": ` + part
 	for i := range 17 {
@@ -319,7 +319,7 @@ func TestCheckIsSafeForConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// drawSchema makes a schema of the keywords that [Schema] knows, and drawValue values that have a chance to fit it.
+// drawSchema returns a schema of the keywords that [Schema] supports, and drawValue values that may match it.
 func drawSchema(t *rapid.T, depth int) any {
 	s := map[string]any{}
 	maybe := func(keyword string, draw func() any) {

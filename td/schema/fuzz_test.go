@@ -33,7 +33,7 @@ func FuzzCheck(f *testing.F) {
 		}
 		for _, issue := range issues {
 			_, found := find(v, slices.Collect(pointerPath(issue.Pointer)))
-			if !found && !strings.Contains(issue.Pointer, "%") { // pointerPath takes % for an escape
+			if !found && !strings.Contains(issue.Pointer, "%") { // pointerPath unescapes %
 				t.Fatalf("%v points to nothing", issue)
 			}
 		}

@@ -29,7 +29,7 @@ func TestPointer(t *testing.T) {
 	}
 }
 
-// Issues are told in the order of places: the whole before its parts, the second element before the tenth.
+// Issues are in document order: the whole before its parts, the second element before the tenth.
 func TestTidy(t *testing.T) {
 	t.Parallel()
 	in := []Issue{{Pointer: "/b", Reason: "2"}, {Pointer: "/a/10", Reason: "x"}, {Pointer: "/a/2", Reason: "x"}, {Pointer: "/a", Reason: "x"}, {Pointer: "/b", Reason: "1"}, {Pointer: "/b", Reason: "2"}, {Pointer: "", Reason: "x"}, {Pointer: "/a/2/c", Reason: "x"}}
@@ -111,7 +111,7 @@ func TestTypeOf(t *testing.T) {
 	}
 }
 
-// What the library reports is said in the words of this package, and what has no words yet is at least not hidden.
+// Issues of the library have texts of this package; unknown ones are not hidden.
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

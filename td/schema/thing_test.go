@@ -52,7 +52,7 @@ func TestFitsAgreesWithTheLibrary(t *testing.T) {
 	}
 }
 
-// disturb calls check after each of many small changes of v, and takes each back.
+// disturb calls check after each of many small changes of v, and reverts each.
 func disturb(v any, check func(what string)) {
 	strange := []any{nil, true, 0.0, -1.0, 1.5, "", "x", "tm:ThingModel", "tm:extends", "oauth2", "combo", "device",
 		[]any{}, []any{"object"}, []any{1.0}, []any{nil}, map[string]any{}, map[string]any{"type": "array", "scheme": "digest", "href": "", "forms": []any{}}}

@@ -82,7 +82,7 @@ func pair(t *testing.T, a, b *Host) (near, far network.Stream) {
 	return near, far
 }
 
-// took fails the test unless f takes that long.
+// took fails the test unless f takes the given time.
 func took(t *testing.T, what string, want time.Duration, f func()) {
 	t.Helper()
 	began := time.Now()
@@ -220,7 +220,7 @@ func TestDials(t *testing.T) {
 	})
 }
 
-// diary is what a host was told of connections.
+// diary records the connection events of a host.
 type diary struct {
 	mu   sync.Mutex
 	text string
@@ -239,7 +239,7 @@ func (d *diary) bundle() *network.NotifyBundle {
 	}
 }
 
-// TestAllAreToldInOrder: who closes a connection and dials at once must not be taken for gone.
+// Events are in order: a host that closes a connection and dials at once is not reported as disconnected.
 func TestAllAreToldInOrder(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, h []*Host) {
 		var near, far diary

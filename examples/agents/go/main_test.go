@@ -104,7 +104,7 @@ func until(t *testing.T, what string, try func() error) {
 	}
 }
 
-// Whatever the agent is written in, whoever asks it hears the same; and it is withdrawn when its process is told to end.
+// Agents in all languages have equal results, and are withdrawn when their process is terminated.
 func TestEveryProgramWithEveryAgent(t *testing.T) {
 	t.Parallel()
 	for to, agent := range programs {
@@ -137,7 +137,7 @@ func TestEveryProgramWithEveryAgent(t *testing.T) {
 	}
 }
 
-// The printers do what the page says of them: a long action has a state and can be cancelled, and an error has the agent's words.
+// The printers behave as documented: a long action has a state and can be cancelled, and an error has the text of the agent.
 func TestPrinters(t *testing.T) {
 	t.Parallel()
 	for language, agent := range programs {
@@ -181,7 +181,7 @@ func TestPrinters(t *testing.T) {
 	}
 }
 
-// A baker asks what shall be on the bread, and bakes what it hears.
+// A baker requires the topping as input, and bakes with it.
 func TestBakers(t *testing.T) {
 	t.Parallel()
 	for language, agent := range programs {
@@ -221,7 +221,7 @@ func TestBakers(t *testing.T) {
 	}
 }
 
-// What is sent to a scribe comes to it, whatever either is written in.
+// A stream reaches the scribe in all languages.
 func TestScribes(t *testing.T) {
 	t.Parallel()
 	for to, agent := range programs {
@@ -247,7 +247,7 @@ func TestScribes(t *testing.T) {
 	}
 }
 
-// begin starts an agent. end tells it to end, and returns what is wrong with how it did.
+// begin starts an agent. end terminates it, and returns an error if it does not end cleanly.
 func begin(t *testing.T, cmd *exec.Cmd, env []string) (end func() error) {
 	t.Helper()
 	cmd.Env = append(cmd.Env, env...)
@@ -273,7 +273,7 @@ func begin(t *testing.T, cmd *exec.Cmd, env []string) (end func() error) {
 		}
 		err := cmd.Wait()
 		if s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && s.Signaled() && s.Signal() == syscall.SIGTERM {
-			err = nil // as it was told
+			err = nil // the expected signal
 		}
 		if err == nil && said.Len() > 0 {
 			err = fmt.Errorf("it said %s", said.String())
@@ -293,7 +293,7 @@ func asks(t *testing.T, cmd *exec.Cmd, env []string) {
 	}
 }
 
-// watches has warnings told until the program has heard of one and ends.
+// watches repeats warnings until the program has received one and ends.
 func watches(t *testing.T, cmd *exec.Cmd, env []string, warn func() error) {
 	t.Helper()
 	cmd.Env = append(cmd.Env, env...)

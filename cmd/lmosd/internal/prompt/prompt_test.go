@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // here is the folder of the test.
 var here, _ = filepath.Abs(".")
 
-// typed asks a person who types lines, and returns the answer and what was shown.
+// typed prompts a person who types lines, and returns the answer and the output.
 func typed(t *testing.T, in interact.Input, lines ...string) (interact.Answer, string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -108,7 +108,7 @@ func form(schema string) interact.Input {
 	return interact.Input{Kind: interact.InputForm, Schema: []byte(schema)}
 }
 
-// Who is interrupted has answered nothing.
+// An interruption is not an answer.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	in, typing := io.Pipe()
@@ -121,7 +121,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// Whatever a stranger asks for, a person can be asked, and what is shown commands no terminal.
+// Every input of an untrusted agent can be shown, without control characters.
 func FuzzForm(f *testing.F) {
 	f.Add(`{"type":"object","properties":{"a":{"type":"array","items":{"enum":["x",1,null]}}}}`, "1,x")
 	f.Add(`{"properties":{"a":{"oneOf":[{"const":{}}]},"a":7}}`, "\x1b")
@@ -137,7 +137,7 @@ func FuzzForm(f *testing.F) {
 	})
 }
 
-// TestMissing asks for what an input lacks, and leaves it as it is where nothing is missing or the person leaves.
+// Missing prompts for missing members, and keeps the input if none is missing or the person cancels.
 func TestMissing(t *testing.T) {
 	t.Parallel()
 	const schema = `{"type":"object","required":["petId","status","tags","level"],"properties":{"petId":{"type":"integer","description":"The pet."},

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A node of a test is one connection of a relay: what it was sent, and what it says.
+// node is one connection of a relay: the messages that it received, and those that it sends.
 type node struct {
 	protocol.Conn
 	out *io.PipeWriter
@@ -112,7 +112,7 @@ var (
 	meta        = map[string]any{protocol.MetaVersion: protocol.Modern, protocol.MetaCapabilities: struct{}{}}
 )
 
-// When the node goes away, who waits is told, and a session goes on with the next node, which is told of its state.
+// When the node disconnects, waiting requests get errors, and a session continues at the next node, which receives its state.
 func TestASessionGoesOnWithTheNextNode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestASessionGoesOnWithTheNextNode(t *testing.T) {
 				t.Fatalf("got %v, %v, want %s", m, err, want)
 			}
 			if m.IsRequest() {
-				d.say(second, protocol.Respond(m.ID(), map[string]any{"b": 1})) // the client does not hear of it
+				d.say(second, protocol.Respond(m.ID(), map[string]any{"b": 1})) // the client does not receive it
 			}
 		}
 		for _, want := range []string{protocol.ToolsChanged, protocol.PromptsChanged, protocol.ResourcesChanged} {
@@ -158,7 +158,7 @@ func TestASessionGoesOnWithTheNextNode(t *testing.T) {
 	})
 }
 
-// Whoever begins before there is a node has a server without tools, which says what to do, and hears when there is one.
+// A client that starts before the node gets a server without tools and with a hint, and is notified when a node runs.
 func TestBeforeThereIsANode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestBeforeThereIsANode(t *testing.T) {
 	})
 }
 
-// What a client of the new era listens to is listened to at the next node, and it is told that its tools may be others.
+// The listens of a client of 2026-07-28 are repeated at the next node, and the client is notified that its tools may have changed.
 func TestListensGoOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestListensGoOn(t *testing.T) {
 	})
 }
 
-// A node that takes the connection and says nothing is not waited for longer than ten seconds; rubbish is answered at once.
+// A node that accepts the connection but does not respond is given up after 10 s; invalid messages are answered at once.
 func TestBadPeers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -273,7 +273,7 @@ func TestBadPeers(t *testing.T) {
 	})
 }
 
-// An agent that the node does not know yet is no reason to be without it for ever: the client begins, and hears when it is there.
+// An agent that the node does not know yet is not an error forever: the client initializes, and is notified when the agent appears.
 func TestAnAgentThatIsNotKnownYet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -286,7 +286,7 @@ func TestAnAgentThatIsNotKnownYet(t *testing.T) {
 		d.say(first, unknown)
 		d.hear(d.client, `"id":1,"result":`, "no agent matches weather", "mesh_search")
 		d.say(d.client, initialized)
-		for range 3 { // it is asked for again and again, and less often each time
+		for range 3 { // it reconnects, with growing pauses
 			n := <-d.nodes
 			d.hear(n, protocol.Initialize)
 			d.say(n, unknown)
