@@ -118,7 +118,7 @@ func (o *Options) complete() error {
 		o.Degree = 5
 	}
 	if o.Degree < 3 || o.Degree > 24 {
-		return fmt.Errorf("expected a gossip degree from 3 to 24, got %d", o.Degree)
+		return fmt.Errorf("gossip degree %d: expected 3 to 24", o.Degree)
 	}
 	if o.Shards == nil {
 		for i := range Shards {
@@ -127,7 +127,7 @@ func (o *Options) complete() error {
 	}
 	for _, s := range o.Shards {
 		if s >= Shards {
-			return fmt.Errorf("expected a gossip shard below %d, got %d", Shards, s)
+			return fmt.Errorf("gossip shard %d: expected 0 to %d", s, Shards-1)
 		}
 	}
 	if o.Verifier == nil {
