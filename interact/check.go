@@ -12,8 +12,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Checked lets through only what fits the description d: a known affordance, an operation that it offers, input within its
-// schema (TD 1.1 §5.3.1: consumers must not send data outside the schema). Nothing is sent otherwise.
+// Checked passes only messages that fit the description d: a known affordance, a supported operation, and input within its schema
+// (TD 1.1 §5.3.1: consumers must not send data outside the schema).
 func Checked(d *td.Thing) Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
@@ -25,8 +25,8 @@ func Checked(d *td.Thing) Middleware {
 	}
 }
 
-// CheckedReplies turns a reply that breaks the description d into the error AgentFailed, which ends the interaction: an output,
-// a value or an event's data outside its schema. The place is in the error's issues.
+// CheckedReplies replaces a reply that violates the description d by the error AgentFailed, which ends the interaction: an output,
+// value or event outside its schema. The issues of the error have the JSON pointers.
 func CheckedReplies(d *td.Thing) Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
@@ -46,7 +46,7 @@ func CheckedReplies(d *td.Thing) Middleware {
 	}
 }
 
-// Check reports what in m does not fit the description d. The error is an [*Error] of code [NoAffordance], [NotAllowed] or
+// Check returns the first violation of the description d in m. The error is an [*Error] of code [NoAffordance], [NotAllowed] or
 // [Invalid].
 func Check(d *td.Thing, m *Message) error {
 	switch m.Type {
@@ -103,9 +103,9 @@ func Check(d *td.Thing, m *Message) error {
 	return nil
 }
 
-// noData refuses data that a subscription does not take: subscriptions with different data are different observations of the agent.
+// noData rejects data in an observation: subscriptions with different data are different observations of the agent.
 func noData(m *Message) error {
-	return Errorf(Invalid, "leave the data out", "%s %s takes no data", m.Type.Op(), m.Name)
+	return Errorf(Invalid, "remove the data", "%s %s takes no data", m.Type.Op(), m.Name)
 }
 
 func checkProperty(d *td.Thing, m *Message) error {
@@ -120,15 +120,15 @@ func checkProperty(d *td.Thing, m *Message) error {
 	case p.WriteOnly:
 		return Errorf(NotAllowed, "write it", "property %s of %s is write-only", m.Name, d.Name()).Then(StepWrite, d.Name(), m.Name)
 	case m.Type == ObserveProperty && !p.Observable:
-		return Errorf(NotAllowed, "read it now and then", "property %s of %s cannot be observed", m.Name, d.Name()).Then(StepRead, d.Name(), m.Name)
+		return Errorf(NotAllowed, "poll it", "property %s of %s cannot be observed", m.Name, d.Name()).Then(StepRead, d.Name(), m.Name)
 	case m.Type == ObserveProperty && len(m.Data) > 0 && len(p.URIVariables) == 0:
 		return noData(m)
 	}
 	return nil
 }
 
-// Names returns the properties that a ReadMultipleProperties asks for: its data, an array of names. The error is an [*Error] of
-// code [Invalid] for what is no array of names, or an empty one; [NoAffordance]; or [NotAllowed] for what cannot be read.
+// Names returns the properties in the data of a ReadMultipleProperties message, an array of names. The error is an [*Error] of code
+// [Invalid] if the data is not such an array or empty, [NoAffordance], or [NotAllowed] for a property that cannot be read.
 func Names(d *td.Thing, m *Message) ([]string, error) {
 	const hint = `for example ["temperature","units"]`
 	v, ok, err := Value(m.Data, m.Media())
@@ -140,7 +140,7 @@ func Names(d *td.Thing, m *Message) ([]string, error) {
 	for _, e := range list {
 		name, ok := e.(string)
 		if !ok {
-			return nil, Errorf(Invalid, hint, "the names of properties are texts, not %T", e)
+			return nil, Errorf(Invalid, hint, "expected names of properties, got %T", e)
 		}
 		if err := checkProperty(d, &Message{Type: ReadProperty, Name: name}); err != nil {
 			return nil, err
@@ -153,7 +153,7 @@ func Names(d *td.Thing, m *Message) ([]string, error) {
 	return names, nil
 }
 
-// checkValues checks an object of values by property. To write all means all that can be written (Web Thing Protocol,
+// checkValues checks an object of values by property. WriteAllProperties requires all writable properties (Web Thing Protocol,
 // writeallproperties).
 func checkValues(d *td.Thing, m *Message) error {
 	v, ok, err := Value(m.Data, m.Media())
@@ -182,12 +182,12 @@ func checkValues(d *td.Thing, m *Message) error {
 		}
 	}
 	if len(issues) > 0 {
-		return &Error{Code: Invalid, Title: "the values do not fit the properties", Hint: "see what they take", Next: Next(StepShow, m.Thing), Issues: issues}
+		return &Error{Code: Invalid, Title: "the values do not fit the properties", Hint: "see the schemas of the properties", Next: Next(StepShow, m.Thing), Issues: issues}
 	}
 	return nil
 }
 
-// below places issues under the member name.
+// below prefixes the pointers of issues with the member name.
 func below(name string, issues []td.Issue) []td.Issue {
 	for i := range issues {
 		issues[i].Pointer = "/" + pointerEscape.Replace(name) + issues[i].Pointer
@@ -195,12 +195,11 @@ func below(name string, issues []td.Issue) []td.Issue {
 	return issues
 }
 
-// pointerEscape writes a name as a part of a JSON pointer (RFC 6901 §3).
+// pointerEscape escapes a name in a JSON pointer (RFC 6901 §3).
 var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1")
 
-// checkInput checks JSON or CBOR against a schema. Data of other media types has no schema, and chunks are not looked at. With
-// variables in the address, or a secret in the body, the binding at the agent takes the input apart or adds to it, and checks
-// the parts.
+// checkInput checks JSON or CBOR against a schema. Data of other media types has no schema, and chunks are not checked. If the
+// address has variables, or the body a secret, the binding to the agent splits or completes the input, and checks the parts.
 func checkInput(d *td.Thing, a *td.Affordance, s *td.Schema, m *Message) error {
 	if s == nil || len(a.URIVariables) > 0 || m.Chunks != nil || hidesMember(d, a) {
 		return nil
@@ -221,7 +220,7 @@ func checkInput(d *td.Thing, a *td.Affordance, s *td.Schema, m *Message) error {
 	return nil
 }
 
-// checkAbsent says whether no data will do. An action may be asked without input if that can be anything, or an object whose
+// checkAbsent returns an error if data is required. An action needs no input if the schema allows anything, or an object whose
 // members are all optional.
 func checkAbsent(s *td.Schema, m *Message) error {
 	if m.Type == InvokeAction && (s.Type() == "" || s.Type() == "object" && len(s.Check(map[string]any{})) == 0) {
@@ -231,7 +230,7 @@ func checkAbsent(s *td.Schema, m *Message) error {
 		Issues: []td.Issue{{Reason: "a value is needed here"}}}
 }
 
-// CheckReply reports what in the reply r breaks the description d. The error is an [*Error] of code [AgentFailed].
+// CheckReply returns the first violation of the description d in the reply r. The error is an [*Error] of code [AgentFailed].
 func CheckReply(d *td.Thing, r *Message) error {
 	switch r.Type {
 	case PropertyReading:
@@ -292,7 +291,7 @@ func outside(d *td.Thing, r *Message, issues []td.Issue) error {
 		Hint: "correct the agent or its description; a node that trusts its agents can run with interact.validate: false", Issues: issues}
 }
 
-// hidesMember reports whether a security scheme puts a member into the body that the consumer does not know (TD 1.1 §5.3.3).
+// hidesMember reports whether a security scheme adds a member to the body, unknown to the consumer (TD 1.1 §5.3.3).
 func hidesMember(d *td.Thing, a *td.Affordance) bool {
 	for i := range a.Forms {
 		for _, name := range a.Forms[i].Security {
@@ -324,8 +323,8 @@ func plural(kind string) string {
 	return kind + "s"
 }
 
-// A Task is the state of one run of an action as JSON says it (Web Thing Protocol, ActionStatus): an element of the arrays in
-// the data of ActionStatuses.
+// A Task is the JSON of the state of a run (Web Thing Protocol, ActionStatus): an element of the arrays in the data of
+// ActionStatuses.
 type Task struct {
 	ActionID  string          `json:"actionID"`
 	State     string          `json:"state"` // of [Status]

@@ -17,13 +17,12 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// maxParts is how many properties or events one operation on all of them asks for at once.
+// maxParts limits the parts of one observation or subscription.
 const maxParts = 256
 
-// Composed answers operations on all or several affordances by asking for each of them, where the description d has no form for
-// the operation itself (TD 1.1 §5.3.4.2). The parts of a reading or writing are asked one after the other: the first that fails
-// ends it, and the error of a writing says what was written before. Observations and subscriptions run side by side; all end
-// with the first that ends with an error.
+// Composed handles operations on all or several affordances by one request per affordance, if d has no form for the operation
+// itself (TD 1.1 §5.3.4.2). The parts of a read or write are sent in sequence: the first failure ends it, and the error of a write
+// lists the properties written before. Observations and subscriptions run concurrently; the first error ends all.
 func Composed(d *td.Thing) Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
@@ -43,7 +42,7 @@ var composers = map[Type]composer{
 	ObserveAllProperties: observeEach, SubscribeAllEvents: subscribeEach,
 }
 
-// part is m as a question about one affordance.
+// part returns m as a request for one affordance.
 func part(m *Message, t Type, name string) *Message {
 	p := *m
 	p.Type, p.Name, p.Data, p.ContentType, p.Key = t, name, nil, "", "" // the key is that of the whole
@@ -59,7 +58,7 @@ func readEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[*
 		values := make(map[string]json.RawMessage, len(names))
 		for _, name := range names {
 			if values[name] != nil {
-				continue // it was named before
+				continue // a duplicate
 			}
 			p := part(m, ReadProperty, name)
 			p.Accept = JSON // the value becomes a member
@@ -81,7 +80,7 @@ func readEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[*
 	}).Do(ctx, m)
 }
 
-// readable returns the properties that m asks for: those that it names, or all that need no variables.
+// readable returns the properties that m reads: those in its data, or all readable ones without variables.
 func readable(d *td.Thing, m *Message) ([]string, error) {
 	if m.Type == ReadMultipleProperties {
 		return Names(d, m)
@@ -108,7 +107,7 @@ func member(r *Message) (json.RawMessage, error) {
 	case strings.HasPrefix(media, "text/"):
 		return json.Marshal(string(data))
 	}
-	return nil, Errorf(NotAllowed, "read it alone", "property %s is %s, which does not go into an object of values", r.Name, media)
+	return nil, Errorf(NotAllowed, "read it alone", "property %s is %s, which cannot be a member of a JSON object", r.Name, media)
 }
 
 func writeEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[*Message, error] {
@@ -134,7 +133,7 @@ func writeEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.Seq2[
 	}).Do(ctx, m)
 }
 
-// partly is err with the properties that were written before it.
+// partly returns err with the properties that were written before it.
 func partly(err error, failed string, written []string) error {
 	e := *AsError(err)
 	e.Title = failed + " was not written: " + cmp.Or(e.Title, e.Code.Title())
@@ -162,7 +161,7 @@ func subscribeEach(ctx context.Context, d *td.Thing, t Thing, m *Message) iter.S
 	return merged(ctx, d, t, parts, "event")
 }
 
-// merged asks all parts at once and yields what any of them answers.
+// merged runs all parts concurrently and yields their replies.
 func merged(ctx context.Context, d *td.Thing, t Thing, parts []*Message, what string) iter.Seq2[*Message, error] {
 	if len(parts) == 0 || len(parts) > maxParts {
 		return Fail(Errorf(NotAllowed, "", "%s has no %s, or more than %d", d.Name(), what, maxParts).Then(StepShow, d.Name()))

@@ -10,26 +10,26 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A Code is the number of an error class in lmosd's catalogue, written "LMOS-1404". 1xxx are interaction and mesh, 2xxx
-// what the user wrote, 3xxx node and storage, 4xxx bridges. Numbers are never changed or reused; they travel between nodes.
+// A Code is the number of an error class, written "LMOS-1404". 1xxx are interactions and the mesh, 2xxx user input, 3xxx node and
+// storage, 4xxx bridges. Nodes exchange these numbers: they are never changed or reused.
 type Code uint16
 
-// The catalogue. Each binding and command maps codes to its own protocol in one table of its own.
+// The codes. Each binding and command maps them to its protocol in one table.
 const (
-	Invalid         Code = 1400 // input does not fit the schema, or the message is ill-formed
+	Invalid         Code = 1400 // input violates the schema, or the message is malformed
 	Unauthenticated Code = 1401
 	Forbidden       Code = 1403 // a policy refused; the error names the rule
-	NotFound        Code = 1404 // no such agent
-	NoAffordance    Code = 1405 // the agent has no such property, action or event
-	NotAllowed      Code = 1406 // the operation is not offered, e.g. write to a readOnly property
-	Ambiguous       Code = 1407 // a name that several things have
+	NotFound        Code = 1404 // unknown agent
+	NoAffordance    Code = 1405 // unknown property, action or event
+	NotAllowed      Code = 1406 // unsupported operation, for example a write to a readOnly property
+	Ambiguous       Code = 1407 // a name of several Things
 	NoPeer          Code = 1409
 	NoTask          Code = 1410
-	Withdrawn       Code = 1411 // a tombstone was seen
+	Withdrawn       Code = 1411 // a tombstone exists
 	TooLarge        Code = 1413
 	UnsupportedType Code = 1415
-	ClockSkew       Code = 1427 // this node's clock, or the peer's, is wrong; the error says by how much, with its sign
-	InputNeeded     Code = 1428 // the action waits for its consumer, who cannot be asked this way
+	ClockSkew       Code = 1427 // a clock is wrong; the error has the signed difference
+	InputNeeded     Code = 1428 // the action requires input that the consumer cannot give over this protocol
 	RateLimited     Code = 1429
 	BadSignature    Code = 1460
 	Expired         Code = 1461
@@ -39,7 +39,7 @@ const (
 	Cancelled       Code = 1499
 	Internal        Code = 1500
 	AgentFailed     Code = 1502 // the agent answered with an error
-	Unreachable     Code = 1503 // the agent is known, and no path leads to it now
+	Unreachable     Code = 1503 // no path to the agent works now
 	Timeout         Code = 1504
 	Overloaded      Code = 1529
 
@@ -64,7 +64,7 @@ const (
 	NotReady       Code = 3031
 )
 
-// catalogue holds the stable word and the short text of each code.
+// catalogue holds the slug and the title of each code.
 var catalogue = map[Code]struct{ slug, title string }{
 	Invalid:         {"invalid-message", "Invalid message"},
 	Unauthenticated: {"unauthenticated", "Authentication needed"},
@@ -115,7 +115,7 @@ var catalogue = map[Code]struct{ slug, title string }{
 // String returns the written form, "LMOS-1404".
 func (c Code) String() string { return fmt.Sprintf("LMOS-%04d", uint16(c)) }
 
-// Slug returns the stable word of c, for example "agent-not-found"; an unknown code has the slug of [Internal].
+// Slug returns the stable name of c, for example "agent-not-found"; an unknown code has the slug of [Internal].
 func (c Code) Slug() string {
 	if e, ok := catalogue[c]; ok {
 		return e.slug
@@ -149,23 +149,22 @@ func Codes() []Code {
 	return cs
 }
 
-// An Error is what went wrong in an interaction: the LMOS error message and an RFC 9457 problem at once.
+// An Error is an error of an interaction. It is encoded as an LMOS error message or as an RFC 9457 problem.
 type Error struct {
 	Code Code
-	// Title is one line that says what happened to what; empty means the catalogue's title.
+	// Title describes the failure in one line; empty means the title of the code.
 	Title string
-	// Hint is a line of prose that the user can act on; commands are in Next.
+	// Hint is one line of advice without commands; those are in Next.
 	Hint string
-	// Next is what can be done, as data.
+	// Next lists the possible next steps.
 	Next []Step
-	// Remote tells that the far end said so; otherwise this node inferred it.
+	// Remote means that the remote side reported the error; otherwise this node inferred it.
 	Remote bool
-	// Started tells that the far end may have begun before the error, so that asking again may do it twice.
+	// Started means that the remote side may have started the request, so that a repetition may run it twice.
 	Started bool
-	// RetryAfter is how long to wait before the same is asked again, if that is known: of what was refused for want of room, and
-	// has not begun. 0 says nothing.
+	// RetryAfter is the wait before a rejected and not started request is repeated; 0 means unknown.
 	RetryAfter time.Duration
-	// Issues lists what is wrong with an input; only with [Invalid], [NotJSON] and [BadTD].
+	// Issues lists the errors of an input; only with [Invalid], [NotJSON] and [BadTD].
 	Issues []td.Issue
 	// Err is the cause, if there is one.
 	Err error
@@ -186,14 +185,13 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Errorf returns an error of code c with a hint and a formatted title. Wrap a cause by setting Err instead of %w, so that
-// it is said once.
+// Errorf returns an error of code c with a hint and a formatted title. To wrap a cause, set Err instead of %w, so that the cause is
+// not repeated.
 func Errorf(c Code, hint, format string, args ...any) *Error {
 	return &Error{Code: c, Title: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// Quote returns text as one word of a shell, for a hint that is a command: an id may be any URI, and its owner a stranger
-// who would like to see "urn:x;reboot" pasted.
+// Quote returns text as one word of a shell command: an id from an untrusted peer may be "urn:x;reboot".
 func Quote(text string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:/@%+=", r)
@@ -204,9 +202,9 @@ func Quote(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// AsError returns err as an [*Error]: itself if it wraps one, [Cancelled] or [Timeout] for a context's error, [NotJSON],
-// [BadTD] or [TooLarge] for a [*td.ValidationError], [BadSignature], [Expired] or [TooLarge] for what verification found
-// (td.ErrSignature and its like), else [Internal]. AsError(nil) is nil.
+// AsError returns err as an [*Error]: the one that it wraps, [Cancelled] or [Timeout] for the error of a context, [NotJSON],
+// [BadTD] or [TooLarge] for a [*td.ValidationError], [BadSignature], [Expired] or [TooLarge] for the errors of verification
+// (td.ErrSignature and others), else [Internal]. AsError(nil) is nil.
 func AsError(err error) *Error {
 	var e *Error
 	var v *td.ValidationError
@@ -218,7 +216,7 @@ func AsError(err error) *Error {
 	case errors.As(err, &v):
 		return fromValidation(v, err)
 	case errors.Is(err, td.ErrSignature), errors.Is(err, td.ErrOwner), errors.Is(err, td.ErrHash):
-		return &Error{Code: BadSignature, Title: err.Error(), Hint: "ask the owner for the description as it was signed"}
+		return &Error{Code: BadSignature, Title: err.Error(), Hint: "get the signed description from its owner"}
 	case errors.Is(err, td.ErrExpired), errors.Is(err, td.ErrFuture):
 		return &Error{Code: Expired, Title: err.Error(), Hint: "compare this machine's clock with the owner's: date -u"}
 	case errors.Is(err, td.ErrTooLarge):
@@ -233,7 +231,7 @@ func AsError(err error) *Error {
 }
 
 func fromValidation(v *td.ValidationError, err error) *Error {
-	e := &Error{Code: BadTD, Hint: "see every place", Next: Next(StepValidate), Issues: v.Issues, Err: err}
+	e := &Error{Code: BadTD, Hint: "list all issues", Next: Next(StepValidate), Issues: v.Issues, Err: err}
 	switch {
 	case v.NotJSON:
 		e.Code = NotJSON

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// A Gate counts running interactions and closes once: then it refuses new ones, and its closer learns when the last one has
-// ended. The zero value is open. It is safe for concurrent use.
+// A Gate counts running interactions and closes once. It then rejects new ones and signals when the last one has ended. The zero
+// value is open. It is safe for concurrent use.
 type Gate struct {
 	mu sync.Mutex
 	// running, closed and idle are owned by mu. idle is closed when closed is set and running is zero.
@@ -16,7 +16,7 @@ type Gate struct {
 	idle    chan struct{}
 }
 
-// Enter reports whether an interaction may run; if so, the caller calls Leave after it.
+// Enter reports whether an interaction may start; if so, the caller must call Leave.
 func (g *Gate) Enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -55,9 +55,9 @@ func (g *Gate) Closed() bool {
 	return g.closed
 }
 
-// Middleware counts the interactions of a thing and refuses them with [ShuttingDown] once g is closed. Subscriptions and observations
-// are refused too, but not counted: they do not end by themselves. Queries, cancellations and inputs of a running action pass,
-// because the action may need them to end.
+// Middleware counts the interactions of a Thing and rejects them with [ShuttingDown] after g is closed. Subscriptions and
+// observations are rejected, too, but not counted: they have no end of their own. Queries, cancellations and inputs of a running
+// action pass, because the action may need them to end.
 func (g *Gate) Middleware() Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
@@ -68,7 +68,7 @@ func (g *Gate) Middleware() Middleware {
 				case !m.Type.Long() && g.Enter():
 					defer g.Leave()
 				default:
-					yield(nil, Errorf(ShuttingDown, "try again in a while, or at another host", "%s is shutting down", m.Thing))
+					yield(nil, Errorf(ShuttingDown, "retry later, or at another host", "%s is shutting down", m.Thing))
 					return
 				}
 				t.Do(ctx, m)(yield)

@@ -9,56 +9,56 @@ import (
 
 // Kinds of an [Input].
 const (
-	InputForm    = "form"    // values that fit Schema
-	InputURL     = "url"     // that somebody opens URL, and does there what it says
-	InputMessage = "message" // another message to the agent, in words or as JSON
-	InputModel   = "model"   // what a model says to Params (MCP sampling/createMessage)
-	InputRoots   = "roots"   // the folders that may be worked in (MCP roots/list)
+	InputForm    = "form"    // values of Schema
+	InputURL     = "url"     // a user follows the instructions at URL
+	InputMessage = "message" // another message to the agent, as text or JSON
+	InputModel   = "model"   // the reply of a model to Params (MCP sampling/createMessage)
+	InputRoots   = "roots"   // the accessible folders (MCP roots/list)
 )
 
-// An Input is one thing that a run of an action wants to know before it goes on (MCP elicitation, sampling and roots; A2A
+// An Input is one input that a run of an action requires before it continues (MCP elicitation, sampling and roots; A2A
 // input-required and auth-required).
 type Input struct {
 	Kind    string          `json:"kind"`
-	Message string          `json:"message,omitempty"` // for people
+	Message string          `json:"message,omitempty"` // for users
 	Schema  json.RawMessage `json:"schema,omitempty"`  // JSON Schema of the content of the answer
 	URL     string          `json:"url,omitempty"`
-	// Params are what the agent's own protocol says, verbatim.
+	// Params are the parameters in the protocol of the agent, unchanged.
 	Params json.RawMessage `json:"params,omitempty"`
 }
 
-// Inputs are the data of an ActionStatus that is input-required: what is asked for, by a key each.
+// Inputs are the data of an input-required ActionStatus, by key.
 type Inputs map[string]Input
 
-// What an [Answer] does.
+// Actions of an [Answer].
 const (
 	Accept  = "accept"
-	Decline = "decline" // no, and go on without
-	Dismiss = "cancel"  // nobody chose
+	Decline = "decline" // continue without the input
+	Dismiss = "cancel"  // the user made no choice
 )
 
-// An Answer is what the consumer says to an [Input].
+// An Answer is the reply of the consumer to an [Input].
 type Answer struct {
 	Action  string          `json:"action"`
 	Content json.RawMessage `json:"content,omitempty"`
 }
 
-// Answers are the data of a ContinueAction, by the keys of the inputs. What is not answered is asked for again.
+// Answers are the data of a ContinueAction, by the keys of the inputs. Inputs without an answer are requested again.
 type Answers map[string]Answer
 
-// NeedsInput is the error for a consumer that cannot be asked what a run of the action wants to know.
+// NeedsInput returns the error for a consumer that cannot give the required input over this protocol.
 func NeedsInput(action string) *Error {
-	return &Error{Code: InputNeeded, Title: action + " wants to know more before it goes on", Started: true,
+	return &Error{Code: InputNeeded, Title: action + " requires input", Started: true,
 		Hint: "call it as a task, and answer the task", Next: Next(StepOption, "async")}
 }
 
 const (
-	maxWaiting = 1024    // runs of one Parking that wait
+	maxWaiting = 1024    // runs of one Parking
 	maxAnswers = 64      // inputs of one run
 	maxAnswer  = 1 << 20 // bytes of the answers to one run
 )
 
-// A Parking lets runs of an agent's actions wait for their consumers. The zero value is ready. It is safe for concurrent use.
+// A Parking suspends runs of actions that wait for input. The zero value is ready. It is safe for concurrent use.
 type Parking struct {
 	mu   sync.Mutex
 	runs map[string]*parked // by ActionID
@@ -69,15 +69,15 @@ type parked struct {
 	from    string // [did.Principal.ID]
 	open    Inputs
 	answers Answers
-	whole   chan struct{} // closed when all is answered
+	whole   chan struct{} // closed with the last answer
 }
 
-// Call yields what the run of m wants to know, and waits until its consumer has answered all of it, or ctx ends. It is called from
-// the loop of Do, which yields; left is that the consumer has left the loop. The answers' content is not checked.
+// Call yields the required input of the run of m, and waits for all answers, or the end of ctx. It is called from the loop of Do,
+// which yields; left means that the consumer has left the loop. The contents of answers are not checked.
 func (p *Parking) Ask(ctx context.Context, m *Message, in Inputs, yield func(*Message, error) bool) (_ Answers, left bool, err error) {
 	data, err := json.Marshal(in)
 	if err != nil || len(in) == 0 || len(in) > maxAnswers {
-		return nil, false, &Error{Code: Internal, Title: "what the action wants to know cannot be said", Err: err, Hint: "see the agent's log"}
+		return nil, false, &Error{Code: Internal, Title: "the required input cannot be encoded", Err: err, Hint: "see the agent's log"}
 	}
 	w := &parked{from: m.From.ID(), open: Inputs{}, answers: Answers{}, whole: make(chan struct{})}
 	for key, one := range in {
@@ -104,13 +104,13 @@ func (p *Parking) enter(id string, w *parked) (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.runs) >= maxWaiting {
-		return "", Errorf(Overloaded, "try again later", "%d runs wait for their consumers already", maxWaiting)
+		return "", Errorf(Overloaded, "try again later", "%d runs wait for input", maxWaiting)
 	}
 	if p.runs == nil {
 		p.runs = map[string]*parked{}
 	}
 	if id == "" || p.runs[id] != nil {
-		id = rand.Text() // who knows it is the consumer
+		id = rand.Text() // secret of the consumer
 	}
 	p.runs[id] = w
 	return id, nil
@@ -124,7 +124,7 @@ func (p *Parking) leave(id string, w *parked) {
 	}
 }
 
-// Continue answers ContinueAction. Only who began a run answers it; to another it is as if it were not there.
+// Continue handles ContinueAction. Only the consumer that started a run can answer it; for others the run does not exist.
 func (p *Parking) Continue(m *Message) (*Message, error) {
 	data, _, err := Transcode(m.Data, m.Media(), JSON)
 	var answers Answers
@@ -132,21 +132,21 @@ func (p *Parking) Continue(m *Message) (*Message, error) {
 		err = json.Unmarshal(data, &answers)
 	}
 	if err != nil || len(data) > maxAnswer {
-		return nil, &Error{Code: Invalid, Title: "the answers cannot be read", Err: err,
-			Hint: `send {"key":{"action":"accept","content":{…}}}, for each key that was asked for; at most 1 MiB`}
+		return nil, &Error{Code: Invalid, Title: "invalid answers", Err: err,
+			Hint: `send {"key":{"action":"accept","content":{…}}}, for each key of the inputs; at most 1 MiB`}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.runs[m.ActionID]
 	if w == nil || w.from != m.From.ID() {
-		return nil, Errorf(NoTask, "it may have ended meanwhile: ask for its state", "no run %q waits for an answer", Clip(m.ActionID, 64))
+		return nil, Errorf(NoTask, "it may have ended: query its state", "no run %q waits for an answer", Clip(m.ActionID, 64))
 	}
 	for key, a := range answers {
 		if _, asked := w.open[key]; !asked {
-			continue // answered before, or never asked
+			continue // answered, or unknown
 		}
 		if a.Action != Accept && a.Action != Decline && a.Action != Dismiss {
-			return nil, Errorf(Invalid, `"action" is accept, decline or cancel`, "the answer %q does nothing", Clip(key, 64))
+			return nil, Errorf(Invalid, `"action" is accept, decline or cancel`, "the answer %q has no valid action", Clip(key, 64))
 		}
 		delete(w.open, key)
 		w.answers[key] = a

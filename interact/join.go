@@ -8,14 +8,14 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A Part is one message of an output that comes as a stream: the data of an action's state that is running.
+// A Part is the data of one running state of an action with a response stream.
 type Part struct {
 	Data        []byte
 	ContentType string
 }
 
-// Join makes one output of the parts of a response stream. Values of JSON and CBOR become an array in JSON; texts among them, if there is nothing
-// else, become one text. Bytes of any other kind are put one after the other, and are of the kind of the first.
+// Join joins the parts of a response stream. JSON and CBOR values become a JSON array, or one string if all are strings. Other
+// parts are concatenated, with the media type of the first.
 func Join(parts []Part) (data []byte, media string) {
 	if len(parts) == 1 {
 		return parts[0].Data, parts[0].ContentType
@@ -40,8 +40,7 @@ func Join(parts []Part) (data []byte, media string) {
 	return append(data, ']'), JSON
 }
 
-// asJSON returns the parts as JSON values, unless one is none. Rows of values (RFC 7464, NDJSON) are none: they are put one after
-// the other as they are.
+// asValues returns the parts as JSON values; ok is false if one is not a value, such as RFC 7464 or NDJSON sequences.
 func asValues(parts []Part) (values [][]byte, ok bool) {
 	for _, p := range parts {
 		data, media, err := Transcode(p.Data, p.ContentType, JSON)

@@ -21,7 +21,7 @@ func IsCBOR(contentType string) bool {
 	return err == nil && (t == CBOR || strings.HasSuffix(t, "+cbor"))
 }
 
-// MediaType returns a content type in lower case without parameters; nothing means JSON (TD 1.1 §5.4).
+// MediaType returns a content type in lower case without parameters; empty means JSON (TD 1.1 §5.4).
 func MediaType(contentType string) string {
 	media, _, _ := strings.Cut(contentType, ";")
 	if media = strings.ToLower(strings.TrimSpace(media)); media == "" {
@@ -30,9 +30,9 @@ func MediaType(contentType string) string {
 	return media
 }
 
-// Value decodes data that is JSON or CBOR, strictly: one value, no name twice, no number that float64 cannot hold. The kinds
-// are those that [td.Schema.Check] takes. Texts may be parts of data: the value is good as long as data is not changed. ok is
-// false for another media type, of which nothing is known. No data is no value: nil. The error is an [*Error] of code [Invalid].
+// Value decodes JSON or CBOR strictly: one value, no duplicate names, no number that float64 cannot hold. The types are those of
+// [td.Schema.Check]. Strings may share memory with data. ok is false for other media types. Empty data is nil. The error is an
+// [*Error] of code [Invalid].
 func Value(data []byte, contentType string) (v any, ok bool, err error) {
 	switch {
 	case len(data) == 0:
@@ -46,16 +46,15 @@ func Value(data []byte, contentType string) (v any, ok bool, err error) {
 	case IsCBOR(contentType):
 		v, err := fromCBOR(data)
 		if err != nil {
-			return nil, true, &Error{Code: Invalid, Title: "the input is not CBOR that can be read", Hint: "send one item with text keys, definite lengths and no tags", Err: err}
+			return nil, true, &Error{Code: Invalid, Title: "unsupported CBOR input", Hint: "send one item with text keys, definite lengths and no tags", Err: err}
 		}
 		return v, true, nil
 	}
 	return nil, false, nil
 }
 
-// Transcode converts data between JSON and CBOR. Where both types are of one family, or one is neither, the data stays as it is
-// and keeps its type: media is the type of what is returned. Byte strings of CBOR become base64url text (RFC 8949 §6.1). The
-// error is an [*Error] of code [Invalid].
+// Transcode converts data between JSON and CBOR. Data of other types, or of the wanted type, is returned unchanged; media is the
+// type of out. CBOR byte strings become base64url text (RFC 8949 §6.1). The error is an [*Error] of code [Invalid].
 func Transcode(data []byte, from, to string) (out []byte, media string, err error) {
 	toCBOR, toJSON := td.IsJSON(from) && IsCBOR(to), IsCBOR(from) && to != "" && td.IsJSON(to)
 	if len(data) == 0 || !toCBOR && !toJSON {
@@ -71,12 +70,12 @@ func Transcode(data []byte, from, to string) (out []byte, media string, err erro
 		out, err = jcs.Append(nil, v)
 	}
 	if err != nil {
-		return nil, "", &Error{Code: Invalid, Title: "the data cannot be written as " + to, Hint: "see the size of its numbers", Err: err}
+		return nil, "", &Error{Code: Invalid, Title: "the data cannot be encoded as " + to, Hint: "check the size of its numbers", Err: err}
 	}
 	return out, to, nil
 }
 
-// fromCBOR decodes an item and makes of it what JSON can say.
+// fromCBOR decodes an item to values of JSON.
 func fromCBOR(data []byte) (any, error) {
 	var v any
 	if err := cbor.Unmarshal(data, &v); err != nil {
@@ -110,7 +109,7 @@ func asJSON(v any) (any, error) {
 		for k, e := range v {
 			name, ok := k.(string)
 			if !ok {
-				return nil, fmt.Errorf("a key of a map is no text but %T", k)
+				return nil, fmt.Errorf("expected a text as map key, got %T", k)
 			}
 			var err error
 			if m[name], err = asJSON(e); err != nil {
@@ -119,10 +118,10 @@ func asJSON(v any) (any, error) {
 		}
 		return m, nil
 	}
-	return nil, fmt.Errorf("an item of type %T", v)
+	return nil, fmt.Errorf("unsupported item of type %T", v)
 }
 
-// exact returns f if it is the integer n: others are refused as in JSON (RFC 7493 §2.2).
+// exact returns f if it equals the integer n, as JSON requires (RFC 7493 §2.2).
 func exact(f float64, same bool, n any) (any, error) {
 	if !same {
 		return nil, fmt.Errorf("the number %v has more digits than a float64 holds", n)
@@ -130,7 +129,7 @@ func exact(f float64, same bool, n any) (any, error) {
 	return f, nil
 }
 
-// integers replaces each float64 that is an integer by one, so that CBOR writes it as such (RFC 8949 §4.2.2).
+// integers replaces each integral float64 by an integer, which CBOR encodes as such (RFC 8949 §4.2.2).
 func integers(v any) any {
 	switch v := v.(type) {
 	case float64:

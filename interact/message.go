@@ -1,8 +1,8 @@
 // Package interact defines the interaction model: messages, Things that handle them, middleware and errors.
 //
-// Everything that can be talked to is a [Thing]: an agent in this process, an agent on another node, a server behind a
-// bridge. A relay is a Thing that asks another Thing; so are a policy, a limit and a trace (see [Chain]). The package knows
-// no network: bindings such as interact/stream and interact/rest carry messages over a wire.
+// Every participant is a [Thing]: an agent in this process, an agent on another node, a server behind a bridge. A relay is a Thing
+// that calls another Thing; so are policies, rate limiters and traces (see [Chain]). The package has no network code: bindings such
+// as interact/stream and interact/rest carry messages.
 package interact
 
 import (
@@ -13,30 +13,30 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// A Type says what a message asks or tells (LMOS WebSocket subprotocol, "message types").
+// A Type is the type of a message (LMOS WebSocket subprotocol, "message types").
 type Type uint8
 
-// Message types. The numbers travel between nodes: they are never changed or reused.
+// Message types. Nodes exchange these numbers: they are never changed or reused.
 //
-// What a [Thing] is asked, and what it answers:
+// Requests to a [Thing], and their replies:
 //
 //	ReadProperty                       one PropertyReading
 //	ReadAllProperties, ReadMultiple…   one PropertyReadings: an object of values by name. ReadMultiple… has an array of names
-//	WriteProperty                      one Acknowledgement, or a PropertyReading of what was written
+//	WriteProperty                      one Acknowledgement, or a PropertyReading of the new value
 //	WriteAllProperties, WriteMultiple… one Acknowledgement, or PropertyReadings. The data is an object of values by name
-//	ObserveProperty, ObserveAll…       a PropertyReading per change, until the loop is left. There need not be a first value
-//	InvokeAction                       ActionStatus messages. The last is completed and has the output; a failure is the
-//	                                   error of the sequence. One that is running may have a part of the output: a response
-//	                                   stream is a row of them, with the content type of the parts; see [Progress]
-//	QueryAction                        one ActionStatus: the state now, with the output of what is completed. What failed has
-//	                                   the problem (RFC 9457) as data
+//	ObserveProperty, ObserveAll…       a PropertyReading per change, until the loop is left. A first value is optional
+//	InvokeAction                       ActionStatus messages. The last is completed, with the output; a failure is the
+//	                                   error of the sequence. A running one may have a part of the output: a response
+//	                                   stream is a sequence of them, with the content type of the parts; see [Progress]
+//	QueryAction                        one ActionStatus: the current state, with the output if completed. If failed,
+//	                                   the data is the problem (RFC 9457)
 //	CancelAction                       one ActionStatus that is cancelled, or the error NoTask
 //	QueryAllActions                    one ActionStatuses: an object of arrays of states by action, newest first (see [Task])
-//	ContinueAction                     one Acknowledgement: the run that was input-required goes on with the [Answers] in the data; or
-//	                                   the error NoTask: none waits. It is lmosd's own: TD 1.1 has no such operation
-//	SubscribeEvent, SubscribeAllEvents an Event for each, until the loop is left
+//	ContinueAction                     one Acknowledgement: the input-required run continues with the [Answers] in the data; or
+//	                                   the error NoTask. TD 1.1 does not define this operation
+//	SubscribeEvent, SubscribeAllEvents Events until the loop is left
 //
-// Unobserve and unsubscribe messages exist on wires only: a binding answers them and leaves the loop. No Thing sees them.
+// Unobserve and unsubscribe messages exist only in protocols: a binding answers them and leaves the loop.
 const (
 	ReadProperty            Type = 1
 	WriteProperty           Type = 2
@@ -77,15 +77,15 @@ const (
 	StatusCompleted
 	StatusFailed
 	StatusCancelled
-	// StatusInputRequired is the state of a run that waits for its consumer: the data is what it wants to know ([Inputs]). It has
-	// an ActionID, with which ContinueAction answers.
+	// StatusInputRequired is the state of a run that waits for input: the data is the required input ([Inputs]). The state has an
+	// ActionID for ContinueAction.
 	StatusInputRequired
 )
 
-// statusWords are the states as the Web Thing Protocol and WoT Profiles spell them; the last two are LMOS's own, and lmosd's.
+// statusWords are the spellings of the Web Thing Protocol and WoT Profiles; the last two are those of LMOS and lmosd.
 var statusWords = [...]string{"", "pending", "running", "completed", "failed", "cancelled", "input-required"}
 
-// String returns the word of s; empty for [StatusNone].
+// String returns the name of s; empty for [StatusNone].
 func (s Status) String() string {
 	if int(s) < len(statusWords) {
 		return statusWords[s]
@@ -93,10 +93,10 @@ func (s Status) String() string {
 	return ""
 }
 
-// Final reports whether nothing follows s.
+// Final reports whether s is the last state.
 func (s Status) Final() bool { return s >= StatusCompleted && s <= StatusCancelled }
 
-// Standard returns the state that WoT has for s: one that waits for its consumer is running.
+// Standard returns the state of WoT for s: input-required is running.
 func (s Status) Standard() Status {
 	if s == StatusInputRequired {
 		return StatusRunning
@@ -104,7 +104,7 @@ func (s Status) Standard() Status {
 	return s
 }
 
-// StatusOf returns the state that word spells, in any of the spellings of LMOS and WoT; [StatusNone] for another.
+// StatusOf returns the state of a name in any spelling of LMOS and WoT; [StatusNone] for other names.
 func StatusOf(word string) Status {
 	switch word {
 	case "pending":
@@ -123,80 +123,78 @@ func StatusOf(word string) Status {
 	return StatusNone
 }
 
-// JSON is the content type of a message that names none (TD 1.1 §5.4, default of contentType).
+// JSON is the default content type of a message (TD 1.1 §5.4).
 const JSON = "application/json"
 
-// Progress is the content type of a state that is running which tells how far an action is, and is no part of its output: an object
-// of any of "progress", "total" (numbers) and "message" (MCP 2026-07-28, "Progress").
+// Progress is the content type of a running state that reports progress and is not a part of the output: an object with any of
+// "progress", "total" (numbers) and "message" (MCP 2026-07-28, "Progress").
 const Progress = "application/vnd.lmosd.progress+json"
 
-// MaxHops is how many nodes a message may pass before it is refused as a loop.
+// MaxHops limits the nodes that a message passes; more is a loop.
 const MaxHops = 8
 
-// A Message is one LMOS message, whatever its spelling on the wire was. Whoever receives a message must not change it or
-// its Data; [Message.Reply] makes the answer.
+// A Message is one LMOS message, independent of its encoding. Receivers must not change it or its Data; [Message.Reply] returns a
+// reply.
 type Message struct {
 	Type Type
-	// Thing refers to the thing that is asked: its id, its id and owner ("urn:x@z6Mk…"), or a name that is unique where the
-	// message is handled (see td.Ref).
+	// Thing is the reference of the recipient: its id, its id and owner ("urn:x@z6Mk…"), or a name that is unique at the node (see
+	// td.Ref).
 	Thing string
-	// ID names this message; Correlation is shared by a request and all its replies. At most 256 bytes each.
+	// ID identifies this message; a request and its replies share Correlation. At most 256 bytes each.
 	ID, Correlation string
 	// Name is the affordance: the property, action or event.
 	Name string
-	// ActionID names one run of an action: in its states, and in QueryAction and CancelAction, where empty means the latest
-	// run that the consumer began. At most 256 bytes.
+	// ActionID identifies a run of an action: in its states, and in QueryAction and CancelAction, where empty means the latest run
+	// of the consumer. At most 256 bytes.
 	ActionID string
-	// After is the ID of the last reading or event that the consumer has seen: what came since is sent again, as far as it is
-	// kept. Only where the type is long (see [Type.Long]). At most 256 bytes.
+	// After is the ID of the last reading or event that the consumer received: stored later ones are sent again. Only for long
+	// types (see [Type.Long]). At most 256 bytes.
 	After string
-	// Key makes an invocation repeatable: with one key, one consumer's action runs once, and who asks again hears of that run.
-	// At most 256 bytes.
+	// Key is an idempotency key: the action runs once per key and consumer, and a repeated request follows that run. At most 256
+	// bytes.
 	Key string
-	// Detach asks that an action outlive its consumer: the first state is pending and has an ActionID, and leaving the loop
-	// leaves it running. Without it, leaving cancels; but actions whose synchronous is false are always detached.
+	// Detach lets an action outlive its consumer: the first state is pending and has an ActionID, and the action continues after
+	// the loop is left. Without it, leaving the loop cancels the action, unless its synchronous is false.
 	Detach bool
 	// Status is set in ActionStatus messages only.
 	Status Status
 	// ContentType is the media type of Data; empty means [JSON].
 	ContentType string
 	Data        []byte
-	// Accept is the media type in which a consumer would like the replies; empty means any. A binding to an agent takes a form
-	// of that type if there is one, and a binding to a consumer converts between JSON and CBOR ([Transcode]).
+	// Accept is the preferred media type of replies; empty means any. A binding to an agent prefers a form of that type, and a
+	// binding to a consumer converts between JSON and CBOR ([Transcode]).
 	Accept string
 	// TraceParent and TraceState are the W3C trace context.
 	TraceParent, TraceState string
-	// Deadline is when the consumer stops waiting; zero means never. Bindings send the time that is left, so that clocks
+	// Deadline is the end of the interaction for the consumer; zero means none. Bindings send the remaining time, so that clocks
 	// need not agree.
 	Deadline time.Time
-	// Time is when a reading or event happened, or when an action ended; zero means unknown. Began is when an action was asked
-	// for, in its states.
+	// Time is the time of a reading or event, or the end of an action; zero means unknown. Began is the start of an action, in its
+	// states.
 	Time, Began time.Time
-	// Hops counts the nodes that the message has passed.
+	// Hops is the number of nodes that the message has passed.
 	Hops uint8
-	// From is who asks, as the binding that received the message proved it; only bindings set it. It is never sent as such. A node
-	// refuses messages without it (package policy): who asks is never guessed.
+	// From is the caller as the receiving binding authenticated it. Only bindings set it, and it is not sent. Nodes reject messages
+	// without it (package policy).
 	From *did.Principal
-	// Timing asks, in a request, where the time goes; the last reply says so. Nil asks nothing.
+	// Timing in a request enables time measurement; the last reply has the result. Nil disables it.
 	Timing *Timing
-	// Via forces the way to the thing: "mesh", the scheme of a form, or its href. It is for the node that is asked, and never
-	// sent.
+	// Via selects the path to the Thing: "mesh", the scheme of a form, or its href. It is for the receiving node and not sent.
 	Via string
-	// Chunks is the optional request stream (voice, upload). It is read once, by the thing that answers. A chunk is its
-	// receiver's until it asks for the next.
+	// Chunks is the optional request stream (voice, upload). The Thing reads it once. A chunk is valid until the next one is read.
 	Chunks iter.Seq2[[]byte, error]
 }
 
-// Timing says where the time of an interaction went. What was not measured is zero.
+// Timing holds the durations of an interaction; zero means not measured.
 type Timing struct {
-	// Path is how the thing was reached: "local", "mesh quic-v1", "http".
+	// Path is the path to the Thing: "local", "mesh quic-v1", "http".
 	Path string
-	// Resolve is the time until the thing was known, Total until the last reply came back to the consumer's node. Host is what
-	// the thing's node took of it, and Agent what the agent took of that.
+	// Resolve is the time to resolve the Thing, Total the time until the last reply at the node of the consumer. Host is the part
+	// of Total at the node of the Thing, and Agent the part of Host in the agent.
 	Resolve, Total, Host, Agent time.Duration
 }
 
-// Reply returns an answer to m of type t: correlated, of the same thing and affordance, in the same trace.
+// Reply returns a reply to m of type t, with the correlation, Thing, affordance and trace of m.
 func (m *Message) Reply(t Type, contentType string, data []byte) *Message {
 	corr := m.Correlation
 	if corr == "" {
@@ -206,7 +204,7 @@ func (m *Message) Reply(t Type, contentType string, data []byte) *Message {
 		ActionID: m.ActionID, TraceParent: m.TraceParent, TraceState: m.TraceState}
 }
 
-// Media returns the content type of m, with the default applied.
+// Media returns the content type of m, or the default.
 func (m *Message) Media() string {
 	if m.ContentType == "" {
 		return JSON
@@ -214,11 +212,11 @@ func (m *Message) Media() string {
 	return m.ContentType
 }
 
-// A Thing answers messages.
+// A Thing handles messages.
 type Thing interface {
-	// Do sends m and yields the replies in order. The sequence ends after the last reply, or with exactly one error, which
-	// is an [*Error] or wraps a context error. Leaving the loop, or cancelling ctx, cancels the interaction; Do has released
-	// everything when the loop is left.
+	// Do sends m and yields the replies in order. The sequence ends after the last reply, or with one error, which is an [*Error]
+	// or wraps a context error. Leaving the loop, or cancelling ctx, cancels the interaction. Do has released everything when the
+	// loop ends.
 	Do(ctx context.Context, m *Message) iter.Seq2[*Message, error]
 }
 
@@ -228,10 +226,10 @@ type Func func(ctx context.Context, m *Message) iter.Seq2[*Message, error]
 // Do calls f.
 func (f Func) Do(ctx context.Context, m *Message) iter.Seq2[*Message, error] { return f(ctx, m) }
 
-// A Middleware returns a Thing that handles messages before and after the Thing it is given: a policy, a limit, a trace.
+// A Middleware wraps a Thing, for example with a policy, a rate limiter or a trace.
 type Middleware func(Thing) Thing
 
-// Chain returns t behind layers. The first layer is the outermost and receives a message first.
+// Chain returns t with layers around it. The first layer is the outermost.
 func Chain(t Thing, layers ...Middleware) Thing {
 	for i := len(layers) - 1; i >= 0; i-- {
 		t = layers[i](t)
@@ -239,7 +237,7 @@ func Chain(t Thing, layers ...Middleware) Thing {
 	return t
 }
 
-// As has p ask where a message does not say who asks: for programs that ask a node in their own process.
+// As sets the caller of messages without one to p, for programs in the process of the node.
 func As(p *did.Principal) Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
@@ -253,7 +251,7 @@ func As(p *did.Principal) Middleware {
 	}
 }
 
-// Anonymous takes away who asks, before a message goes to an address of another party: agents of this node alone are told.
+// Anonymous removes the caller before a message is sent to a third party: only agents of this node receive it.
 func Anonymous(t Thing) Thing {
 	return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 		c := *m
@@ -272,17 +270,17 @@ func Fail(err error) iter.Seq2[*Message, error] {
 	return func(yield func(*Message, error) bool) { yield(nil, err) }
 }
 
-// Unary makes a Thing of a function that gives one reply or an error.
+// Unary returns a Thing from a function that returns one reply or an error.
 func Unary(f func(ctx context.Context, m *Message) (*Message, error)) Thing {
 	return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 		return func(yield func(*Message, error) bool) { yield(f(ctx, m)) }
 	})
 }
 
-// maxJoined is how many bytes of a response stream [Call] holds.
+// maxJoined limits the response stream that [Call] holds, in bytes.
 const maxJoined = 16 << 20
 
-// An answer gathers replies for [Call].
+// An answer collects replies for [Call].
 type answer struct {
 	request, last *Message
 	parts         []Part
@@ -290,7 +288,7 @@ type answer struct {
 	err           error
 }
 
-// take takes what a sequence yields. After an error it is not called again.
+// take adds a yielded reply or error. It is not called after an error.
 func (a *answer) take(r *Message, err error) bool {
 	if a.err = err; err != nil {
 		return false
@@ -304,19 +302,19 @@ func (a *answer) take(r *Message, err error) bool {
 		return true
 	}
 	if a.size += len(r.Data); a.size > maxJoined {
-		a.err = Errorf(TooLarge, "take the output in parts", "the output of %s has more than %d bytes", a.request.Name, maxJoined).Then(StepOption, "stream")
+		a.err = Errorf(TooLarge, "read the output as a stream", "the output of %s has more than %d bytes", a.request.Name, maxJoined).Then(StepOption, "stream")
 		return false
 	}
 	a.parts = append(a.parts, Part{r.Data, r.ContentType})
 	return true
 }
 
-// Call sends m to t and returns the last reply: the answer of a unary interaction, or the final state of an action, with the whole
-// output if that came in parts (see [Join]; more than 16 MiB is the error [TooLarge]). If an action requires input, the error has the code
-// [InputNeeded]. No reply at all is an [*Error] of code [Internal].
+// Call sends m to t and returns the last reply: the reply of a unary interaction, or the final state of an action with the whole
+// output (see [Join]; more than 16 MiB is the error [TooLarge]). If an action requires input, the code of the error is
+// [InputNeeded]. If there is no reply, it is [Internal].
 func Call(ctx context.Context, t Thing, m *Message) (*Message, error) {
 	a := answer{request: m}
-	t.Do(ctx, m)(a.take) // no loop: each variable that its body keeps would be an object of its own
+	t.Do(ctx, m)(a.take) // not a loop: its body would allocate each captured variable
 	last, parts := a.last, a.parts
 	if a.err != nil {
 		return nil, a.err

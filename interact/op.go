@@ -30,7 +30,7 @@ var ops = [...]string{
 	ContinueAction:          "continueaction",
 }
 
-// Op returns the operation that t asks for, "readproperty"; empty for what is no request.
+// Op returns the operation of t, for example "readproperty"; empty if t is not a request.
 func (t Type) Op() string {
 	if int(t) < len(ops) {
 		return ops[t]
@@ -38,7 +38,7 @@ func (t Type) Op() string {
 	return ""
 }
 
-// TypeOf returns the type that asks for the operation op; zero for what is none.
+// TypeOf returns the type of the operation op; zero if there is none.
 func TypeOf(op string) Type {
 	for t, o := range ops {
 		if o == op && o != "" {
@@ -48,7 +48,7 @@ func TypeOf(op string) Type {
 	return 0
 }
 
-// Long reports whether an interaction of type t goes on until somebody ends it, so that no deadline is given to it.
+// Long reports whether an interaction of type t has no end of its own and thus no deadline.
 func (t Type) Long() bool {
 	switch t {
 	case ObserveProperty, ObserveAllProperties, SubscribeEvent, SubscribeAllEvents:
@@ -57,7 +57,7 @@ func (t Type) Long() bool {
 	return false
 }
 
-// Reads reports whether a request of type t changes nothing, so that it may be repeated.
+// Reads reports whether a request of type t is read-only and can be repeated.
 func (t Type) Reads() bool {
 	switch t {
 	case ReadProperty, ReadAllProperties, ReadMultipleProperties, QueryAction, QueryAllActions:
@@ -66,13 +66,12 @@ func (t Type) Reads() bool {
 	return t.Long()
 }
 
-// Repeatable reports whether asking an agent m twice does no more than asking it once: it reads, or is an action that d calls safe
-// or idempotent (TD 1.1 §5.3.1.4). A nil d knows of no such action. A key ([Message].Key) counts only where its runs are known:
-// at the agent's host, not at the agent, which may not look at it.
+// Repeatable reports whether the request m can be sent to an agent twice: it is read-only, or an action that d marks as safe or
+// idempotent (TD 1.1 §5.3.1.4). With a nil d no action is. [Message].Key does not count: only the host of the agent uses it.
 func Repeatable(d *td.Thing, m *Message) bool {
 	switch {
 	case m.Chunks != nil:
-		return false // they are read once
+		return false // chunks are read once
 	case m.Type.Reads():
 		return true
 	case m.Type == InvokeAction && d != nil:
@@ -82,8 +81,7 @@ func Repeatable(d *td.Thing, m *Message) bool {
 	return m.Type == CancelAction
 }
 
-// Affordance returns what m speaks of: the property, action or event of d by the type and name of m; nil if it is the thing
-// itself, or d has no such affordance.
+// Affordance returns the property, action or event of m in d; nil if m is about the Thing itself, or d has none of that name.
 func Affordance(d *td.Thing, m *Message) *td.Affordance {
 	switch m.Type {
 	case ReadProperty, WriteProperty, ObserveProperty, UnobserveProperty:
@@ -102,7 +100,7 @@ func Affordance(d *td.Thing, m *Message) *td.Affordance {
 	return nil
 }
 
-// InputSchema returns the schema of the data that m carries: an action's input, a property's value, what a subscription takes; nil
+// InputSchema returns the schema of the data of m: the input of an action, the value of a property, the data of a subscription; nil
 // if d has none.
 func InputSchema(d *td.Thing, m *Message) *td.Schema {
 	switch m.Type {
@@ -122,8 +120,8 @@ func InputSchema(d *td.Thing, m *Message) *td.Schema {
 	return nil
 }
 
-// Forms returns the forms of d that offer what m asks for, in the order of the description (TD 1.1 §5.3.4.2). They are those of
-// the affordance, or of the thing for an operation on all or several.
+// Forms returns the forms of d for the operation of m, in the order of the description (TD 1.1 §5.3.4.2): those of the affordance,
+// or of the Thing for an operation on all or several.
 func Forms(d *td.Thing, m *Message) []td.Form {
 	forms := d.Forms
 	if a := Affordance(d, m); a != nil {

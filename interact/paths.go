@@ -13,42 +13,42 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A Path is one way to a thing: the mesh, or a form of its description.
+// A Path is one path to a Thing: the mesh, or forms of its description.
 type Path struct {
-	// Name says what it is: "mesh", or the scheme of its forms, "https".
+	// Name is "mesh", or the scheme of the forms, for example "https".
 	Name string
-	// Thing asks over it.
+	// Thing sends messages over the path.
 	Thing Thing
-	// Offers reports whether m can be asked over it; nil means everything can.
+	// Offers reports whether the path supports m; nil means that it supports all.
 	Offers func(m *Message) bool
-	// Leads reports whether via, as in [Message.Via], is an address of the path; nil has none.
+	// Leads reports whether via, as in [Message.Via], is an address of the path; nil means that it has none.
 	Leads func(via string) bool
-	// Rank orders paths of which nothing is known: lower is better.
+	// Rank orders paths without measurements: lower is better.
 	Rank int
 }
 
 const (
 	downFor  = 30 * time.Second // a path that failed is tried last
-	muchWins = 2                // a path is preferred to one of a lower rank if it was this many times faster
+	muchWins = 2                // factor by which a path must be faster than one of a lower rank
 )
 
-// Paths is one thing that can be reached in several ways. It takes the best: one that did not fail lately, was not much slower
-// than another, and has the lowest rank. If that cannot be reached it takes the next, unless the interaction may have begun and
-// is not repeatable ([Repeatable]). It is safe for concurrent use.
+// Paths is a Thing with several paths. It uses the best path: no recent failure, not much slower than another, and the lowest rank.
+// If that cannot be reached it tries the next, unless the interaction may have started and is not [Repeatable]. It is safe for
+// concurrent use.
 type Paths struct {
 	desc *td.Thing
 	all  []*path
 }
 
-// A path is a Path and what is known of it.
+// A path is a Path with its measurements.
 type path struct {
 	Path
 	mu     sync.Mutex
-	failed time.Time     // zero: not lately
+	failed time.Time     // zero: no recent failure
 	took   time.Duration // moving average of unary interactions; zero: unknown
 }
 
-// NewPaths returns the thing that d describes and that each of paths leads to.
+// NewPaths returns the Thing with description d at the end of all paths.
 func NewPaths(d *td.Thing, paths ...Path) *Paths {
 	p := &Paths{desc: d}
 	for _, one := range paths {
@@ -57,7 +57,7 @@ func NewPaths(d *td.Thing, paths ...Path) *Paths {
 	return p
 }
 
-// A PathState is what is known of a path.
+// A PathState is the state of a path.
 type PathState struct {
 	Name string
 	Down bool
@@ -76,7 +76,7 @@ func (p *Paths) States(now time.Time) []PathState {
 // Do implements [Thing].
 func (p *Paths) Do(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 	if len(p.all) == 1 && p.all[0].Offers == nil && m.Via == "" && m.Timing == nil {
-		return p.all[0].Thing.Do(ctx, m) // there is nothing to choose, and nobody asks what was chosen
+		return p.all[0].Thing.Do(ctx, m) // a single path, and no timing
 	}
 	return func(yield func(*Message, error) bool) {
 		usable, err := p.usable(m)
@@ -100,7 +100,7 @@ func (p *Paths) Do(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 	}
 }
 
-// usable returns the paths that m can take.
+// usable returns the paths that support m.
 func (p *Paths) usable(m *Message) ([]*path, error) {
 	var fit []*path
 	for _, one := range p.all {
@@ -117,15 +117,15 @@ func (p *Paths) usable(m *Message) ([]*path, error) {
 		names = append(names, one.Name)
 	}
 	if m.Via != "" {
-		return nil, Errorf(Unreachable, "its ways are "+strings.Join(names, ", "), "%s offers no %s by %q", p.desc.Name(), m.Type.Op(), m.Via)
+		return nil, Errorf(Unreachable, "its paths are "+strings.Join(names, ", "), "%s does not support %s over %q", p.desc.Name(), m.Type.Op(), m.Via)
 	}
-	return nil, Errorf(NotAllowed, "its ways are "+strings.Join(names, ", "), "no way to %s offers %s", p.desc.Name(), m.Type.Op())
+	return nil, Errorf(NotAllowed, "its paths are "+strings.Join(names, ", "), "no path to %s supports %s", p.desc.Name(), m.Type.Op())
 }
 
-// is reports whether via names the path.
+// is reports whether via selects the path.
 func (p *path) is(via string) bool { return via == p.Name || p.Leads != nil && p.Leads(via) }
 
-// order returns paths as they are tried.
+// order returns paths in the order of use.
 func (p *Paths) order(paths []*path, now time.Time) []*path {
 	if len(paths) < 2 {
 		return paths
@@ -158,7 +158,7 @@ func (p *path) state(now time.Time) PathState {
 	return PathState{Name: p.Name, Took: p.took, Down: !p.failed.IsZero() && now.Sub(p.failed) < downFor}
 }
 
-// ask asks over the path. An error is returned only if nothing was yielded yet.
+// ask sends m over the path. It returns an error only if nothing was yielded.
 func (p *path) ask(ctx context.Context, m *Message, yield func(*Message, error) bool) error {
 	started := time.Now()
 	answered := false
@@ -185,7 +185,7 @@ func (p *path) ask(ctx context.Context, m *Message, yield func(*Message, error) 
 	return nil
 }
 
-// note remembers how it went. What the far end said tells that it was reached.
+// note records the result of an interaction. A remote error means that the path works.
 func (p *path) note(err error, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,8 +201,8 @@ func (p *path) note(err error, took time.Duration) {
 	}
 }
 
-// elsewhere reports whether another path may be tried after err: what was not reached, what cannot be asked over this path, and,
-// if the interaction is repeatable, what was lost on the way.
+// elsewhere reports whether another path may be tried after err: the Thing was not reached, the path does not support the request,
+// or the connection was lost and the interaction is repeatable.
 func elsewhere(err error, repeatable bool) bool {
 	var e *Error
 	if !errors.As(err, &e) || e.Remote || e.Started && !repeatable {
@@ -215,7 +215,7 @@ func elsewhere(err error, repeatable bool) bool {
 	return false
 }
 
-// together is the last error, which tells of those before.
+// together returns the last error with those before it.
 func together(failed []error) error {
 	last := failed[len(failed)-1]
 	if len(failed) == 1 {

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// A Finder knows where things are.
+// A Finder resolves references.
 type Finder interface {
-	// Locate returns the thing that ref names. The error is an [*Error] of code [NotFound], [Ambiguous], [Withdrawn] or
+	// Locate returns the Thing of a reference. The error is an [*Error] of code [NotFound], [Ambiguous], [Withdrawn] or
 	// [Unreachable], or wraps a context error.
 	Locate(ctx context.Context, ref string) (Thing, error)
 }
 
-// Router returns a Thing that asks, for each message, the thing that f locates.
+// Router returns a Thing that forwards each message to the Thing that f locates.
 func Router(f Finder) Thing {
 	return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 		return func(yield func(*Message, error) bool) {

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// A Step is one thing that can be done about an error or a warning. It is data: each reader renders it in its own terms, such as a
-// command, and escapes the arguments.
+// A Step is one possible reaction to an error or a warning. Each reader renders it, for example as a command, and escapes the
+// arguments.
 type Step struct {
 	Kind StepKind `json:"kind"`
 	Args []string `json:"args,omitempty"`
 }
 
-// A StepKind is one of the constants below, which also say what the arguments are. All arguments may be missing.
+// A StepKind is one of the constants below, whose comments list the arguments. All arguments are optional.
 type StepKind string
 
 const (
@@ -81,7 +81,7 @@ func KnownSteps(list []Step) []Step {
 	return known
 }
 
-// Steps are steps in the JSON of a peer. What is not a step is ignored, because another program may mean something else by the member.
+// Steps are steps in the JSON of a peer. Invalid steps are ignored, because other programs may use the member differently.
 type Steps []Step
 
 // UnmarshalJSON implements [json.Unmarshaler]; the steps are those of [KnownSteps].

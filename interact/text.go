@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Readable puts the words of somebody else on one line, so that they can be shown: what could move a terminal's cursor, or turn
-// the direction of a text, is a space.
+// Readable returns untrusted text on one line for display: control characters and those that change the direction of text become
+// spaces.
 func Readable(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == utf8.RuneError || unicode.Is(unicode.Bidi_Control, r) {
@@ -18,7 +18,7 @@ func Readable(text string) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// Clip cuts a text to at most n bytes at a character's border, and puts "…" behind what was cut.
+// Clip cuts text to at most n bytes at a character boundary, with "…" at the cut.
 func Clip(text string, n int) string {
 	if len(text) <= n {
 		return text

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// MaxWait is how long a consumer may let an interaction with an end take.
+// MaxWait limits the timeout of unary interactions and actions.
 const MaxWait = 10 * time.Minute
 
-// Trace gives a message that begins here what it needs to be followed: an id, a W3C trace context and a deadline, timeout
-// from now. What a message has already, it keeps; a deadline beyond [MaxWait] becomes that.
+// Trace adds an id, a W3C trace context and a deadline after timeout to messages without them. A deadline beyond [MaxWait] is
+// reduced to it.
 func Trace(timeout time.Duration) Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
@@ -40,14 +40,14 @@ func Trace(timeout time.Duration) Middleware {
 	}
 }
 
-// Bounds of a trace context that is passed on, in bytes. A later version of traceparent may be longer than this one's 55.
+// Limits of a forwarded trace context, in bytes. A later version of traceparent may be longer than 55.
 const (
 	maxTraceParent = 256
 	maxTraceState  = 512 // W3C Trace Context §3.3.1.5
 )
 
-// TraceContext returns a W3C trace context as far as it can be passed on: nothing if parent is not well formed (Trace Context
-// §3.2.2), and without state if that is too long.
+// TraceContext returns a valid W3C trace context: empty if parent is malformed (Trace Context §3.2.2), and without state if that is
+// too long.
 func TraceContext(parent, state string) (string, string) {
 	hex := func(r rune) bool { return r >= '0' && r <= '9' || r >= 'a' && r <= 'f' || r == '-' }
 	if len(parent) < 55 || len(parent) > maxTraceParent || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' ||
@@ -62,8 +62,8 @@ func TraceContext(parent, state string) (string, string) {
 
 // A Tracer records spans, the parts of a trace (OpenTelemetry).
 type Tracer interface {
-	// Start begins the span of one stage of m. It returns the message as the next stage is to see it, with the span as its
-	// parent, and the function that ends the span: once, with the error or nil.
+	// Start starts the span of one stage of m. It returns the message for the next stage, with the span as parent, and the function
+	// that ends the span, called once.
 	Start(stage string, m *Message) (next *Message, end func(err error))
 }
 
@@ -88,7 +88,7 @@ func Spans(tr Tracer, stage string) Middleware {
 	}
 }
 
-// Timed measures, for messages that ask for it, the time from the request to each reply, and sets it with set.
+// Timed measures the time from the request to each reply if the message has Timing, and sets it with set.
 func Timed(set func(t *Timing, took time.Duration)) Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
@@ -136,7 +136,7 @@ func NewID() string {
 	return string(s[:])
 }
 
-// newTrace returns a traceparent of a new trace that nobody records yet (W3C Trace Context §3.2).
+// newTrace returns the traceparent of a new, unrecorded trace (W3C Trace Context §3.2).
 func newTrace() string {
 	var b [24]byte
 	rand.Read(b[:])
@@ -149,7 +149,7 @@ func newTrace() string {
 	return string(s[:])
 }
 
-// Named asks for ref instead of the name that the consumer used: what is unique here need not be elsewhere.
+// Named replaces the reference of messages by ref: a name that is unique here may be ambiguous elsewhere.
 func Named(ref string) Middleware {
 	return func(t Thing) Thing {
 		return Func(func(ctx context.Context, m *Message) iter.Seq2[*Message, error] {

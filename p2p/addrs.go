@@ -11,15 +11,15 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 )
 
-// announced returns the filter of the addresses that peers learn: those the user gave instead of all, without those the
-// user excluded and those that lead peers to somebody else. The error says which of the given ones is no multiaddr.
+// announced returns the filter of the advertised addresses: the configured ones instead of all, without excluded ones and those
+// that lead to other machines. The error names a configured address that is not a multiaddr.
 func announced(o *Options) (func([]ma.Multiaddr) []ma.Multiaddr, error) {
 	given, err := multiaddrs("listen.announce", o.Announce)
 	if err != nil {
 		return nil, err
 	}
 	for i, a := range given {
-		given[i], _ = peer.SplitAddr(a) // Who copies a line of `lmosd id` has the PeerID at its end.
+		given[i], _ = peer.SplitAddr(a) // a line of `lmosd id` ends with the PeerID
 	}
 	bridges := bridgeIPs()
 	return func(as []ma.Multiaddr) []ma.Multiaddr {
@@ -32,8 +32,8 @@ func announced(o *Options) (func([]ma.Multiaddr) []ma.Multiaddr, error) {
 	}, nil
 }
 
-// withoutBridges drops the addresses of container bridges, unless nothing but loopback were left: a machine whose only network is
-// a bridge, such as a virtual one or a namespace, is reached there or nowhere.
+// withoutBridges removes the addresses of container bridges, unless only loopback would remain: the only network of a virtual
+// machine or namespace can be a bridge.
 func withoutBridges(as []ma.Multiaddr, bridges map[string]bool) []ma.Multiaddr {
 	isBridge := func(a ma.Multiaddr) bool {
 		ip, err := manet.ToIP(a)
@@ -45,11 +45,11 @@ func withoutBridges(as []ma.Multiaddr, bridges map[string]bool) []ma.Multiaddr {
 	return slices.DeleteFunc(as, isBridge)
 }
 
-// hidden reports whether a must not be announced: it is excluded or begins with what is, or is link-local.
+// hidden reports whether a must not be announced: it has an excluded prefix, or is link-local.
 func hidden(a ma.Multiaddr, exclude []string) bool {
 	s := a.String()
 	for _, x := range exclude {
-		// Whole components: /ip4/10.0.0.1 is no part of /ip4/10.0.0.12.
+		// Whole components: /ip4/10.0.0.1 is not a prefix of /ip4/10.0.0.12.
 		if x = strings.TrimSuffix(x, "/"); s == x || strings.HasPrefix(s, x+"/") {
 			return true
 		}
@@ -58,14 +58,14 @@ func hidden(a ma.Multiaddr, exclude []string) bool {
 	return err == nil && ip.IsLinkLocalUnicast()
 }
 
-// private reports whether a is an IP address that the internet does not route. Names and relays are not looked into.
+// private reports whether a is an IP address that is not routed on the internet. Names and relays are not resolved.
 func private(a ma.Multiaddr) bool {
 	_, err := manet.ToIP(a)
 	return err == nil && !manet.IsPublicAddr(a)
 }
 
-// bridgeIPs returns the addresses of this machine's container and virtual machine bridges: every such machine has the same
-// ones, so a peer that dials them meets somebody else.
+// bridgeIPs returns the addresses of the container and virtual machine bridges of this machine. All such machines have the same
+// ones, so a peer that dials them reaches another machine.
 func bridgeIPs() map[string]bool {
 	ips := map[string]bool{}
 	ifaces, err := net.Interfaces()

@@ -9,12 +9,12 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 )
 
-// quicLater is how long TCP is tried alone on a private address.
+// quicLater is the head start of TCP on a private address.
 const quicLater = 30 * time.Millisecond
 
-// rankDials puts TCP before QUIC on private and loopback addresses, where no translator is in between: calls and bulk are faster
-// there, and the kernel tells at once that a peer's process is gone, where QUIC waits. Elsewhere the library's order holds, QUIC
-// first.
+// rankDials dials TCP before QUIC on private and loopback addresses, which no NAT translates: calls and bulk transfers are faster
+// there, and the kernel reports the end of a process at once, where QUIC times out. For other addresses the default order holds,
+// QUIC first.
 func rankDials(addrs []ma.Multiaddr) []network.AddrDelay {
 	ranked := swarm.DefaultDialRanker(addrs)
 	near := false

@@ -15,22 +15,22 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// A gater decides which peers may be connected. It refuses every key that cannot be a did:key: other types than Ed25519,
-// points of small order and non-canonical spellings, which libp2p itself would accept; whom admits refuses; and who is banned.
+// A gater decides which peers may connect. It rejects keys that are not valid for did:key but accepted by libp2p: other types than
+// Ed25519, points of small order and non-canonical encodings; peers that admits rejects; and banned peers.
 type gater struct {
 	admits   func(did.DID) error // nil admits all
 	loopback bool                // loopback addresses may be dialled
-	public   bool                // private addresses may not: in a network of strangers they lead to somebody else's neighbours
+	public   bool                // private addresses may not: those of untrusted peers lead to hosts of other networks
 
 	mu     sync.Mutex
-	banned map[peer.ID]time.Time // until when; at most maxBanned; owned by mu
+	banned map[peer.ID]time.Time // end of the ban; at most maxBanned; owned by mu
 }
 
-// maxBanned is how many banned peers are remembered, about 150 bytes each. Who is forgotten may come back early, and is banned
-// again for what it does then.
+// maxBanned limits the banned peers, about 150 bytes each. A peer that is dropped from the list can return before the end of its
+// ban.
 const maxBanned = 4096
 
-// ban refuses a peer for a while. It does not outlive the process: a key that is banned is as easily replaced.
+// ban rejects a peer for a while. Bans end with the process, because keys are easily replaced.
 func (g *gater) ban(id peer.ID, how time.Duration, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -55,15 +55,15 @@ func (g *gater) isBanned(id peer.ID, now time.Time) bool {
 	return now.Before(g.banned[id])
 }
 
-// InterceptPeerDial refuses to dial a key that no node can have.
+// InterceptPeerDial rejects keys that a node cannot have.
 func (g *gater) InterceptPeerDial(p peer.ID) bool { return g.admit(p) }
 
-// InterceptAddrDial refuses addresses that only a hostile record would name: loopback (unless the profile lives there),
-// link-local (cloud metadata servers are there), unspecified, and all machines at once.
+// InterceptAddrDial rejects addresses that only a hostile record contains: loopback (unless the profile allows it), link-local
+// (metadata servers of clouds), unspecified and multicast addresses.
 func (g *gater) InterceptAddrDial(_ peer.ID, a ma.Multiaddr) bool {
 	ip, err := manet.ToIP(a)
 	if err != nil {
-		return true // A name or a relay: what it leads to is seen when it is dialled.
+		return true // a name or a relay: its target is checked when dialed
 	}
 	switch {
 	case ip.IsLoopback():
@@ -76,11 +76,11 @@ func (g *gater) InterceptAddrDial(_ peer.ID, a ma.Multiaddr) bool {
 	return true
 }
 
-// InterceptAccept lets every address knock; per-address limits are the resource manager's.
+// InterceptAccept accepts connections from every address; the resource manager has the limits per address.
 func (g *gater) InterceptAccept(network.ConnMultiaddrs) bool { return true }
 
-// InterceptSecured sees the proven key, in both directions, before anything else happens on the connection. Whom the policy refuses is
-// told so, which takes one step more.
+// InterceptSecured checks the authenticated key, in both directions, before the connection is used. A peer that the policy rejects
+// passes here, so that InterceptUpgraded can send the reason.
 func (g *gater) InterceptSecured(dir network.Direction, p peer.ID, _ network.ConnMultiaddrs) bool {
 	if dir == network.DirOutbound {
 		return g.admit(p)
@@ -89,8 +89,8 @@ func (g *gater) InterceptSecured(dir network.Direction, p peer.ID, _ network.Con
 	return err == nil && !g.isBanned(p, time.Now())
 }
 
-// InterceptUpgraded refuses whom the policy refuses. The connection is closed with the code network.ConnGated, before a stream is
-// accepted: a connection that is not encrypted and multiplexed yet has no way to say why it ends. See refusals.
+// InterceptUpgraded rejects peers by policy. The connection is closed with the code network.ConnGated before a stream is accepted:
+// only an encrypted and multiplexed connection can carry a reason. See refusals.
 func (g *gater) InterceptUpgraded(c network.Conn) (bool, control.DisconnectReason) {
 	return g.admit(c.RemotePeer()), 0
 }

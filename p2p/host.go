@@ -33,8 +33,8 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// open makes the parts: QUIC first, then TCP with TLS (which carries the post-quantum exchange) before Noise. What it opened
-// until it failed is closed by Close.
+// open creates the parts: QUIC first, then TCP with TLS (which has the post-quantum key exchange) before Noise. After an error,
+// Close closes the parts created so far.
 func (h *Host) open(priv crypto.PrivKey, announce func([]ma.Multiaddr) []ma.Multiaddr) (err error) {
 	if h.rm, err = resourceManager(h.o.Limits, h.o.Network); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (h *Host) open(priv crypto.PrivKey, announce func([]ma.Multiaddr) []ma.Mult
 	return h.assemble(priv, bus, announce)
 }
 
-// network makes the swarm with its transports.
+// network creates the swarm with its transports.
 func (h *Host) network(priv crypto.PrivKey, bus event.Bus, opts ...swarm.Option) (*swarm.Swarm, error) {
 	id, err := peer.IDFromPrivateKey(priv)
 	if err != nil {
@@ -95,8 +95,8 @@ func (h *Host) addTransports(s *swarm.Swarm, priv crypto.PrivKey, reuse *quicreu
 	}
 	var opts []tcp.Option
 	if !h.o.NAT.Relay {
-		// Dialling from the listening port serves hole punching only. Without it a redial never meets what the kernel still
-		// remembers of the last connection, and a dead peer's port refuses at once.
+		// Dialing from the listening port is needed for hole punching only. Without it, a redial cannot collide with a connection
+		// in TIME_WAIT, and a dead peer's port refuses at once.
 		opts = append(opts, tcp.DisableReuseport())
 	}
 	t, err := tcp.NewTCPTransport(up, h.rm, nil, opts...)
@@ -106,7 +106,7 @@ func (h *Host) addTransports(s *swarm.Swarm, priv crypto.PrivKey, reuse *quicreu
 	return errors.Join(s.AddTransport(q), s.AddTransport(t))
 }
 
-// upgrader makes a TCP connection a secure, multiplexed one.
+// upgrader secures and multiplexes TCP connections.
 func (h *Host) upgrader(priv crypto.PrivKey) (transport.Upgrader, error) {
 	t, err := newTLS(priv, muxers())
 	if err != nil {
@@ -123,8 +123,7 @@ func (h *Host) upgrader(priv crypto.PrivKey) (transport.Upgrader, error) {
 	return upgrader.New(security, muxers(), nil, h.rm, h.gater)
 }
 
-// quicSockets shares UDP sockets between listening and dialling. Connections are counted by the resource manager before
-// their handshake costs anything.
+// quicSockets shares UDP sockets between listening and dialing. The resource manager counts connections before their handshake.
 func quicSockets(priv crypto.PrivKey, rm network.ResourceManager) (*quicreuse.ConnManager, error) {
 	secret, err := priv.Raw()
 	if err != nil {
@@ -144,7 +143,7 @@ func quicSockets(priv crypto.PrivKey, rm network.ResourceManager) (*quicreuse.Co
 		quicreuse.ConnContext(func(ctx context.Context, c *quic.ClientInfo) (context.Context, error) {
 			addr, err := quicreuse.ToQuicMultiaddr(c.RemoteAddr, quic.Version1)
 			if err != nil {
-				addr = nil // The resource manager decides without it.
+				addr = nil // the resource manager decides without it
 			}
 			scope, err := rm.OpenConnection(network.DirInbound, false, addr)
 			if err != nil {
@@ -155,7 +154,7 @@ func quicSockets(priv crypto.PrivKey, rm network.ResourceManager) (*quicreuse.Co
 		}))
 }
 
-// assemble makes the host of the network.
+// assemble creates the host on the network.
 func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.Multiaddr) []ma.Multiaddr) error {
 	cm, err := connmgr.NewConnManager(h.o.Limits.PeersLow, h.o.Limits.PeersHigh,
 		connmgr.WithGracePeriod(30*time.Second), connmgr.WithSilencePeriod(10*time.Second))
@@ -193,8 +192,8 @@ func (h *Host) assemble(priv crypto.PrivKey, bus event.Bus, announce func([]ma.M
 	return relay.AddTransport(h.BasicHost, up)
 }
 
-// autoNAT asks and answers which addresses are reached. It dials back from a host of its own, with a key that nobody knows,
-// so that a dial says nothing about connections that exist.
+// autoNAT requests and answers reachability checks. It dials back from a host with another key, so that existing connections do not
+// influence the result.
 func (h *Host) autoNAT() (*autonatv2.AutoNAT, error) {
 	priv, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	if err != nil {

@@ -24,20 +24,20 @@ import (
 
 // Limits of the host's resources. The zero value of a field is its default.
 type Limits struct {
-	// PeersLow and PeersHigh bound connections: above high, idle ones are closed until low are left. 96 and 128. Lower saves
-	// memory (about 110 kB each); below the size of the routing table lookups become slow.
+	// PeersLow and PeersHigh limit connections: above PeersHigh, idle ones are closed until PeersLow remain. Defaults: 96 and 128.
+	// Lower values save memory (about 110 kB each); below the size of the routing table lookups become slow.
 	PeersLow, PeersHigh int
-	// Streams is how many interactions one peer may have open at once. 200.
+	// Streams limits the open interactions of one peer. Default: 200.
 	Streams int
-	// Memory is what the resource manager lets protocols reserve, in bytes. 256 MiB.
+	// Memory limits the memory that the resource manager grants to protocols, in bytes. Default: 256 MiB.
 	Memory int64
-	// PerAddress is how many connections one IPv4 address or IPv6 /56 may hold, and PerAddressRate how many it may open per
-	// second. 64 and 5. Loopback is exempt.
+	// PerAddress limits the connections of one IPv4 address or IPv6 /56, and PerAddressRate the new ones per second. Defaults: 64
+	// and 5. Loopback is exempt.
 	PerAddress     int
 	PerAddressRate float64
 }
 
-// WithDefaults returns l with the defaults of the fields that are zero.
+// WithDefaults returns l with defaults for zero fields.
 func (l Limits) WithDefaults() Limits {
 	l.PeersLow = cmp.Or(l.PeersLow, 96)
 	l.PeersHigh = cmp.Or(l.PeersHigh, 128)
@@ -48,8 +48,8 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// resourceManager sets every limit explicitly: the library's own scale with the machine's memory and stop a busy node at
-// its 80th inbound connection and a peer at its 76th stream.
+// resourceManager sets all limits explicitly: the defaults of libp2p scale with the memory of the machine, and stop a busy node at
+// 80 inbound connections and a peer at 76 streams.
 func resourceManager(l Limits, name string) (network.ResourceManager, error) {
 	limits, none := rcmgr.DefaultLimits, rcmgr.BaseLimitIncrease{}
 	bundled(&limits)
@@ -80,7 +80,7 @@ func resourceManager(l Limits, name string) (network.ResourceManager, error) {
 	return rcmgr.NewResourceManager(rcmgr.NewFixedLimiter(concrete), perAddress(l)...)
 }
 
-// bundled sets the limits of the services that come with the host: small messages, few at a time from one peer.
+// bundled sets the limits of the services of libp2p: small messages, few concurrent streams per peer.
 func bundled(limits *rcmgr.ScalingLimitConfig) {
 	none := rcmgr.BaseLimitIncrease{}
 	for _, s := range []struct {
@@ -107,8 +107,8 @@ func base(inbound int, memory int64) rcmgr.BaseLimit {
 	return rcmgr.BaseLimit{StreamsInbound: inbound, StreamsOutbound: 2 * inbound, Streams: 3 * inbound, Memory: memory}
 }
 
-// perAddress limits what one address may hold and how fast it may come. Both replace the library's defaults, so loopback is
-// exempted again, and the private ranges, whose hosts are the operator's own, are not slowed.
+// perAddress limits the connections of an address and their rate. It replaces the defaults of libp2p, so loopback is exempted
+// again, and private ranges, whose hosts belong to the operator, have no rate limit.
 func perAddress(l Limits) []rcmgr.Option {
 	loop4, loop6 := netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")
 	pace := rate.Limit{RPS: l.PerAddressRate, Burst: l.PerAddress}
@@ -132,7 +132,7 @@ func perAddress(l Limits) []rcmgr.Option {
 	}
 }
 
-// files returns how many file descriptors the process may open, within reason.
+// files returns the limit of open file descriptors, within bounds.
 func files() int {
 	var lim syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// listenAll opens the addresses, one by one: the network's own Listen is content with any one of many. A busy port gives way to
-// a free one, which is said, unless it was asked for: then it is an error of code PortBusy. Any other failure is ConfigInvalid.
+// listenAll listens on each address: the Listen method of the network succeeds if one of them works. A busy port is replaced by a
+// free one with a warning, unless Options.ListenExplicit: then it is an error of code PortBusy. Other failures are ConfigInvalid.
 func (h *Host) listenAll() error {
 	for _, a := range h.listen {
 		err := h.listenOn(a)
 		if errors.Is(err, syscall.EADDRINUSE) && !h.o.ListenExplicit {
-			h.o.Log.Warn("the default port is busy; a free one is taken", "busy", a.String())
+			h.o.Log.Warn("default port busy, free port used", "busy", a.String())
 			err = h.listenOn(anyPort(a))
 		}
 		if err != nil {
@@ -34,12 +34,12 @@ func (h *Host) listenOn(a ma.Multiaddr) error {
 	return h.swarm.AddListenAddr(a)
 }
 
-// vacant returns an error if another program listens on a TCP port. The host would not notice: it shares ports, so that it
-// can dial from them (SO_REUSEPORT), with another lmosd too, and then each would get half of the other's peers.
+// vacant returns an error if another program listens on a TCP port. The host shares ports (SO_REUSEPORT) to dial from them, also
+// with another lmosd, and each would then get half of the connections.
 func vacant(a ma.Multiaddr) error {
 	network, addr, err := manet.DialArgs(a)
 	if err != nil || network != "tcp4" && network != "tcp6" {
-		return nil // UDP ports are not shared.
+		return nil // UDP ports are not shared
 	}
 	l, err := net.Listen(network, addr)
 	if err != nil {
@@ -52,7 +52,7 @@ func listenError(a ma.Multiaddr, err error) error {
 	e := &interact.Error{Code: interact.ConfigInvalid, Title: "cannot listen on " + a.String(), Err: err,
 		Hint: "choose another address", Next: interact.Next(interact.StepRun, "listen.p2p", "/ip4/0.0.0.0/udp/4667/quic-v1")}
 	if errors.Is(err, syscall.EADDRINUSE) {
-		e.Code, e.Hint, e.Next = interact.PortBusy, "stop what listens there, or choose another", interact.Next(interact.StepRun, "listen.p2p", anyPort(a).String())
+		e.Code, e.Hint, e.Next = interact.PortBusy, "stop the program that listens there, or choose another", interact.Next(interact.StepRun, "listen.p2p", anyPort(a).String())
 	}
 	return e
 }
@@ -71,7 +71,7 @@ func anyPort(a ma.Multiaddr) ma.Multiaddr {
 	return out
 }
 
-// multiaddrs reads the addresses of a configuration key.
+// multiaddrs parses the addresses of a configuration key.
 func multiaddrs(key string, ss []string) ([]ma.Multiaddr, error) {
 	as := make([]ma.Multiaddr, 0, len(ss))
 	for _, s := range ss {

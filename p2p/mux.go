@@ -12,13 +12,13 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
 )
 
-// readFirst is how long a write that failed waits for what the peer sent before.
+// readFirst is how long a failed write waits for data that the peer sent before.
 const readFirst = time.Second
 
-// A muxer is yamux, which reads what a peer said at the end although the peer does not read any more.
+// A muxer is yamux that reads all data of a peer even after a write has failed.
 //
-// A peer that refuses a connection says why and closes it. What the dialer writes after that fails, and yamux would then close the
-// connection at once, with the reason unread in the buffers of the system.
+// A peer that rejects a connection sends the reason and closes the connection. The next write then fails, and yamux would close the
+// connection with the reason unread in the buffers of the system.
 type muxer struct{ network.Multiplexer }
 
 func muxers() []upgrader.StreamMuxer {
@@ -32,10 +32,10 @@ func (m muxer) NewConn(c net.Conn, isServer bool, scope network.PeerScope) (netw
 	return m.Multiplexer.NewConn(r, isServer, scope)
 }
 
-// A readingConn is a connection that a goroutine always reads. A write fails after the last read.
+// A readingConn is a connection with a permanent reader. A failed write returns after the last read.
 type readingConn struct {
 	net.Conn
-	over chan struct{} // closed when nothing more is read
+	over chan struct{} // closed after the last read
 	end  func()
 }
 
@@ -52,7 +52,7 @@ func (c *readingConn) Read(b []byte) (int, error) {
 func (c *readingConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		late := time.NewTimer(readFirst) // or a reader that waits for a write would wait for ever
+		late := time.NewTimer(readFirst) // a reader that waits for this write would block without a limit
 		defer late.Stop()
 		select {
 		case <-c.over:

@@ -1,5 +1,4 @@
-// Package p2p creates the libp2p host of a node: transports, connection gating, resource limits and advertised addresses. The
-// protocols are others' business.
+// Package p2p creates the libp2p host of a node: transports, connection gating, resource limits and advertised addresses.
 package p2p
 
 import (
@@ -23,46 +22,46 @@ import (
 	"github.com/lmosd/lmosd/did/keystore"
 )
 
-// Options of a host. All but Key may be left out; the zero value listens nowhere.
+// Options configure [New]. Only Key is required; the zero value does not listen.
 type Options struct {
-	// Key is the host's identity.
+	// Key is the identity of the host.
 	Key *keystore.Key
-	// Version is told to peers; empty means "dev".
+	// Version is the agent version sent to peers; empty means "dev".
 	Version string
-	// Network is part of the names of the protocols whose streams are limited.
+	// Network is part of the ids of protocols with stream limits.
 	Network string
 	// Listen are multiaddrs. If ListenExplicit, a busy port is an error; else a free one is taken.
 	Listen         []string
 	ListenExplicit bool
-	// Announce replaces the addresses that peers learn; NoAnnounce drops those with a prefix, PublicOnly private ones.
+	// Announce replaces the advertised addresses; NoAnnounce removes those with a prefix, PublicOnly private ones.
 	Announce, NoAnnounce []string
 	PublicOnly           bool
-	// Admits returns an error for a peer that may not be connected; nil admits all. It is called by many at once.
+	// Admits returns an error for a peer that may not connect; nil admits all. It is called concurrently.
 	Admits func(did.DID) error
-	// Loopback lets the host dial 127.0.0.1. DialPublic keeps it from dialling private addresses: in a network of strangers they
-	// lead to somebody else's neighbours.
+	// Loopback allows dials of 127.0.0.1. DialPublic forbids dials of private addresses: those of untrusted peers lead to hosts of
+	// other networks.
 	Loopback, DialPublic bool
-	// NoNoise leaves out Noise.
+	// NoNoise disables Noise.
 	NoNoise bool
 	NAT     NAT
 	Limits  Limits
-	// Metrics takes what the library counts; nil counts nothing.
+	// Metrics registers the metrics of libp2p; nil disables them.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger // nil discards
 }
 
-// NAT says how a node behind an address translator is reached. The zero value is for machines that reach each other.
+// NAT configures how a node behind a NAT is reached. The zero value is for directly reachable nodes.
 type NAT struct {
-	// Relay lets the node be reached through relays, and meet its peers directly by hole punching.
+	// Relay enables connections through relays, and hole punching.
 	Relay bool
-	// AutoNAT asks peers which of the node's addresses they reach, and answers the same question.
+	// AutoNAT requests reachability checks of the addresses of the node from peers, and answers theirs.
 	AutoNAT bool
-	// PortMap asks the router for a port by UPnP or NAT-PMP.
+	// PortMap requests a port from the router by UPnP or NAT-PMP.
 	PortMap bool
 }
 
-// A Host is a libp2p host and what must be closed with it. It is put together here from its parts: the library's own
-// constructor links transports for browsers that a node does not listen on (8 MB of program, 8 MB of memory).
+// A Host is a libp2p host with its parts. It is assembled here because the constructors of libp2p link browser transports that a
+// node does not use (8 MB of program, 8 MB of memory).
 type Host struct {
 	*basichost.BasicHost
 	o       Options
@@ -74,8 +73,8 @@ type Host struct {
 	closers []func() error // in the order of opening
 }
 
-// New makes a host that does not listen yet: handlers come before the first peer. The caller starts and closes it. An address
-// that is none is an [*interact.Error] of code ConfigInvalid.
+// New creates a host that does not listen yet, so that handlers can be set before the first peer connects. The caller starts and
+// closes it. An invalid address is an [*interact.Error] of code ConfigInvalid.
 func New(o Options) (_ *Host, err error) {
 	o.Version, o.Limits = cmp.Or(o.Version, "dev"), o.Limits.WithDefaults()
 	if o.Log == nil {
@@ -99,17 +98,18 @@ func New(o Options) (_ *Host, err error) {
 	return h, nil
 }
 
-// Start listens and lets peers come. It is called once. A port that is busy is an [*interact.Error] of code PortBusy if
+// Start listens and accepts peers. It is called once. A busy port is an [*interact.Error] of code PortBusy if
 // Options.ListenExplicit; an address that cannot be listened on is one of code ConfigInvalid.
 func (h *Host) Start() error {
 	if err := h.listenAll(); err != nil {
 		return err
 	}
-	h.BasicHost.Start() // after the last address, or the host would not know them at once
+	h.BasicHost.Start() // after the last address, so that the host has all of them
 	return nil
 }
 
-// Connect implements the host interface of libp2p. A connection that the peer closed at once is tried again twice: its reason can be lost.
+// Connect implements the host interface of libp2p. If the peer closes the connection at once, Connect retries twice, because the
+// reason can be lost.
 func (h *Host) Connect(ctx context.Context, p peer.AddrInfo) (err error) {
 	for range 3 {
 		err = h.refused.received(p.ID, h.BasicHost.Connect(ctx, p))
@@ -126,23 +126,23 @@ func (h *Host) NewStream(ctx context.Context, id peer.ID, protocols ...protocol.
 	return s, h.refused.received(id, err)
 }
 
-// Ban refuses connections of a peer, in both directions, for as long as that. Those that are open stay.
+// Ban rejects new connections of a peer, in both directions, for a time. Open ones stay.
 func (h *Host) Ban(id peer.ID, how time.Duration) { h.gater.ban(id, how, time.Now()) }
 
-// Refused reports whether the policy of a peer refused this node in the last minute, the last attempt to connect included.
+// Refused reports whether the policy of a peer rejected this node in the last minute, including the last dial.
 func (h *Host) Refused(id peer.ID) bool {
 	h.refused.catchUp(id, h.Network())
 	return h.refused.has(id)
 }
 
-// RefusedBefore is Refused without what has just happened, for who asks of many.
+// RefusedBefore is Refused without waiting for pending events, for checks of many peers.
 func (h *Host) RefusedBefore(id peer.ID) bool { return h.refused.has(id) }
 
 // Close closes the host, then its parts, in reverse.
 func (h *Host) Close() error {
 	var errs []error
-	if h.BasicHost != nil { // It was made to the end.
-		// The network first: the host would wait five seconds for a push to a peer that died and was not missed yet.
+	if h.BasicHost != nil { // New succeeded
+		// The network first: the host would otherwise wait 5 s for a push to a dead peer.
 		errs = append(errs, h.Network().Close(), h.BasicHost.Close())
 	}
 	for i := len(h.closers) - 1; i >= 0; i-- {

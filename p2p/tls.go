@@ -23,12 +23,12 @@ import (
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 )
 
-// alpnWithoutMuxer is what a peer chooses that negotiates the muxer later (libp2p TLS specification).
+// alpnWithoutMuxer is the ALPN of a peer that negotiates the muxer later (libp2p TLS specification).
 const alpnWithoutMuxer = "libp2p"
 
-// timeless makes a certificate hold whatever a clock says. The library's begins an hour before its maker's clock, so that peers
-// whose clocks are further behind refuse the connection, and nobody learns why. The times protect nothing: the certificate is
-// made at each start, signs itself, and is bound to the node by a signature of the node's key. RFC 5280 §4.1.2.5 gives the end.
+// timeless makes a certificate valid at all times. That of libp2p begins one hour before the clock of its maker, so that peers
+// whose clocks are further behind reject the connection without a reason. The times add no security: the certificate is created at
+// each start, self-signed, and bound to the node by a signature of its key. The end is that of RFC 5280 §4.1.2.5.
 func timeless() (libp2ptls.IdentityOption, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 62))
 	if err != nil {
@@ -42,7 +42,7 @@ func timeless() (libp2ptls.IdentityOption, error) {
 	}), nil
 }
 
-// A tlsTransport is libp2p's TLS with a timeless certificate, for which the library's own has no setting.
+// A tlsTransport is the TLS transport of libp2p with a timeless certificate, for which libp2p has no setting.
 type tlsTransport struct {
 	identity *libp2ptls.Identity
 	self     peer.ID
@@ -72,7 +72,7 @@ func newTLS(priv crypto.PrivKey, muxers []upgrader.StreamMuxer) (*tlsTransport, 
 // ID implements sec.SecureTransport.
 func (t *tlsTransport) ID() protocol.ID { return libp2ptls.ID }
 
-// SecureInbound is the handshake of a server. An empty p lets any peer in. The client's order of muxers counts.
+// SecureInbound is the handshake of a server. An empty p accepts any peer. The preference of the client selects the muxer.
 func (t *tlsTransport) SecureInbound(ctx context.Context, raw net.Conn, p peer.ID) (sec.SecureConn, error) {
 	config, key := t.identity.ConfigForPeer(p)
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -86,14 +86,14 @@ func (t *tlsTransport) SecureInbound(ctx context.Context, raw net.Conn, p peer.I
 	return t.secure(ctx, tls.Server(raw, config), raw, key)
 }
 
-// SecureOutbound is the handshake of a client. A server that refuses the certificate is noticed at the first read.
+// SecureOutbound is the handshake of a client. A rejected certificate is detected at the first read.
 func (t *tlsTransport) SecureOutbound(ctx context.Context, raw net.Conn, p peer.ID) (sec.SecureConn, error) {
 	config, key := t.identity.ConfigForPeer(p)
 	config.NextProtos = append(slices.Clone(t.muxers), alpnWithoutMuxer)
 	return t.secure(ctx, tls.Client(raw, config), raw, key)
 }
 
-// secure makes the handshake. A connection that fails is closed; a panic on what the peer sent costs it and no more.
+// secure performs the handshake and closes the connection if it fails. A panic on untrusted bytes costs only the connection.
 func (t *tlsTransport) secure(ctx context.Context, c *tls.Conn, raw net.Conn, key <-chan crypto.PubKey) (_ sec.SecureConn, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -108,11 +108,11 @@ func (t *tlsTransport) secure(ctx context.Context, c *tls.Conn, raw net.Conn, ke
 	}
 	var theirs crypto.PubKey
 	select {
-	case theirs = <-key: // the handshake has put it there
+	case theirs = <-key: // sent during the handshake
 	default:
 	}
 	if theirs == nil {
-		return nil, errors.New("the TLS handshake proved no key")
+		return nil, errors.New("the TLS handshake authenticated no key")
 	}
 	id, err := peer.IDFromPublicKey(theirs)
 	if err != nil {
@@ -131,7 +131,7 @@ func ForClocks(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "certificate has expired or is not yet valid")
 }
 
-// A tlsConn is a connection whose two ends have proven their keys.
+// A tlsConn is a connection with authenticated keys of both ends.
 type tlsConn struct {
 	*tls.Conn
 	self, peer peer.ID

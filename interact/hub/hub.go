@@ -1,12 +1,10 @@
 // Package hub shares one observation among many subscribers and replays the events that a subscriber missed.
 //
-// A [Hub] stands around things, at their host. The first consumer that observes a property or subscribes to an event begins
-// one observation of the agent; those that ask for the same join it. What the agent says goes into a ring (topic.go), which
-// each consumer reads at its own pace (subscriber.go): one that is slow, or never reads, holds neither the agent nor the others
-// up. A consumer that comes back names the last that it has seen (After), and hears what came since, as far as the ring or the
-// agent reaches; other consumers do not receive it again. replay.go bounds the rings, quota.go the share of each consumer.
-//
-// Sources: Web Thing Protocol, lastNotificationID; WoT Profile, HTTP SSE; HTML, server-sent events, Last-Event-ID.
+// A [Hub] is middleware at the host of a Thing. The first consumer that observes a property or subscribes to an event starts one
+// observation of the agent; further consumers join it. Events go into a ring (topic.go), which each consumer reads at its own speed
+// (subscriber.go): a slow consumer delays neither the agent nor other consumers. A consumer that reconnects names the last event
+// that it received (After) and gets the later ones that the ring or the agent still has; other consumers do not receive them again.
+// replay.go limits the rings, quota.go the share of each consumer.
 package hub
 
 import (
@@ -27,28 +25,28 @@ import (
 
 // Options are the settings of a [Hub]. The zero value works.
 type Options struct {
-	// Ring is how many events of an affordance are kept for those that come back; 0 means 256. They are kept beside those that
-	// the slowest may have waiting (Queue), so that who is sent away for slowness misses nothing if it comes back soon.
+	// Ring is the number of events of an affordance kept for reconnecting consumers; 0 means 256. They are kept in addition to
+	// Queue, so that a consumer disconnected for slowness misses nothing if it reconnects soon.
 	Ring int
-	// RingBytes is how many bytes they may have together, of one affordance; 0 means 4 MiB. The newest is always kept.
+	// RingBytes limits the kept events of one affordance, in bytes; 0 means 4 MiB. The newest is always kept.
 	RingBytes int64
-	// Memory is how many bytes all rings may have together, beside the newest event; 0 means 64 MiB. Beyond it those that have more
-	// than their share give way, the eldest first.
+	// Memory limits the kept events of all rings, in bytes, without the newest event; 0 means 64 MiB. Above it, rings over their
+	// share drop their oldest events first.
 	Memory int64
-	// Queue is how many events may wait for a consumer; 0 means 256. With more it is sent away. Higher values forgive slower
-	// consumers.
+	// Queue limits the events that wait for a consumer; 0 means 256. A consumer with more is disconnected. Higher values tolerate
+	// slower consumers.
 	Queue int
-	// IdleTimeout is how long an observation goes on after its last consumer has left, so that one that comes back misses nothing;
-	// 0 means 1 min, less than 0 not at all.
+	// IdleTimeout is how long an observation continues without consumers, so that a reconnecting one misses nothing; 0 means 1 min,
+	// a negative value none.
 	IdleTimeout time.Duration
-	// MaxTopics is how many observations there may be at once; 0 means 4096. One that nobody reads makes room for a new one. Callers
-	// on this machine leave a quarter of them to others, and others a quarter to them.
+	// MaxTopics limits the observations; 0 means 4096. An observation without consumers is replaced by a new one. A quarter is
+	// reserved for callers on this machine, and a quarter for others.
 	MaxTopics int
-	// MaxSubscribers is how many consumers there may be at once, shared in the same way; 0 means 10,000.
+	// MaxSubscribers limits the consumers, with the same reserves; 0 means 10,000.
 	MaxSubscribers int
-	// PerCaller is how many subscriptions one caller with a DID may have at once; 0 means a quarter of MaxTopics.
+	// PerCaller limits the subscriptions of a caller with a DID; 0 means a quarter of MaxTopics.
 	PerCaller int
-	// Log gets what an operator should know; nil discards.
+	// Log receives warnings; nil discards them.
 	Log *slog.Logger
 }
 
@@ -65,28 +63,28 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Hub shares observations. One hub serves all things of a node. It is safe for concurrent use.
+// A Hub shares observations of all Things of a node. It is safe for concurrent use.
 type Hub struct {
 	o      Options
 	ctx    context.Context // of all observations
 	stop   context.CancelFunc
-	work   sync.WaitGroup // an element per observation
-	kick   chan struct{}  // has an element when an observation has lost its last consumer
+	work   sync.WaitGroup // observations
+	kick   chan struct{}  // signals that an observation has lost its last consumer
 	bytes  atomic.Int64   // of all rings
-	lastID atomic.Uint64  // how many events there were
+	lastID atomic.Uint64  // number of events so far
 
-	// mu owns what follows. It is locked before a topic's.
+	// mu guards the fields below. It is locked before that of a topic.
 	mu      sync.Mutex
 	topics  map[key][]*topic
 	all     int            // topics
 	taken   [2]taken       // by callers on this machine, and by others
-	callers map[string]int // the subscriptions of those who have any
-	started int64          // when the last topic was, in Unix milliseconds
+	callers map[string]int // subscriptions by caller
+	started int64          // start of the last topic, in Unix milliseconds
 	closed  bool
 }
 
-// A key is what is observed. What has the same key is the same observation; but consumers that come back to an event that no
-// ring has make another, in which the past is told first.
+// A key identifies an observation. A consumer that asks for an event that no ring has starts another observation with the same key,
+// which begins in the past.
 type key struct {
 	source    *source
 	name, via string
@@ -94,34 +92,34 @@ type key struct {
 	input     [sha256.Size]byte // of the data and its type; zero if there is none
 }
 
-// A source is a thing that the hub stands around.
+// A source is a Thing behind the hub.
 type source struct {
 	*Hub
 	thing interact.Thing
 }
 
-// New returns a hub. Close it when it is done.
+// New returns a hub. The caller must close it.
 func New(o Options) *Hub {
 	h := &Hub{o: o.withDefaults(), topics: map[key][]*topic{}, callers: map[string]int{}, kick: make(chan struct{}, 1)}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	return h
 }
 
-// Middleware returns what is put around one thing, by whatever name it is asked. Observations and subscriptions (see
-// [interact.Type.Long]) are shared where affordance, Data and Via are the same; all other messages pass. The agent is asked with
-// the message of the first consumer, its From too, but without its deadline and Accept: the hub belongs inside of policies, and
-// bindings to consumers convert what they get.
+// Middleware returns the middleware of one Thing, independent of the reference used. Observations and subscriptions (see
+// [interact.Type.Long]) are shared if affordance, Data and Via are the same; other messages pass. The agent receives the message of
+// the first consumer, with its From but without its deadline and Accept: the hub runs after policies, and bindings to consumers
+// convert the replies.
 //
-// Each event or reading has the agent's ID, or else one that the hub makes of the time of its start and a number. Without After
-// a consumer gets what comes from now on, and nothing that is told again for others. With After it first gets what came after
-// that event, once. Where no ring has the event, the agent is asked for what came after it, in an observation apart, which those
-// with the same After share. Where that is of no use, because the ring has forgotten events or the agent gives no IDs, and where
-// there are eight of these observations already, the consumer gets all that is kept: at least once. An observation that ended is
-// begun again, for those with After, with the ID of its last event.
+// Each event or reading has the ID of the agent, or else one from the start of the topic and a number. Without After a consumer
+// gets only later events, none that is repeated for others. With After it first gets the events after that one, once. If no ring
+// has the event, the agent is requested to replay, in a separate observation that consumers with the same After share. If that
+// fails, because the ring has dropped events or the agent assigns no IDs, and if there are eight such observations, the consumer
+// gets all kept events: at least once. For consumers with After, an observation that ended is restarted with the ID of its last
+// event.
 //
-// A consumer that has more than Queue events waiting is sent away with Overloaded, and the hint tells the After with which it
-// comes back. The end of the agent's sequence, or its error, is that of all consumers, once they have read what came before;
-// whoever asks then begins anew. The data of events is kept, not copied.
+// A consumer with more than Queue waiting events is disconnected with Overloaded, and the hint has the After for reconnection. When
+// the sequence of the agent ends, or fails, all consumers end after they have read the earlier events; later consumers start a new
+// observation. The data of events is stored without a copy.
 func (h *Hub) Middleware() interact.Middleware {
 	return func(t interact.Thing) interact.Thing { return &source{h, t} }
 }
@@ -134,7 +132,7 @@ func (s *source) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 	return s.subscribe(ctx, m)
 }
 
-// subscribe joins the observation that m asks for, until the loop is left.
+// subscribe joins the observation of m until the loop is left.
 func (s *source) subscribe(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		if !m.Deadline.IsZero() {
@@ -183,10 +181,10 @@ func (h *Hub) join(s *source, m *interact.Message) (*subscriber, error) {
 	return t.join(m), nil
 }
 
-// maxReplays is how many observations of one affordance there may be in which the past is told.
+// maxReplays limits the replaying observations of one affordance.
 const maxReplays = 8
 
-// pickLocked returns the topic that suits a consumer with after best; nil if it is to begin one.
+// pickLocked returns the best topic for a consumer with after; nil if a new one is needed.
 func (h *Hub) pickLocked(k key, after string) *topic {
 	var best *topic
 	suits := suitsNot
@@ -201,7 +199,7 @@ func (h *Hub) pickLocked(k key, after string) *topic {
 	return best
 }
 
-// leave counts a subscriber out.
+// leave removes a subscriber.
 func (h *Hub) leave(s *subscriber) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -220,7 +218,7 @@ func (h *Hub) leave(s *subscriber) {
 	}
 }
 
-// removeLocked ends an observation that nobody reads.
+// removeLocked ends an observation without consumers.
 func (h *Hub) removeLocked(t *topic) {
 	t.close()
 	h.all--
@@ -230,7 +228,7 @@ func (h *Hub) removeLocked(t *topic) {
 	}
 }
 
-// eachLocked yields all topics. Who is given one may remove it.
+// eachLocked yields all topics. The loop body may remove its topic.
 func (h *Hub) eachLocked(yield func(*topic) bool) {
 	for _, list := range h.topics {
 		for _, t := range slices.Clone(list) {
@@ -241,7 +239,7 @@ func (h *Hub) eachLocked(yield func(*topic) bool) {
 	}
 }
 
-// Run ends observations that nobody has read for Options.IdleTimeout, until ctx ends, and returns its error.
+// Run ends observations without consumers after Options.IdleTimeout, until ctx ends, and returns its error.
 func (h *Hub) Run(ctx context.Context) error {
 	timer := time.NewTimer(h.o.IdleTimeout)
 	defer timer.Stop()
@@ -258,7 +256,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 }
 
-// sweep ends what has lingered long enough at now, and returns the time until there is more to do; 0 if nobody has left.
+// sweep ends observations that are idle for too long, and returns the time until the next sweep; 0 if none is idle.
 func (h *Hub) sweep(now time.Time) (next time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -276,7 +274,7 @@ func (h *Hub) sweep(now time.Time) (next time.Duration) {
 	return next
 }
 
-// Close ends all observations, and waits for them. Subscribers hear ShuttingDown.
+// Close ends all observations and waits for them. Subscribers get ShuttingDown.
 func (h *Hub) Close() {
 	h.mu.Lock()
 	h.closed = true
@@ -285,7 +283,7 @@ func (h *Hub) Close() {
 	h.work.Wait()
 }
 
-// Count returns how many observations and how many subscribers there are.
+// Count returns the numbers of observations and subscribers.
 func (h *Hub) Count() (topics, subscribers int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

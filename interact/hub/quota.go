@@ -7,14 +7,14 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// taken is what one kind of callers has: those on this machine, or the others. Neither kind can take all, and of the others none
-// more than Options.PerCaller.
+// taken counts the use by one kind of callers: those on this machine, or others. Neither kind can use up all, and no other caller
+// has more than Options.PerCaller.
 type taken struct {
 	subscriptions int
-	topics        int // that are read: by callers on this machine, or by nobody of them
+	topics        int // with a reader of this kind
 }
 
-// kind is the index of what a caller takes from.
+// kind is the index of the counter of a caller.
 func kind(from *did.Principal) int {
 	if from.Local() {
 		return 0
@@ -22,10 +22,10 @@ func kind(from *did.Principal) int {
 	return 1
 }
 
-// here is who counts for all callers on this machine.
+// here is the reader of all callers on this machine.
 const here = ""
 
-// reader is who counts for a caller: its node, since the names of consumers behind it are its word, and must buy nothing.
+// reader is the caller that is charged: the node, because it can choose the names of its consumers freely.
 func reader(from *did.Principal) string {
 	if from.Local() {
 		return here
@@ -33,33 +33,33 @@ func reader(from *did.Principal) string {
 	return from.Base()
 }
 
-// portion is three quarters of n, rounded up: what one kind may have.
+// portion is the limit of one kind: three quarters of n, rounded up.
 func portion(n int) int { return n - n/4 }
 
-// mayJoinLocked says whether a caller may have one subscription more.
+// mayJoinLocked returns an error if a caller has no subscription left.
 func (h *Hub) mayJoinLocked(from *did.Principal) error {
 	all, mine := h.taken[0].subscriptions+h.taken[1].subscriptions, h.taken[kind(from)].subscriptions
 	switch {
 	case !from.Local() && h.callers[reader(from)] >= h.o.PerCaller:
-		return interact.Errorf(interact.Overloaded, "end one of them; or ask for a higher interact.subscriptions there",
+		return interact.Errorf(interact.Overloaded, "end one of them, or request a higher interact.subscriptions there",
 			"%s has %d subscriptions already", from.Short(), h.callers[reader(from)])
 	case all >= h.o.MaxSubscribers, mine >= portion(h.o.MaxSubscribers):
-		return interact.Errorf(interact.Overloaded, "try again in a while; or subscribe at another host of the thing",
+		return interact.Errorf(interact.Overloaded, "retry later, or subscribe at another host of the Thing",
 			"%d subscriptions are served already", all)
 	}
 	return nil
 }
 
-// mayObserveLocked says whether a caller may have an observation that nobody reads yet, and makes room if it is a new one.
+// mayObserveLocked returns an error if a caller may not start an observation, and makes room for a new one.
 func (h *Hub) mayObserveLocked(from *did.Principal, fresh bool) error {
 	if h.taken[kind(from)].topics < portion(h.o.MaxTopics) && (!fresh || h.all < h.o.MaxTopics || h.evictLocked()) {
 		return nil
 	}
-	return interact.Errorf(interact.Overloaded, "try again in a while; or subscribe to what others have subscribed to",
+	return interact.Errorf(interact.Overloaded, "retry later, or subscribe to an affordance with subscribers",
 		"%d affordances are observed already", h.all)
 }
 
-// countLocked counts a subscription of a caller to t in (1) or out (-1).
+// countLocked adds (1) or removes (-1) a subscription of a caller to t.
 func (h *Hub) countLocked(t *topic, from *did.Principal, n int) {
 	h.takenLocked(t, -1)
 	if t.readers == nil {
@@ -71,7 +71,7 @@ func (h *Hub) countLocked(t *topic, from *did.Principal, n int) {
 	h.takenLocked(t, 1)
 }
 
-// takenLocked counts a topic for the kind that it is read by, if it is.
+// takenLocked counts a topic for the kind of its readers.
 func (h *Hub) takenLocked(t *topic, n int) {
 	switch {
 	case t.readers[here] > 0:
@@ -87,8 +87,8 @@ func count(m map[string]int, from string, n int) {
 	}
 }
 
-// evictLocked ends an observation that nobody reads: of the caller that has left the most, so that nobody takes away what others
-// may come back to, the one that was left first.
+// evictLocked ends an observation without readers: the oldest of the caller with the most, so that no caller evicts those of
+// others.
 func (h *Hub) evictLocked() bool {
 	left := map[string]int{}
 	for t := range h.eachLocked {

@@ -7,18 +7,18 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// overhead is about what an event needs beside its data, in bytes.
+// overhead is the approximate memory of an event without its data, in bytes.
 const overhead = 512
 
 func size(r *interact.Message) int64 { return int64(len(r.Data)) + overhead }
 
-// addLocked counts bytes of a ring, here and for the hub.
+// addLocked counts bytes of a ring, for the topic and the hub.
 func (t *topic) addLocked(n int64) {
 	t.bytes += n
 	t.hub.bytes.Add(n)
 }
 
-// dropLocked forgets the oldest event.
+// dropLocked drops the oldest event.
 func (t *topic) dropLocked() {
 	t.addLocked(-size(t.events[0]))
 	t.events[0] = nil
@@ -26,9 +26,9 @@ func (t *topic) dropLocked() {
 	t.first++
 }
 
-// reclaim brings the rings below the memory that they may have together: an eighth below, so that it is not done for each event.
-// Of those with more than their share the ones that nobody reads give way first, then those that were silent for the longest
-// time. Who has no more than its share loses nothing. The newest event of spared stays: nobody has read it yet.
+// reclaim reduces the rings to an eighth below Memory, so that it does not run for each event. Of the rings above their share,
+// those without readers are reduced first, then those that are silent for the longest time. Rings within their share lose nothing.
+// The newest event of spared stays, because no subscriber has read it.
 func (h *Hub) reclaim(spared *topic) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -58,7 +58,7 @@ func (h *Hub) reclaim(spared *topic) {
 	}
 }
 
-// shrink forgets the oldest events until the ring has its share, or all rings together no more than most.
+// shrink drops the oldest events until the ring is within its share, or all rings are within most.
 func (t *topic) shrink(share, most int64, spared bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

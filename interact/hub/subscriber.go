@@ -7,25 +7,24 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A subscriber takes events out of the ring in batches, of at most so many events and so many bytes, or one: what it has taken
-// and not yielded is in memory as long as it yields, even if the ring has forgotten it.
+// Limits of a batch of events from the ring. A batch stays in memory while it is yielded, even after the ring has dropped it.
 const (
 	batchEvents = 64
 	batchBytes  = 16 << 10
 )
 
-// A subscriber is one consumer of a topic. It belongs to the goroutine of its consumer.
+// A subscriber is one consumer of a topic. The goroutine of the consumer owns it.
 type subscriber struct {
 	topic  *topic
-	m      *interact.Message // what it asked
-	run    *run              // whose end is its own
+	m      *interact.Message // the request
+	run    *run              // that it follows
 	at     uint64            // the number of the next event that it reads
-	joined uint64            // before this number it catches up, and is not too slow
-	seen   string            // the ID of the last that it was given
+	joined uint64            // before this number it catches up and may lag
+	seen   string            // the ID of the last event yielded
 	batch  []*interact.Message
 }
 
-// deliver yields events until the consumer leaves, ctx ends, the agent does, or the consumer is too slow.
+// deliver yields events until the consumer leaves, ctx or the run ends, or the consumer is too slow.
 func (s *subscriber) deliver(ctx context.Context, yield func(*interact.Message, error) bool) {
 	corr := s.m.Correlation
 	if corr == "" {
@@ -62,11 +61,11 @@ func (s *subscriber) deliver(ctx context.Context, yield func(*interact.Message, 
 	}
 }
 
-// take puts what comes next into the batch. Otherwise it returns what to wait for, or that the agent has ended; or the error, of
-// the agent's or because too many events wait.
+// take reads the next events into the batch. If there are none, it returns the channel to wait for, or the end of the run; or the
+// error of the agent, or of a slow consumer.
 func (s *subscriber) take() (wait <-chan struct{}, over bool, err error) {
 	t := s.topic
-	clear(s.batch) // a consumer that waits holds nothing
+	clear(s.batch) // releases the events
 	s.batch = s.batch[:0]
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,37 +13,37 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// maxID is how long the ID of an event may be, in bytes (interact.Message.ID).
+// maxID limits the ID of an event, in bytes (interact.Message.ID).
 const maxID = 256
 
-// A topic is one thing that is observed: the ring of what was said, and the run that says it.
+// A topic is one observation: the ring of its events, and the run that receives them.
 type topic struct {
 	hub   *Hub
 	key   key
-	start string // begins the IDs of events that have none
-	since string // the After with which it was begun: the ring begins behind it
+	start string // prefix of generated event IDs
+	since string // the After of its first request: the ring begins after it
 
-	// readers are the subscribers by caller, and keeper is the caller that was the last to leave. Hub.mu owns them.
+	// readers are the subscribers by caller, and keeper is the caller that left last. Hub.mu guards them.
 	readers map[string]int
 	keeper  string
 
-	// mu owns what follows. Nothing is yielded and nobody is asked while it is locked.
+	// mu guards the fields below. It is not held during yields and calls.
 	mu sync.Mutex
-	// events are those that are kept, oldest first. The first has the number first; numbers begin with 0.
+	// events are the kept events, oldest first. first is the number of the first one; numbers begin with 0.
 	events []*interact.Message
 	first  uint64
 	bytes  int64
-	wake   chan struct{} // closed when there is more to read; nil if nobody waits
+	wake   chan struct{} // closed when there is more to read; nil if no subscriber waits
 	run    *run          // the last
 	users  int           // subscribers
-	idle   time.Time     // since when there are none
+	idle   time.Time     // when the last one left
 	last   string        // the agent's ID of the last event that had one
-	live   bool          // the agent was never asked for what was before
+	live   bool          // it was started without After
 	lastID uint64        // the number of its last event among those of the hub
-	closed bool          // nobody reads it any more
+	closed bool          // removed
 }
 
-// A run is one asking of the agent. Its fields are owned by topic.mu.
+// A run is one observation of the agent. topic.mu guards its fields.
 type run struct {
 	cancel context.CancelFunc
 	over   bool
@@ -51,7 +51,7 @@ type run struct {
 	err    error
 }
 
-// join adds a subscriber, and has the agent asked if nobody does. It is called with Hub.mu locked.
+// join adds a subscriber, and starts a run if none is active. Hub.mu is locked.
 func (t *topic) join(m *interact.Message) *subscriber {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,8 +70,7 @@ func (t *topic) join(m *interact.Message) *subscriber {
 
 func (t *topic) nextLocked() uint64 { return t.first + uint64(len(t.events)) }
 
-// afterLocked returns the number after that of the event id; of the oldest if several have it, and of the first that is kept if
-// none has.
+// afterLocked returns the number after the event id: of the oldest of several, and that of the first kept event if there is none.
 func (t *topic) afterLocked(id string) uint64 {
 	if i := t.indexLocked(id); i >= 0 {
 		return t.first + uint64(i) + 1
@@ -83,19 +82,19 @@ func (t *topic) indexLocked(id string) int {
 	return slices.IndexFunc(t.events, func(e *interact.Message) bool { return e.ID == id })
 }
 
-// How well a topic suits a consumer.
+// The fit of a topic for a consumer.
 const (
 	suitsNot   = iota
-	suitsBadly // it has all that is kept of what is missed, or it is the one for who misses nothing
-	suits      // it has what is missed
-	suitsBest  // and nothing else
+	suitsBadly // it has some of the missed events, or the consumer missed none
+	suits      // it has all missed events
+	suitsBest  // and no others
 )
 
-// suits says how well the topic suits a consumer with after. It is called with Hub.mu locked.
+// suits returns the fit of the topic for a consumer with after. Hub.mu is locked.
 func (t *topic) suits(after string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	anonymous := t.last == "" && len(t.events) > 0 // the agent gives no IDs, and knows none
+	anonymous := t.last == "" && len(t.events) > 0 // the agent assigns no IDs
 	switch {
 	case after == "" && t.live && (!t.run.over || t.last == ""):
 		return suitsBadly
@@ -111,7 +110,7 @@ func (t *topic) suits(after string) int {
 	return suitsNot
 }
 
-// beginLocked has the agent asked, for all subscribers, as the first of them did.
+// beginLocked starts a run for all subscribers with the request of the first.
 func (t *topic) beginLocked(first *interact.Message) {
 	m := *first
 	m.Deadline, m.Accept, m.Timing = time.Time{}, "", nil
@@ -135,11 +134,11 @@ func (t *topic) beginLocked(first *interact.Message) {
 	})
 }
 
-// observe asks the agent and publishes what it says.
+// observe calls the agent and publishes its replies.
 func (t *topic) observe(ctx context.Context, m *interact.Message) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			t.hub.o.Log.Error("an agent panicked", "thing", m.Thing, "affordance", m.Name, "panic", fmt.Sprint(p), "stack",
+			t.hub.o.Log.Error("agent panicked", "thing", m.Thing, "affordance", m.Name, "panic", fmt.Sprint(p), "stack",
 				string(debug.Stack()))
 			err = interact.Errorf(interact.Internal, "see the log of the host", "the host failed while it observed %s", m.Name)
 		}
@@ -149,7 +148,7 @@ func (t *topic) observe(ctx context.Context, m *interact.Message) (err error) {
 			return err
 		}
 		if r == nil {
-			return interact.Errorf(interact.Internal, "this is a bug in the agent's binding", "the agent of %s gave an empty event",
+			return interact.Errorf(interact.Internal, "this is a bug in the agent's binding", "the agent of %s yielded an empty event",
 				m.Name)
 		}
 		t.publish(r)
@@ -157,7 +156,7 @@ func (t *topic) observe(ctx context.Context, m *interact.Message) (err error) {
 	return nil
 }
 
-// publish adds an event to the ring, and wakes all that wait at once.
+// publish adds an event to the ring and wakes all subscribers.
 func (t *topic) publish(r *interact.Message) {
 	t.mu.Lock()
 	if t.closed {
@@ -188,7 +187,7 @@ func (t *topic) publish(r *interact.Message) {
 	}
 }
 
-// conclude notes the end of a run and wakes its subscribers.
+// conclude records the end of a run and wakes its subscribers.
 func (t *topic) conclude(r *run, err error) {
 	t.mu.Lock()
 	r.over, r.end, r.err = true, t.nextLocked(), err
@@ -204,7 +203,7 @@ func (t *topic) conclude(r *run, err error) {
 	}
 }
 
-// discard removes a topic whose agent has ended before it said anything, unless somebody has come meanwhile.
+// discard removes a topic whose run ended without an event, unless a subscriber has joined.
 func (h *Hub) discard(t *topic) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -216,8 +215,7 @@ func (h *Hub) discard(t *topic) {
 	}
 }
 
-// leave counts a subscriber out. It reports whether nobody reads, and whether the topic is of no more use. It is called with
-// Hub.mu locked.
+// leave removes a subscriber. It reports whether the topic has no readers, and whether it can be removed. Hub.mu is locked.
 func (t *topic) leave(now time.Time, caller string) (unread, useless bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -227,14 +225,14 @@ func (t *topic) leave(now time.Time, caller string) (unread, useless bool) {
 	return unread, unread && (t.hub.o.IdleTimeout < 0 || t.run.over && len(t.events) == 0)
 }
 
-// idleSince returns since when nobody reads, if so.
+// idleSince returns when the last reader left, if there is none.
 func (t *topic) idleSince() (since time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.idle, t.users == 0
 }
 
-// close ends the run and forgets the ring.
+// close ends the run and drops the ring.
 func (t *topic) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
