@@ -24,79 +24,79 @@ import (
 	"github.com/lmosd/lmosd/telemetry"
 )
 
-// Options of a node. The zero value runs in memory, listens nowhere and serves no HTTP: what a test needs. Package configs
-// makes the options of a daemon from its file.
+// Options of a node. The zero value runs in memory, listens nowhere and serves no HTTP, as tests need it. Package configs makes the options of a
+// daemon from its configuration.
 type Options struct {
-	// Key is the node's identity. Nil opens Dir/identity.pem, or makes a throw-away key without a Dir.
+	// Key is the node's identity. Nil opens Dir/identity.pem; without a Dir it creates a temporary key.
 	Key *keystore.Key
-	// Dir is the data directory; empty keeps everything in memory. One process holds it at a time.
+	// Dir is the data directory; empty keeps everything in memory. Only one process uses it at a time.
 	Dir string
 	// Engine is the storage engine; empty means pebble.
 	Engine string
-	free   func() (uint64, error) // of tests: bytes left on the disk; nil asks it
-	// Name is what people call the node; empty means the host's name.
+	free   func() (uint64, error) // of tests: free bytes on the disk; nil reads them
+	// Name is the title of the node; empty means the name of the computer.
 	Name             string
 	Version, Profile string
 	// Network is part of every protocol id: lower-case letters, digits and hyphens, at most 32. Empty means [DefaultNetwork].
 	Network string
-	// Listen are multiaddrs. If ListenExplicit, a busy port is an error; else a free one is taken.
+	// Listen are multiaddrs. If ListenExplicit, a busy port is an error; otherwise a free port is used.
 	Listen         []string
 	ListenExplicit bool
-	// Announce replaces the addresses that peers learn; NoAnnounce drops those with a prefix.
+	// Announce replaces the addresses that peers learn; NoAnnounce removes those with a prefix.
 	Announce, NoAnnounce []string
 	// Bootstrap are multiaddrs with /p2p of nodes to join.
 	Bootstrap []string
-	// MDNS finds nodes of the same network on the local network, and the things that others introduce there by DNS-SD.
+	// MDNS finds nodes of the same network, and Things that other hosts introduce by DNS-SD, on the local network.
 	MDNS bool
 	// Introductions are did:webs and https URLs of TDs. The Things they lead to are not announced to other nodes.
 	Introductions []string
-	// Loopback lets the node dial 127.0.0.1: tests and testnets.
+	// Loopback permits connections to 127.0.0.1, for tests and testnets.
 	Loopback bool
 	// PublicOnly withholds private addresses from peers.
 	PublicOnly bool
 	// NoNoise leaves out the alternative to TLS over TCP, to save memory. GossipDegree is [pubsub.Options] Degree.
 	NoNoise      bool
 	GossipDegree int
-	// Internet keeps the node from dialling private addresses and gives each dial 5 s in place of 2 s.
+	// Internet forbids connections to private addresses, and limits each dial to 5 s instead of 2 s.
 	Internet bool
 	NAT      p2p.NAT
-	// DHTMode is "server", "client" or "auto"; empty means server. Diversity keeps the routing table from being one subnet.
+	// DHTMode is "server", "client" or "auto"; empty means server. Diversity limits the peers of one subnet in the routing table.
 	DHTMode   string
 	Diversity bool
-	// Lifetime is how long a record of this node is valid without a refresh, at most 24 h; 0 means that.
+	// Lifetime is how long a record of this node is valid without a refresh, at most 24 h; 0 means 24 h.
 	Lifetime time.Duration
 	Limits   p2p.Limits
-	// MaxThings bounds the directory; 0 means its default.
+	// MaxThings is directory.Options.Max.
 	MaxThings int
-	// Ranges are the ranges of public addresses whose untrusted peers have one share of the directory together.
+	// Ranges are the ranges of public addresses whose untrusted peers together have one share of the directory.
 	Ranges p2p.Ranges
-	// Index gives the node the role of an index: others ask it for what has no key in the DHT, and it answers from all it knows.
+	// Index gives the node the role of an index: it answers the queries of others for what has no key in the DHT, from its whole directory.
 	Index  bool
 	Policy policy.Rules
-	// Timeout ends an interaction without a deadline of its own. 0 means 30 s.
+	// Timeout limits an interaction without a deadline. 0 means 30 s.
 	Timeout time.Duration
-	// NoValidation lets requests to agents of this node, and their replies, pass without a look at their descriptions.
+	// NoValidation turns off the checks of requests to agents of this node, and of their replies, against their descriptions.
 	NoValidation bool
-	// Direct says whether agents of other nodes are asked over the addresses in their descriptions, where the mesh does not
-	// reach them: servient.DirectOff, DirectSecure or DirectAny; empty means DirectSecure.
+	// Direct is servient.DirectOff, DirectSecure or DirectAny: whether agents of other nodes are called over the addresses in their
+	// descriptions if the mesh does not reach them. Empty means DirectSecure.
 	Direct string
-	// Search says how questions in words are understood.
+	// Search configures the search in natural language.
 	Search Search
-	// Tasks bounds the long actions of this node's agents.
+	// Tasks limits the long-running actions of this node's agents.
 	Tasks task.Options
-	// MQTT and CoAP are the addresses, host:port, at which clients of these protocols ask; empty opens none.
+	// MQTT and CoAP are the listen addresses, host:port, for clients of these protocols; empty opens none.
 	MQTT, CoAP string
-	// Telemetry sends spans to a collector, if it has an Endpoint.
+	// Telemetry exports spans to a collector, if it has an Endpoint.
 	Telemetry telemetry.Options
-	// Credentials is the file with the secrets that agents ask for; empty means Dir/credentials.json.
+	// Credentials is the file with the secrets for agents; empty means Dir/credentials.json.
 	Credentials string
-	// Bridges serve the mesh to clients of other protocols, where HTTP is served.
+	// Bridges serve the mesh to clients of other protocols, if HTTP is served.
 	Bridges []bridge.Bridge
 	// HTTP serves the API; nil serves only [Node.Client].
 	HTTP *HTTP
-	// Metrics counts; nil makes its own. Nodes that share a process need one each.
+	// Metrics counts; nil creates its own. Nodes in one process need one each.
 	Metrics *gateway.Metrics
-	// Host is a libp2p host to use instead of making one; simulations set it. Its key is Key. The node closes it.
+	// Host is an existing libp2p host, for simulations. Its key is Key. The node closes it.
 	Host host.Host
 	Log  *slog.Logger
 
@@ -107,22 +107,22 @@ type Options struct {
 	drainFor        time.Duration                           // limits the wait for running calls when the node stops; 0 is drainFor
 }
 
-// HTTP says how the API is served.
+// HTTP configures the API.
 type HTTP struct {
-	// Listen is host:port; empty serves the socket only. If Explicit, a busy port is an error; else a free one is taken.
+	// Listen is host:port; empty serves only the socket. If Explicit, a busy port is an error; otherwise a free port is used.
 	Listen   string
 	Explicit bool
 	// Socket is the path of the administrator's unix socket; empty means none.
 	Socket string
-	// NoAuth lets everybody on this machine change the node. It is refused beyond loopback.
+	// NoAuth lets every caller on this host change the node. It is refused beyond loopback.
 	NoAuth bool
 	// HideMetrics serves no /metrics.
 	HideMetrics bool
 	// OpenDirectory lets hosts that reach Listen read the directory without the token. With Options.MDNS it is announced to them.
 	OpenDirectory bool
-	// Hosts are names besides loopback under which browsers may ask.
+	// Hosts are names besides loopback that browsers may use for the node.
 	Hosts []string
-	// PublicURL is where consumers elsewhere reach the API; empty takes what they asked.
+	// PublicURL is the URL of the API for consumers on other hosts; empty means the URL of the request.
 	PublicURL string
 }
 
@@ -154,23 +154,23 @@ func (o Options) withDefaults() (Options, error) {
 	return o, o.check()
 }
 
-// check refuses what cannot work, before anything is opened. Package configs does so too, and knows the line of the file.
+// check validates the options, before anything is opened. Package configs does so too, and adds the line of the file.
 func (o *Options) check() error {
 	switch {
 	case !networkName.MatchString(o.Network):
 		return interact.Errorf(interact.ConfigInvalid, "use lower-case letters, digits and hyphens, at most 32, for example acme",
-			"mesh.network %q is no network name", o.Network)
+			"invalid network name in mesh.network: %q", o.Network)
 	case !slices.Contains([]string{"server", "client", "auto"}, o.DHTMode):
-		return interact.Errorf(interact.ConfigInvalid, "it is server, client or auto", "mesh.dht.mode %q is unknown", o.DHTMode)
+		return interact.Errorf(interact.ConfigInvalid, "server, client or auto", "unknown mesh.dht.mode %q", o.DHTMode)
 	case !slices.Contains([]string{servient.DirectOff, servient.DirectSecure, servient.DirectAny}, o.Direct):
-		return interact.Errorf(interact.ConfigInvalid, "it is off, secure or any", "interact.direct %q is unknown", o.Direct)
+		return interact.Errorf(interact.ConfigInvalid, "off, secure or any", "unknown interact.direct %q", o.Direct)
 	case o.Lifetime < time.Second || o.Lifetime > 24*time.Hour:
-		return interact.Errorf(interact.ConfigInvalid, "leave it out for 24h, which is the most",
-			"mesh.dht.ttl %v is no life of a record", o.Lifetime)
+		return interact.Errorf(interact.ConfigInvalid, "omit it for the maximum of 24h",
+			"expected mesh.dht.ttl between 1s and 24h, got %v", o.Lifetime)
 	case !slices.Contains([]string{"", policy.Open, policy.Verified, policy.Allowlist}, o.Policy.Mode):
-		return interact.Errorf(interact.ConfigInvalid, "it is open, verified or allowlist", "trust.policy %q is unknown", o.Policy.Mode)
+		return interact.Errorf(interact.ConfigInvalid, "open, verified or allowlist", "unknown trust.policy %q", o.Policy.Mode)
 	case !slices.Contains([]string{"", EnginePebble, EngineLevelDB, EngineMemory}, o.Engine):
-		return interact.Errorf(interact.ConfigInvalid, "it is pebble, leveldb or memory", "storage.engine %q is unknown", o.Engine)
+		return interact.Errorf(interact.ConfigInvalid, "pebble, leveldb or memory", "unknown storage.engine %q", o.Engine)
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func or[T comparable](v, otherwise T) T {
 	return v
 }
 
-// hostname is what a node without a name is called.
+// hostname returns the default name of a node.
 func hostname() string {
 	h, err := os.Hostname()
 	if err != nil {

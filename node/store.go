@@ -135,7 +135,7 @@ func storeError(path string, err error) error {
 			Hint: "make " + filepath.Dir(path) + " writable, or choose another", Next: interact.Next(interact.StepRun, "data-dir", "DIR")}
 	}
 	return &interact.Error{Code: interact.StoreCorrupt, Title: "the store " + path + " cannot be read", Err: err,
-		Hint: "move it away and start again: the key stays, and agents come back from their copies; if identity.pem was replaced, move own/ away, " +
+		Hint: "move it away and start again: the key stays, and publications are restored from copies; if identity.pem was replaced, move own/ away, " +
 			"too: mv " + path + " " + path + ".bad"}
 }
 
@@ -154,7 +154,7 @@ func dirError(dir string, err error) error {
 
 func diskFull(path string, err error) error {
 	return &interact.Error{Code: interact.DiskFull, Title: "the disk of " + path + " is full", Err: err,
-		Hint: "free some space on it: what is stored is served, and changes are taken again when there is room"}
+		Hint: "free some space; until then the node serves what is stored and refuses changes"}
 }
 
 func unwritable(err error) bool {
