@@ -23,7 +23,7 @@ func addrs(t testing.TB, texts ...string) []ma.Multiaddr {
 	return as
 }
 
-func TestAWarningOfLoopbackOnly(t *testing.T) {
+func TestWarningForLoopbackOnly(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Listen, o.NoAnnounce = []string{"/ip4/0.0.0.0/tcp/0"}, []string{"/ip4"}

@@ -122,7 +122,7 @@ var failures = map[string]failure{
 	}, interact.Unreachable, false, "closed the connection"},
 }
 
-func TestWhatAgentsDoWrongReachesTheConsumer(t *testing.T) {
+func TestErrorsOfAgentsReachTheConsumer(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
 	good := publish(t, nodes[0], toolAt("Good", "", newAgent(t).url))
@@ -173,8 +173,8 @@ func unused(t testing.TB) string {
 	return strconv.Itoa(at.(*syscall.SockaddrInet4).Port)
 }
 
-// TestASlowAgentCostsItsOwnCall: when the consumer's time is over the agent is told, and others are served meanwhile.
-func TestASlowAgentCostsItsOwnCall(t *testing.T) {
+// TestSlowAgentDelaysOnlyItsOwnCall: when the consumer's time is over the agent is told, and others are served meanwhile.
+func TestSlowAgentDelaysOnlyItsOwnCall(t *testing.T) {
 	t.Parallel()
 	asked, left := make(chan struct{}, 2), make(chan struct{}, 2)
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

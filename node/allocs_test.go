@@ -10,9 +10,9 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// TestACallAllocates holds what a call of an agent in the process of its node costs: 30 objects for each node that it passes,
+// TestAllocationsOfACall holds what a call of an agent in the process of its node costs: 30 objects for each node that it passes,
 // libp2p included. What both nodes do meanwhile counts, too; of three measurements the least is taken.
-func TestACallAllocates(t *testing.T) {
+func TestAllocationsOfACall(t *testing.T) {
 	nodes := connected(t, 2)
 	p, err := nodes[0].Offer(t.Context(), []byte(echoTD), echo)
 	if err != nil {

@@ -34,7 +34,7 @@ func invoke(ctx context.Context, n *running, ref string) (string, error) {
 	return string(r.Data), nil
 }
 
-func TestAGuestComesGoesAndComesBack(t *testing.T) {
+func TestAttachedAgentReconnects(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, s *sim) {
 		host, other := s.nodes[0], s.nodes[1]
 		connect(t, other, host)
@@ -77,7 +77,7 @@ func TestAGuestComesGoesAndComesBack(t *testing.T) {
 	})
 }
 
-func TestASecondGuestTakesThePlaceOfTheFirst(t *testing.T) {
+func TestSecondAttachmentReplacesTheFirst(t *testing.T) {
 	t.Parallel()
 	n := start(t, quiet())
 	_, goneFirst, err := n.mesh.publisher.Attach(t.Context(), []byte(echoDraft), says("first"))
@@ -93,7 +93,7 @@ func TestASecondGuestTakesThePlaceOfTheFirst(t *testing.T) {
 	}
 }
 
-func TestWhatBreaksItsOwnDescriptionIsAnError(t *testing.T) {
+func TestReplyThatViolatesItsDescriptionIsAnError(t *testing.T) {
 	t.Parallel()
 	liar := interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
 		r := m.Reply(interact.ActionStatus, interact.JSON, []byte(`42`))
@@ -136,8 +136,8 @@ func sleeper(enough <-chan struct{}) interact.Thing {
 
 const sleepDraft = `{"title": "Sleeper", "actions": {"sleep": {"synchronous": false, "output": {"type": "string"}}}}`
 
-// TestTasksOutliveTheConsumersNode: a long action goes on when its consumer's node stops, and the node finds it again.
-func TestTasksOutliveTheConsumersNode(t *testing.T) {
+// TestTasksSurviveTheConsumersNode: a long action goes on when its consumer's node stops, and the node finds it again.
+func TestTasksSurviveTheConsumersNode(t *testing.T) {
 	t.Parallel()
 	host := start(t, quiet())
 	enough := make(chan struct{})
@@ -237,8 +237,8 @@ func TestPathsAndPings(t *testing.T) {
 	}
 }
 
-// TestAnAgentThatCallsBack offers its event by webhook only (WoT Profile §7.3).
-func TestAnAgentThatCallsBack(t *testing.T) {
+// TestAgentCallsItsCaller offers its event by webhook only (WoT Profile §7.3).
+func TestAgentCallsItsCaller(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Dir, o.HTTP = t.TempDir(), &HTTP{Listen: "127.0.0.1:0", Explicit: true}

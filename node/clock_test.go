@@ -12,8 +12,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// TestAWrongClockIsNamed runs a node whose clock is two hours ahead among others: it says so, and nobody else does.
-func TestAWrongClockIsNamed(t *testing.T) {
+// TestWrongClockIsReported runs a node whose clock is two hours ahead among others: it says so, and nobody else does.
+func TestWrongClockIsReported(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 3)
 	o := quiet()

@@ -75,7 +75,7 @@ func copyDir(t *testing.T, from, to string) {
 
 // Whatever is cut from the store's files or flipped in them: each agent and each task is there after the start, or is named as lost; and a store that
 // a crash left as it is, with a tail that nobody was told is stored, is no damage.
-func TestADamagedStoreLosesNothingSilently(t *testing.T) {
+func TestLossesOfADamagedStoreAreReported(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -28,7 +28,7 @@ func twice(t testing.TB, key *keystore.Key, id string) (both [2]*td.Signed) {
 	return both
 }
 
-func TestEquivocationIsShown(t *testing.T) {
+func TestEquivocationIsReported(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Key = newKey(t)
@@ -88,7 +88,7 @@ func warningOf(s *api.Status) (none api.Warning) {
 	return none
 }
 
-func TestEquivocationIsForgottenInTime(t *testing.T) {
+func TestEquivocationIsReportedForADay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := opened(t, Options{})

@@ -59,10 +59,10 @@ func flood(ctx context.Context, wg *sync.WaitGroup, n *running, ref string) {
 	}
 }
 
-// TestSlowCallsLeavePlaces: one key and then four have 64 slow calls each. An honest newcomer, and who asks on the host itself, are
+// TestSlowCallsDoNotBlockOthers: one key and then four have 64 slow calls each. An honest newcomer, and who asks on the host itself, are
 // answered meanwhile: none of the slow calls ends before. The agent is asked over HTTP, where 64 connections were all that there
 // were.
-func TestSlowCallsLeavePlaces(t *testing.T) {
+func TestSlowCallsDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string]policy.Rules{
 		"of an agent":   {ThingConcurrency: 64, Concurrency: 1024},
@@ -111,9 +111,9 @@ func TestSlowCallsLeavePlaces(t *testing.T) {
 	}
 }
 
-// TestNobodyHonestIsRefusedByRates: a consumer of another node that reads 2,000 times in a row, and then calls 50 times a second for five
+// TestRateLimitsDoNotRefuseHonestCallers: a consumer of another node that reads 2,000 times in a row, and then calls 50 times a second for five
 // minutes, hears of no rate; nor do 30 that read at once at a low one. Who knows no waiting is refused, and told how long to wait.
-func TestNobodyHonestIsRefusedByRates(t *testing.T) {
+func TestRateLimitsDoNotRefuseHonestCallers(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, s *sim) {
 		caller := s.nodes[0]
 		host := run(t, s.open(t, 1, func(o *Options) { o.Policy = policy.Rules{PerPeer: 100, Burst: 200, ReadsPerPeer: 20} }))
@@ -229,9 +229,9 @@ func TestConsumersOfANodeDoNotSlowEachOther(t *testing.T) {
 	})
 }
 
-// TestWaitingStrangersLeaveCalls: calls of strangers that wait for their turn, as many as may, do not use up what a node serves at once: a node of
+// TestWaitingUntrustedCallersDoNotBlockOthers: calls of strangers that wait for their turn, as many as may, do not use up what a node serves at once: a node of
 // trust.allow is answered meanwhile.
-func TestWaitingStrangersLeaveCalls(t *testing.T) {
+func TestWaitingUntrustedCallersDoNotBlockOthers(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, s *sim) {
 		friend := s.nodes[0]
 		host := run(t, s.open(t, 1, func(o *Options) {

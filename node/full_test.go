@@ -13,7 +13,7 @@ import (
 
 // Fresh keys publish five times as many things as directories have room for. A new honest agent, and one that was there, are found,
 // shown and called afterwards, at every node, and the nodes say that they are full.
-func TestFreshKeysDoNotHideAgents(t *testing.T) {
+func TestNewKeysDoNotEvictAgents(t *testing.T) {
 	t.Parallel()
 	const most, keys, each = 24, 4, 30
 	honest := make([]*running, 3)
@@ -108,7 +108,7 @@ func TestSearchesHaveANextPage(t *testing.T) {
 
 // What a full directory has no place for is asked of the DHT: by name, by capability and by id, and by a name that a stranger's thing
 // in the index has, too, so that who pushed others out is not the only one of their name.
-func TestAFullDirectoryAsksTheMesh(t *testing.T) {
+func TestFullDirectoryQueriesTheMesh(t *testing.T) {
 	t.Parallel()
 	const most = 16
 	hub := start(t, quiet())

@@ -58,7 +58,7 @@ func coapServerAt(t testing.TB, addr string) (string, func()) {
 }
 
 // An agent whose MQTT broker or CoAP server is down is unreachable, as one of HTTP is, and reachable when that is back, without any call.
-func TestAnAgentWhoseBrokerOrCoAPServerIsDeadIsNotReachable(t *testing.T) {
+func TestAgentWithoutItsBrokerOrCoAPServerIsUnreachable(t *testing.T) {
 	t.Parallel()
 	for scheme, serve := range map[string]func(testing.TB, string) (string, func()){"mqtt": brokerAt, "coap": coapServerAt} {
 		t.Run(scheme, func(t *testing.T) {

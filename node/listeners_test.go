@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-func TestDoors(t *testing.T) {
+func TestListeners(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -56,7 +56,7 @@ func TestDoors(t *testing.T) {
 }
 
 // Whoever reaches the broker from elsewhere shows what it takes to use the API.
-func TestTheTokenIsThePasswordOfMQTT(t *testing.T) {
+func TestMQTTPasswordIsTheToken(t *testing.T) {
 	t.Parallel()
 	n := &Node{opts: Options{MQTT: "127.0.0.1:1", Dir: t.TempDir()}}
 	if auth, err := n.opts.mqttAuth(); auth != nil || err != nil {

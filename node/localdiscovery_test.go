@@ -137,7 +137,7 @@ func explored(t testing.TB, log *journal, name string) {
 	until(t, name+" is explored", func() bool { return log.has(`introduction explored" introduction=` + name + " ") })
 }
 
-func TestADiscoveredThing(t *testing.T) {
+func TestDiscoveredThing(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)
 	n, log := l.on(t, quiet())
@@ -256,8 +256,8 @@ func TestDiscoveredThingsAreWatchedAndListed(t *testing.T) {
 	}
 }
 
-// TestWhatIsIntroducedIsAHint looks at what strangers may try with their TDs.
-func TestWhatIsIntroducedIsAHint(t *testing.T) {
+// TestIntroductionsAreNotTrusted looks at what strangers may try with their TDs.
+func TestIntroductionsAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)
 	dir := t.TempDir()
@@ -330,8 +330,8 @@ func TestWhatIsIntroducedIsAHint(t *testing.T) {
 
 func peerDID(t testing.TB) string { return string(opened(t, quiet()).DID()) }
 
-// TestNamesThatTwoHave: neither hides the other, but an own thing is hidden by nobody. An id is the mesh's first.
-func TestNamesThatTwoHave(t *testing.T) {
+// TestAmbiguousNames: neither hides the other, but an own thing is hidden by nobody. An id is the mesh's first.
+func TestAmbiguousNames(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)
 	n, log := l.on(t, quiet())
@@ -376,8 +376,8 @@ func TestNamesThatTwoHave(t *testing.T) {
 	}
 }
 
-// TestTheDirectoryIsOffered where others may read it, and nowhere else.
-func TestTheDirectoryIsOffered(t *testing.T) {
+// TestDirectoryIsAnnounced where others may read it, and nowhere else.
+func TestDirectoryIsAnnounced(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, listen  string

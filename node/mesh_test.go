@@ -93,7 +93,7 @@ var who = interact.Unary(func(_ context.Context, m *interact.Message) (*interact
 	return r, err
 })
 
-func TestTheAgentLearnsWhoAsks(t *testing.T) {
+func TestAgentReceivesThePrincipal(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
 	p, err := nodes[0].Offer(t.Context(), tool("Who", ""), who)
@@ -118,7 +118,7 @@ func TestTheAgentLearnsWhoAsks(t *testing.T) {
 	}
 }
 
-func TestWhatIsOfferedInProcessIsChecked(t *testing.T) {
+func TestInProcessAgentIsValidated(t *testing.T) {
 	t.Parallel()
 	n := opened(t, Options{})
 	if _, err := n.Offer(t.Context(), []byte(`{"title":"a"}`), who); codeOf(err) != interact.BadTD {
@@ -132,7 +132,7 @@ func TestWhatIsOfferedInProcessIsChecked(t *testing.T) {
 	wantCode(t, err, interact.Invalid)
 }
 
-func TestANodeRelaysForNobody(t *testing.T) {
+func TestNodeDoesNotRelay(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 3)
 	ref := publish(t, nodes[2], toolAt("Echo", "", newAgent(t).url))
@@ -149,9 +149,9 @@ func TestANodeRelaysForNobody(t *testing.T) {
 	}
 }
 
-// TestARecordThatNamesThisNodeLeadsNowhere: a stranger signs a TD whose forms point into a network that only this node
+// TestForeignRecordWithThisNodeAsHostCallsNothing: a stranger signs a TD whose forms point into a network that only this node
 // reaches, and says that this node is its host.
-func TestARecordThatNamesThisNodeLeadsNowhere(t *testing.T) {
+func TestForeignRecordWithThisNodeAsHostCallsNothing(t *testing.T) {
 	t.Parallel()
 	var hits atomic.Int32
 	secret := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hits.Add(1) }))
@@ -199,8 +199,8 @@ func TestOnlyTheHostWithdraws(t *testing.T) {
 	wantCode(t, err, interact.NotFound)
 }
 
-// TestWhatAProcessLeftBehindCanBeWithdrawn: an agent in a process ends with it, and the mesh remembers it for a day.
-func TestWhatAProcessLeftBehindCanBeWithdrawn(t *testing.T) {
+// TestThingOfAnEndedProcessCanBeWithdrawn: an agent in a process ends with it, and the mesh remembers it for a day.
+func TestThingOfAnEndedProcessCanBeWithdrawn(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Dir = t.TempDir()
@@ -225,7 +225,7 @@ func TestWhatAProcessLeftBehindCanBeWithdrawn(t *testing.T) {
 	}
 }
 
-func TestNamesThatFitNoneOrMany(t *testing.T) {
+func TestNamesWithoutASingleMatch(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 3)
 	base := newAgent(t).url
@@ -248,7 +248,7 @@ func TestNamesThatFitNoneOrMany(t *testing.T) {
 	}
 }
 
-func TestWhoIsDeniedIsNotConnected(t *testing.T) {
+func TestDeniedPeerIsNotConnected(t *testing.T) {
 	t.Parallel()
 	caller := start(t, quiet())
 	for name, rules := range map[string]policy.Rules{
@@ -275,8 +275,8 @@ func TestWhoIsDeniedIsNotConnected(t *testing.T) {
 	connect(t, caller, start(t, listed))
 }
 
-// TestWhoIsDeniedIsRefusedAtTheGate: the host of this node has no gater, as a connection may be older than a rule.
-func TestWhoIsDeniedIsRefusedAtTheGate(t *testing.T) {
+// TestDeniedPeerIsRefusedByTheGater: the host of this node has no gater, as a connection may be older than a rule.
+func TestDeniedPeerIsRefusedByTheGater(t *testing.T) {
 	t.Parallel()
 	caller := start(t, quiet())
 	o := quiet()
@@ -301,7 +301,7 @@ func TestWhoIsDeniedIsRefusedAtTheGate(t *testing.T) {
 	}
 }
 
-func TestALateJoinerLearnsWhatItsNeighbourOffers(t *testing.T) {
+func TestLateJoinerReceivesThePublicationsOfItsPeer(t *testing.T) {
 	t.Parallel()
 	host := start(t, quiet())
 	refs := []string{publish(t, host, tool("One", "")), publish(t, host, tool("Two", ""))}
@@ -317,7 +317,7 @@ func TestALateJoinerLearnsWhatItsNeighbourOffers(t *testing.T) {
 	}
 }
 
-func TestALostHostIsUnreachableUntilItIsBack(t *testing.T) {
+func TestLostHostIsUnreachableUntilItReturns(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Key = newKey(t)
@@ -351,7 +351,7 @@ func TestALostHostIsUnreachableUntilItIsBack(t *testing.T) {
 	})
 }
 
-func TestANodeComesBackWithoutItsBootstrap(t *testing.T) {
+func TestNodeRejoinsWithoutBootstrap(t *testing.T) {
 	t.Parallel()
 	a := start(t, quiet())
 	ref := publish(t, a, tool("Echo", ""))
@@ -372,7 +372,7 @@ func TestANodeComesBackWithoutItsBootstrap(t *testing.T) {
 }
 
 // WoT Discovery: exploration-directory-description-type introduction-well-known-thing-description
-func TestTheNodeDescribesItself(t *testing.T) {
+func TestDescriptionOfTheNode(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Name, o.HTTP, o.Version = "Front desk", &HTTP{Listen: "127.0.0.1:0"}, "v1.2.3"
@@ -404,7 +404,7 @@ func TestTheNodeDescribesItself(t *testing.T) {
 	}
 }
 
-func TestAKeyOfOnesOwn(t *testing.T) {
+func TestGivenKey(t *testing.T) {
 	t.Parallel()
 	key, err := keystore.FromSeed([32]byte{1, 2, 3})
 	if err != nil {
@@ -418,7 +418,7 @@ func TestAKeyOfOnesOwn(t *testing.T) {
 	}
 }
 
-func TestWhoIsCutIsTold(t *testing.T) {
+func TestCancelledCallGetsAnError(t *testing.T) {
 	t.Parallel()
 	n, err := New(quiet())
 	if err != nil {

@@ -21,8 +21,8 @@ func moveOf(t testing.TB, from *running, ref, to, successor string) {
 	}
 }
 
-// TestAnAgentMovesToAnotherHost: a consumer goes on calling by the name that it has used.
-func TestAnAgentMovesToAnotherHost(t *testing.T) {
+// TestAgentMovesToAnotherHost: a consumer goes on calling by the name that it has used.
+func TestAgentMovesToAnotherHost(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, id string }{{"an id of its own", "urn:x:echo"}, {"an id that carries its owner", ""}} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -71,8 +71,8 @@ func TestAnAgentMovesToAnotherHost(t *testing.T) {
 	}
 }
 
-// TestAMoveCanBeSaidByName: to a thing that is there already; and it is followed by a node that comes later.
-func TestAMoveCanBeSaidByName(t *testing.T) {
+// TestMoveByName: to a thing that is there already; and it is followed by a node that comes later.
+func TestMoveByName(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 3)
 	a, b, c := nodes[0], nodes[1], nodes[2]
@@ -106,7 +106,7 @@ func TestAMoveCanBeSaidByName(t *testing.T) {
 	until(t, "it is back", func() bool { d, err := late.view.Get(t.Context(), ref); return err == nil && d.Record.Owner == a.DID() })
 }
 
-func TestAMoveOutlivesARestart(t *testing.T) {
+func TestMoveSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Dir, o.Engine = t.TempDir(), EngineLevelDB

@@ -18,8 +18,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// TestAFolderKeepsNetworksApart uses one folder in two networks, one after the other, and in the first again.
-func TestAFolderKeepsNetworksApart(t *testing.T) {
+// TestDirectorySeparatesNetworks uses one folder in two networks, one after the other, and in the first again.
+func TestDirectorySeparatesNetworks(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{EnginePebble, EngineLevelDB} {
 		t.Run(engine, func(t *testing.T) {
@@ -68,8 +68,8 @@ func TestAFolderKeepsNetworksApart(t *testing.T) {
 	}
 }
 
-// TestAFolderOfAnOlderVersion has no network noted: it is taken as that of the network in which it is opened first.
-func TestAFolderOfAnOlderVersion(t *testing.T) {
+// TestDirectoryOfAnOlderVersion has no network noted: it is taken as that of the network in which it is opened first.
+func TestDirectoryOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
 	s, key := openAt(t, EngineMemory, ""), ds.NewKey("/a")
 	if err := s.own.Put(t.Context(), key, []byte("old")); err != nil {
@@ -101,9 +101,9 @@ func TestAFolderOfAnOlderVersion(t *testing.T) {
 	}
 }
 
-// TestADamagedLogKeepsTheHomeNetwork: a log that lost no more than the note of the home network does not make what was published in it
+// TestDamagedLogKeepsTheHomeNetwork: a log that lost no more than the note of the home network does not make what was published in it
 // another network's.
-func TestADamagedLogKeepsTheHomeNetwork(t *testing.T) {
+func TestDamagedLogKeepsTheHomeNetwork(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{EnginePebble, EngineLevelDB} {
 		dir, key := t.TempDir(), ds.NewKey("/a")

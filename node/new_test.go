@@ -25,7 +25,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-func TestTheZeroOptionsWork(t *testing.T) {
+func TestZeroOptions(t *testing.T) {
 	t.Parallel()
 	n := start(t, Options{})
 	s, err := n.Client().Status(t.Context())
@@ -45,7 +45,7 @@ func TestTheZeroOptionsWork(t *testing.T) {
 	}
 }
 
-func TestANodeThatNeverRanCloses(t *testing.T) {
+func TestCloseWithoutRun(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Dir, o.HTTP = t.TempDir(), &HTTP{Listen: "127.0.0.1:0"}
@@ -191,7 +191,7 @@ func busyTCP(t testing.TB) string {
 	return port
 }
 
-func TestABusyDefaultPortGivesWay(t *testing.T) {
+func TestBusyDefaultPortIsReplaced(t *testing.T) {
 	t.Parallel()
 	var j journal
 	tcp, api := busyTCP(t), busyTCP(t)
@@ -214,7 +214,7 @@ func TestABusyDefaultPortGivesWay(t *testing.T) {
 	}
 }
 
-func TestADirectoryKeepsTheNode(t *testing.T) {
+func TestDirectoryKeepsTheNode(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{EnginePebble, EngineLevelDB} {
 		t.Run(engine, func(t *testing.T) {
@@ -253,8 +253,8 @@ func TestADirectoryKeepsTheNode(t *testing.T) {
 	}
 }
 
-// TestAWithdrawalOutlivesACrash: the directory's own store is not synced, and may have lost that a thing was withdrawn.
-func TestAWithdrawalOutlivesACrash(t *testing.T) {
+// TestWithdrawalSurvivesACrash: the directory's own store is not synced, and may have lost that a thing was withdrawn.
+func TestWithdrawalSurvivesACrash(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Dir = t.TempDir()
@@ -273,8 +273,8 @@ func TestAWithdrawalOutlivesACrash(t *testing.T) {
 	}
 }
 
-// TestTheSeqFollowsTheMesh: after the loss of its store a node learns its last seq from others, or nobody would listen to it.
-func TestTheSeqFollowsTheMesh(t *testing.T) {
+// TestSeqExceedsThatOfTheMesh: after the loss of its store a node learns its last seq from others, or nobody would listen to it.
+func TestSeqExceedsThatOfTheMesh(t *testing.T) {
 	t.Parallel()
 	key := newKey(t)
 	ahead := uint64(time.Now().Add(time.Hour).UnixMilli()) // its clock was wrong
@@ -295,7 +295,7 @@ func TestTheSeqFollowsTheMesh(t *testing.T) {
 	}
 }
 
-func TestAHostOfAnotherKeyIsRefusedAndClosed(t *testing.T) {
+func TestHostWithAnotherKeyIsRefusedAndClosed(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Options){
 		"another key": func(o *Options) { o.Key = newKey(t) },
@@ -317,8 +317,8 @@ func TestAHostOfAnotherKeyIsRefusedAndClosed(t *testing.T) {
 	}
 }
 
-// TestEveryWayToBeReached opens what profiles turn on, but for mDNS and the port mapping, which would ask the local network.
-func TestEveryWayToBeReached(t *testing.T) {
+// TestEveryTransport opens what profiles turn on, but for mDNS and the port mapping, which would ask the local network.
+func TestEveryTransport(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.NAT = p2p.NAT{Relay: true, AutoNAT: true}
@@ -335,7 +335,7 @@ func TestEveryWayToBeReached(t *testing.T) {
 	connect(t, start(t, quiet()), l)
 }
 
-func TestRunReportsWhatEndsIt(t *testing.T) {
+func TestRunReportsTheFailureOfAPart(t *testing.T) {
 	t.Parallel()
 	if err := ignoreEnd(fmt.Errorf("work: %w", context.Canceled)); err != nil {
 		t.Errorf("to be stopped is an error: %v", err)
@@ -354,8 +354,8 @@ func newECDH(t testing.TB) any {
 	return key
 }
 
-// TestAWithdrawalThatCannotBeRepeated: a wrong clock is no reason not to start, a damaged entry is one.
-func TestAWithdrawalThatCannotBeRepeated(t *testing.T) {
+// TestWithdrawalThatCannotBeRepeated: a wrong clock is no reason not to start, a damaged entry is one.
+func TestWithdrawalThatCannotBeRepeated(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		ahead  time.Duration

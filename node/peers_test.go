@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-func TestWhatMDNSFindsIsDialled(t *testing.T) {
+func TestPeersFromMDNSAreDialed(t *testing.T) {
 	t.Parallel()
 	a, b := start(t, quiet()), start(t, quiet())
 	a.network.bootstrap.HandlePeerFound(peer.AddrInfo{ID: peer.ID(newKey(t).Peer()), Addrs: addrs(t, "/ip4/127.0.0.1/tcp/"+unused(t))})
@@ -18,7 +18,7 @@ func TestWhatMDNSFindsIsDialled(t *testing.T) {
 	until(t, "they are connected", func() bool { return len(a.network.peers.List()) == 1 })
 }
 
-func TestConnectSaysWhyNot(t *testing.T) {
+func TestConnectReportsTheReason(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Network = "another"
@@ -44,8 +44,8 @@ func TestConnectSaysWhyNot(t *testing.T) {
 	}
 }
 
-// TestNetworksDoNotMix: nodes of two networks may be connected, and learn nothing of each other.
-func TestNetworksDoNotMix(t *testing.T) {
+// TestNetworksAreSeparate: nodes of two networks may be connected, and learn nothing of each other.
+func TestNetworksAreSeparate(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Network = "another"

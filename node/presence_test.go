@@ -27,7 +27,7 @@ func stateOf(n *running, ref string) reachability.State {
 }
 
 // Who comes when a host is gone already has its records, which are valid; it says reachable of none of them, and finds out.
-func TestALateJoinerSaysReachableOfNothingThatIsGone(t *testing.T) {
+func TestLateJoinerListsLostHostsAsNotReachable(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
 	host, middle := nodes[0], nodes[1]
@@ -66,7 +66,7 @@ func TestALateJoinerSaysReachableOfNothingThatIsGone(t *testing.T) {
 }
 
 // An agent whose server has died is unreachable: at its host, at a node that called it, and at one that only looks.
-func TestAnAgentWhoseServerIsDeadIsNotReachable(t *testing.T) {
+func TestAgentWithoutItsServerIsUnreachable(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 3)
 	host, caller, looker := nodes[0], nodes[1], nodes[2]
@@ -117,7 +117,7 @@ func TestAnAgentWhoseServerIsDeadIsNotReachable(t *testing.T) {
 }
 
 // An agent that dialled in and whose connection broke is unreachable while its place is kept.
-func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
+func TestDetachedAgentIsUnreachable(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
 	host, other := nodes[0], nodes[1]
@@ -151,7 +151,7 @@ func TestAnAgentThatWasCutOffIsNotReachable(t *testing.T) {
 }
 
 // A record that names this node as its host, which anybody can write, makes nothing reachable.
-func TestWhoeverNamesThisNodeAsHostIsNotReachableByThat(t *testing.T) {
+func TestForeignRecordWithThisNodeAsHostIsNotReachable(t *testing.T) {
 	t.Parallel()
 	n := start(t, quiet())
 	n.mesh.directory.Enqueue(signed(t, newKey(t), tool("Echo", "urn:x:echo"), td.Lease{Hosts: []td.Host{{Node: n.DID()}}}))
@@ -162,7 +162,7 @@ func TestWhoeverNamesThisNodeAsHostIsNotReachableByThat(t *testing.T) {
 }
 
 // A name that looks like this node's own is marked in lists and when it is shown, for programs too; the own one is not.
-func TestNamesThatLookAlikeAreTold(t *testing.T) {
+func TestSimilarNamesAreReported(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
 	here, far := nodes[0], nodes[1]
@@ -183,7 +183,7 @@ func TestNamesThatLookAlikeAreTold(t *testing.T) {
 	}
 }
 
-func TestATokenInTheClearIsAWarning(t *testing.T) {
+func TestWarningForATokenInTheClear(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		http *HTTP

@@ -10,8 +10,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// TestWhoLeavesHasPublishedAllTheSame: the store has it, and the mesh is told in the background.
-func TestWhoLeavesHasPublishedAllTheSame(t *testing.T) {
+// TestPublishContinuesWithoutItsCaller: the store has it, and the mesh is told in the background.
+func TestPublishContinuesWithoutItsCaller(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -26,7 +26,7 @@ func TestWhoLeavesHasPublishedAllTheSame(t *testing.T) {
 	knows(t, nodes[1], p.Ref)
 }
 
-func TestThePublicationSaysWhatWasDone(t *testing.T) {
+func TestResultOfAPublication(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
 	until(t, "they are meshed", func() bool { return nodes[0].mesh.gossip.Peers() == 1 && nodes[0].mesh.dht.Size() == 1 })
@@ -43,7 +43,7 @@ func TestThePublicationSaysWhatWasDone(t *testing.T) {
 	}
 }
 
-func TestTheAuthorIsWarned(t *testing.T) {
+func TestWarningsOfAPublication(t *testing.T) {
 	t.Parallel()
 	n := opened(t, Options{})
 	raw := strings.Replace(string(tool("Odd", "")), `"security":["nosec_sc"]`, `"security":"nosec_sc"`, 1)
@@ -56,7 +56,7 @@ func TestTheAuthorIsWarned(t *testing.T) {
 	}
 }
 
-func TestManyChangeAtOnce(t *testing.T) {
+func TestConcurrentPublications(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
 	// What is said before they are meshed is said again a quarter of a minute later, under a new number.

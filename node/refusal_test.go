@@ -14,9 +14,9 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// TestARefusalSaysSo: who calls an agent of a host whose policy refuses it hears that, over each transport and as often as it asks;
+// TestRefusalIsReported: who calls an agent of a host whose policy refuses it hears that, over each transport and as often as it asks;
 // the host is refused, not away, and nobody is told that it is gone.
-func TestARefusalSaysSo(t *testing.T) {
+func TestRefusalIsReported(t *testing.T) {
 	t.Parallel()
 	for name, listen := range map[string]string{"TCP": "/ip4/127.0.0.1/tcp/0", "QUIC": "/ip4/127.0.0.1/udp/0/quic-v1"} {
 		t.Run(name, func(t *testing.T) {
@@ -64,8 +64,8 @@ func TestARefusalSaysSo(t *testing.T) {
 	}
 }
 
-// TestAnAllowlistNeedNotNameTheNode: its own agents are offered, found and called there.
-func TestAnAllowlistNeedNotNameTheNode(t *testing.T) {
+// TestAllowlistWithoutTheNodeItself: its own agents are offered, found and called there.
+func TestAllowlistWithoutTheNodeItself(t *testing.T) {
 	t.Parallel()
 	caller := start(t, quiet())
 	for name, allow := range map[string][]did.DID{"of nobody": nil, "of another": {caller.DID()}} {
@@ -92,8 +92,8 @@ func TestAnAllowlistNeedNotNameTheNode(t *testing.T) {
 	}
 }
 
-// TestOneHostThatRefusesIsNotAll: a thing that another host offers, too, is not refused.
-func TestOneHostThatRefusesIsNotAll(t *testing.T) {
+// TestOneOfTwoHostsRefuses: a thing that another host offers, too, is not refused.
+func TestOneOfTwoHostsRefuses(t *testing.T) {
 	t.Parallel()
 	denied, other := newKey(t).DID(), newKey(t).DID()
 	o := quiet()

@@ -12,7 +12,7 @@ import (
 )
 
 // A thing whose registration ends is withdrawn: whoever watches the directory is told.
-func TestAThingExpires(t *testing.T) {
+func TestThingExpires(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Dir, o.HTTP = t.TempDir(), &HTTP{Listen: "127.0.0.1:0", Explicit: true}

@@ -89,7 +89,7 @@ func TestRoutesATask(t *testing.T) {
 }
 
 // The router picks the agent of its own node among those that offer the same, and another when that one does not answer.
-func TestRoutesToWhatIsThere(t *testing.T) {
+func TestRoutesToReachableAgents(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
 	here, far := nodes[0], nodes[1]
@@ -120,7 +120,7 @@ func TestRoutesToWhatIsThere(t *testing.T) {
 }
 
 // What a question means finds what has none of its words.
-func TestFindsByMeaning(t *testing.T) {
+func TestFindsByEmbedding(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Search.Embeddings = Endpoint{URL: models(t), Model: "m", Key: "sesame"}
@@ -133,7 +133,7 @@ func TestFindsByMeaning(t *testing.T) {
 	})
 }
 
-func TestEndpointsThatCannotBe(t *testing.T) {
+func TestInvalidEndpoints(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]Search{
 		"no URL":                {Embeddings: Endpoint{URL: "localhost", Model: "m"}},

@@ -96,7 +96,7 @@ func codesOf(n *running) []string {
 	return codes
 }
 
-func TestWhatNobodyHeardIsToldWhenSomebodyComes(t *testing.T) {
+func TestPublicationWithoutPeersIsAnnouncedToTheFirst(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, s *sim) {
 		host, other := s.nodes[0], s.nodes[1]
 		p, err := host.Client().Publish(t.Context(), tool("Echo", ""))
@@ -120,7 +120,7 @@ func TestWhatNobodyHeardIsToldWhenSomebodyComes(t *testing.T) {
 	})
 }
 
-func TestAWithdrawalThatNobodyHeardIsToldToo(t *testing.T) {
+func TestWithdrawalWithoutPeersIsAnnouncedToTheFirst(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, s *sim) {
 		host, other := s.nodes[0], s.nodes[1]
 		ref := publish(t, host, tool("Echo", "urn:x:echo"))
@@ -242,7 +242,7 @@ func TestRunningCallsFinishWhenTheNodeStops(t *testing.T) {
 	})
 }
 
-func TestAStuckCallIsCut(t *testing.T) {
+func TestStuckCallIsCancelled(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, s *sim) {
 		host, other, agent := s.nodes[0], s.nodes[1], newGated()
 		connect(t, other, host)
@@ -271,7 +271,7 @@ func TestAStuckCallIsCut(t *testing.T) {
 	})
 }
 
-func TestANodeWithoutCallsStopsAtOnce(t *testing.T) {
+func TestIdleNodeStopsAtOnce(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, s *sim) {
 		connect(t, s.nodes[0], s.nodes[1])
 		s.hush()
@@ -286,7 +286,7 @@ func TestANodeWithoutCallsStopsAtOnce(t *testing.T) {
 }
 
 // The host of a thing is gone before the joiner comes, and gossip said all before: it learns from a neighbour.
-func TestAJoinerLearnsOfWhatItMissed(t *testing.T) {
+func TestJoinerReceivesMissedRecords(t *testing.T) {
 	simulate(t, 3, func(t *testing.T, s *sim) {
 		host, other, late := s.nodes[0], s.nodes[1], s.nodes[2]
 		connect(t, other, host)
@@ -336,7 +336,7 @@ func lists(n *running, reachable bool) (refs []string) {
 
 // Who was connected to a host that vanishes knows it by itself, who was not by a rumour, and who comes later is told. When it is back,
 // all find out.
-func TestAHostThatDiesIsKnownToAll(t *testing.T) {
+func TestFailedHostIsDetectedByAll(t *testing.T) {
 	simulate(t, 4, func(t *testing.T, s *sim) {
 		host, near, far, late := s.nodes[0], s.nodes[1], s.nodes[2], s.nodes[3]
 		if err := s.UnlinkPeers(host.network.ID(), far.network.ID()); err != nil { // so that they are not connected
@@ -389,7 +389,7 @@ func TestAHostThatDiesIsKnownToAll(t *testing.T) {
 
 // A node that loses its uplink can reach nobody, and says so; it tells nobody, and when it is back nothing that lives is held for
 // gone for long.
-func TestANodeThatIsCutOffComesBack(t *testing.T) {
+func TestPartitionedNodeReturns(t *testing.T) {
 	simulate(t, 3, func(t *testing.T, s *sim) {
 		a, b, cut := s.nodes[0], s.nodes[1], s.nodes[2]
 		connect(t, a, b)

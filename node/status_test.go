@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/internal/storage"
 )
 
-func TestStatusCountsWhatThereIs(t *testing.T) {
+func TestStatusCounts(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
 	a := newAgent(t)
@@ -49,7 +49,7 @@ func TestStatusCountsWhatThereIs(t *testing.T) {
 	}
 }
 
-func TestPeersAreInOrder(t *testing.T) {
+func TestPeersAreSorted(t *testing.T) {
 	t.Parallel()
 	middle := start(t, quiet())
 	for range 4 {
@@ -64,7 +64,7 @@ func TestPeersAreInOrder(t *testing.T) {
 	}
 }
 
-func TestAFullDiskIsToldAndHarmsNothing(t *testing.T) {
+func TestFullDiskIsReported(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Dir = t.TempDir()
@@ -91,8 +91,8 @@ func TestAFullDiskIsToldAndHarmsNothing(t *testing.T) {
 	}
 }
 
-// TestCountersNameNobody: a label with a peer or a thing in it would make as many series as the mesh has.
-func TestCountersNameNobody(t *testing.T) {
+// TestCountersHaveNoNames: a label with a peer or a thing in it would make as many series as the mesh has.
+func TestCountersHaveNoNames(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.HTTP = &HTTP{Listen: "127.0.0.1:0"}
@@ -144,7 +144,7 @@ func scrape(t testing.TB, url string) string {
 	return string(b)
 }
 
-func TestTheAPIIsServedAsAsked(t *testing.T) {
+func TestOptionsOfTheAPI(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Dir, o.HTTP = shortDir(t), &HTTP{Listen: "127.0.0.1:0", HideMetrics: true}

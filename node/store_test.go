@@ -60,7 +60,7 @@ func openAt(t testing.TB, engine, dir string) *stores {
 	return s
 }
 
-func TestADamagedStoreIsNamed(t *testing.T) {
+func TestDamagedStoreIsReported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := openAt(t, EnginePebble, dir)
@@ -94,7 +94,7 @@ func damage(t testing.TB, dir, pattern string) {
 	}
 }
 
-func TestAFullDiskTakesNothingNew(t *testing.T) {
+func TestFullDiskRefusesWrites(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		free uint64
@@ -129,7 +129,7 @@ func TestAFullDiskTakesNothingNew(t *testing.T) {
 	wantCode(t, err, interact.DiskFull) // there is nothing to serve
 }
 
-func TestErrorsOfADiskSayWhatToDo(t *testing.T) {
+func TestErrorsOfADiskHaveHints(t *testing.T) {
 	t.Parallel()
 	path := func(err error) error {
 		return fmt.Errorf("open: %w", &fs.PathError{Op: "open", Path: "/data/store", Err: err})
@@ -158,7 +158,7 @@ func TestErrorsOfADiskSayWhatToDo(t *testing.T) {
 	}
 }
 
-func TestOneProcessHoldsADirectory(t *testing.T) {
+func TestOneProcessLocksADirectory(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new", "data")
 	release, err := lockDir(dir)
@@ -191,7 +191,7 @@ func TestOneProcessHoldsADirectory(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatCannotBe(t *testing.T) {
+func TestInvalidDirectory(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -214,7 +214,7 @@ func TestADirectoryThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestTheTokenIsMadeOnce(t *testing.T) {
+func TestTokenIsCreatedOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	token, err := apiToken(dir)
@@ -238,7 +238,7 @@ func TestTheTokenIsMadeOnce(t *testing.T) {
 	}
 }
 
-func TestATokenThatIsNoneIsReplaced(t *testing.T) {
+func TestInvalidTokenIsReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"empty": "", "short": "abc\n", "a crash before it was written": strings.Repeat(" ", 64)} {

@@ -12,7 +12,7 @@ import (
 
 // A list of tasks says how they stand now: what has ended says so though nobody asked for it, and of what runs at a host that is gone
 // nothing is known but what was heard last.
-func TestTheListOfTasksSaysWhatIsSo(t *testing.T) {
+func TestListOfTasks(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
 	consumer, host := nodes[0], nodes[1]

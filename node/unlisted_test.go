@@ -8,9 +8,9 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// TestWhatIsUnlistedIsToldToNobody: not by the DHT, nor by gossip, reconciliation, or an index; nor is who names it exactly. What is
+// TestUnlistedThingIsNotAnnounced: not by the DHT, nor by gossip, reconciliation, or an index; nor is who names it exactly. What is
 // listed later is told.
-func TestWhatIsUnlistedIsToldToNobody(t *testing.T) {
+func TestUnlistedThingIsNotAnnounced(t *testing.T) {
 	t.Parallel()
 	o := quiet()
 	o.Index = true

@@ -44,9 +44,9 @@ func pairOf(t *testing.T, direct string) (host, consumer *running) {
 	return host, consumer
 }
 
-// TestTheDirectWayWhenTheMeshIsCut reads over the mesh while there is one, and then over the agent's own address, where that is
+// TestDirectPathWithoutTheMesh reads over the mesh while there is one, and then over the agent's own address, where that is
 // allowed.
-func TestTheDirectWayWhenTheMeshIsCut(t *testing.T) {
+func TestDirectPathWithoutTheMesh(t *testing.T) {
 	t.Parallel()
 	for direct, want := range map[string]string{servient.DirectAny: "http", servient.DirectSecure: "", servient.DirectOff: ""} {
 		t.Run(direct, func(t *testing.T) {
@@ -96,9 +96,9 @@ func TestTheDirectWayWhenTheMeshIsCut(t *testing.T) {
 	}
 }
 
-// TestWhatMayHaveBegunIsNotRepeated cuts the mesh while the agent works. What the agent does twice without harm is asked again over
+// TestStartedCallIsNotRepeated cuts the mesh while the agent works. What the agent does twice without harm is asked again over
 // its own address; anything else ends with an error that says that it may have been done.
-func TestWhatMayHaveBegunIsNotRepeated(t *testing.T) {
+func TestStartedCallIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		members string
@@ -145,9 +145,9 @@ func TestWhatMayHaveBegunIsNotRepeated(t *testing.T) {
 	}
 }
 
-// TestClocksThatDiffer has a host sign what it offers by a clock that is wrong. A call has the time that its consumer gives it, by
+// TestDifferentClocks has a host sign what it offers by a clock that is wrong. A call has the time that its consumer gives it, by
 // whatever clock; only a record from the future is refused, beyond five minutes.
-func TestClocksThatDiffer(t *testing.T) {
+func TestDifferentClocks(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
 	host, consumer := nodes[0], nodes[1]
