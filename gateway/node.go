@@ -14,6 +14,7 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/did/web"
+	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/server"
 )
@@ -36,7 +37,7 @@ func (g *Gateway) fixed() map[string]http.Handler {
 	if id, ok := web.Of(g.o.PublicURL); ok {
 		routes["GET /.well-known/did.json"] = g.guarded(open, func(w http.ResponseWriter, _ *http.Request) error {
 			td := strings.TrimSuffix(g.o.PublicURL, "/") + "/.well-known/wot"
-			writeBytes(w, http.StatusOK, "application/did+json", web.Document(id, g.o.Status.Status().DID, td))
+			tdd.WriteBytes(w, http.StatusOK, "application/did+json", web.Document(id, g.o.Status.Status().DID, td))
 			return nil
 		})
 	}
@@ -125,7 +126,7 @@ func (g *Gateway) connect(w http.ResponseWriter, r *http.Request) error {
 	if err := server.CheckContentType(r, interact.JSON); err != nil {
 		return err
 	}
-	body, err := readBody(w, r, 4<<10)
+	body, err := tdd.ReadBody(w, r, 4<<10)
 	if err != nil {
 		return err
 	}
@@ -145,7 +146,7 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 	if err := server.CheckContentType(r, tdTypes...); err != nil {
 		return err
 	}
-	raw, err := readBody(w, r, g.o.MaxTD)
+	raw, err := tdd.ReadBody(w, r, g.o.MaxTD)
 	if err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func (g *Gateway) postPublish(w http.ResponseWriter, r *http.Request) error {
 	status := http.StatusOK
 	if p.Created {
 		status = http.StatusCreated
-		w.Header().Set("Location", thingPath(p.ID))
+		w.Header().Set("Location", tdd.ThingPath(p.ID))
 	}
 	return writeJSON(w, status, p)
 }

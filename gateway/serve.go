@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -14,7 +13,6 @@ import (
 	"path"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -301,25 +299,6 @@ func finish(body *timedBody) {
 	}
 }
 
-// readBody reads a body of at most limit bytes.
-func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error) {
-	tooLarge := interact.Errorf(interact.TooLarge, fmt.Sprintf("send at most %d bytes", limit),
-		"the body has more than %d bytes", limit)
-	if r.ContentLength > int64(limit) {
-		return nil, tooLarge
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
-	var over *http.MaxBytesError
-	switch {
-	case errors.As(err, &over):
-		return nil, tooLarge
-	case err != nil:
-		return nil, &interact.Error{Code: interact.Invalid, Title: "the body is incomplete", Hint: "send it again",
-			Err: err}
-	}
-	return body, nil
-}
-
 // writeJSON writes v as one JSON document.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
 	var b bytes.Buffer
@@ -328,15 +307,6 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
-	writeBytes(w, status, interact.JSON, b.Bytes())
+	tdd.WriteBytes(w, status, interact.JSON, b.Bytes())
 	return nil
-}
-
-func writeBytes(w http.ResponseWriter, status int, contentType string, body []byte) {
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(status)
-	// A client that disconnected gets no response.
-	_, _ = w.Write(body)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/lmosd/lmosd/api"
@@ -107,5 +106,3 @@ func (g *Gateway) publish(ctx context.Context, raw []byte) (*api.Publication, er
 	p.APIVersion, p.Kind = api.APIVersion, "Publication"
 	return p, nil
 }
-
-func thingPath(id string) string { return "/things/" + url.PathEscape(id) }

@@ -200,7 +200,7 @@ func (s *Server) listLinks(w http.ResponseWriter, r *http.Request, page []Item) 
 		if i > 0 {
 			buf = append(buf, ',')
 		}
-		buf = appendLink(buf, thingPath(refOf(d.Record)), coreThing, d.Record.Title)
+		buf = appendLink(buf, ThingPath(refOf(d.Record)), coreThing, d.Record.Title)
 	}
 	_, _ = body.Write(buf)
 	return nil
@@ -232,7 +232,7 @@ func (s *Server) core() http.Handler {
 		if rt := q.Get("rt"); rt == "" || rt == "wot.directory" || rt == "wot.*" {
 			body = appendLink(nil, "/.well-known/wot", "wot.directory", "")
 		}
-		writeBytes(w, http.StatusOK, typeLinks, body)
+		WriteBytes(w, http.StatusOK, typeLinks, body)
 		return nil
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -252,9 +252,9 @@ func (s *Server) coreThings(w http.ResponseWriter, _ *http.Request) error {
 		if len(body) > 0 {
 			body = append(body, ',')
 		}
-		body = appendLink(body, thingPath(refOf(d.Record)), coreThing, d.Record.Title)
+		body = appendLink(body, ThingPath(refOf(d.Record)), coreThing, d.Record.Title)
 	}
-	writeBytes(w, http.StatusOK, typeLinks, body)
+	WriteBytes(w, http.StatusOK, typeLinks, body)
 	return nil
 }
 

@@ -38,7 +38,7 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request, lang language, q
 	}
 	w.Header().Add("Vary", "Accept-Encoding")
 	if len(out.body) < 1<<10 || !takesGzip(r) {
-		writeBytes(w, http.StatusOK, out.media, out.body)
+		WriteBytes(w, http.StatusOK, out.media, out.body)
 		return nil
 	}
 	w.Header().Set("Content-Type", out.media)

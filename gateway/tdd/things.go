@@ -45,7 +45,7 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	w.Header().Set("ETag", etag(d.Record))
-	writeBytes(w, http.StatusOK, media, s.enrich(nil, d.Raw, s.of(d.Record), time.Now()))
+	WriteBytes(w, http.StatusOK, media, s.enrich(nil, d.Raw, s.of(d.Record), time.Now()))
 	return nil
 }
 
@@ -66,7 +66,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if t.ID != "" {
-		return interact.Errorf(interact.Invalid, "PUT "+thingPath(t.ID), "the TD has the id %q; POST is for TDs without", clip(t.ID))
+		return interact.Errorf(interact.Invalid, "PUT "+ThingPath(t.ID), "the TD has the id %q; POST is for TDs without", clip(t.ID))
 	}
 	open := bytes.IndexByte(raw, '{') + 1 // a parsed object with members
 	raw = slices.Concat(raw[:open], []byte(`"id":"urn:uuid:`+interact.NewID()+`",`), raw[open:])
@@ -74,7 +74,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Location", thingPath(id))
+	w.Header().Set("Location", ThingPath(id))
 	w.WriteHeader(http.StatusCreated)
 	return nil
 }
@@ -103,7 +103,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if created {
-		w.Header().Set("Location", thingPath(id))
+		w.Header().Set("Location", ThingPath(id))
 		w.WriteHeader(http.StatusCreated)
 		return nil
 	}
@@ -161,7 +161,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request) error {
 	if err := server.CheckContentType(r, typePatch); err != nil {
 		return err
 	}
-	body, err := readBody(w, r, s.o.MaxTD)
+	body, err := ReadBody(w, r, s.o.MaxTD)
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (s *Server) readTD(w http.ResponseWriter, r *http.Request) ([]byte, *td.Thi
 	if err := server.CheckContentType(r, tdTypes...); err != nil {
 		return nil, nil, reg, err
 	}
-	raw, err := readBody(w, r, s.o.MaxTD)
+	raw, err := ReadBody(w, r, s.o.MaxTD)
 	if err != nil {
 		return nil, nil, reg, err
 	}
@@ -275,7 +275,8 @@ func (s *Server) readTD(w http.ResponseWriter, r *http.Request) ([]byte, *td.Thi
 	return raw, t, reg, err
 }
 
-func thingPath(id string) string { return "/things/" + url.PathEscape(id) }
+// ThingPath returns the path of a Thing.
+func ThingPath(id string) string { return "/things/" + url.PathEscape(id) }
 
 func etag(r *td.Record) string { return `"` + hex.EncodeToString(r.Hash[:]) + `"` }
 
@@ -297,7 +298,7 @@ func (e *preconditionError) write(w http.ResponseWriter) {
 	if e.tag != "" {
 		w.Header().Set("ETag", e.tag)
 	}
-	hint := "GET " + thingPath(e.id) + ", and repeat the change with its ETag in If-Match"
+	hint := "GET " + ThingPath(e.id) + ", and repeat the change with its ETag in If-Match"
 	if e.tag == "" {
 		hint = "repeat the change without If-Match"
 	}
@@ -310,7 +311,7 @@ func (e *preconditionError) write(w http.ResponseWriter) {
 		Retryable bool   `json:"retryable"`
 		Remote    bool   `json:"remote"`
 	}{Type: "about:blank", Title: "Precondition Failed", Status: http.StatusPreconditionFailed, Detail: e.Error(), Hint: hint})
-	writeBytes(w, http.StatusPreconditionFailed, problem.MediaType, body)
+	WriteBytes(w, http.StatusPreconditionFailed, problem.MediaType, body)
 }
 
 // precondition rejects a change to a Thing that is not in the state that the client knows (RFC 9110 §13.1); now is nil if there is none.
@@ -344,10 +345,11 @@ func writeTagged(w http.ResponseWriter, r *http.Request, tag, contentType string
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	writeBytes(w, http.StatusOK, contentType, body)
+	WriteBytes(w, http.StatusOK, contentType, body)
 }
 
-func writeBytes(w http.ResponseWriter, status int, contentType string, body []byte) {
+// WriteBytes writes a response with a body.
+func WriteBytes(w http.ResponseWriter, status int, contentType string, body []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
@@ -366,8 +368,8 @@ func accepted(r *http.Request, types ...string) string {
 	return types[0]
 }
 
-// readBody reads a body of at most limit bytes.
-func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error) {
+// ReadBody reads a body of at most limit bytes.
+func ReadBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error) {
 	tooLarge := interact.Errorf(interact.TooLarge, "send at most "+strconv.Itoa(limit)+" bytes", "the body has more than %d bytes",
 		limit)
 	if r.ContentLength > int64(limit) {
