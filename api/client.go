@@ -233,9 +233,7 @@ func (c *Client) ReadMultiple(ctx context.Context, ref string, names ...string) 
 
 // Write sets the value of a property; an empty contentType means JSON.
 func (c *Client) Write(ctx context.Context, ref, property, contentType string, body []byte) error {
-	if contentType == "" {
-		contentType = interact.JSON
-	}
+	contentType = cmp.Or(contentType, interact.JSON)
 	_, _, err := c.do(ctx, http.MethodPut, affordance(ref, "properties", property), contentType, body)
 	return err
 }

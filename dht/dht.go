@@ -12,6 +12,7 @@
 package dht
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,9 +209,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Local == nil {
 		o.Local = nothing{}
 	}
-	if o.K == 0 {
-		o.K = bucketSize
-	}
+	o.K = cmp.Or(o.K, bucketSize)
 	if o.K < minBucket {
 		return o, fmt.Errorf("bucket size K of %d: want %d at least, or 0 for %d", o.K, minBucket, bucketSize)
 	}
@@ -229,9 +228,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Down == nil {
 		o.Down = func(peer.ID) bool { return false }
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o, nil
 }
 

@@ -1,6 +1,7 @@
 package dht
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -171,9 +172,7 @@ func (q *wireQuery) query() (td.Query, error) {
 		return out, err
 	}
 	out.Limit = q.Limit
-	if out.Limit == 0 {
-		out.Limit = maxResults
-	}
+	out.Limit = cmp.Or(out.Limit, maxResults)
 	if out.Or, err = fromWires(q.Or); err != nil {
 		return out, err
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -199,9 +200,7 @@ func New(o Options) (*Gateway, error) {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Listen == "" {
-		o.Listen = DefaultListen
-	}
+	o.Listen = cmp.Or(o.Listen, DefaultListen)
 	if o.MaxTD <= 0 || o.MaxTD > td.MaxTD {
 		o.MaxTD = td.MaxTD
 	}
@@ -214,9 +213,7 @@ func (o Options) withDefaults() Options {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics()
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.timeouts == (timeouts{}) {
 		o.timeouts = defaultTimeouts
 	}

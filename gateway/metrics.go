@@ -257,9 +257,7 @@ func (m *Metrics) FillCalls(s *api.Status) {
 
 // request counts one HTTP request by the pattern of its route.
 func (m *Metrics) request(route string, status int, took time.Duration) {
-	if status == 0 {
-		status = http.StatusOK // net/http sends it for a handler that wrote nothing
-	}
+	status = cmp.Or(status, http.StatusOK) // net/http sends it for a handler that wrote nothing
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
 	m.requestSeconds.WithLabelValues(route).Observe(took.Seconds())
 }

@@ -1,6 +1,7 @@
 package interact
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -173,9 +174,7 @@ type Error struct {
 // Error returns the title and the cause on one line.
 func (e *Error) Error() string {
 	title := e.Title
-	if title == "" {
-		title = e.Code.Title()
-	}
+	title = cmp.Or(title, e.Code.Title())
 	if e.Err != nil {
 		return title + ": " + e.Err.Error()
 	}

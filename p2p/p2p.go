@@ -77,9 +77,7 @@ type Host struct {
 // closes it. An invalid address is an [*interact.Error] of code ConfigInvalid.
 func New(o Options) (_ *Host, err error) {
 	o.Version, o.Limits = cmp.Or(o.Version, "dev"), o.Limits.WithDefaults()
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	h := &Host{o: o, gater: &gater{admits: o.Admits, loopback: o.Loopback, public: o.DialPublic}}
 	if h.listen, err = multiaddrs("listen.p2p", o.Listen); err != nil {
 		return nil, err

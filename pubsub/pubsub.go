@@ -7,6 +7,7 @@
 package pubsub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,9 +115,7 @@ func (o *Options) complete() error {
 	if o.Network == "" {
 		return errors.New("pubsub: Network is required")
 	}
-	if o.Degree == 0 {
-		o.Degree = 5
-	}
+	o.Degree = cmp.Or(o.Degree, 5)
 	if o.Degree < 3 || o.Degree > 24 {
 		return fmt.Errorf("gossip degree %d: expected 3 to 24", o.Degree)
 	}
@@ -133,9 +132,7 @@ func (o *Options) complete() error {
 	if o.Verifier == nil {
 		o.Verifier = td.NewVerifier(did.Keys())
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.limiter == nil {
 		o.limiter = newLimiter()
 	}

@@ -1,6 +1,7 @@
 package td
 
 import (
+	"cmp"
 	"net/url"
 	"strconv"
 	"strings"
@@ -146,9 +147,7 @@ func (b *builder) form(m map[string]any, ops []string) Form {
 	if _, own := m["security"]; !own {
 		f.Security = b.t.Security
 	}
-	if f.ResponseType == "" {
-		f.ResponseType = f.ContentType
-	}
+	f.ResponseType = cmp.Or(f.ResponseType, f.ContentType)
 	for _, r := range array(m["additionalResponses"]) {
 		if typ := text(object(r)["contentType"]); typ != "" {
 			f.AdditionalTypes = append(f.AdditionalTypes, typ)

@@ -1,6 +1,7 @@
 package td
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -130,9 +131,7 @@ func readCapability(v any) Capability {
 		ID: text(get("id")), Name: text(get("name")), Version: scalar(get("version")),
 		Description: text(get("description")), Examples: texts(get("examples")),
 	}
-	if c.ID == "" {
-		c.ID = c.Name
-	}
+	c.ID = cmp.Or(c.ID, c.Name)
 	return c
 }
 

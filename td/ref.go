@@ -1,6 +1,7 @@
 package td
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode"
@@ -124,9 +125,7 @@ const urnLMOS = "urn:lmos:"
 
 // mintID returns an id for a Thing without one: "urn:lmos:<owner>:<name>", in ASCII.
 func mintID(owner did.DID, name string) string {
-	if name == "" {
-		name = "thing"
-	}
+	name = cmp.Or(name, "thing")
 	return urnLMOS + string(owner) + ":" + percent(name)
 }
 

@@ -21,6 +21,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -91,12 +92,8 @@ func New(ctx context.Context, o Options) (*Tracer, error) {
 		return nil, interact.Errorf(interact.ConfigInvalid, "0.05 records one trace in twenty",
 			"expected a sample of at most 1, got %v", o.Sample)
 	}
-	if o.Sample == 0 {
-		o.Sample = 1
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Sample = cmp.Or(o.Sample, 1)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -136,9 +133,7 @@ func target(endpoint string) (string, error) {
 
 // describe returns the resource of the spans (OpenTelemetry semantic conventions, "Service").
 func describe(o Options) *resource.Resource {
-	if o.Service == "" {
-		o.Service = "lmosd"
-	}
+	o.Service = cmp.Or(o.Service, "lmosd")
 	list := []attribute.KeyValue{attribute.String("service.name", o.Service)}
 	for name, value := range map[string]string{"service.version": o.Version, "service.instance.id": o.Node} {
 		if value != "" {
@@ -201,9 +196,7 @@ func unrecorded(m *interact.Message) *interact.Message {
 func (t *Tracer) begin(stage string, m *interact.Message, parent trace.SpanContextConfig) trace.Span {
 	ctx := trace.ContextWithRemoteSpanContext(context.Background(), trace.NewSpanContext(parent))
 	corr := m.Correlation
-	if corr == "" {
-		corr = m.ID // as in Message.Reply
-	}
+	corr = cmp.Or(corr, m.ID) // as in Message.Reply
 	op := m.Type.Op()
 	list := make([]attribute.KeyValue, 0, 6)
 	for _, a := range [...]struct{ name, value string }{

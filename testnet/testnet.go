@@ -5,6 +5,7 @@
 package testnet
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -49,21 +50,13 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Seed == 0 {
-		o.Seed = 1
-	}
+	o.Seed = cmp.Or(o.Seed, 1)
 	if o.Network == "" {
 		o.Network = fmt.Sprintf("tn-%d", o.Seed)
 	}
-	if o.Topology == "" {
-		o.Topology = "full"
-	}
-	if o.Latency == 0 {
-		o.Latency = 10 * time.Millisecond
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Topology = cmp.Or(o.Topology, "full")
+	o.Latency = cmp.Or(o.Latency, 10*time.Millisecond)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
 }
 

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -471,12 +472,8 @@ func differences(was, is json.RawMessage) []string {
 			return append(out, "…")
 		}
 		old, now := a[at], b[at]
-		if old == "" {
-			old = "nothing"
-		}
-		if now == "" {
-			now = "nothing"
-		}
+		old = cmp.Or(old, "nothing")
+		now = cmp.Or(now, "nothing")
 		out = append(out, interact.Readable(fmt.Sprintf("%s: %s → %s", at, interact.Clip(old, maxShownOne), interact.Clip(now, maxShownOne))))
 	}
 	return out

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -230,9 +231,7 @@ func (s *server) failed(m *interact.Message, r *protocol.Message, yield func(*in
 			return errDisconnected
 		}
 	}
-	if text == "" {
-		text = m.Name + " failed without a reason"
-	}
+	text = cmp.Or(text, m.Name+" failed without a reason")
 	return &interact.Error{Code: interact.AgentFailed, Title: text, Hint: "the tool reports it: see its description", Next: interact.Next(interact.StepShow, m.Thing), Remote: true, Started: true}
 }
 

@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -68,9 +69,7 @@ func (c Check) withDefaults() Check {
 	if c.Now.IsZero() {
 		c.Now = time.Now()
 	}
-	if c.Purpose == "" {
-		c.Purpose = did.PurposeAssertion
-	}
+	c.Purpose = cmp.Or(c.Purpose, did.PurposeAssertion)
 	return c
 }
 

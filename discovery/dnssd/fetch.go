@@ -1,6 +1,7 @@
 package dnssd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -28,9 +29,7 @@ func (v *visit) newClient() *http.Client {
 	if v.x.o.TLS != nil {
 		conf = v.x.o.TLS.Clone()
 	}
-	if conf.ServerName == "" {
-		conf.ServerName = v.in.Host // the URL has an IP address, certificates have names
-	}
+	conf.ServerName = cmp.Or(conf.ServerName, v.in.Host) // the URL has an IP address, certificates have names
 	return &http.Client{
 		Transport: &http.Transport{
 			DialContext: v.dial, TLSClientConfig: conf, MaxConnsPerHost: 1,

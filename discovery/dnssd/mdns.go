@@ -8,6 +8,7 @@
 package dnssd
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -67,9 +68,7 @@ type Service struct {
 // New opens the sockets of multicast DNS (UDP port 5353, shared with other programs of this machine). It fails without IPv4 and IPv6
 // multicast.
 func New(o Options) (*Service, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.net == nil {
 		m, err := openMulticast(o.Interfaces)
 		if err != nil {
@@ -77,9 +76,7 @@ func New(o Options) (*Service, error) {
 		}
 		o.net = m
 	}
-	if o.Name == "" {
-		o.Name = "lmosd"
-	}
+	o.Name = cmp.Or(o.Name, "lmosd")
 	// The host name must be unique on the network. Users do not see it, so it is random.
 	var id [8]byte
 	rand.Read(id[:])

@@ -134,9 +134,7 @@ func New(o Options) (*Discoveries, error) {
 		o.Public = func(a netip.Addr) error { return fmt.Errorf("%s is not an address of the configured host", a) }
 	}
 	o.Pause = cmp.Or(o.Pause, visitPause)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Discoveries{o: o, all: map[string]*introduction{}, busy: map[netip.Addr]bool{},
 		things: &store{publishes: o.Publishes, onChange: o.OnChange, signer: signer, all: map[string]*Discovered{}}}, nil
 }

@@ -7,6 +7,7 @@
 package tdd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/maphash"
@@ -190,9 +191,7 @@ func (o Options) withDefaults() Options {
 	wait(&o.QueryTime, 5*time.Second)
 	wait(&o.beat, 15*time.Second)
 	wait(&o.write, 30*time.Second)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Guard == nil {
 		o.Guard = func(_ Access, h Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

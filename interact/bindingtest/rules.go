@@ -1,6 +1,7 @@
 package bindingtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -165,9 +166,7 @@ var rules = []rule{
 		thing := b.serve()
 		t := b.client(Options{Limit: bigReply / 8}).Thing(thing)
 		code := b.kit.TooLarge
-		if code == 0 {
-			code = interact.TooLarge
-		}
+		code = cmp.Or(code, interact.TooLarge)
 		m := message(interact.ReadProperty, "big", "")
 		m.Deadline = time.Now().Add(time.Second)
 		_, err := b.call(t, m)

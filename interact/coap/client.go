@@ -17,6 +17,7 @@
 package coap
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -58,9 +59,7 @@ type Client struct {
 // NewClient returns a client with options o. Close it when it is done.
 func NewClient(o Options) *Client {
 	c := &Client{log: o.Log, limit: o.MaxBody}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
-	}
+	c.log = cmp.Or(c.log, slog.New(slog.DiscardHandler))
 	if c.limit <= 0 {
 		c.limit = MaxBody
 	}

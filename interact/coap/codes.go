@@ -1,6 +1,7 @@
 package coap
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -113,9 +114,7 @@ const (
 // is for this node's log.
 func diagnostic(e *interact.Error) []byte {
 	title := e.Title
-	if title == "" {
-		title = e.Code.Title()
-	}
+	title = cmp.Or(title, e.Code.Title())
 	if len(e.Issues) > 0 {
 		title += ": " + strings.TrimPrefix(e.Issues[0].Pointer+": "+e.Issues[0].Reason, ": ")
 	}

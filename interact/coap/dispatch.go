@@ -2,6 +2,7 @@ package coap
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -132,9 +133,7 @@ func stateOf(m, r *interact.Message) *interact.Message {
 	if r.Status.Final() {
 		t.Ended = stamp(r.Time)
 	}
-	if t.ActionID == "" {
-		t.ActionID = m.ActionID
-	}
+	t.ActionID = cmp.Or(t.ActionID, m.ActionID)
 	switch data := asJSON(r); {
 	case r.Status == interact.StatusFailed:
 		t.Error = data

@@ -1,6 +1,7 @@
 package coap
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -118,9 +119,7 @@ func NewServer(o ServerOptions) (*Server, error) {
 	if o.Mesh == nil || o.Find == nil {
 		return nil, interact.Errorf(interact.ConfigInvalid, "give both", "a CoAP server needs a mesh and a way to find things in it")
 	}
-	if o.Listen == "" {
-		o.Listen = defaultListen
-	}
+	o.Listen = cmp.Or(o.Listen, defaultListen)
 	l, err := messaging.Listen(o.Listen)
 	if err != nil {
 		return nil, &interact.Error{Code: interact.PortBusy, Title: "no CoAP server on udp " + o.Listen,
@@ -135,15 +134,11 @@ func NewServer(o ServerOptions) (*Server, error) {
 }
 
 func newServer(o ServerOptions, l messaging.Socket) *Server {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.MaxBody = positive(o.MaxBody, MaxBody)
 	o.MaxObservers = positive(o.MaxObservers, defaultObservers)
 	o.MaxRequests = positive(o.MaxRequests, defaultRequests)
-	if o.Rate == 0 {
-		o.Rate = defaultRate
-	}
+	o.Rate = cmp.Or(o.Rate, defaultRate)
 	s := &Server{o: o, socket: l, timing: messaging.Usual, ackDelay: defaultAckDelay, quiet: 5 * time.Minute, going: messaging.BlockStore{Evict: true},
 		rate: ratelimit.NewLimiter[netip.Addr](ratelimit.Limit{Rate: o.Rate, Burst: 2 * o.Rate}, maxHosts),
 		busy: ratelimit.NewInflight[netip.Addr](max(1, o.MaxRequests/2), o.MaxRequests)}

@@ -121,9 +121,7 @@ func New(o Options) (*Agent, error) {
 	o.Grace = cmp.Or(max(o.Grace, 0), Grace)
 	o.MaxConcurrent = cmp.Or(max(o.MaxConcurrent, 0), MaxConcurrent)
 	o.Env = slices.Clone(o.Env)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	a := &Agent{o: o, argv: argv, slots: make(chan struct{}, o.MaxConcurrent)}
 	a.stop, a.cancel = context.WithCancelCause(context.Background())
 	return a, nil

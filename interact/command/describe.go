@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"github.com/lmosd/lmosd/internal/jcs"
@@ -11,9 +12,7 @@ import (
 // of a thing comes of its title or its id: who knows the owner, and wants another name than that of the title, adds an id that
 // ends with it.
 func Describe(name, title string, caps []string, actions []string) []byte {
-	if title == "" {
-		title = name
-	}
+	title = cmp.Or(title, name)
 	doc := map[string]any{"title": title}
 	if len(actions) == 0 {
 		actions = []string{"run"}

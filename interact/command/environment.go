@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"slices"
@@ -12,9 +13,7 @@ import (
 // environment is what the process finds, as the package comment says.
 func (a *Agent) environment(ctx context.Context, m *interact.Message) ([]string, error) {
 	agent, deadline := a.o.Agent, ""
-	if agent == "" {
-		agent = m.Thing
-	}
+	agent = cmp.Or(agent, m.Thing)
 	if end, ok := ctx.Deadline(); ok {
 		deadline = end.UTC().Format("2006-01-02T15:04:05.000Z")
 	}

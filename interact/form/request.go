@@ -2,6 +2,7 @@ package form
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -171,9 +172,7 @@ func (r *Request) WithoutBody(method, hint string) error {
 
 func invalid(m *interact.Message, issues []td.Issue) error {
 	what := m.Name
-	if what == "" {
-		what = "the input"
-	}
+	what = cmp.Or(what, "the input")
 	first := issues[0].Reason
 	if p := issues[0].Pointer; p != "" {
 		first = p + ": " + first

@@ -2,6 +2,7 @@ package form
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -65,9 +66,7 @@ func (s *Secrets) put(by *Scheme, found credentials.Credential) error {
 	case "apikey":
 		add.value = found.Key
 	}
-	if add.in == "" {
-		add.in = "header"
-	}
+	add.in = cmp.Or(add.in, "header")
 	if add.in == "header" && add.name == "" && by.Scheme != "apikey" {
 		add.name = "Authorization"
 	}

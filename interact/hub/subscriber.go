@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -27,9 +28,7 @@ type subscriber struct {
 // deliver yields events until the consumer leaves, ctx or the run ends, or the consumer is too slow.
 func (s *subscriber) deliver(ctx context.Context, yield func(*interact.Message, error) bool) {
 	corr := s.m.Correlation
-	if corr == "" {
-		corr = s.m.ID
-	}
+	corr = cmp.Or(corr, s.m.ID)
 	for {
 		if err := ctx.Err(); err != nil {
 			yield(nil, err)

@@ -1,6 +1,7 @@
 package mqtt
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -114,9 +115,7 @@ type Broker struct {
 // NewBroker opens the socket of a broker. Run it and Close it. The error is an [*interact.Error]: PortBusy, WildcardBind for an
 // address that others reach without Auth, or ConfigInvalid.
 func NewBroker(o BrokerOptions) (*Broker, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.MaxConnections <= 0 {
 		o.MaxConnections = defaultConnections
 	}

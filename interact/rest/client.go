@@ -79,9 +79,7 @@ type Client struct {
 func NewClient(o Options) *Client {
 	c := &Client{log: o.Log, limit: o.MaxBody, transport: o.Transport, lasting: o.Transport,
 		webhook: o.Webhook, pause: 50 * time.Millisecond, observed: ratelimit.NewInflight[string](maxObserved, math.MaxInt)}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
-	}
+	c.log = cmp.Or(c.log, slog.New(slog.DiscardHandler))
 	c.consumer = form.Consumer{Transport: c, Security: form.Security{Protocol: "HTTP", Schemes: []string{"basic", "bearer", "apikey"},
 		Credentials: o.Credentials, Log: c.log}}
 	if c.limit <= 0 {

@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -332,9 +333,7 @@ func (c *conn) inquire(f *frame.Frame, t target, m *interact.Message) error {
 		return err
 	}
 	a := f.Answer(r)
-	if a.ActionID == "" {
-		a.ActionID = m.ActionID
-	}
+	a.ActionID = cmp.Or(a.ActionID, m.ActionID)
 	return c.send(ctx, a, nil)
 }
 

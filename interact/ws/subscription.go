@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -192,9 +193,7 @@ func (c *conn) current(ctx context.Context, s *sub, t target, m *interact.Messag
 	case err != nil:
 		return nil, err
 	}
-	if m.After == "" {
-		m.After = r.ID
-	}
+	m.After = cmp.Or(m.After, r.ID)
 	return func() {}, c.send(ctx, s.f.Reading(r), nil)
 }
 

@@ -119,12 +119,8 @@ func New(h host.Host, o Options) (*Reconciler, error) {
 	if o.Room == nil {
 		o.Room = func() int { return math.MaxInt }
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.wants == 0 {
-		o.wants = maxWants
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.wants = cmp.Or(o.wants, maxWants)
 	if o.Network == "" || o.Set == nil || o.Get == nil || o.Offer == nil {
 		return nil, errors.New("reconcile: Network, Set, Get and Offer are required")
 	}

@@ -12,6 +12,7 @@
 package suspicion
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -100,9 +101,7 @@ type counts struct {
 // New starts to receive reports; [Detector.Run] probes the hosts and sends reports. Call New before h dials, so that the first
 // handshake names the protocol, and [Detector.Close] before h is closed.
 func New(h host.Host, o Options) (*Detector, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Admits == nil {
 		o.Admits = func(did.DID) error { return nil }
 	}

@@ -18,6 +18,7 @@
 package openapi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -167,13 +168,9 @@ func (c *converter) thing() map[string]any {
 	title, description, version := c.o.Name, "", ""
 	if i := c.api.Info; i != nil {
 		description, version = i.Description, i.Version
-		if title == "" {
-			title = i.Title
-		}
+		title = cmp.Or(title, i.Title)
 	}
-	if title == "" {
-		title = "API"
-	}
+	title = cmp.Or(title, "API")
 	thing := map[string]any{
 		"@context": []any{td.Context10, td.Context11, c.prefixes},
 		"@type":    "lmos:Tool",

@@ -1,6 +1,7 @@
 package card
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/lmosd/lmosd/internal/jcs"
@@ -103,9 +104,7 @@ func oldInterfaces(old object) []any {
 	add := func(url, transport any) {
 		u, _ := url.(string)
 		binding, _ := transport.(string)
-		if binding == "" {
-			binding = JSONRPC // A2A 0.3.0 §5.5.1, default of preferredTransport
-		}
+		binding = cmp.Or(binding, JSONRPC) // A2A 0.3.0 §5.5.1, default of preferredTransport
 		if key := binding + " " + u; u != "" && !seen[key] {
 			seen[key] = true
 			all = append(all, object{"url": u, "protocolBinding": binding, "protocolVersion": "0.3"})

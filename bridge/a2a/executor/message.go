@@ -393,8 +393,6 @@ func inputParts(in interact.Inputs) (protocol.State, []protocol.Part) {
 		texts = append(texts, strings.TrimSpace(cmp.Or(in[key].Message, defaultTexts[in[key].Kind])+" "+in[key].URL))
 	}
 	text := strings.TrimSpace(strings.Join(texts, "\n"))
-	if text == "" {
-		text = "The agent requires input."
-	}
+	text = cmp.Or(text, "The agent requires input.")
 	return state, append([]protocol.Part{protocol.TextPart(text), protocol.DataPart(protocol.Encode(map[string]any{"inputs": in}))}, links...)
 }

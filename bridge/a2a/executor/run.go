@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -371,9 +372,7 @@ func reply(r *interact.Message) []protocol.Part {
 // errorText returns an error as text.
 func errorText(e *interact.Error) string {
 	title := e.Title
-	if title == "" {
-		title = e.Code.Title()
-	}
+	title = cmp.Or(title, e.Code.Title())
 	for _, i := range e.Issues {
 		title += "\n" + i.Pointer + " " + i.Reason
 	}

@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -61,9 +62,7 @@ func (p *pin) find(ctx context.Context, h *Handler) {
 	limited, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	ref := p.exact
-	if ref == "" {
-		ref = p.ref
-	}
+	ref = cmp.Or(ref, p.ref)
 	d, err := h.o.Mesh.Get(limited, ref)
 	if err != nil {
 		if code := interact.AsError(err).Code; p.features == nil || code == interact.NotFound || code == interact.Withdrawn || code == interact.Expired {

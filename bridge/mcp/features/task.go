@@ -1,6 +1,7 @@
 package features
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -33,9 +34,7 @@ func (t *Task) Fail(problem []byte) {
 	}
 	_ = json.Unmarshal(problem, &p) // a malformed problem has no members
 	text := p.Detail
-	if text == "" {
-		text = p.Title
-	}
+	text = cmp.Or(text, p.Title)
 	byAgent := p.Code == "" || p.Code == interact.AgentFailed.String()
 	if t.Status = StateOf(interact.StatusFailed, byAgent); byAgent {
 		t.Result = written(Failed(&interact.Error{Code: interact.AgentFailed, Title: text, Hint: p.Hint}))

@@ -8,6 +8,7 @@ package protocol
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -386,9 +387,7 @@ func Respond(id ID, result any) *Message {
 
 // RespondError returns a response with an error. An empty id becomes null.
 func RespondError(id ID, e *Error) *Message {
-	if id == "" {
-		id = "null"
-	}
+	id = cmp.Or(id, "null")
 	return encode(struct {
 		Version string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`

@@ -6,6 +6,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"log/slog"
 	"mime"
@@ -69,9 +70,7 @@ func New(o Options) *Handler {
 	if o.Caller == nil {
 		o.Caller = func(*http.Request) string { return "" }
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Handler{o: o, sessions: map[string]*session{}}
 }
 

@@ -10,6 +10,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -117,15 +118,11 @@ type Server struct {
 
 // New returns a server with options o. Close it when it is done.
 func New(o Options) *Server {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Base == nil {
 		o.Base = baseOf
 	}
-	if o.MaxWatchers == 0 {
-		o.MaxWatchers = 512
-	}
+	o.MaxWatchers = cmp.Or(o.MaxWatchers, 512)
 	if o.Count == nil {
 		o.Count = func(string, bool) {}
 	}

@@ -96,9 +96,7 @@ func (h *hooks) open(ctx context.Context, o *Options) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	h.server, h.max, h.all = o, o.MaxCallbacks, map[string]*hook{}
-	if h.max == 0 {
-		h.max = 256
-	}
+	h.max = cmp.Or(h.max, 256)
 	h.ctx, h.stop = context.WithCancel(ctx)
 }
 

@@ -2,6 +2,7 @@ package frame
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -301,9 +302,7 @@ func (f *Frame) statusObject(m *members, raw []byte) error {
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return badMember(sStatus, "is no ActionStatus")
 	}
-	if s.State == "" {
-		s.State = s.Status
-	}
+	s.State = cmp.Or(s.State, s.Status)
 	if s.ActionID != "" {
 		f.ActionID = s.ActionID
 	}
