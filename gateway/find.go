@@ -62,7 +62,7 @@ func (g *Gateway) find(w http.ResponseWriter, r *http.Request) error {
 
 // nextPage returns the page after an earlier response.
 func (g *Gateway) nextPage(w http.ResponseWriter, r *http.Request) error {
-	v, err := params(r, "page", "timeout")
+	v, err := tdd.Params(r, "page", "timeout")
 	if err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ type finding struct {
 
 // parseFind reads the query of GET /v1/find. Parameter q is free text ([querytext.Parse]); the others apply to all of its alternatives.
 func parseFind(r *http.Request) (f finding, err error) {
-	v, err := params(r, "capability", "version", "type", "action", "property", "event", "owner", "organization", "host", "protocol",
+	v, err := tdd.Params(r, "capability", "version", "type", "action", "property", "event", "owner", "organization", "host", "protocol",
 		"id", "name", "q", "limit", "timeout", "explain", "strategy")
 	if err != nil {
 		return f, err
@@ -379,26 +379,6 @@ func yes(v url.Values, name string) (bool, error) {
 	default:
 		return false, interact.Errorf(interact.Usage, name+"=true", "%s is %q; expected true or false", name, clip(s))
 	}
-}
-
-// params reads the query of r. An unknown parameter is an error, because ignoring it would answer another query (WoT Discovery §7.3.1).
-// Only capability may repeat.
-func params(r *http.Request, known ...string) (url.Values, error) {
-	q, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, interact.Errorf(interact.Usage, "percent-encode its values", "invalid query: %v", err)
-	}
-	for name, values := range q {
-		if !slices.Contains(known, name) {
-			return nil, interact.Errorf(interact.Usage, "known parameters: "+strings.Join(known, ", "),
-				"unknown parameter %q", clip(name))
-		}
-		if len(values) > 1 && name != "capability" {
-			return nil, interact.Errorf(interact.Usage, "send it once", "the parameter %q is repeated %d times", name,
-				len(values))
-		}
-	}
-	return q, nil
 }
 
 // whole reads an integer from low to high; an absent one is otherwise.

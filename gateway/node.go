@@ -179,7 +179,7 @@ type check struct {
 }
 
 func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) error {
-	q, err := params(r, "verbose")
+	q, err := tdd.Params(r, "verbose")
 	if err != nil {
 		return err
 	}

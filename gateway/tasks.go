@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -46,7 +47,7 @@ func (g *Gateway) tasks() (Tasks, error) {
 
 // listTasks returns an empty list for a node without tasks.
 func (g *Gateway) listTasks(w http.ResponseWriter, r *http.Request) error {
-	q, err := params(r, "known")
+	q, err := tdd.Params(r, "known")
 	if err != nil {
 		return err
 	}
@@ -106,7 +107,7 @@ func (g *Gateway) paths(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) ping(w http.ResponseWriter, r *http.Request) error {
-	q, err := params(r, "n", "timeout")
+	q, err := tdd.Params(r, "n", "timeout")
 	if err != nil {
 		return err
 	}

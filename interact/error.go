@@ -173,8 +173,7 @@ type Error struct {
 
 // Error returns the title and the cause on one line.
 func (e *Error) Error() string {
-	title := e.Title
-	title = cmp.Or(title, e.Code.Title())
+	title := cmp.Or(e.Title, e.Code.Title())
 	if e.Err != nil {
 		return title + ": " + e.Err.Error()
 	}

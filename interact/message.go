@@ -197,8 +197,7 @@ type Timing struct {
 
 // Reply returns a reply to m of type t, with the correlation, Thing, affordance and trace of m.
 func (m *Message) Reply(t Type, contentType string, data []byte) *Message {
-	corr := m.Correlation
-	corr = cmp.Or(corr, m.ID)
+	corr := cmp.Or(m.Correlation, m.ID)
 	return &Message{Type: t, Thing: m.Thing, Correlation: corr, Name: m.Name, ContentType: contentType, Data: data,
 		ActionID: m.ActionID, TraceParent: m.TraceParent, TraceState: m.TraceState}
 }

@@ -189,8 +189,7 @@ func (a *admission) leave(p place) {
 	held := time.Since(p.since)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.took = cmp.Or(a.took, held)
-	a.took = (7*a.took + held) / 8
+	a.took = (7*cmp.Or(a.took, held) + held) / 8
 	a.leaveLocked(p.peer, p.line)
 }
 

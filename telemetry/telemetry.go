@@ -195,8 +195,7 @@ func unrecorded(m *interact.Message) *interact.Message {
 
 func (t *Tracer) begin(stage string, m *interact.Message, parent trace.SpanContextConfig) trace.Span {
 	ctx := trace.ContextWithRemoteSpanContext(context.Background(), trace.NewSpanContext(parent))
-	corr := m.Correlation
-	corr = cmp.Or(corr, m.ID) // as in Message.Reply
+	corr := cmp.Or(m.Correlation, m.ID) // as in Message.Reply
 	op := m.Type.Op()
 	list := make([]attribute.KeyValue, 0, 6)
 	for _, a := range [...]struct{ name, value string }{

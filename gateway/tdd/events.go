@@ -30,7 +30,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		return interact.Errorf(interact.NoAffordance, "GET /events/"+created+", "+updated+" or "+deleted, "unknown event type %q",
 			clip(only))
 	}
-	q, err := params(r, "diff", "lastEventId")
+	q, err := Params(r, "diff", "lastEventId")
 	if err != nil {
 		return err
 	}

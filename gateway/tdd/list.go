@@ -35,7 +35,7 @@ type listing struct {
 }
 
 func readListing(r *http.Request) (l listing, err error) {
-	q, err := params(r, "limit", "offset", "format", "forms", "scope", "fields", "enriched")
+	q, err := Params(r, "limit", "offset", "format", "forms", "scope", "fields", "enriched")
 	if err != nil {
 		return l, err
 	}
@@ -224,7 +224,7 @@ func appendLink(dst []byte, path, rt, title string) []byte {
 func (s *Server) core() http.Handler {
 	things := s.guard(Read, s.coreThings)
 	own := s.guard(Open, func(w http.ResponseWriter, r *http.Request) error {
-		q, err := params(r, "rt")
+		q, err := Params(r, "rt")
 		if err != nil {
 			return err
 		}
@@ -236,7 +236,7 @@ func (s *Server) core() http.Handler {
 		return nil
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if q, err := params(r, "rt"); err == nil && q.Get("rt") == coreThing {
+		if q, err := Params(r, "rt"); err == nil && q.Get("rt") == coreThing {
 			things.ServeHTTP(w, r)
 			return
 		}

@@ -68,7 +68,7 @@ func attempt(b *budget, query string, run func(b *budget, query string) (found, 
 
 // queryOf reads the parameter query, percent-decoded once.
 func queryOf(r *http.Request) (string, error) {
-	q, err := params(r, "query")
+	q, err := Params(r, "query")
 	return q.Get("query"), err
 }
 

@@ -27,7 +27,7 @@ var tdTypes = []string{typeTD, typeJSON, typeLD}
 
 // retrieve writes one TD as signed, or enriched (tdd-things-retrieve).
 func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) error {
-	q, err := params(r, "enriched")
+	q, err := Params(r, "enriched")
 	if err != nil {
 		return err
 	}
@@ -385,9 +385,9 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error)
 	return body, nil
 }
 
-// params reads the query of r. An unknown or repeated parameter is 400 (tdd-http-unsupported-feature), because ignoring it would answer
-// another query.
-func params(r *http.Request, known ...string) (url.Values, error) {
+// Params reads the query of r. An unknown parameter is 400 (tdd-http-unsupported-feature), because ignoring it would answer another
+// query. Only capability may repeat.
+func Params(r *http.Request, known ...string) (url.Values, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, interact.Errorf(interact.Usage, "percent-encode its values", "invalid query: %v", err)
@@ -397,7 +397,7 @@ func params(r *http.Request, known ...string) (url.Values, error) {
 			return nil, interact.Errorf(interact.Usage, "known parameters: "+strings.Join(known, ", "), "unknown parameter %q",
 				clip(name))
 		}
-		if len(values) > 1 {
+		if len(values) > 1 && name != "capability" {
 			return nil, interact.Errorf(interact.Usage, "send it once", "the parameter %q is repeated %d times", clip(name), len(values))
 		}
 	}

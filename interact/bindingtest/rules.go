@@ -165,8 +165,7 @@ var rules = []rule{
 	{"large reply: refused", "", func(b *fixture) {
 		thing := b.serve()
 		t := b.client(Options{Limit: bigReply / 8}).Thing(thing)
-		code := b.kit.TooLarge
-		code = cmp.Or(code, interact.TooLarge)
+		code := cmp.Or(b.kit.TooLarge, interact.TooLarge)
 		m := message(interact.ReadProperty, "big", "")
 		m.Deadline = time.Now().Add(time.Second)
 		_, err := b.call(t, m)

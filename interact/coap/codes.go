@@ -113,8 +113,7 @@ const (
 // diagnostic is the text that says what err is (RFC 7252 §5.5.2): "LMOS-1404 no agent matches "x" (see what there is)". What err wraps
 // is for this node's log.
 func diagnostic(e *interact.Error) []byte {
-	title := e.Title
-	title = cmp.Or(title, e.Code.Title())
+	title := cmp.Or(e.Title, e.Code.Title())
 	if len(e.Issues) > 0 {
 		title += ": " + strings.TrimPrefix(e.Issues[0].Pointer+": "+e.Issues[0].Reason, ": ")
 	}

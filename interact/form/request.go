@@ -171,8 +171,7 @@ func (r *Request) WithoutBody(method, hint string) error {
 }
 
 func invalid(m *interact.Message, issues []td.Issue) error {
-	what := m.Name
-	what = cmp.Or(what, "the input")
+	what := cmp.Or(m.Name, "the input")
 	first := issues[0].Reason
 	if p := issues[0].Pointer; p != "" {
 		first = p + ": " + first

@@ -27,8 +27,7 @@ type subscriber struct {
 
 // deliver yields events until the consumer leaves, ctx or the run ends, or the consumer is too slow.
 func (s *subscriber) deliver(ctx context.Context, yield func(*interact.Message, error) bool) {
-	corr := s.m.Correlation
-	corr = cmp.Or(corr, s.m.ID)
+	corr := cmp.Or(s.m.Correlation, s.m.ID)
 	for {
 		if err := ctx.Err(); err != nil {
 			yield(nil, err)

@@ -29,24 +29,26 @@ func Canonical(c *Card) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return jcs.Append(nil, clean(v))
+	return jcs.Append(nil, clean(v, false))
 }
 
-// clean removes null and empty strings, arrays and objects, depth first. Array elements stay.
-func clean(v any) any {
+// clean removes null and empty strings, arrays and objects, depth first. Array elements stay, except with prune.
+func clean(v any, prune bool) any {
 	switch v := v.(type) {
 	case map[string]any:
 		out := map[string]any{}
 		for name, m := range v {
-			if m = clean(m); !empty(m) {
+			if m = clean(m, prune); !empty(m) {
 				out[name] = m
 			}
 		}
 		return out
 	case []any:
-		out := make([]any, len(v))
-		for i, e := range v {
-			out[i] = clean(e)
+		out := []any{}
+		for _, e := range v {
+			if e = clean(e, prune); !prune || !empty(e) {
+				out = append(out, e)
+			}
 		}
 		return out
 	}
@@ -101,7 +103,7 @@ func (c *Card) tidy() {
 	for i := range c.Capabilities.Extensions {
 		x := &c.Capabilities.Extensions[i]
 		v, err := jcs.Decode(x.Params, maxCard)
-		if v = prune(v); err != nil || empty(v) {
+		if v = clean(v, true); err != nil || empty(v) {
 			x.Params = nil
 		} else if text, err := jcs.Append(nil, v); err == nil {
 			x.Params = text
@@ -183,36 +185,13 @@ func payloadsOf(doc map[string]any) (all []payload) {
 	}
 	known := project(doc, message)
 	add("proto", byPresence(known, message))
-	add("clean", clean(known))
+	add("clean", clean(known, false))
 	add("raw", doc)
 	if m, ok := known.(map[string]any); ok {
 		delete(m, "securitySchemes")
-		add("library", prune(byPresence(m, message)))
+		add("library", clean(byPresence(m, message), true))
 	}
 	return all
-}
-
-// prune is clean that also removes empty array elements.
-func prune(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		out := map[string]any{}
-		for name, m := range v {
-			if m = prune(m); !empty(m) {
-				out[name] = m
-			}
-		}
-		return out
-	case []any:
-		out := []any{}
-		for _, e := range v {
-			if e = prune(e); !empty(e) {
-				out = append(out, e)
-			}
-		}
-		return out
-	}
-	return v
 }
 
 func verifyOne(ctx context.Context, v any, payloads []payload, r did.Resolver) (*Verification, error) {

@@ -371,8 +371,7 @@ func reply(r *interact.Message) []protocol.Part {
 
 // errorText returns an error as text.
 func errorText(e *interact.Error) string {
-	title := e.Title
-	title = cmp.Or(title, e.Code.Title())
+	title := cmp.Or(e.Title, e.Code.Title())
 	for _, i := range e.Issues {
 		title += "\n" + i.Pointer + " " + i.Reason
 	}

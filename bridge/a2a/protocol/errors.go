@@ -246,8 +246,7 @@ func Hint(e *interact.Error) string { return e.HintFor(steps) }
 
 // FromInteract returns an lmosd error as an A2A error with a code.
 func FromInteract(code int, e *interact.Error) *Error {
-	title := e.Title
-	title = cmp.Or(title, e.Code.Title())
+	title := cmp.Or(e.Title, e.Code.Title())
 	meta := map[string]string{"lmosCode": e.Code.String(), "retryable": fmt.Sprint(e.Code.Retryable())}
 	if hint := Hint(e); hint != "" {
 		meta["hint"] = hint

@@ -49,13 +49,8 @@ type failingSession struct {
 	out    chan *protocol.Message
 }
 
-func (c *failingSession) Read(context.Context) (*protocol.Message, error) {
-	select {
-	case m := <-c.out:
-		return m, nil
-	case <-c.ctx.Done():
-		return nil, io.EOF
-	}
+func (c *failingSession) Read(ctx context.Context) (*protocol.Message, error) {
+	return protocol.Receive(ctx, c.out, c.ctx)
 }
 
 func (c *failingSession) Write(ctx context.Context, m *protocol.Message) error {

@@ -61,8 +61,7 @@ func (p *pin) find(ctx context.Context, h *Handler) {
 	}
 	limited, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
-	ref := p.exact
-	ref = cmp.Or(ref, p.ref)
+	ref := cmp.Or(p.exact, p.ref)
 	d, err := h.o.Mesh.Get(limited, ref)
 	if err != nil {
 		if code := interact.AsError(err).Code; p.features == nil || code == interact.NotFound || code == interact.Withdrawn || code == interact.Expired {

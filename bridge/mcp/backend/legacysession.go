@@ -66,14 +66,7 @@ func (b *Backend) legacySession(ctx context.Context, info *Info) protocol.Conn {
 }
 
 func (y *legacySession) Read(ctx context.Context) (*protocol.Message, error) {
-	select {
-	case m := <-y.out:
-		return m, nil
-	case <-y.ctx.Done():
-		return nil, io.EOF
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return protocol.Receive(ctx, y.out, y.ctx)
 }
 
 func (y *legacySession) Close() error {

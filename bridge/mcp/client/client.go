@@ -91,14 +91,7 @@ type conn struct {
 }
 
 func (c *conn) Read(ctx context.Context) (*protocol.Message, error) {
-	select {
-	case m := <-c.in:
-		return m, nil
-	case <-c.ctx.Done():
-		return nil, io.EOF
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return protocol.Receive(ctx, c.in, c.ctx)
 }
 
 // Write implements [protocol.Conn]. It returns before the response to a request, but after the server has accepted a notification: later

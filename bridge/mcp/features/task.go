@@ -33,8 +33,7 @@ func (t *Task) Fail(problem []byte) {
 		Title, Detail, Code, Hint string
 	}
 	_ = json.Unmarshal(problem, &p) // a malformed problem has no members
-	text := p.Detail
-	text = cmp.Or(text, p.Title)
+	text := cmp.Or(p.Detail, p.Title)
 	byAgent := p.Code == "" || p.Code == interact.AgentFailed.String()
 	if t.Status = StateOf(interact.StatusFailed, byAgent); byAgent {
 		t.Result = written(Failed(&interact.Error{Code: interact.AgentFailed, Title: text, Hint: p.Hint}))

@@ -20,6 +20,18 @@ type Conn interface {
 	Close() error
 }
 
+// Receive returns the next message of a channel: the Read of a connection that ends with life.
+func Receive(ctx context.Context, in <-chan *Message, life context.Context) (*Message, error) {
+	select {
+	case m := <-in:
+		return m, nil
+	case <-life.Done():
+		return nil, io.EOF
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // maxLine bounds a line: a message and the members that relays add to it.
 const maxLine = MaxMessage + 64<<10
 

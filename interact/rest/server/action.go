@@ -72,14 +72,11 @@ func thingPath(ref string, names ...string) string {
 
 // postAction invokes an action.
 func (v *visit) postAction() error {
-	m, err := v.message(interact.InvokeAction)
+	m, err := v.loaded(interact.InvokeAction)
+	if err == nil {
+		err = v.check(m)
+	}
 	if err != nil {
-		return err
-	}
-	if err := v.load(m); err != nil {
-		return err
-	}
-	if err := v.check(m); err != nil {
 		return err
 	}
 	async := prefers(v.r.Header, "respond-async")
@@ -381,31 +378,25 @@ func (v *visit) taskLost(m *interact.Message, e *eventStream, err error) error {
 
 // postAnswers sends required input to a run (interact.Answers), which continues.
 func (v *visit) postAnswers() error {
-	m, err := v.message(interact.ContinueAction)
-	if err == nil {
-		err = v.load(m)
-	}
-	if err != nil {
-		return err
-	}
-	if _, err := v.last(m); err != nil {
-		return err
-	}
-	v.w.WriteHeader(http.StatusNoContent)
-	return nil
+	m, err := v.loaded(interact.ContinueAction)
+	return v.done(m, err)
 }
 
 // deleteTask cancels a run.
 func (v *visit) deleteTask() error {
 	m, err := v.message(interact.CancelAction)
-	if err != nil {
-		return err
+	return v.done(m, err)
+}
+
+// done sends m and answers without content. A non-nil err is its result.
+func (v *visit) done(m *interact.Message, err error) error {
+	if err == nil {
+		_, err = v.last(m)
 	}
-	if _, err := v.last(m); err != nil {
-		return err
+	if err == nil {
+		v.w.WriteHeader(http.StatusNoContent)
 	}
-	v.w.WriteHeader(http.StatusNoContent)
-	return nil
+	return err
 }
 
 // getActions answers with the states of all runs by action, newest first.

@@ -9,13 +9,19 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
+// loaded returns a message of type t with the body and the query of the request.
+func (v *visit) loaded(t interact.Type) (*interact.Message, error) {
+	m, err := v.message(t)
+	if err == nil {
+		err = v.load(m)
+	}
+	return m, err
+}
+
 // ask sends an interaction of type t with the body and the query of the request, and answers with its last reply.
 func (v *visit) ask(t interact.Type) error {
-	m, err := v.message(t)
+	m, err := v.loaded(t)
 	if err != nil {
-		return err
-	}
-	if err := v.load(m); err != nil {
 		return err
 	}
 	return v.answer(m)
@@ -103,11 +109,8 @@ func (v *visit) putProperties() error {
 
 // postProperties reads the properties that an array names (TD 1.1 §5.3.4.2, readmultipleproperties), or subscribes to all.
 func (v *visit) postProperties() error {
-	m, err := v.message(interact.ReadMultipleProperties)
+	m, err := v.loaded(interact.ReadMultipleProperties)
 	if err != nil {
-		return err
-	}
-	if err := v.load(m); err != nil {
 		return err
 	}
 	if names, _, err := interact.Value(m.Data, m.Media()); err == nil {

@@ -48,14 +48,11 @@ func (v *visit) postEvents() error {
 
 // watch sends changes or events, optionally since an event ID, as server-sent events or as the response to a long poll.
 func (v *visit) watch(t interact.Type, how string) error {
-	m, err := v.message(t)
+	m, err := v.loaded(t)
+	if err == nil {
+		err = v.check(m)
+	}
 	if err != nil {
-		return err
-	}
-	if err := v.load(m); err != nil {
-		return err
-	}
-	if err := v.check(m); err != nil {
 		return err
 	}
 	if v.r.Method == http.MethodHead {
