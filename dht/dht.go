@@ -95,9 +95,9 @@ type Options struct {
 	// Store keeps the records of others over a restart; nil keeps them in memory. It belongs to the caller, who closes it
 	// after [DHT.Close]. Writes need not be synced.
 	Store ds.Batching
-	// Seeds returns peers to join through. It is called whenever the routing table is low, so that what it returns may
+	// BootstrapPeers returns peers to join through. It is called whenever the routing table is low, so that what it returns may
 	// change. Nil means none.
-	Seeds func() []peer.AddrInfo
+	BootstrapPeers func() []peer.AddrInfo
 	// Verifier verifies records; nil means one that knows did:key.
 	Verifier *td.Verifier
 	// Local is what this node answers others with; nil answers with nothing.
@@ -165,7 +165,7 @@ type DHT struct {
 	faults       *faults
 	indexes      indexes
 
-	// joining lets the library see the seeds; set by Run, because nobody may be dialled before all handlers are set.
+	// joining gives the bootstrap peers to the library. Run sets it, because no peer may be dialled before all handlers are set.
 	joining atomic.Bool
 }
 
@@ -200,8 +200,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Store == nil {
 		o.Store = dssync.MutexWrap(ds.NewMapDatastore())
 	}
-	if o.Seeds == nil {
-		o.Seeds = func() []peer.AddrInfo { return nil }
+	if o.BootstrapPeers == nil {
+		o.BootstrapPeers = func() []peer.AddrInfo { return nil }
 	}
 	if o.Verifier == nil {
 		o.Verifier = td.NewVerifier(did.Keys())
@@ -289,7 +289,7 @@ func (d *DHT) kadOptions(mode kad.ModeOpt) []kad.Option {
 		kad.RoutingTableFilter(func(_ any, p peer.ID) bool { return d.trusts(p) }),
 		kad.QueryFilter(func(_ any, ai peer.AddrInfo) bool { return d.trusts(ai.ID) && !d.isDown(ai.ID) }),
 		kad.AddressFilter(d.o.filterAddrs),
-		kad.BootstrapPeersFunc(d.seeds),
+		kad.BootstrapPeersFunc(d.bootstrapPeers),
 		kad.WithCustomMessageSender(d.newSender),
 		kad.OnRequestHook(d.guard.onRequest),
 	}
@@ -326,7 +326,7 @@ func (d *DHT) isDown(p peer.ID) bool {
 // is taken in again.
 func (d *DHT) Forget(p peer.ID) { d.kad.RoutingTable().RemovePeer(p) }
 
-// Run joins the network through the seeds, stays joined, and keeps what this node provides alive, until ctx ends. It
+// Run joins the network through the bootstrap peers, stays joined, and keeps what this node provides alive, until ctx ends. It
 // returns when its last goroutine has.
 func (d *DHT) Run(ctx context.Context) error {
 	d.joining.Store(true)

@@ -567,8 +567,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestSeedComesLater starts a node before its seed.
-func TestSeedComesLater(t *testing.T) {
+// TestBootstrapPeerStartsLater starts a node before its bootstrap peer.
+func TestBootstrapPeerStartsLater(t *testing.T) {
 	t.Parallel()
 	gone := loopback(t, 0)
 	var seed atomic.Pointer[peer.AddrInfo]

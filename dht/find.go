@@ -230,7 +230,7 @@ func (s *search) conclude(ctx context.Context, w ways) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		s.tally.SetTruncated()
 	}
-	if len(s.tried) == 1 && len(w.exact) == 0 && s.d.Size() == 0 && len(s.d.o.Seeds()) > 0 {
+	if len(s.tried) == 1 && len(w.exact) == 0 && s.d.Size() == 0 && len(s.d.o.BootstrapPeers()) > 0 {
 		// There is a mesh, and this node is not in it.
 		s.tally.CountAsked(1)
 		s.tally.CountUnreachable()

@@ -15,37 +15,35 @@ import (
 )
 
 const (
-	lowTable   = 10               // peers in the routing table below which seeds are dialled
-	firstPause = time.Second      // between attempts to join; doubles
-	longPause  = 30 * time.Second // and is no longer than this
-	joinTime   = 10 * time.Second // of dialling one seed
-	maxDials   = 8                // seeds dialled at once
-	calmPause  = time.Minute      // between looks at a table that is not low
-	waitPause  = 20 * time.Millisecond
+	minTable    = 10               // peers in the routing table below which bootstrap peers are dialled
+	firstPause  = time.Second      // between attempts to join; it doubles
+	maxPause    = 30 * time.Second // between attempts to join
+	dialTimeout = 10 * time.Second // for one bootstrap peer
+	maxDials    = 8                // concurrent dials
+	checkPause  = time.Minute      // between checks of a table with minTable peers
+	waitPause   = 20 * time.Millisecond
 )
 
-// seeds are the peers to join through, for the library: none before Run.
-func (d *DHT) seeds() []peer.AddrInfo {
+// bootstrapPeers returns the bootstrap peers for the library: none before Run.
+func (d *DHT) bootstrapPeers() []peer.AddrInfo {
 	if !d.joining.Load() {
 		return nil
 	}
-	return d.o.Seeds()
+	return d.o.BootstrapPeers()
 }
 
-// join dials the seeds, and again whenever the table is low: a node that starts before its seed joins when the seed is
-// there. It ends with ctx.
+// join dials the bootstrap peers whenever the routing table has less than minTable peers. It ends with ctx.
 func (d *DHT) join(ctx context.Context) {
-	pause := firstPause
+	pauses := backoff.Backoff{First: firstPause, Max: maxPause}
 	for {
 		d.faults.sweep()
-		reached := d.dialSeeds(ctx)
-		switch {
-		case d.Size() >= lowTable:
-			pause = calmPause
-		case reached > 0:
-			pause = firstPause
-		default:
-			pause = min(2*pause, longPause)
+		reached, pause := d.dialBootstrapPeers(ctx), checkPause
+		isSmall := d.Size() < minTable
+		if reached > 0 || !isSmall {
+			pauses.Reset()
+		}
+		if isSmall {
+			pause = pauses.Next()
 		}
 		if backoff.Sleep(ctx, backoff.Jitter(pause, 0.1)) != nil {
 			return
@@ -53,34 +51,34 @@ func (d *DHT) join(ctx context.Context) {
 	}
 }
 
-// dialSeeds dials the seeds that are not connected, if the table is low, and returns how many answered.
-func (d *DHT) dialSeeds(ctx context.Context) (reached int) {
-	if d.Size() >= lowTable {
+// dialBootstrapPeers dials the bootstrap peers that are not connected, if the routing table is small, and returns the number reached.
+func (d *DHT) dialBootstrapPeers(ctx context.Context) (reached int) {
+	if d.Size() >= minTable {
 		return 0
 	}
-	var seeds []peer.AddrInfo
-	for _, ai := range d.o.Seeds() {
+	var absent []peer.AddrInfo
+	for _, ai := range d.o.BootstrapPeers() {
 		if ai.ID != d.host.ID() && d.admits(ai.ID) && d.host.Network().Connectedness(ai.ID) != network.Connected {
-			seeds = append(seeds, ai)
+			absent = append(absent, ai)
 		}
 	}
-	if len(seeds) > 0 {
-		reached = d.dialAll(ctx, seeds)
+	if len(absent) > 0 {
+		reached = d.dialAll(ctx, absent)
 	}
 	if reached > 0 || d.Size() == 0 {
-		// The library takes connected peers into the table again, and looks for more.
+		// The library adds connected peers to the table, and searches for more.
 		_ = d.kad.Bootstrap(ctx)
 	}
 	return reached
 }
 
-func (d *DHT) dialAll(ctx context.Context, seeds []peer.AddrInfo) int {
+func (d *DHT) dialAll(ctx context.Context, peers []peer.AddrInfo) int {
 	var reached atomic.Int32
 	var g errgroup.Group
 	g.SetLimit(maxDials)
-	for _, ai := range seeds {
+	for _, ai := range peers {
 		g.Go(func() error {
-			if d.dialSeed(ctx, ai) {
+			if d.dialBootstrapPeer(ctx, ai) {
 				reached.Add(1)
 			}
 			return nil
@@ -90,19 +88,19 @@ func (d *DHT) dialAll(ctx context.Context, seeds []peer.AddrInfo) int {
 	return int(reached.Load())
 }
 
-func (d *DHT) dialSeed(ctx context.Context, ai peer.AddrInfo) bool {
-	ctx, cancel := context.WithTimeout(ctx, joinTime)
+func (d *DHT) dialBootstrapPeer(ctx context.Context, ai peer.AddrInfo) bool {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	if !throughRelay(ai) {
-		// Past the swarm's own backoff, which grows to five minutes: the pauses here are the bound.
-		ctx = network.WithForceDirectDial(ctx, "lmos seed")
+		// Ignores the back-off of the swarm, which grows to 5 minutes.
+		ctx = network.WithForceDirectDial(ctx, "lmos bootstrap")
 	}
 	err := d.host.Connect(ctx, ai)
 	if err != nil {
-		d.log.Debug("seed not reached", "peer", ai.ID, "err", err)
+		d.log.Debug("bootstrap peer not reached", "peer", ai.ID, "err", err)
 		return false
 	}
-	d.log.Info("seed reached", "peer", ai.ID)
+	d.log.Info("bootstrap peer reached", "peer", ai.ID)
 	return true
 }
 

@@ -61,20 +61,20 @@ func (s *simulated) host() (int, host.Host) {
 	return i, h
 }
 
-func (s *simulated) start(i int, h host.Host, seeds func() []peer.AddrInfo, change ...func(*Options)) *node {
-	n := start(s.t, i, h, seeds, change...)
+func (s *simulated) start(i int, h host.Host, peers func() []peer.AddrInfo, change ...func(*Options)) *node {
+	n := start(s.t, i, h, peers, change...)
 	s.nodes = append(s.nodes, n)
 	return n
 }
 
-// add starts a node that joins through seed.
+// add starts a node with the bootstrap peer seed.
 func (s *simulated) add(seed *node, change ...func(*Options)) *node {
 	i, h := s.host()
-	var seeds func() []peer.AddrInfo
+	var peers func() []peer.AddrInfo
 	if seed != nil {
-		seeds = seededBy(seed)
+		peers = seededBy(seed)
 	}
-	return s.start(i, h, seeds, change...)
+	return s.start(i, h, peers, change...)
 }
 
 // mesh starts n nodes that join through the first, and waits until they have.
@@ -153,8 +153,8 @@ func TestMeshOfTwenty(t *testing.T) {
 	})
 }
 
-// TestMeshOutlivesItsSeed kills the node that all have joined through, and half of the others.
-func TestMeshOutlivesItsSeed(t *testing.T) {
+// TestMeshOutlivesItsBootstrapPeer kills the bootstrap peer of all nodes, and half of the others.
+func TestMeshOutlivesItsBootstrapPeer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t)
@@ -202,8 +202,8 @@ func (s *simulated) kill(n *node) {
 	}
 }
 
-// TestSeedDeadAtStart starts nodes whose seed comes up five minutes later.
-func TestSeedDeadAtStart(t *testing.T) {
+// TestBootstrapPeerDownAtStart starts nodes whose bootstrap peer starts 5 minutes later.
+func TestBootstrapPeerDownAtStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t)
@@ -243,7 +243,7 @@ func TestSeedDeadAtStart(t *testing.T) {
 			}
 		}
 		if all := mustFind(t, early[2], td.Query{Capability: []string{"early"}}); len(all) != 1 {
-			t.Errorf("what was provided before the seed came is found %d times", len(all))
+			t.Errorf("what was provided before the bootstrap peer started is found %d times", len(all))
 		}
 	})
 }

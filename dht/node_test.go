@@ -100,7 +100,7 @@ func start(t testing.TB, i int, h host.Host, seeds func() []peer.AddrInfo, chang
 	t.Helper()
 	v := td.NewVerifier(did.Keys())
 	n := &node{host: h, key: testSigner(t, i), held: &held{verifier: v}}
-	o := Options{Network: "test", Mode: ModeServer, PublishPrivate: true, Seeds: seeds, Local: n.held, Verifier: v}
+	o := Options{Network: "test", Mode: ModeServer, PublishPrivate: true, BootstrapPeers: seeds, Local: n.held, Verifier: v}
 	for _, f := range change {
 		f(&o)
 	}

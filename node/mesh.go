@@ -81,7 +81,7 @@ func (n *Node) openCarriers(m *mesh) (err error) {
 		search = func(q td.Query) []*td.Signed { return m.index.Listed(m.directory.Known(q)) }
 	}
 	m.dht, err = dht.New(n.network.Host, dht.Options{Index: search, Network: n.opts.Network, Mode: dht.Mode(n.opts.DHTMode), PublishPrivate: !n.opts.PublicOnly,
-		Store: n.stores.fast, Seeds: n.network.bootstrap.Peers, Verifier: m.verifier, Local: m.index, Admits: n.policy.Admits,
+		Store: n.stores.fast, BootstrapPeers: n.network.bootstrap.Peers, Verifier: m.verifier, Local: m.index, Admits: n.policy.Admits,
 		States:    func(ctx context.Context, keys [][32]byte) []dht.AgentState { return m.publisher.States(ctx, keys) },
 		Evidence:  func(s *td.Signed) { m.directory.Enqueue(s) },
 		Reached:   func(p peer.ID, ok bool) { m.monitor.PeerReached(p, ok) },
