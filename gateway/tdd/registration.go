@@ -192,17 +192,7 @@ func (s *Server) Run(ctx context.Context) {
 	if s.o.Publisher == nil {
 		return
 	}
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.poke:
-		case <-timer.C:
-		}
-		timer.Reset(s.purge(ctx, time.Now()))
-	}
+	s.waker.Loop(ctx, func() time.Duration { return s.purge(ctx, time.Now()) })
 }
 
 // purge withdraws expired Things and returns the time until the next call. It visits all Things of this node, but is called only when one
@@ -238,9 +228,4 @@ func (s *Server) end(ctx context.Context, record *td.Record, now time.Time) erro
 }
 
 // changed wakes Run.
-func (s *Server) changed() {
-	select {
-	case s.poke <- struct{}{}:
-	default:
-	}
-}
+func (s *Server) changed() { s.waker.Wake() }

@@ -27,6 +27,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/problem"
 	"github.com/lmosd/lmosd/interact/rest/server"
+	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
@@ -212,7 +213,7 @@ type Server struct {
 	queries *queries
 	large   chan struct{} // one for the query that holds all Things in memory
 	began   func(*budget) // called at the start of a query, in tests
-	poke    chan struct{} // wakes Run, as a registration may end earlier
+	waker   backoff.Waker // wakes Run, because a registration may end earlier
 
 	// turns are held during changes of a Thing, by the hash of its id, so that its state is that of the condition and the patch.
 	turns [64]sync.Mutex
@@ -228,7 +229,7 @@ type Server struct {
 // New returns a server. [Server.Run] withdraws expired Things; [Server.Drain] ends the streams.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{o: o, queries: newQueries(o.Queries), large: make(chan struct{}, 1), poke: make(chan struct{}, 1),
+	s := &Server{o: o, queries: newQueries(o.Queries), large: make(chan struct{}, 1), waker: backoff.NewWaker(),
 		decoded: decoded{most: o.Cache}, seed: maphash.MakeSeed()}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.routes = map[string]map[string]http.Handler{

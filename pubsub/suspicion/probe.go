@@ -87,7 +87,7 @@ func (d *Detector) add(from peer.ID, host did.DID, now time.Time) {
 		if soonest := s.probedAt.Add(probePause); soonest.After(s.probeAt) {
 			s.probeAt = soonest
 		}
-		wake(d.toProbe)
+		d.toProbe.Wake()
 	}
 }
 
@@ -115,30 +115,23 @@ func (d *Detector) probeLoop(ctx context.Context) {
 	var g sync.WaitGroup
 	defer g.Wait()
 	places := make(chan struct{}, maxProbes)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		host, wait := d.next(time.Now())
-		if host == "" {
-			timer.Reset(wait)
+	d.toProbe.Loop(ctx, func() time.Duration {
+		for {
+			host, wait := d.next(time.Now())
+			if host == "" {
+				return wait
+			}
 			select {
 			case <-ctx.Done():
-				return
-			case <-timer.C:
-			case <-d.toProbe:
+				return 0
+			case places <- struct{}{}:
 			}
-			continue
+			g.Go(func() {
+				defer func() { <-places }()
+				d.probe(ctx, host)
+			})
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case places <- struct{}{}:
-		}
-		g.Go(func() {
-			defer func() { <-places }()
-			d.probe(ctx, host)
-		})
-	}
+	})
 }
 
 // next returns a host whose probe is due and marks it as being probed, or the time until the next one is due.

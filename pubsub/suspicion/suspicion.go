@@ -72,8 +72,8 @@ type Detector struct {
 	server  *streamserver.Server
 	peers   peers
 	counts  counts
-	toSend  chan struct{} // wakes sendLoop
-	toProbe chan struct{} // wakes probeLoop
+	toSend  backoff.Waker // wakes sendLoop
+	toProbe backoff.Waker // wakes probeLoop
 
 	mu       sync.Mutex
 	suspects map[did.DID]*suspect // by host; owned by mu
@@ -108,7 +108,7 @@ func New(h host.Host, o Options) (*Detector, error) {
 	if o.Network == "" || o.Tracks == nil || o.Probe == nil || o.OnFailed == nil {
 		return nil, errors.New("suspicion: Network, Tracks, Probe and OnFailed are required")
 	}
-	d := &Detector{o: o, host: h, proto: Protocol(o.Network), log: o.Log, toSend: make(chan struct{}, 1), toProbe: make(chan struct{}, 1),
+	d := &Detector{o: o, host: h, proto: Protocol(o.Network), log: o.Log, toSend: backoff.NewWaker(), toProbe: backoff.NewWaker(),
 		suspects: map[did.DID]*suspect{}}
 	d.server = d.newServer()
 	h.SetStreamHandler(d.proto, d.handle)
@@ -134,7 +134,7 @@ func (d *Detector) Report(host did.DID) {
 	defer d.mu.Unlock()
 	if s := d.suspectLocked(host, maxSuspects, time.Now()); s != nil {
 		s.report = true
-		wake(d.toSend)
+		d.toSend.Wake()
 	}
 }
 
@@ -199,7 +199,7 @@ func (d *Detector) gather() batch {
 		switch {
 		case !s.report:
 		case len(b) == maxHosts:
-			wake(d.toSend)
+			d.toSend.Wake()
 			return b
 		default:
 			b[host] = s.reporters
@@ -281,12 +281,4 @@ func (d *Detector) Stats() Stats {
 	c := &d.counts
 	return Stats{Sent: c.sent.Load(), SendFailed: c.sendFailed.Load(), Received: c.received.Load(), Probed: c.probed.Load(), Confirmed: c.confirmed.Load(),
 		Refuted: c.refuted.Load(), Rejected: c.rejected.Load(), BytesIn: c.in.Load(), BytesOut: c.out.Load(), Panics: c.panics.Load()}
-}
-
-// wake signals a loop without blocking.
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
