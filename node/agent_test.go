@@ -16,7 +16,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// An httpAgent is an agent that knows nothing of the mesh: it says again what it is told, and remembers its state.
+// An httpAgent is an HTTP agent without lmosd: it echoes its input and stores its state.
 type httpAgent struct {
 	close func()
 	url   string
@@ -67,8 +67,8 @@ func answer(w http.ResponseWriter, body []byte, err error) {
 	_, _ = w.Write(body) // the caller went away
 }
 
-// A failure is an agent that does not do what its description says. remote says whether the host's own client calls it the
-// agent's answer; to a consumer on another node everything that the host says is remote.
+// A failure is an agent that violates its description. remote tells whether the client of the host attributes the error to the agent; for a
+// consumer on another node every error of the host is remote.
 type failure struct {
 	serve  http.HandlerFunc // nil: nobody listens
 	want   interact.Code
@@ -155,7 +155,7 @@ func TestErrorsOfAgentsReachTheConsumer(t *testing.T) {
 	}
 }
 
-// unused returns a port of 127.0.0.1 that is taken and that nobody listens on.
+// unused returns a reserved port of 127.0.0.1 without a listener.
 func unused(t testing.TB) string {
 	t.Helper()
 	s, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

@@ -118,7 +118,7 @@ func TestReplyThatViolatesItsDescriptionIsAnError(t *testing.T) {
 	}
 }
 
-// sleeper is an agent whose action waits until it is told to end.
+// sleeper returns an agent whose action waits until enough is closed.
 func sleeper(enough <-chan struct{}) interact.Thing {
 	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		return func(yield func(*interact.Message, error) bool) {
@@ -136,7 +136,7 @@ func sleeper(enough <-chan struct{}) interact.Thing {
 
 const sleepDraft = `{"title": "Sleeper", "actions": {"sleep": {"synchronous": false, "output": {"type": "string"}}}}`
 
-// TestTasksSurviveTheConsumersNode: a long action goes on when its consumer's node stops, and the node finds it again.
+// A long-running action continues when its consumer's node stops, and the restarted node finds it.
 func TestTasksSurviveTheConsumersNode(t *testing.T) {
 	t.Parallel()
 	host := start(t, quiet())

@@ -73,8 +73,8 @@ func copyDir(t *testing.T, from, to string) {
 	}
 }
 
-// Whatever is cut from the store's files or flipped in them: each agent and each task is there after the start, or is named as lost; and a store that
-// a crash left as it is, with a tail that nobody was told is stored, is no damage.
+// After truncated or flipped bytes in the store, each agent and each task is either restored or reported as lost. A tail of unacknowledged writes
+// after a crash is not damage.
 func TestLossesOfADamagedStoreAreReported(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()

@@ -59,9 +59,8 @@ func flood(ctx context.Context, wg *sync.WaitGroup, n *running, ref string) {
 	}
 }
 
-// TestSlowCallsDoNotBlockOthers: one key and then four have 64 slow calls each. An honest newcomer, and who asks on the host itself, are
-// answered meanwhile: none of the slow calls ends before. The agent is asked over HTTP, where 64 connections were all that there
-// were.
+// One key, and then four, have 64 slow calls each. The agent still replies to a new honest caller and to a consumer of the host, before any slow
+// call ends. The agent is called over HTTP, which once was limited to 64 connections.
 func TestSlowCallsDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string]policy.Rules{
@@ -111,8 +110,8 @@ func TestSlowCallsDoNotBlockOthers(t *testing.T) {
 	}
 }
 
-// TestRateLimitsDoNotRefuseHonestCallers: a consumer of another node that reads 2,000 times in a row, and then calls 50 times a second for five
-// minutes, hears of no rate; nor do 30 that read at once at a low one. Who knows no waiting is refused, and told how long to wait.
+// A consumer of another node reads 2,000 times in a row, and then calls 50 times a second for 5 minutes, without a refusal; so do 30 concurrent
+// readers at a low rate. A caller that does not wait is refused, with the time to wait.
 func TestRateLimitsDoNotRefuseHonestCallers(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, s *sim) {
 		caller := s.nodes[0]
@@ -182,8 +181,7 @@ func TestRateLimitsDoNotRefuseHonestCallers(t *testing.T) {
 	})
 }
 
-// TestConsumersOfANodeDoNotSlowEachOther: one asks without pause, as much as its node may. Another one of the same node, which asks less than
-// its part, is answered at once, though it has no time to wait.
+// One consumer calls without pause, up to the limit of its node. Another consumer of that node, below its share, gets its reply at once.
 func TestConsumersOfANodeDoNotSlowEachOther(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, s *sim) {
 		caller := s.nodes[0]
@@ -229,8 +227,8 @@ func TestConsumersOfANodeDoNotSlowEachOther(t *testing.T) {
 	})
 }
 
-// TestWaitingUntrustedCallersDoNotBlockOthers: calls of strangers that wait for their turn, as many as may, do not use up what a node serves at once: a node of
-// trust.allow is answered meanwhile.
+// The maximum of waiting calls of untrusted nodes does not use up the concurrent calls of the host: a node of trust.allow gets its reply
+// meanwhile.
 func TestWaitingUntrustedCallersDoNotBlockOthers(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, s *sim) {
 		friend := s.nodes[0]

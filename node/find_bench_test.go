@@ -14,8 +14,8 @@ import (
 	"github.com/lmosd/lmosd/directory/directorytest"
 )
 
-// BenchmarkFindHTTP asks a whole node over loopback HTTP, one question after the other, with n things of others in its index
-// and no peers: searches, and pages of 50 of the W3C directory, plain and in gzip. All the time other things are asked for.
+// BenchmarkFindHTTP sends sequential requests to a node over loopback HTTP, with n Things of others in its index and without peers: searches, and
+// pages of 50 of the W3C directory, plain and with gzip. Each request is for other Things.
 func BenchmarkFindHTTP(b *testing.B) {
 	for _, n := range []int{1000, 10_000, 100_000} {
 		o := quiet()

@@ -11,8 +11,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Fresh keys publish five times as many things as directories have room for. A new honest agent, and one that was there, are found,
-// shown and called afterwards, at every node, and the nodes say that they are full.
+// New keys publish five times as many Things as directories have room for. After that, a new and an old honest agent are found, shown and called at
+// every node, and the nodes report that they are full.
 func TestNewKeysDoNotEvictAgents(t *testing.T) {
 	t.Parallel()
 	const most, keys, each = 24, 4, 30
@@ -71,7 +71,7 @@ func TestNewKeysDoNotEvictAgents(t *testing.T) {
 	}
 }
 
-// A search shows how many there are in all, and has a next page; its limit is not told as an incomplete mesh.
+// A search reports the total and has a next page; its limit is not reported as an incomplete mesh.
 func TestSearchesHaveANextPage(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
@@ -106,8 +106,8 @@ func TestSearchesHaveANextPage(t *testing.T) {
 	wantCode(t, err, interact.Usage)
 }
 
-// What a full directory has no place for is asked of the DHT: by name, by capability and by id, and by a name that a stranger's thing
-// in the index has, too, so that who pushed others out is not the only one of their name.
+// Things that a full directory has refused are found in the DHT: by name, by capability and by id, and by a name that an untrusted Thing in the
+// index also has.
 func TestFullDirectoryQueriesTheMesh(t *testing.T) {
 	t.Parallel()
 	const most = 16

@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// looking is a bridge that has what comes through the tunnels of one thing judged.
+// looking is a bridge that checks the messages in the tunnels of one Thing.
 type looking struct{ bridge.Bridge }
 
 func (looking) Name() string { return "looking" }
@@ -82,8 +82,7 @@ func (passing) Guard(d *td.Thing, _ bridge.PolicyCheck) interact.Middleware {
 	}
 }
 
-// An agent of this process that panics costs who asked, over the mesh, that call and nothing else: also where something looks into its
-// tunnel.
+// A panic of an in-process agent fails only the call that caused it, also for a call over the mesh and behind a guard of its tunnel.
 func TestAgentsThatPanic(t *testing.T) {
 	t.Parallel()
 	o := quiet()

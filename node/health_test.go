@@ -57,7 +57,7 @@ func coapServerAt(t testing.TB, addr string) (string, func()) {
 	}
 }
 
-// An agent whose MQTT broker or CoAP server is down is unreachable, as one of HTTP is, and reachable when that is back, without any call.
+// An agent is unreachable while its MQTT broker or CoAP server is down, and then reachable again without a call.
 func TestAgentWithoutItsBrokerOrCoAPServerIsUnreachable(t *testing.T) {
 	t.Parallel()
 	for scheme, serve := range map[string]func(testing.TB, string) (string, func()){"mqtt": brokerAt, "coap": coapServerAt} {

@@ -55,7 +55,7 @@ func TestListeners(t *testing.T) {
 	}
 }
 
-// Whoever reaches the broker from elsewhere shows what it takes to use the API.
+// Clients on other hosts need the token of the API.
 func TestMQTTPasswordIsTheToken(t *testing.T) {
 	t.Parallel()
 	n := &Node{opts: Options{MQTT: "127.0.0.1:1", Dir: t.TempDir()}}

@@ -52,7 +52,7 @@ func warmUp() {
 	}
 }
 
-// tool is the TD of an agent that nobody serves; its only action takes and gives a string. An empty id leaves it out.
+// tool returns the TD of an agent without a server; its only action takes and returns a string. An empty id is omitted.
 func tool(title, id string) []byte { return toolAt(title, id, "http://127.0.0.1:1") }
 
 // toolAt is the same for an agent at base. Its property "state" can be read and written, "version" only read.

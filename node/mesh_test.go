@@ -85,7 +85,7 @@ func jsonEqual(a []byte, b string) bool {
 	return true
 }
 
-// who is an agent in the process of its node that says who asked.
+// who is an in-process agent that returns its caller.
 var who = interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
 	from, err := json.Marshal(m.From.ID())
 	r := m.Reply(interact.ActionStatus, interact.JSON, from)

@@ -19,8 +19,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// cut ends the mesh between two nodes for good, as a router between them would: nobody listens any more, and what was connected is
-// not. Their agents go on.
+// cut separates two nodes permanently, as a router between them would: their listeners and connections close. Their agents run on.
 func cut(t *testing.T, a, b *running) {
 	t.Helper()
 	for _, n := range []*running{a, b} {
@@ -44,8 +43,7 @@ func pairOf(t *testing.T, direct string) (host, consumer *running) {
 	return host, consumer
 }
 
-// TestDirectPathWithoutTheMesh reads over the mesh while there is one, and then over the agent's own address, where that is
-// allowed.
+// A read uses the mesh first, and without the mesh the address of the agent, if that is permitted.
 func TestDirectPathWithoutTheMesh(t *testing.T) {
 	t.Parallel()
 	for direct, want := range map[string]string{servient.DirectAny: "http", servient.DirectSecure: "", servient.DirectOff: ""} {
@@ -96,8 +94,8 @@ func TestDirectPathWithoutTheMesh(t *testing.T) {
 	}
 }
 
-// TestStartedCallIsNotRepeated cuts the mesh while the agent works. What the agent does twice without harm is asked again over
-// its own address; anything else ends with an error that says that it may have been done.
+// The mesh is cut while the agent works. An idempotent call is repeated over the address of the agent; any other ends with an error with
+// Started.
 func TestStartedCallIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -145,8 +143,7 @@ func TestStartedCallIsNotRepeated(t *testing.T) {
 	}
 }
 
-// TestDifferentClocks has a host sign what it offers by a clock that is wrong. A call has the time that its consumer gives it, by
-// whatever clock; only a record from the future is refused, beyond five minutes.
+// A host signs with a wrong clock. The deadline of a call is independent of clocks; only a record more than 5 minutes in the future is refused.
 func TestDifferentClocks(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)

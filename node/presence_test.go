@@ -26,7 +26,7 @@ func stateOf(n *running, ref string) reachability.State {
 	return ""
 }
 
-// Who comes when a host is gone already has its records, which are valid; it says reachable of none of them, and finds out.
+// A node that joins after a host has failed receives valid records of that host. It lists none as reachable, and probes the host.
 func TestLateJoinerListsLostHostsAsNotReachable(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
@@ -65,7 +65,7 @@ func TestLateJoinerListsLostHostsAsNotReachable(t *testing.T) {
 	})
 }
 
-// An agent whose server has died is unreachable: at its host, at a node that called it, and at one that only looks.
+// An agent without its server is unreachable: at its host, at a node that called it, and at one that only lists it.
 func TestAgentWithoutItsServerIsUnreachable(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 3)
@@ -116,7 +116,7 @@ func TestAgentWithoutItsServerIsUnreachable(t *testing.T) {
 	}
 }
 
-// An agent that dialled in and whose connection broke is unreachable while its place is kept.
+// An attached agent whose connection broke is unreachable as long as its publication is kept.
 func TestDetachedAgentIsUnreachable(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
@@ -150,7 +150,7 @@ func TestDetachedAgentIsUnreachable(t *testing.T) {
 	}
 }
 
-// A record that names this node as its host, which anybody can write, makes nothing reachable.
+// A foreign record that names this node as a host makes no Thing reachable: any node can sign one.
 func TestForeignRecordWithThisNodeAsHostIsNotReachable(t *testing.T) {
 	t.Parallel()
 	n := start(t, quiet())

@@ -14,8 +14,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// TestRefusalIsReported: who calls an agent of a host whose policy refuses it hears that, over each transport and as often as it asks;
-// the host is refused, not away, and nobody is told that it is gone.
+// Each call of an agent whose host refuses the caller returns that refusal, over each transport. The host is refused, not unreachable, and its
+// failure is not reported to peers.
 func TestRefusalIsReported(t *testing.T) {
 	t.Parallel()
 	for name, listen := range map[string]string{"TCP": "/ip4/127.0.0.1/tcp/0", "QUIC": "/ip4/127.0.0.1/udp/0/quic-v1"} {
@@ -64,7 +64,7 @@ func TestRefusalIsReported(t *testing.T) {
 	}
 }
 
-// TestAllowlistWithoutTheNodeItself: its own agents are offered, found and called there.
+// A node that its own allowlist omits publishes, finds and calls its own agents.
 func TestAllowlistWithoutTheNodeItself(t *testing.T) {
 	t.Parallel()
 	caller := start(t, quiet())

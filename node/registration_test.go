@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A thing whose registration ends is withdrawn: whoever watches the directory is told.
+// A Thing whose registration ends is withdrawn, and watchers of the directory are notified.
 func TestThingExpires(t *testing.T) {
 	t.Parallel()
 	o := quiet()

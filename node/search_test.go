@@ -119,7 +119,7 @@ func TestRoutesToReachableAgents(t *testing.T) {
 	}
 }
 
-// What a question means finds what has none of its words.
+// A query finds agents with none of its words, by embedding.
 func TestFindsByEmbedding(t *testing.T) {
 	t.Parallel()
 	o := quiet()

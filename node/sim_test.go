@@ -167,7 +167,7 @@ func TestRecordsAreRenewedWhileTheirHostLives(t *testing.T) {
 	})
 }
 
-// gated is an agent that answers when it is let to, and says when it is asked.
+// gated is an agent that reports each call, and replies once it is released.
 type gated struct{ asked, free chan struct{} }
 
 func newGated() *gated { return &gated{asked: make(chan struct{}, 8), free: make(chan struct{})} }
@@ -324,7 +324,7 @@ func TestJoinerReceivesMissedRecords(t *testing.T) {
 	})
 }
 
-// lists returns what a node does not list as unreachable, or what it does. It sends no request.
+// lists returns the Things that a node lists as not unreachable, or as unreachable. It sends no request.
 func lists(n *running, reachable bool) (refs []string) {
 	for d := range n.view.Known() {
 		if (n.mesh.monitor.Presence(d).State != reachability.Unreachable) == reachable {
@@ -334,8 +334,7 @@ func lists(n *running, reachable bool) (refs []string) {
 	return refs
 }
 
-// Who was connected to a host that vanishes knows it by itself, who was not by a rumour, and who comes later is told. When it is back,
-// all find out.
+// Nodes that were connected to a failed host detect its failure, the others and later ones receive a report. All detect its return.
 func TestFailedHostIsDetectedByAll(t *testing.T) {
 	simulate(t, 4, func(t *testing.T, s *sim) {
 		host, near, far, late := s.nodes[0], s.nodes[1], s.nodes[2], s.nodes[3]
@@ -387,8 +386,7 @@ func TestFailedHostIsDetectedByAll(t *testing.T) {
 	})
 }
 
-// A node that loses its uplink can reach nobody, and says so; it tells nobody, and when it is back nothing that lives is held for
-// gone for long.
+// A node without its uplink lists all others as unreachable and reports no failures. After its return, running hosts are soon reachable again.
 func TestPartitionedNodeReturns(t *testing.T) {
 	simulate(t, 3, func(t *testing.T, s *sim) {
 		a, b, cut := s.nodes[0], s.nodes[1], s.nodes[2]

@@ -128,7 +128,7 @@ func TestCountersHaveNoNames(t *testing.T) {
 	}
 }
 
-// scrape returns what a URL of this machine gives.
+// scrape returns the body at a URL of this host.
 func scrape(t testing.TB, url string) string {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

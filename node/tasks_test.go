@@ -10,8 +10,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A list of tasks says how they stand now: what has ended says so though nobody asked for it, and of what runs at a host that is gone
-// nothing is known but what was heard last.
+// A list has the current states of tasks: an ended task is final without a query, and a task at a failed host is unknown, with its last state.
 func TestListOfTasks(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)

@@ -8,8 +8,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// TestUnlistedThingIsNotAnnounced: not by the DHT, nor by gossip, reconciliation, or an index; nor is who names it exactly. What is
-// listed later is told.
+// An unlisted Thing is not announced by the DHT, gossip, reconciliation or an index, nor returned for its exact reference. After it is listed, it
+// is announced.
 func TestUnlistedThingIsNotAnnounced(t *testing.T) {
 	t.Parallel()
 	o := quiet()
