@@ -86,7 +86,7 @@ func described(t *testing.T, raw []byte) *td.Thing {
 	return d
 }
 
-func TestDescriptionIsMadeOfTypes(t *testing.T) {
+func TestDescriptionFollowsTheTypes(t *testing.T) {
 	t.Parallel()
 	_, _, parts := parrot()
 	raw, _, err := New(Agent{Name: "parrot", Description: "It talks.", Version: "1.2.3", Capabilities: []string{"urn:example:say"},

@@ -89,7 +89,7 @@ func TestAsk(t *testing.T) {
 }
 
 // Disconnecting ends a stream that requires input.
-func TestLeftWhileAStreamAsks(t *testing.T) {
+func TestDisconnectWhileAStreamRequiresInput(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)
 	_, thing, err := New(Agent{Name: "a"}, Stream("s", func(ctx context.Context, _ None) iter.Seq2[string, error] {

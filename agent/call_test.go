@@ -57,7 +57,7 @@ func FuzzOutcome(f *testing.F) {
 	})
 }
 
-func TestCallFindsNobody(t *testing.T) {
+func TestCallOfAnUnknownAgent(t *testing.T) {
 	t.Setenv("LMOSD_NODE", "http://127.0.0.1:1")
 	for want, call := range map[interact.Code]func() error{
 		interact.NotRunning: func() error { _, err := Call[int](t.Context(), "a", "b", nil); return err },

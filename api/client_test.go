@@ -31,7 +31,7 @@ func dial(t *testing.T, target, token string) *Client {
 	return c
 }
 
-func TestClientOfNobody(t *testing.T) {
+func TestClientWithoutANode(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

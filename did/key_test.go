@@ -27,7 +27,7 @@ var weakKeys = map[string]string{
 	"order 8, d":                      "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85",
 }
 
-func TestWeakKeysAreNobody(t *testing.T) {
+func TestWeakKeysAreRejected(t *testing.T) {
 	t.Parallel()
 	for name, text := range weakKeys {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func refuseEverywhere(t *testing.T, key []byte) {
 
 func second[T any](_ T, err error) error { return err }
 
-func TestKeysOfAWrongFormAreNobody(t *testing.T) {
+func TestMalformedKeysAreRejected(t *testing.T) {
 	t.Parallel()
 	// 2 is not a square coordinate of a point on the curve.
 	undecodable := append([]byte{2}, make([]byte, 31)...)
@@ -99,7 +99,7 @@ func TestKeyOfOtherMethods(t *testing.T) {
 	}
 }
 
-func TestVerdictsAreBounded(t *testing.T) {
+func TestKeyCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	var v keyCache
 	key := func(n int) (k [32]byte) {
@@ -120,7 +120,7 @@ func TestVerdictsAreBounded(t *testing.T) {
 	}
 }
 
-func TestWeakVerdictsAreNotRemembered(t *testing.T) {
+func TestWeakKeysAreNotCached(t *testing.T) {
 	t.Parallel()
 	weak := [32]byte{1}
 	for range 2 {

@@ -236,7 +236,7 @@ func TestLMOSSample(t *testing.T) {
 	}
 }
 
-func TestAllowsKnowsFiveRelationships(t *testing.T) {
+func TestAllowsSupportsFiveRelationships(t *testing.T) {
 	t.Parallel()
 	doc := &did.Document{
 		Authentication: []string{"a"}, AssertionMethod: []string{"b"}, KeyAgreement: []string{"c"},

@@ -82,7 +82,7 @@ func TestResolversDispatchByMethod(t *testing.T) {
 	}
 }
 
-func TestFallbackAsksTheNextOnlyForOtherMethods(t *testing.T) {
+func TestFallbackUsesTheNextOnlyForOtherMethods(t *testing.T) {
 	t.Parallel()
 	found := &did.Document{ID: "did:key:x"}
 	unknown, missing := answer{err: did.ErrMethod}, answer{err: did.ErrNotFound}

@@ -221,7 +221,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeExposed(t *testing.T) {
+func TestInvalidTargets(t *testing.T) {
 	t.Parallel()
 	url := site(t, map[string]string{"/": "hello", "/td": lamp, "/big": strings.Repeat(" ", openapi.MaxDocument+1)})
 	script := write(t, "agent.py", "#!/usr/bin/python3\n", 0o600)

@@ -13,7 +13,7 @@ import (
 
 // Four agents of different protocols are one Thing with four forms, which is called by the mesh, by each scheme and by each URL: the
 // response shows the path. lmosd call --via and the header Lmos-Via do the same.
-func TestEachWayCanBeForced(t *testing.T) {
+func TestEachPathCanBeSelected(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t, func(o *node.Options) { o.Direct = servient.DirectAny })
 	var all []json.RawMessage

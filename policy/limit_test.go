@@ -293,7 +293,7 @@ func TestPlacesOfAThing(t *testing.T) {
 }
 
 // Reads and calls have separate rates, and both errors have the time to wait.
-func TestReadsHaveARateOfTheirOwn(t *testing.T) {
+func TestReadsHaveASeparateRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		thing := interact.Chain(answering, New(Rules{PerPeer: 2, Burst: 3, ReadsPerPeer: 20}).Limit())

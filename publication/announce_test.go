@@ -130,7 +130,7 @@ func TestAttemptsInVainBecomeRare(t *testing.T) {
 	})
 }
 
-func TestAShortLifeIsToldOften(t *testing.T) {
+func TestShortLifetimeIsAnnouncedOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newFixture(t)
@@ -156,7 +156,7 @@ func TestAShortLifeIsToldOften(t *testing.T) {
 	})
 }
 
-func TestPendingCountsWhatNobodyKnows(t *testing.T) {
+func TestPendingCountsUnknownThings(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	one, two, three := d.publish("One", "urn:x:1"), d.publish("Two", "urn:x:2"), d.publish("Three", "urn:x:3")

@@ -57,7 +57,7 @@ func (f *fixture) countAttached() int {
 }
 
 // A failed Attach replaces no connection for good, and does not keep the Thing of a disconnected agent published.
-func TestAFailedAttachChangesNothing(t *testing.T) {
+func TestFailedAttachHasNoEffect(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		detaches string // when the first agent detaches: "before" the second Attach, "during" it or "never"

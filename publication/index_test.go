@@ -53,7 +53,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestLocateSaysWhyNot(t *testing.T) {
+func TestLocateReportsTheReason(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	of := d.publish("Weather", "urn:x:weather")
@@ -74,7 +74,7 @@ func TestLocateSaysWhyNot(t *testing.T) {
 }
 
 // A record of another owner that names this node as host is not a publication; otherwise its owner could make this node send requests.
-func TestARecordThatNamesThisNodeIsNotItsOffer(t *testing.T) {
+func TestRecordThatNamesThisNodeAsHostIsNotItsPublication(t *testing.T) {
 	t.Parallel()
 	d, stranger := newFixture(t), newFixture(t)
 	own := d.publish("Echo", "urn:x:echo")

@@ -43,7 +43,7 @@ func TestOneAddressIsEnough(t *testing.T) {
 }
 
 // A broker that is up does not show that the agent behind it is: a failed call counts for a minute.
-func TestABrokerIsNoAgent(t *testing.T) {
+func TestBrokerIsNotAnAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		l := f.publish("Echo", "").live

@@ -110,7 +110,7 @@ func TestWithdrawalBuriesTheThing(t *testing.T) {
 	}
 }
 
-func TestRenewalSaysThatTheHostLives(t *testing.T) {
+func TestRenewalShowsThatTheHostIsAlive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newFixture(t)
@@ -129,7 +129,7 @@ func TestRenewalSaysThatTheHostLives(t *testing.T) {
 	})
 }
 
-func TestAClockThatWasWrongHarmsNothing(t *testing.T) {
+func TestWrongClockIsCorrected(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	ahead := time.Now().Add(1000 * time.Hour)
@@ -175,7 +175,7 @@ func keysOf(t testing.TB, raw []byte) string {
 	return strings.Join(names, " ")
 }
 
-func TestATombstoneTravelsAsItIsUntilItIsOver(t *testing.T) {
+func TestTombstoneIsUnchangedUntilItExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newFixture(t)
@@ -235,7 +235,7 @@ func TestAnAgentInThisProcessIsNotStored(t *testing.T) {
 	}
 }
 
-func TestNothingIsAnnouncedThatWasNotStored(t *testing.T) {
+func TestOnlyStoredRecordsAreAnnounced(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	of := d.publish("Echo", "urn:x:echo")
@@ -298,7 +298,7 @@ func TestTheNextSeqIsPastAllThatIsKnown(t *testing.T) {
 	}
 }
 
-func TestSeqsRiseWhoeverChangesAThingAtOnce(t *testing.T) {
+func TestSeqsRiseWithConcurrentChanges(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	d.publish("Echo", "urn:x:echo")
@@ -335,7 +335,7 @@ func TestSeqsRiseWhoeverChangesAThingAtOnce(t *testing.T) {
 	}
 }
 
-func TestARestartFindsWhatWasOffered(t *testing.T) {
+func TestRestartRestoresPublications(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	kept, gone := d.publish("Echo", "urn:x:echo"), d.publish("Gone", "urn:x:gone")
@@ -391,7 +391,7 @@ func copyOf(t testing.TB, from ds.Batching) ds.Batching {
 	return to
 }
 
-func TestADamagedEntryIsNotPassedOver(t *testing.T) {
+func TestDamagedEntryIsAnError(t *testing.T) {
 	t.Parallel()
 	other := newFixture(t)
 	others, err := json.Marshal(other.publish("Echo", "urn:x:echo"))

@@ -9,7 +9,7 @@ import (
 
 const anybody = did.DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
 
-func TestDraftCompletesWhatAnAgentSays(t *testing.T) {
+func TestDraftCompletesTheDescription(t *testing.T) {
 	t.Parallel()
 	raw, err := Draft([]byte(`{"title": "Echo", "actions": {"say it": {"input": {"type": "string"}}},
 		"properties": {"mood": {"type": "string", "observable": true}, "secret": {"type": "string", "writeOnly": true}},
@@ -36,7 +36,7 @@ func TestDraftCompletesWhatAnAgentSays(t *testing.T) {
 	}
 }
 
-func TestDraftKeepsWhatIsThere(t *testing.T) {
+func TestDraftKeepsExistingMembers(t *testing.T) {
 	t.Parallel()
 	raw, err := Draft([]byte(`{"@context": "https://www.w3.org/2022/wot/td/v1.1", "@type": "lmos:Tool", "title": "T",
 		"security": "b", "securityDefinitions": {"b": {"scheme": "basic"}},

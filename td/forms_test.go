@@ -71,7 +71,7 @@ func rehost(t *testing.T, raw string, r FormRewrite) (*Thing, map[string]any) {
 	return thing, doc
 }
 
-func TestRehostRepairsWhatBreaksClients(t *testing.T) {
+func TestRewriteFormsRepairsTDs(t *testing.T) {
 	t.Parallel()
 	offered := asked{}
 	thing, doc := rehost(t, odd, FormRewrite{Forms: offered.forms, Original: "http://node.example/things/odd"})
@@ -115,7 +115,7 @@ func TestRehostRepairsWhatBreaksClients(t *testing.T) {
 	}
 }
 
-func TestRehostAsksForTheOperations(t *testing.T) {
+func TestRewriteFormsRequestsTheOperations(t *testing.T) {
 	t.Parallel()
 	offered := asked{}
 	rehost(t, odd, FormRewrite{Forms: offered.forms})
@@ -187,7 +187,7 @@ func TestRehostLeavesTheThingAlone(t *testing.T) {
 	}
 }
 
-func TestRehostOfWhatIsNoTD(t *testing.T) {
+func TestRewriteFormsOfAnInvalidTD(t *testing.T) {
 	t.Parallel()
 	if _, err := (&Thing{Raw: []byte("{")}).RewriteForms(FormRewrite{}); err == nil {
 		t.Error("no error")

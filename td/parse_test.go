@@ -399,7 +399,7 @@ func TestParseLimit(t *testing.T) {
 }
 
 // All issues are reported at once, in document order, up to a limit.
-func TestParseTellsAllAtOnce(t *testing.T) {
+func TestParseReportsAllIssues(t *testing.T) {
 	t.Parallel()
 	_, err := Parse([]byte(`{"@context": 1, "title": 2, "security": ["m"], "securityDefinitions": {"n": {"scheme": "nosec"}},
 		"actions": {"a": {"forms": [{"href": "x"}, {"href": "x"}, {}, 1]}}, "id": "x"}`))

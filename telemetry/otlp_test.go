@@ -84,7 +84,7 @@ const (
 	broken = -2 // the connection breaks
 )
 
-func TestAskingAgain(t *testing.T) {
+func TestInvalidInputIsRequestedAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		statuses    []int // the last one repeats
@@ -149,7 +149,7 @@ func TestAskingAgain(t *testing.T) {
 }
 
 // Close does not wait for an unreachable collector, and for a busy one only until ctx ends.
-func TestTheEndOfWaiting(t *testing.T) {
+func TestCloseEndsRetries(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		handler http.HandlerFunc

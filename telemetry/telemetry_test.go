@@ -308,7 +308,7 @@ func TestTheParentDecides(t *testing.T) {
 	}
 }
 
-func TestAStateThatCannotBeReadIsPassedOn(t *testing.T) {
+func TestInvalidTraceStateIsForwarded(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
 	tr := newTracer(t, Options{Endpoint: c.URL})
@@ -344,7 +344,7 @@ func TestTheShareThatIsRecorded(t *testing.T) {
 	}
 }
 
-func TestStrangersTextDoesNotSpoilTheBatch(t *testing.T) {
+func TestInvalidTextDoesNotSpoilTheBatch(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
 	tr := newTracer(t, Options{Endpoint: c.URL})
@@ -497,7 +497,7 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 }
 
 // With a hanging collector the queue fills, and Close returns at the end of its context.
-func TestACollectorThatHangs(t *testing.T) {
+func TestHangingCollector(t *testing.T) {
 	t.Parallel()
 	entered, release := make(chan struct{}, 100), make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -537,7 +537,7 @@ func TestACollectorThatHangs(t *testing.T) {
 	}
 }
 
-func TestACollectorThatIsNotThere(t *testing.T) {
+func TestUnreachableCollector(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(nil)
 	s.Close()
@@ -552,7 +552,7 @@ func TestACollectorThatIsNotThere(t *testing.T) {
 }
 
 // A busy collector is retried later, and Close ends the wait.
-func TestACollectorThatIsBusy(t *testing.T) {
+func TestBusyCollector(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 10)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -631,7 +631,7 @@ func TestNilTracer(t *testing.T) {
 	}
 }
 
-func TestLossesAreToldOnceAMinute(t *testing.T) {
+func TestLossesAreLoggedOnceAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log logged

@@ -59,8 +59,8 @@ type trial struct {
 	truth   map[string]*Member // by the ref of an agent: its host
 }
 
-// TestWhatIsSentInSilence is the slow part, in a small mesh.
-func TestWhatIsSentInSilence(t *testing.T) {
+// TestTrafficWithoutChanges is the slow part, in a small mesh.
+func TestTrafficWithoutChanges(t *testing.T) {
 	m := &trial{T: t, agents: 30, seed: int64(rand.Uint32())}
 	t.Logf("seed %d", m.seed)
 	synctest.Test(t, m.run(15, func() {
@@ -575,7 +575,7 @@ func (m *trial) undead(met map[*Member]map[did.DID]bool) (wrong, blind, all int)
 	return wrong, blind, all
 }
 
-func TestLinksHaveDelaysOfTheirOwn(t *testing.T) {
+func TestLinksHaveSeparateDelays(t *testing.T) {
 	t.Parallel()
 	o := Options{Seed: 3, Latency: 5 * time.Millisecond, Farthest: 60 * time.Millisecond}
 	seen := map[time.Duration]bool{}

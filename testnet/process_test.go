@@ -95,7 +95,7 @@ func processes(t *testing.T, n int, o Options) *Net {
 	return net
 }
 
-func TestKilledNodeComesBackWithWhatItPublished(t *testing.T) {
+func TestKilledNodeRestoresItsPublications(t *testing.T) {
 	dir := shortDir(t)
 	handler, _ := agent.New("http://unset")
 	server := httptest.NewServer(handler)
@@ -170,7 +170,7 @@ func TestStateSurvivesItsMaker(t *testing.T) {
 	}
 }
 
-func TestALineOfProcessesStaysALine(t *testing.T) {
+func TestLineTopologyPersists(t *testing.T) {
 	net := processes(t, 3, Options{Dir: shortDir(t), Seed: 3, Topology: "line"})
 	handler, _ := agent.New("http://unset")
 	server := httptest.NewServer(handler)
@@ -209,7 +209,7 @@ func TestAFolderOfAnotherSeedIsRefused(t *testing.T) {
 	}
 }
 
-func TestANodeThatDoesNotStartSaysWhy(t *testing.T) {
+func TestNodeThatDoesNotStartReportsTheReason(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ says, want string }{
 		"an error with its cause": {"x\nerror: no space  LMOS-3021\n  cause  disk full\n  hint   rm", "no space  LMOS-3021: disk full"},
@@ -229,7 +229,7 @@ func TestANodeThatDoesNotStartSaysWhy(t *testing.T) {
 	}
 }
 
-func TestAStrangerIsRefused(t *testing.T) {
+func TestUntrustedPeerIsRejected(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -101,7 +101,7 @@ func TestALateJoinerFindsWhatWasPublishedBefore(t *testing.T) {
 	})
 }
 
-func TestAVanishedHostIsShownUnreachable(t *testing.T) {
+func TestFailedHostIsUnreachable(t *testing.T) {
 	simulate(t, 4, Options{}, func(t *testing.T, ctx context.Context, net *Net) {
 		p, err := net.Members[0].Publish(ctx, weatherTD(1))
 		if err != nil {
@@ -122,7 +122,7 @@ func TestAVanishedHostIsShownUnreachable(t *testing.T) {
 	})
 }
 
-func TestARecordExpiresWhenItsHostIsGone(t *testing.T) {
+func TestRecordOfAFailedHostExpires(t *testing.T) {
 	simulate(t, 3, Options{Lifetime: time.Hour}, func(t *testing.T, ctx context.Context, net *Net) {
 		if _, err := net.Members[0].Publish(ctx, weatherTD(1)); err != nil {
 			t.Fatal(err)

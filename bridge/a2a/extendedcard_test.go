@@ -183,7 +183,7 @@ func TestExtendedCardElsewhere(t *testing.T) {
 }
 
 // Requests that the card excludes are rejected without a call of the agent.
-func TestWhatCardsRuleOut(t *testing.T) {
+func TestRequestsThatCardsExclude(t *testing.T) {
 	t.Parallel()
 	f := newForeign(t, "")
 	f.card = strings.Replace(f.card, `"streaming":true`, `"streaming":false,"extensions":[{"uri":"https://x.example/must","required":true}]`, 1)

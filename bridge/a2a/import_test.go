@@ -374,7 +374,7 @@ func TestSecrets(t *testing.T) {
 }
 
 // A token request that gets no response does not delay callers that leave.
-func TestATokenThatDoesNotCome(t *testing.T) {
+func TestTokenRequestWithoutAResponse(t *testing.T) {
 	t.Parallel()
 	asked, left := make(chan struct{}), make(chan struct{})
 	site := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

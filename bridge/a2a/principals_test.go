@@ -24,9 +24,9 @@ func everywhere(t *testing.T, thing string) (s *site, at map[string]string) {
 	return s, map[string]string{"direct": guarded(t, s, Options{}) + "/" + thing, "tunnel": guarded(t, far, Options{}) + "/far-thing"}
 }
 
-// TestTasksOfOthers look as if they were not there, byte for byte, to whoever did not begin them: with another token, with none, and to
+// TestTasksOfOtherPrincipals look as if they were not there, byte for byte, to whoever did not begin them: with another token, with none, and to
 // the operator of the node.
-func TestTasksOfOthers(t *testing.T) {
+func TestTasksOfOtherPrincipals(t *testing.T) {
 	t.Parallel()
 	_, places := everywhere(t, "desk")
 	callers := map[string]map[string]string{"nobody": nil, "a token": {"Authorization": "Bearer a"}, "another token": {"Authorization": "Bearer b"},

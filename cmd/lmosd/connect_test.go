@@ -92,7 +92,7 @@ func TestWhichNodeIsAsked(t *testing.T) {
 }
 
 // A token that goes to another host over plain HTTP is warned of, once.
-func TestATokenInTheClearIsWarnedOf(t *testing.T) {
+func TestTokenOverPlainHTTPIsAWarning(t *testing.T) {
 	t.Parallel()
 	for addr, want := range map[string]int{"http://192.0.2.1:4668": 1, "https://192.0.2.1:4668": 0, "http://127.0.0.1:4668": 0, "unix:/x/lmosd.sock": 0} {
 		var stdout, stderr bytes.Buffer

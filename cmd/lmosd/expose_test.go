@@ -66,7 +66,7 @@ func TestExposeACommand(t *testing.T) {
 }
 
 // What a command puts out reaches the caller on another node while the command still runs.
-func TestExposedOutputComesInParts(t *testing.T) {
+func TestExposedPartialOutputs(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	a := x.node("a")
@@ -204,7 +204,7 @@ func TestExposedAgentOutlivesItsNode(t *testing.T) {
 }
 
 // A second expose with the same name replaces the first.
-func TestExposeTakesThePlace(t *testing.T) {
+func TestExposeReplacesTheFirst(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	x = x.at(x.node("n"))

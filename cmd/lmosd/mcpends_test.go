@@ -300,7 +300,7 @@ func (c endCase) run(t *testing.T) {
 
 // A client that starts lmosd mcp while the host of an agent is down has the agent as its description says it, hears why its calls fail, and
 // goes on by itself when the host is back.
-func TestAClientThatBeginsWhileTheHostIsDown(t *testing.T) {
+func TestClientStartedWhileTheHostIsDown(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	a := x.node("a")

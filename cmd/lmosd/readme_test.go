@@ -74,8 +74,8 @@ func TestReadmeByHand(t *testing.T) {
 	eventually(t, "the agent is gone", func() bool { return x.at(b).ok("find", "-o", "name") == "" })
 }
 
-// TestReadmeNamesWhatThereIs checks the commands in the running text.
-func TestReadmeNamesWhatThereIs(t *testing.T) {
+// TestReadmeFilesExist checks the commands in the running text.
+func TestReadmeFilesExist(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	content := readFile(t, "README.md")

@@ -6,9 +6,9 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 )
 
-// TestARefusalHasItsExitCode: three processes. A host refuses one of the others, which knows the host's agent from the third: call, find,
+// TestRejectionHasItsExitCode: three processes. A host refuses one of the others, which knows the host's agent from the third: call, find,
 // show and peers connect say that it is refused, and how that is mended. On an allowlist that is empty, a node's own agents work.
-func TestARefusalHasItsExitCode(t *testing.T) {
+func TestRejectionHasItsExitCode(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	file := x.weather()

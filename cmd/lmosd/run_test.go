@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 )
 
-func TestRunSaysHowItIsReached(t *testing.T) {
+func TestRunPrintsItsAddresses(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	n := x.node("n")
@@ -83,7 +83,7 @@ func TestRunForPrograms(t *testing.T) {
 	}
 }
 
-func TestRestartKeepsWhoAndWhatItIs(t *testing.T) {
+func TestRestartKeepsIdentityAndPublications(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	file := x.weather()
@@ -251,7 +251,7 @@ func TestTokenOfARunningNode(t *testing.T) {
 	with.ok("publish", file, "--node", n.API)
 }
 
-func TestARelativeFolderIsTheSameFromEverywhere(t *testing.T) {
+func TestRelativeFolderIsMadeAbsolute(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	file := filepath.Join(x.home, "a.json")

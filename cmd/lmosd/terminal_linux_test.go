@@ -33,7 +33,7 @@ func pseudoTerminal(t *testing.T) (user, program *os.File) {
 }
 
 // A node whose terminal is closed shuts down as by SIGTERM, although its output has no reader.
-func TestATerminalThatIsClosed(t *testing.T) {
+func TestClosedTerminal(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	user, program := pseudoTerminal(t)

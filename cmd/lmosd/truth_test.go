@@ -201,7 +201,7 @@ func TestEveryExitCodeIsOnThePage(t *testing.T) {
 	}
 }
 
-func TestNoNodeSaysWhoHoldsTheFolder(t *testing.T) {
+func TestErrorNamesTheProcessThatHoldsTheFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for content, want := range map[string]string{

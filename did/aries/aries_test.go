@@ -96,7 +96,7 @@ func point(t testing.TB, e ecdh.Curve, c elliptic.Curve) []byte {
 	return append([]byte{2 | b[len(b)-1]&1}, b[1:1+half]...)
 }
 
-func TestResolverKnowsOtherAlgorithms(t *testing.T) {
+func TestResolverSupportsOtherAlgorithms(t *testing.T) {
 	t.Parallel()
 	bls := make([]byte, 96)
 	bls[0] = 0xa0

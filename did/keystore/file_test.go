@@ -95,7 +95,7 @@ func TestTwoKeysDiffer(t *testing.T) {
 	}
 }
 
-func TestManyStartersGetOneKey(t *testing.T) {
+func TestConcurrentOpensGetOneKey(t *testing.T) {
 	t.Parallel()
 	path := keyPath(t)
 	keys := make([]*Key, 32)

@@ -78,7 +78,7 @@ func TestLibp2pReadsTheKey(t *testing.T) {
 	}
 }
 
-func TestNoWayToPrintShowsTheKey(t *testing.T) {
+func TestNoFormatPrintsTheKey(t *testing.T) {
 	t.Parallel()
 	k := newKey(t)
 	type holder struct {
@@ -302,7 +302,7 @@ func BenchmarkSign(b *testing.B) {
 	}
 }
 
-func TestSaveKeepsWhatIsThere(t *testing.T) {
+func TestSaveKeepsExistingFiles(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "d", "identity.pem")
 	first, second := newKey(t), newKey(t)

@@ -206,7 +206,7 @@ func TestSignRefuses(t *testing.T) {
 	}
 }
 
-func TestVerifiedSaysWhoAndWhen(t *testing.T) {
+func TestVerifiedHasOwnerAndTimes(t *testing.T) {
 	t.Parallel()
 	s := newSigner(t, 0)
 	doc := resign(t, decode(t, goldenDoc), s, func(p map[string]any) {

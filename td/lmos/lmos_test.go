@@ -54,7 +54,7 @@ func TestEndpointsOfADocument(t *testing.T) {
 }
 
 // A TD with a proof, and documents that are not TDs of LMOS agents, are unchanged and cause no request.
-func TestWhatIsNotCompleted(t *testing.T) {
+func TestUnchangedDescriptions(t *testing.T) {
 	t.Parallel()
 	fetches := 0
 	fetch := func(context.Context, *url.URL) ([]byte, error) {

@@ -156,7 +156,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-func TestPathsThatAreNone(t *testing.T) {
+func TestInvalidPaths(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/{a", "/a}", "/{a{b}}", "/{}", "/" + strings.Repeat("x", 9000)} {
 		text := `{"openapi":"3.0.0","servers":[{"url":"http://a"}],"paths":{"` + path + `":{"get":{}}}}`

@@ -170,9 +170,9 @@ func TestClipCutsBetweenCharacters(t *testing.T) {
 	}
 }
 
-// TestTheExampleIsWhatTheNodeTakes holds the golden description against what a node does with it: it is completed and lint says
+// TestTheExampleIsAccepted holds the golden description against what a node does with it: it is completed and lint says
 // nothing but what a document like this cannot help.
-func TestTheExampleIsWhatTheNodeTakes(t *testing.T) {
+func TestTheExampleIsAccepted(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile(filepath.Join("testdata", "nursery.yaml"))
 	if err != nil {

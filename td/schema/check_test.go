@@ -179,7 +179,7 @@ func TestNilSchemaAcceptsEverything(t *testing.T) {
 	}
 }
 
-func TestSchemaTells(t *testing.T) {
+func TestSchemaDescriptions(t *testing.T) {
 	t.Parallel()
 	s := Parse(decodeJSON(t, `{"$defs": {"mode": {"enum": ["text", "voice"]}}, "properties": {
 		"b": {"$ref": "#/$defs/mode"}, "a": {"type": ["integer", "null"]}, "c": {"items": {"type": "boolean"}}, "d": {"const": 1},

@@ -240,7 +240,7 @@ func (d *diary) bundle() *network.NotifyBundle {
 }
 
 // Events are in order: a host that closes a connection and dials at once is not reported as disconnected.
-func TestAllAreToldInOrder(t *testing.T) {
+func TestEventsAreInOrder(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, h []*Host) {
 		var near, far diary
 		h[0].Network().Notify(near.bundle())

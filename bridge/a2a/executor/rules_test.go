@@ -179,7 +179,7 @@ func TestFollowers(t *testing.T) {
 }
 
 // Close ends subscriptions with an error, and cancels the runs.
-func TestCloseTells(t *testing.T) {
+func TestCloseNotifies(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Options{})

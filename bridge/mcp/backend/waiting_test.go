@@ -392,7 +392,7 @@ func TestLogsReachTheirRequest(t *testing.T) {
 }
 
 // A task is its caller's.
-func TestTasksOfOthers(t *testing.T) {
+func TestTasksOfOtherPrincipals(t *testing.T) {
 	t.Parallel()
 	b := open(t, backend.Options{Name: "tasks", Dial: scripted(func(m *protocol.Message) []string {
 		switch m.Method() {

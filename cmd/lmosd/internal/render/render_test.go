@@ -75,7 +75,7 @@ func TestCoverageLine(t *testing.T) {
 }
 
 // Two agents of one owner that have one name are told apart by their ids.
-func TestAgentsOfAListAreToldApart(t *testing.T) {
+func TestEqualNamesInAListAreDistinguished(t *testing.T) {
 	t.Parallel()
 	const key = "z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"
 	const owner = did.DID("did:key:" + key)

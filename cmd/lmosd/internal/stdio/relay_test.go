@@ -113,7 +113,7 @@ var (
 )
 
 // When the node disconnects, waiting requests get errors, and a session continues at the next node, which receives its state.
-func TestASessionGoesOnWithTheNextNode(t *testing.T) {
+func TestSessionContinuesAtTheNextNode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, true)
@@ -159,7 +159,7 @@ func TestASessionGoesOnWithTheNextNode(t *testing.T) {
 }
 
 // A client that starts before the node gets a server without tools and with a hint, and is notified when a node runs.
-func TestBeforeThereIsANode(t *testing.T) {
+func TestWithoutANode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, false)
@@ -274,7 +274,7 @@ func TestBadPeers(t *testing.T) {
 }
 
 // An agent that the node does not know yet is not an error forever: the client initializes, and is notified when the agent appears.
-func TestAnAgentThatIsNotKnownYet(t *testing.T) {
+func TestUnknownAgentAtTheStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, true)

@@ -37,7 +37,7 @@ func TestNumbersForPeople(t *testing.T) {
 	}
 }
 
-func TestStrangersCannotCommandTheTerminal(t *testing.T) {
+func TestUntrustedTextIsPrintable(t *testing.T) {
 	t.Parallel()
 	const evil = "a\x1b[2Jb\x07c\u202ed\u2066e\r\nf\tg"
 	if got := Printable(evil); strings.ContainsAny(got, "\x1b\x07\r\u202e\u2066") || !strings.Contains(got, "\n") {
