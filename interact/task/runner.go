@@ -1,11 +1,11 @@
 // Package task runs long-running actions as tasks that continue when their consumer disconnects.
 //
-// A [Runner] stands around the agents of a node. An action that is asked for with Detach or with a Key, or that the agent's
-// description calls asynchronous, becomes a task (run.go): it has an id that cannot be guessed, runs in a goroutine of the
-// runner, and its result is kept for a while (keep.go). Whoever began it can ask for its state, cancel it, list what it has
-// begun (answer.go), and nobody else can: to another a task is as if it were not there. All else passes untouched.
+// A [Runner] is a layer in front of the agents of a node. An action that is called with Detach or with a Key, or that the description
+// declares asynchronous, becomes a task (task.go, watch.go). A task has an unguessable id, runs in a goroutine of the runner, and its result
+// is retained for a time (retention.go, output.go). Its caller can query, cancel, continue and list it (answer.go); other callers cannot
+// see it. Other messages pass unchanged.
 //
-// A [Ledger] stands at the other end: it remembers what this node's consumers have begun elsewhere, over a restart too.
+// A [Ledger] is at the other end: it stores the tasks that consumers of this node started at other nodes, over restarts too (ledger.go).
 //
 // Sources: WoT Profile, HTTP Basic, "asynchronous actions"; Web Thing Protocol, "queryaction", "cancelaction",
 // "queryallactions"; LMOS WebSocket subprotocol, "actionStatus".
@@ -27,23 +27,21 @@ import (
 
 // Options are the settings of a [Runner]. The zero value works.
 type Options struct {
-	// Keep is how long a task is kept after it has ended; 0 means 10 min. Longer needs more memory.
+	// Keep is how long a task is retained after its end; 0 means 10 min.
 	Keep time.Duration
-	// MaxRun is how long a task may run; then it is cancelled, and has failed with Timeout. 0 means 1 h.
+	// MaxRun is the maximum duration of a task, which then fails with Timeout; 0 means 1 h.
 	MaxRun time.Duration
-	// Bound returns how long the task of a message may run at most, if that is less than MaxRun, and the configuration key that says so;
-	// 0 means MaxRun. Nil bounds nothing.
+	// Bound returns a shorter maximum duration for the task of a message, with its configuration key; 0 means MaxRun. It may be nil.
 	Bound func(m *interact.Message) (most time.Duration, key string)
-	// MaxTasks is how many tasks there may be, running and kept; 0 means 1000. When a new one finds no room, the oldest that
-	// has ended is forgotten, of the consumer that has most tasks. If all run, the new one is refused.
+	// MaxTasks limits the tasks, running and retained; 0 means 1000. At the limit, a new task replaces the oldest ended task of the
+	// consumer with the most tasks. If all run, the new task is refused.
 	MaxTasks int
-	// MaxPerConsumer is how many tasks of one consumer may run at once; 0 means 100. All callers of this machine are one.
+	// MaxPerConsumer limits the running tasks of one consumer; 0 means 100. All callers of this machine are one consumer.
 	MaxPerConsumer int
-	// MaxOutput is how many bytes of input and output all tasks may hold; 0 means 64 MiB. One consumer may hold half of it.
-	// What ended long ago makes room. An output for which there is none goes to the consumers that wait for it, and whoever
-	// asks for it later hears TooLarge.
+	// MaxOutput limits the bytes of input and output of all tasks; 0 means 64 MiB. One consumer may have half of it. Tasks that ended first
+	// are removed first. An output without room goes to the consumers that wait for it; later queries get TooLarge.
 	MaxOutput int64
-	// Log gets what an operator should know; nil discards.
+	// Log may be nil.
 	Log *slog.Logger
 }
 
