@@ -53,7 +53,7 @@ func TestClientWithoutANode(t *testing.T) {
 	}
 }
 
-// What answers may be another program, or break off.
+// Another program may respond, or the response may break off.
 func TestClientOfAnotherServer(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()

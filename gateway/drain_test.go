@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A heldMesh answers calls when it is told to.
+// A heldMesh replies when the test releases it.
 type heldMesh struct {
 	started chan struct{} // receives once for each call
 	release chan struct{} // closed: calls end

@@ -52,7 +52,7 @@ type trial struct {
 	r      *rand.Rand
 	agents int
 	long   bool // measure more often
-	// periods makes it measure what is sent while everything is told once, in silence and with churn: most of the work is that.
+	// periods enables the measurement of the traffic of announcements, without changes and with churn, which is most of the work.
 	periods bool
 	net     *Net
 	alive   []*Member

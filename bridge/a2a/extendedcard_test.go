@@ -89,7 +89,7 @@ func TestExtendedCardOfThing(t *testing.T) {
 		len(public.Capabilities.Extensions) == 0 {
 		t.Fatalf("the public card is %+v, %v", public, err)
 	}
-	// The owner signs the description, whoever signs the card.
+	// The owner signs the description, regardless of the signer of the card.
 	sum := sha256.Sum256(d.Thing.Raw)
 	from := extensionOf(public, DescriptionExtension)
 	for member, want := range map[string]string{"thing": d.ID, "owner": string(d.Record.Owner), "sha256": hex.EncodeToString(sum[:])} {

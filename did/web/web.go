@@ -212,7 +212,7 @@ func Endpoints(doc *did.Document, typ string) (all []string) {
 			if json.Unmarshal(s.Endpoint, &one) == nil {
 				many = []string{one}
 			} else {
-				_ = json.Unmarshal(s.Endpoint, &many) // an object is nobody's URL
+				_ = json.Unmarshal(s.Endpoint, &many) // an object is not a URL
 			}
 			for _, address := range many {
 				if u, err := url.Parse(address); err == nil && u.IsAbs() && u.Host != "" {

@@ -186,7 +186,7 @@ type place struct {
 type navigator struct {
 	*budget
 	forest *forest
-	inside bool // of the array of all things: here says where
+	inside bool // in the array of all Things, at here
 	here   place
 }
 

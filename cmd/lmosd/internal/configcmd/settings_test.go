@@ -59,7 +59,7 @@ func TestEveryKeyIsAFlag(t *testing.T) {
 	}
 }
 
-// What is wrong with a line under agents: is found before a node starts, and says which line it is.
+// An invalid line of the key agents is found before a node starts, with its number.
 func TestAgentsOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "lmosd.yaml")

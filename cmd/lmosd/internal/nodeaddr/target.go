@@ -131,7 +131,7 @@ func answers(socket string) bool {
 	if err != nil {
 		return false
 	}
-	// Nothing was said, so nothing can be lost by a failing close.
+	// Nothing was sent, so a failing close loses nothing.
 	_ = conn.Close()
 	return true
 }

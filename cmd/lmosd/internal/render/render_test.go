@@ -74,7 +74,7 @@ func TestCoverageLine(t *testing.T) {
 	}
 }
 
-// Two agents of one owner that have one name are told apart by their ids.
+// Two agents of one owner with one name are distinguished by their ids.
 func TestEqualNamesInAListAreDistinguished(t *testing.T) {
 	t.Parallel()
 	const key = "z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH"
