@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // less CPU time; no test of this package bounds the heap
 	warmUp()
 	goleak.VerifyTestMain(m,
 		// A goroutine of QUIC's sockets ends a moment after the last connection on them.
