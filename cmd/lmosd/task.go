@@ -71,7 +71,7 @@ func newTaskWait(a *app) *cobra.Command {
 	var f askFlags
 	cmd := a.taskCommand("wait", "wait until a task ends, and print its output", cli.ReadOnly,
 		"Waits until a task has ended, prints the output as lmosd call does, and ends as it would: with 0 only if the task is\n"+
-			"completed. Whoever stops waiting does not stop the task. What it wants to know is asked on a terminal; elsewhere it is\n"+
+			"completed. Stopping the wait does not stop the task. Required input is requested on a terminal; elsewhere it is\n"+
 			"printed, and the exit code is 10.",
 		"  lmosd task wait 3f2a --timeout 10m\n  lmosd task wait \"$(lmosd call weather getReport year=2026 --async)\"",
 		func(ctx context.Context, c *api.Client, t *api.Task) error {
