@@ -16,7 +16,7 @@ import (
 )
 
 // patience is the timeout of a step.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // A consumer sends messages to a Thing in the form of its protocol, and reads the replies in that form. A message that the protocol does
 // not have returns [errNot].

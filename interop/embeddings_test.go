@@ -44,7 +44,7 @@ func TestEmbeddingsOfAnotherProcess(t *testing.T) {
 	// until repeats the query until the first result is an agent, for a reason of a kind.
 	until := func(question, name, signal string) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			list, err := m.client.Explain(t.Context(), td.Query{Text: question}, 0)
 			if err == nil && len(list.Items) > 0 && list.Items[0].Name == name &&
 				slices.ContainsFunc(list.Items[0].ScoreFactors, func(w api.ScoreFactor) bool { return w.Signal == signal }) {

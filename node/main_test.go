@@ -197,7 +197,7 @@ func until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !cond(); <-tick.C {
+	for deadline := time.Now().Add(time.Minute); !cond(); <-tick.C {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited for: %s", what)
 		}

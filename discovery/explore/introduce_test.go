@@ -146,7 +146,7 @@ func (l *lan) introduction(path string) dnssd.Introduction {
 
 func until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	end := time.Now().Add(10 * time.Second)
+	end := time.Now().Add(time.Minute)
 	for !cond() {
 		if time.Now().After(end) {
 			t.Fatalf("timeout: %s", what)

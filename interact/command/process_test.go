@@ -54,10 +54,10 @@ func mkfifo(t *testing.T, path string) {
 // until waits for a condition.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	end := time.Now().Add(20 * time.Second)
+	end := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(end) {
-			t.Fatalf("not so after 20 s: %s", what)
+			t.Fatalf("waited for: %s", what)
 		}
 		runtime.Gosched()
 		time.Sleep(time.Millisecond)

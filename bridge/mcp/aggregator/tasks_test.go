@@ -74,7 +74,7 @@ func TestStatesOfTasks(t *testing.T) {
 		}
 		// until polls until the task has a state.
 		until := func(id, status string) string {
-			for end := time.Now().Add(20 * time.Second); ; {
+			for end := time.Now().Add(time.Minute); ; {
 				got := string(ask("tasks/get", id+"}").Bytes())
 				if strings.Contains(got, `"status":"`+status+`"`) || time.Now().After(end) {
 					return got

@@ -12,7 +12,7 @@ import (
 )
 
 // timeout is how long a test waits for what must come. Nothing depends on it but how soon a broken test fails.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func wait[T any](t *testing.T, what string, c <-chan T) (v T) {
 	t.Helper()

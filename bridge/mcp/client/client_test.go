@@ -118,7 +118,7 @@ func TestHTTPSSEServers(t *testing.T) {
 	b := dialled(t, Options{URL: site.URL + "/sse"})
 	for i := range 2 {
 		got, said, err := call(t, b, "Bonn")
-		for end := time.Now().Add(10 * time.Second); i > 0 && !strings.Contains(got, "Bonn") && time.Now().Before(end); {
+		for end := time.Now().Add(time.Minute); i > 0 && !strings.Contains(got, "Bonn") && time.Now().Before(end); {
 			got, said, err = call(t, b, "Bonn") // the previous call saw the end
 		}
 		if err != nil || !strings.Contains(got, "Bonn") || !slices.Equal(said, []string{protocol.Progress}) {
