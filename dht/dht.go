@@ -1,14 +1,13 @@
 // Package dht publishes, resolves and provides signed records in a Kademlia DHT, and fetches records directly from the nodes that
 // host them.
 //
-// The DHT is go-libp2p-kad-dht with a prefix of its own, /lmos/<network>, so that it never merges with another network.
-// Three things travel: records under the hash of owner and thing ([DHT.Publish], [DHT.Get]); provider records that say which
-// node hosts something with a capability ([DHT.Provide]); and, over the protocol /lmos/<network>/records/1, the answers of
-// those nodes ([DHT.Find], [DHT.Body]). A provider record is a hint. Only what a node answers with is a record, and only
-// verification makes that a description.
+// The DHT is go-libp2p-kad-dht with the protocol prefix /lmos/<network>, so that it never merges with another network. It carries
+// records under the hash of owner and Thing ([DHT.Publish], [DHT.Get]) and provider records, which name the nodes that host a
+// capability ([DHT.Provide]). Those nodes answer queries over the protocol /lmos/<network>/records/1 ([DHT.Find], [DHT.Body]). A
+// provider record is only a pointer: records come from the node it names, and must be verified.
 //
-// The library trusts the shape of replies and reads large frames, so nothing here uses its own sender or an unguarded
-// handler, in any mode, clients included: see sender (rules S1 to S12) and guard (rules G1 to G8).
+// The library trusts the structure of replies and reads large frames. This package therefore replaces its sender and wraps its
+// handlers, in all modes: see sender (rules S1 to S12) and guard (rules G1 to G8).
 package dht
 
 import (
@@ -54,97 +53,94 @@ const (
 
 // Errors of the DHT's methods, documented where they are returned.
 var (
-	// ErrNoReplicas says that no other node has taken what was published or provided.
-	ErrNoReplicas = errors.New("no other node has taken it")
-	// ErrNewer says that the mesh holds a record of this thing that wins over the one that was published.
-	ErrNewer = errors.New("a newer record is out")
-	// ErrNoPeers says that there was nobody to ask.
+	// ErrNoReplicas means that no other node stored the published or provided record.
+	ErrNoReplicas = errors.New("no other node stored it")
+	// ErrNewer means that a newer record of the Thing is in the mesh.
+	ErrNewer = errors.New("a newer record exists")
+	// ErrNoPeers means that there is no peer to query.
 	ErrNoPeers = errors.New("no peers in the DHT yet")
 
 	errClosed = errors.New("DHT closed")
 )
 
-// A Mode says whether a node answers the DHT requests of others.
+// A Mode determines whether a node answers the DHT requests of others.
 type Mode string
 
 // Modes of a DHT.
 const (
-	// ModeAuto, also meant by "", serves while the node is believed reachable: with Options.PublishPrivate from the start
-	// until AutoNAT says otherwise, without it from when AutoNAT says so.
+	// ModeAuto, also meant by "", serves while the node is reachable: with Options.PublishPrivate until AutoNAT reports otherwise,
+	// without it after AutoNAT confirms it.
 	ModeAuto Mode = "auto"
-	// ModeServer always serves. Behind a NAT that poisons the routing tables of a public network.
+	// ModeServer always serves. Behind a NAT it damages the routing tables of a public network.
 	ModeServer Mode = "server"
 	// ModeClient never serves.
 	ModeClient Mode = "client"
 )
 
-// Local is what this node holds itself. Both methods are called by several goroutines at once and must not block.
+// Local is the data of this node. Both methods are called concurrently and must not block.
 type Local interface {
-	// Body returns the TD with the SHA-256 hash, if this node has it.
+	// Body returns the TD with the SHA-256 hash, if stored.
 	Body(hash [32]byte) ([]byte, bool)
-	// Hosted returns at most q.Limit records that match q of things that this node answers for.
+	// Hosted returns at most q.Limit matching records of Things that this node hosts.
 	Hosted(q td.Query) []*td.Signed
 }
 
-// Options says how a DHT works. All fields but Network may be zero: a public node with its records in memory.
+// Options configure a DHT. Only Network is required: the zero value of the others is a public node with records in memory.
 type Options struct {
 	// Network is the name of the mesh, part of every protocol id: lower case letters, digits, "." and "-", 1 to 63. Required.
 	Network string
-	// Mode says whether this node serves others; empty means ModeAuto.
+	// Mode determines whether this node serves others; empty means ModeAuto.
 	Mode Mode
-	// Store keeps the records of others over a restart; nil keeps them in memory. It belongs to the caller, who closes it
-	// after [DHT.Close]. Writes need not be synced.
+	// Store keeps the records of others across restarts; nil keeps them in memory. The caller closes it after [DHT.Close]. Writes
+	// need not be synced.
 	Store ds.Batching
 	// BootstrapPeers returns peers to join through. It is called whenever the routing table is low, so that what it returns may
 	// change. Nil means none.
 	BootstrapPeers func() []peer.AddrInfo
-	// Verifier verifies records; nil means one that knows did:key.
+	// Verifier verifies records; nil means a new one for did:key.
 	Verifier *td.Verifier
-	// Local is what this node answers others with; nil answers with nothing.
+	// Local is the data served to other nodes; nil means none.
 	Local Local
-	// Index gives the node the role "index": it answers what others search from all that it knows, and says so in the DHT. It
-	// returns at most q.Limit verified records that match q, is called by several goroutines at once, and must not block. Nil is
-	// no such role.
+	// Index gives the node the role "index": it answers searches from its whole directory, and is provided as such in the DHT.
+	// Index returns at most q.Limit matching verified records, is called concurrently, and must not block. Nil means no such role.
 	Index func(q td.Query) []*td.Signed
-	// States says of things, by the keys of their records, how their agents at this node are: as many states as keys, within ctx. It
-	// is called by several goroutines at once. Nil says that none is here.
+	// States returns the states of agents at this node, one per record key, within ctx. It is called concurrently. Nil means that
+	// there are no agents.
 	States func(ctx context.Context, keys [][32]byte) []AgentState
-	// Evidence is given both of two different records of one thing with one seq, which its owner must never sign, when the DHT
-	// meets them. They are valid; of a thing that it asks for, a caller is given one of them only. It must not block. Nil drops
-	// them.
+	// Evidence receives two different valid records of one Thing with one sequence number (an equivocation of the owner). A query
+	// for the Thing returns only one of them. Evidence must not block. Nil discards them.
 	Evidence func(s *td.Signed)
-	// Missed is told of each peer that a search asked, that did not answer in time and to which there is no connection: it may be
-	// gone, or far away. It must not block. Nil is told nothing.
+	// Missed receives each peer of a search that did not answer in time and is not connected: it may have failed, or be slow. It
+	// must not block. Nil discards it.
 	Missed func(id peer.ID)
-	// Reached is told of each peer that a search asked: true if it answered, false if it could not be dialled. It must not
-	// block. Nil drops it.
+	// Reached receives the result for each peer of a search: true if it answered, false if a dial failed. It must not block. Nil
+	// discards it.
 	Reached func(id peer.ID, ok bool)
-	// Down reports whether a peer is known to be gone: as long as there is no connection to it, a search counts it as unreachable
-	// and does not wait for it. It must be quick, and whoever says it must find out when the peer is back. Nil means nobody is.
+	// Down reports whether a peer is known as failed: without a connection to it, a search counts it as unreachable and does not
+	// wait. It must be fast, and its owner must detect the return of the peer. Nil means that no peer is.
 	Down func(id peer.ID) bool
-	// Admits says who may take part: whose requests are served, who is in the routing table, and who is asked. Nil admits
-	// every node. Peers whose key is not Ed25519 are always refused. It is called often and must be quick.
+	// Admits returns whether a node may take part: its requests are served, it is in the routing table, and it is queried. Nil
+	// admits all nodes. Peers with other keys than Ed25519 are always rejected. It is called often and must be fast.
 	Admits func(did.DID) error
-	// K is how many nodes keep a record, and the bucket size. All nodes of a network have the same. Zero means 20; with
-	// fewer, more records are lost when many nodes vanish at once. Less than 11 is refused: tables that are full with ten
-	// peers make the library refresh them without end.
+	// K is the number of replicas of a record, and the bucket size, equal on all nodes of a network. 0 means 20; lower values lose
+	// more records when many nodes fail at once. The minimum is 11: the library refreshes full tables of 10 peers without end.
 	K int
-	// Diversity bounds how many peers of one IP group the routing table takes: 2 per bucket, 3 in all. For public networks
-	// only; on one subnet it would cap the table at 3.
+	// Diversity limits the peers of one IP group in the routing table: 2 per bucket, 3 in total. For public networks only; in one
+	// subnet it would limit the table to 3 peers.
 	Diversity bool
-	// PublishPrivate lets private and loopback addresses into provider records and the address book.
+	// PublishPrivate allows private and loopback addresses in provider records and the address book.
 	PublishPrivate bool
-	// Log takes what happens; nil discards it.
+	// Log receives messages; nil discards them.
 	Log *slog.Logger
 }
 
-// Protocols returns the ids of the two stream protocols of a network, for the limits of the resource manager.
+// Protocols returns the ids of both stream protocols of a network, for the limits of the resource manager.
 func Protocols(network string) (kad, records protocol.ID) {
 	prefix := protocol.ID("/lmos/" + network)
 	return prefix + "/kad/1.0.0", prefix + "/records/1"
 }
 
-// A DHT is this node's part in the DHT of its network. It is safe for concurrent use.
+// A DHT is the participant of this node in the DHT of its network. It is safe for concurrent use.
 type DHT struct {
 	o       Options
 	host    host.Host
@@ -157,7 +153,7 @@ type DHT struct {
 	sender       *sender
 	messenger    *pb.ProtocolMessenger
 	validator    record.Validator
-	values       *records.ValueStore // over the datastore that the library serves from
+	values       *records.ValueStore // in the datastore of the library
 	valueDS      *quota
 	providerDS   *quota
 	recordServer *recordServer
@@ -171,7 +167,7 @@ type DHT struct {
 
 var networkName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,62}$`)
 
-// New opens the DHT on h and sets its handlers. It dials nobody before Run. The caller closes it before h.
+// New opens the DHT on h and sets its handlers. It dials no peer before Run. The caller closes it before h.
 func New(h host.Host, o Options) (*DHT, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -195,7 +191,7 @@ func New(h host.Host, o Options) (*DHT, error) {
 
 func (o Options) withDefaults() (Options, error) {
 	if !networkName.MatchString(o.Network) {
-		return o, fmt.Errorf("network name %q: want lower case letters, digits, dots and hyphens, 1 to 63", o.Network)
+		return o, fmt.Errorf("network name %q: expected 1 to 63 lower case letters, digits, dots and hyphens", o.Network)
 	}
 	if o.Store == nil {
 		o.Store = dssync.MutexWrap(ds.NewMapDatastore())
@@ -267,14 +263,14 @@ func (o Options) kadMode() (kad.ModeOpt, error) {
 	case o.Mode != ModeAuto && o.Mode != "":
 		return 0, fmt.Errorf("mode %q: want auto, server or client", o.Mode)
 	case o.PublishPrivate:
-		// AutoNAT knows public addresses only: with ModeAuto a private network would have no server at all.
+		// AutoNAT supports only public addresses: with ModeAuto a private network would have no server.
 		return kad.ModeAutoServer, nil
 	}
 	return kad.ModeAuto, nil
 }
 
-// kadOptions are the options of the library. There is no validator of public keys: every key here is inside its PeerID, so
-// that nobody has a use for such records.
+// kadOptions returns the options of the library. It has no validator of public keys: PeerIDs contain the keys, so such records are
+// useless.
 func (d *DHT) kadOptions(mode kad.ModeOpt) []kad.Option {
 	opts := []kad.Option{
 		kad.ProtocolPrefix(protocol.ID("/lmos/" + d.o.Network)),
@@ -299,13 +295,13 @@ func (d *DHT) kadOptions(mode kad.ModeOpt) []kad.Option {
 	return opts
 }
 
-// newSender is called once, by kad.New. The sender works on the host itself: the guard is for what comes in.
+// newSender is called once, by kad.New. The sender uses the host itself: the guard is for inbound streams.
 func (d *DHT) newSender(_ host.Host, protos []protocol.ID) pb.MessageSenderWithDisconnect {
 	d.sender = newSender(d.host, protos, d.o.K, d.stats, d.faults.note)
 	return d.sender
 }
 
-// admits says whether p may take part.
+// admits reports whether p may take part.
 func (d *DHT) admits(p peer.ID) bool {
 	id, err := did.FromPeer([]byte(p))
 	if err != nil {
@@ -314,20 +310,19 @@ func (d *DHT) admits(p peer.ID) bool {
 	return d.o.Admits == nil || d.o.Admits(id) == nil
 }
 
-// trusts says whether p may be asked DHT requests.
+// trusts reports whether DHT requests may be sent to p.
 func (d *DHT) trusts(p peer.ID) bool { return !d.faults.has(p) && d.admits(p) }
 
-// isDown says whether it is in vain to ask p.
+// isDown reports whether queries of a peer would fail.
 func (d *DHT) isDown(p peer.ID) bool {
 	return d.host.Network().Connectedness(p) != network.Connected && d.o.Down(p)
 }
 
-// Forget takes a peer that is gone out of the routing table, so that lookups do not begin with it. When it is heard of again, it
-// is taken in again.
+// Forget removes a failed peer from the routing table, so that lookups do not begin with it. It can be added again.
 func (d *DHT) Forget(p peer.ID) { d.kad.RoutingTable().RemovePeer(p) }
 
-// Run joins the network through the bootstrap peers, stays joined, and keeps what this node provides alive, until ctx ends. It
-// returns when its last goroutine has.
+// Run joins the network through the seeds, keeps the routing table filled, and renews provider records until ctx ends. It returns
+// after its last goroutine.
 func (d *DHT) Run(ctx context.Context) error {
 	d.joining.Store(true)
 	g, ctx := errgroup.WithContext(ctx)
@@ -336,15 +331,14 @@ func (d *DHT) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Close takes the node out of the DHT. After it the datastore is the caller's to close. It is called once, after Run has
-// returned.
+// Close removes the node from the DHT. Afterwards the caller may close the datastore. It is called once, after Run has returned.
 func (d *DHT) Close() error {
 	d.host.RemoveStreamHandler(d.records)
 	d.recordServer.server.Close()
 	// The handlers first: the library does not wait for them, and they use its stores.
 	d.guard.close()
 	err := d.kad.Close()
-	// Until here the library may still call these, and goroutines that it does not wait for even later.
+	// Until here the library may call these, and unattended goroutines of it even later.
 	d.sender.close()
 	d.valueDS.close()
 	d.providerDS.close()
@@ -357,7 +351,7 @@ func (d *DHT) Size() int { return d.kad.RoutingTable().Size() }
 // Peers returns the peers in the routing table, in no order.
 func (d *DHT) Peers() []peer.ID { return d.kad.RoutingTable().ListPeers() }
 
-// nothing is the Local of a node that hosts nothing.
+// nothing is the Local of a node without data.
 type nothing struct{}
 
 func (nothing) Body([32]byte) ([]byte, bool) { return nil, false }

@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// askBody asks p for the TD with the hash. The caller checks what comes.
+// askBody fetches the TD with the hash from p. The caller checks it.
 func (d *DHT) askBody(ctx context.Context, p peer.ID, hash [32]byte) ([]byte, error) {
 	var body []byte
 	_, err := d.ask(ctx, p, &question{Op: opBody, Hash: hash[:]}, func(s *td.Signed) (bool, error) {
@@ -29,25 +29,25 @@ func (d *DHT) askBody(ctx context.Context, p peer.ID, hash [32]byte) ([]byte, er
 	return body, err
 }
 
-// ask asks p one question, and calls take with each part of the answer until it returns false or an error. truncated says
-// that p has more than it has told. It has released everything when it returns, at the latest when ctx ends.
+// ask sends one query to p, and calls take with each part of the answer until it returns false or an error. truncated means that p
+// has more results. ask has released everything when it returns, at the latest when ctx ends.
 func (d *DHT) ask(ctx context.Context, p peer.ID, q *question, take func(*td.Signed) (bool, error)) (truncated bool, err error) {
-	from, _ := did.FromPeer([]byte(p)) // the host lets no other key in
+	from, _ := did.FromPeer([]byte(p)) // the host accepts only Ed25519 keys
 	return d.exchange(ctx, p, q, func(a *answer) (bool, error) {
 		if len(a.States) > 0 {
-			return false, fmt.Errorf("%w: states, which were not asked for", errWire)
+			return false, fmt.Errorf("%w: unexpected states", errWire)
 		}
 		return take(&td.Signed{Record: a.Record, TD: a.TD, From: from})
 	})
 }
 
-// exchange is ask of what may be answered by something else than records.
+// exchange is ask for answers that are not records.
 func (d *DHT) exchange(ctx context.Context, p peer.ID, q *question, take func(*answer) (bool, error)) (truncated bool, err error) {
 	frame, err := encodeMessage(q, maxQuestion)
 	if err != nil {
 		return false, err
 	}
-	// A small exchange, for which a relayed connection will do.
+	// A small exchange may use a relayed connection.
 	st, err := d.host.NewStream(network.WithAllowLimitedConn(ctx, "lmos records"), p, d.records)
 	if err != nil {
 		return false, err
@@ -57,7 +57,7 @@ func (d *DHT) exchange(ctx context.Context, p peer.ID, q *question, take func(*a
 	if !stop() {
 		return false, context.Cause(ctx)
 	}
-	_ = st.Reset() // all is read; unlike Close, this never waits
+	_ = st.Reset() // the answer is complete; unlike Close, Reset never waits
 	return truncated, err
 }
 
@@ -86,7 +86,7 @@ func converse(st network.Stream, frame []byte, take func(*answer) (bool, error))
 	return false, fmt.Errorf("%w: more than %d records", errWire, maxResults)
 }
 
-// readAnswer reads one frame of an answer. release gives its memory back.
+// readAnswer reads one frame of an answer. release frees its memory.
 func readAnswer(r io.Reader, m streamserver.Memory) (a *answer, release func(), err error) {
 	frame, release, err := streamserver.ReadFrame(r, m, maxAnswer)
 	if err != nil {

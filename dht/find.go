@@ -21,25 +21,23 @@ import (
 
 const (
 	findTime      = 2 * time.Second // of Find, if ctx has no deadline
-	askTime       = time.Second     // of one peer
-	maxAsking     = 16              // peers asked at once
-	maxAsked      = 128             // peers asked on one way
-	maxNeighbours = 16              // peers asked when nothing of the query has a key
-	maxFew        = 4               // a limit up to this is tried with as many providers first
-	resultRoom    = 64              // results that wait for a slow reader
+	askTime       = time.Second     // per peer
+	maxAsking     = 16              // peers queried concurrently
+	maxAsked      = 128             // peers queried per search
+	maxNeighbours = 16              // connected peers queried if the query has no key
+	maxFew        = 4               // up to this limit, as many providers are queried first
+	resultRoom    = 64              // results that wait for the reader
 )
 
-// Find asks nodes that provide something of what q asks for, and yields what they know of it. Each branch of q has a way of its
-// own, and whoever is on one of them is asked once, the whole of q. With id and owner, it is a [DHT.Get]; with a capability,
-// action or id, the providers of its most telling term; with a host, that host. Any other asks nodes with the role index, and
-// then connected ones, which in a small mesh are all. It never asks this node. A small limit asks as many providers first, and
-// the others only if these were not enough.
+// Find queries the nodes that provide terms of q, and yields their results. Each branch of q is looked up, and each node that is
+// found is queried once, with the whole q. A branch with id and owner is a [DHT.Get]; one with a capability, action or id queries
+// the providers of its most selective term; one with a host, that host. Others query nodes with the role index, then connected
+// ones. This node is not queried. For a small limit, as many providers are queried first, and others only if these were not enough.
 //
-// What it yields fits q as far as a record shows it, and its record is valid; the TD is not verified yet, and may have to be
-// fetched with [DHT.Body]. The same record comes once; a thing may come with several. The sequence ends when all who were
-// asked have answered, at q.Limit, or at the deadline, two seconds if ctx has none; q.Counter says which, and is final then. A
-// failing peer is counted and never ends it. It is an error only that q is too large to be asked, or that the caller has
-// cancelled ctx.
+// Results match q as far as a record shows it, and their records are valid; the TD is not verified, and may have to be fetched with
+// [DHT.Body]. A record is yielded once; a Thing may have several. The sequence ends when all queried nodes have answered, at
+// q.Limit, or at the deadline, by default 2 s; q.Counter then has the final result. A failing peer is counted and does not end the
+// sequence. Errors are a query that is too large, and a cancelled ctx.
 func (d *DHT) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Signed, error] {
 	return func(yield func(*td.Signed, error) bool) {
 		s := newSearch(d, q)
@@ -50,7 +48,7 @@ func (d *DHT) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Signed, error]
 		outer := ctx
 		ctx, cancel := withDefault(ctx, findTime)
 		go s.run(ctx)
-		// Whatever ends the loop, the goroutines have ended when this returns.
+		// The goroutines end before this returns.
 		defer func() {
 			cancel()
 			for range s.results {
@@ -62,18 +60,18 @@ func (d *DHT) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Signed, error]
 	}
 }
 
-// A search is one Find at work.
+// A search is a running Find.
 type search struct {
 	d        *DHT
 	q        td.Query
 	question *question
 	tally    *td.CoverageCounter
-	results  chan *td.Signed // closed when nobody is asked any more
+	results  chan *td.Signed // closed after the last query
 	asking   sync.WaitGroup
 
-	// What follows is used by run only.
-	tried map[peer.ID]bool // who was asked, and this node
-	many  bool             // there are more providers than may be asked
+	// The following fields are used by run only.
+	tried map[peer.ID]bool // queried peers, and this node
+	many  bool             // there are more providers than the limit
 
 	mu   sync.Mutex
 	sent map[[32]byte]bool // results so far, by hash; owned by mu
@@ -87,7 +85,7 @@ func newSearch(d *DHT, q td.Query) *search {
 	}
 }
 
-// check says whether others may be asked q.
+// check returns an error if q cannot be sent to others.
 func (s *search) check() error {
 	if err := s.question.Query.check(); err != nil {
 		return err
@@ -96,7 +94,7 @@ func (s *search) check() error {
 	return err
 }
 
-// deliver yields results, up to the limit. It reports whether the reader is still there at the end.
+// deliver yields results, up to the limit. It reports whether the reader has not left.
 func (s *search) deliver(yield func(*td.Signed, error) bool) bool {
 	n := 0
 	for r := range s.results {
@@ -104,14 +102,14 @@ func (s *search) deliver(yield func(*td.Signed, error) bool) bool {
 			return false
 		}
 		if n++; n == s.q.Limit {
-			s.tally.SetMore() // there may be more; waiting for it would keep the reader
+			s.tally.SetMore() // there may be more; the reader does not wait for it
 			return true
 		}
 	}
 	return true
 }
 
-// run does the search, and closes the results when nobody is asked any more.
+// run runs the search, and closes the results after the last query.
 func (s *search) run(ctx context.Context) {
 	defer close(s.results)
 	w := waysOf(&s.q)
@@ -131,12 +129,12 @@ func (s *search) run(ctx context.Context) {
 	s.conclude(ctx, w)
 }
 
-// ways are how those who may know something of a query are found.
+// ways are the lookups of a query.
 type ways struct {
-	exact []*td.Query  // things by id and owner
-	keys  []provideKey // what providers are looked up for, each once
-	hosts []did.DID    // nodes that are asked as such
-	open  bool         // whoever is there, because a branch has nothing to look up
+	exact []*td.Query  // Things by id and owner
+	keys  []provideKey // provider keys to look up, without duplicates
+	hosts []did.DID    // nodes that are queried directly
+	open  bool         // a branch has no key: query index nodes and neighbors
 }
 
 func waysOf(q *td.Query) (w ways) {
@@ -157,7 +155,7 @@ func waysOf(q *td.Query) (w ways) {
 	return w
 }
 
-// full reports whether what was sent reaches the limit.
+// full reports whether the results reach the limit.
 func (s *search) full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,19 +171,19 @@ func (s *search) get(ctx context.Context, q *td.Query) {
 		s.tally.CountAnswer()
 		s.send(ctx, r)
 	case errors.Is(err, did.ErrNotFound) && !errors.Is(err, ErrNoPeers):
-		s.tally.CountAnswer() // there is none
+		s.tally.CountAnswer() // no such record
 	default:
 		s.tally.CountUnreachable()
 	}
 }
 
-// stage asks peers, each once, until they have answered, and does nothing if what was found before is enough.
+// stage queries peers, each once, and waits for their answers. It does nothing if the earlier results are enough.
 func (s *search) stage(ctx context.Context, peers iter.Seq[peer.AddrInfo]) {
 	if s.full() || ctx.Err() != nil {
 		return
 	}
 	asked, places := 0, make(chan struct{}, maxAsking)
-	for ai := range peers { // to the end, whatever comes; see providers
+	for ai := range peers { // to the end, see providers
 		if s.tried[ai.ID] || !s.d.admits(ai.ID) {
 			continue
 		}
@@ -198,7 +196,7 @@ func (s *search) stage(ctx context.Context, peers iter.Seq[peer.AddrInfo]) {
 		s.tried[ai.ID] = true
 		s.tally.CountAsked(1)
 		if s.d.isDown(ai.ID) {
-			s.tally.CountUnreachable() // its provider records live for a day; each search would wait for a dial
+			s.tally.CountUnreachable() // its provider records live for a day; do not dial it in each search
 			continue
 		}
 		s.begin(ctx, ai, places)
@@ -206,8 +204,8 @@ func (s *search) stage(ctx context.Context, peers iter.Seq[peer.AddrInfo]) {
 	s.asking.Wait()
 }
 
-// begin asks a peer when there is a place. Who is connected needs none: provider records of nodes that never were must not keep
-// those waiting that are there.
+// begin queries a peer when a slot is free. Connected peers need no slot: provider records of nonexistent nodes must not delay
+// them.
 func (s *search) begin(ctx context.Context, ai peer.AddrInfo, places chan struct{}) {
 	if s.d.host.Network().Connectedness(ai.ID) == network.Connected {
 		s.asking.Go(func() { s.ask(ctx, ai) })
@@ -225,20 +223,20 @@ func (s *search) begin(ctx context.Context, ai peer.AddrInfo, places chan struct
 	})
 }
 
-// conclude says in the tally what kept the search from being complete, besides single peers.
+// conclude records in the counter why the search is incomplete, apart from single peers.
 func (s *search) conclude(ctx context.Context, w ways) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		s.tally.SetTruncated()
 	}
 	if len(s.tried) == 1 && len(w.exact) == 0 && s.d.Size() == 0 && len(s.d.o.BootstrapPeers()) > 0 {
-		// There is a mesh, and this node is not in it.
+		// This node has not joined the mesh.
 		s.tally.CountAsked(1)
 		s.tally.CountUnreachable()
 	}
 }
 
-// providers yields the hosts that are named, and who provides one of the keys: up to few of each key, or all if few is 0. All
-// keys are looked up at once. The loop over it must not be left early: the library's goroutines would wait for ever.
+// providers yields the named hosts, and the providers of the keys: up to few of each key, or all if few is 0. All keys are looked
+// up concurrently. The loop must not be left early: the goroutines of the library would block without a limit.
 func (s *search) providers(ctx context.Context, w ways, few int) iter.Seq[peer.AddrInfo] {
 	return func(yield func(peer.AddrInfo) bool) {
 		found := make(chan peer.AddrInfo)
@@ -267,8 +265,8 @@ func (s *search) providers(ctx context.Context, w ways, few int) iter.Seq[peer.A
 	}
 }
 
-// keyFor returns the provider key to look up for q: that of its id, or its name, else of the deepest level of its most telling term. ok
-// is false if nothing of q has a key: a type is spelled with many prefixes, a text not at all.
+// keyFor returns the provider key to look up for q: that of its id, its name, or the deepest level of its most selective term. ok
+// is false if q has none: types have many prefixes, and text has no key.
 func keyFor(q *td.Query) (key provideKey, ok bool) {
 	switch {
 	case q.ID != "":
@@ -280,7 +278,7 @@ func keyFor(q *td.Query) (key provideKey, ok bool) {
 	return capabilityKey(level), level != ""
 }
 
-// terms returns what of q records list as capabilities.
+// terms returns the terms of q that records list as capabilities.
 func terms(q *td.Query) []string {
 	if q.Action == "" {
 		return q.Capability
@@ -288,7 +286,7 @@ func terms(q *td.Query) []string {
 	return append(slices.Clone(q.Capability), q.Action)
 }
 
-// deepest returns the deepest level of the term that has the most levels, and is the longest of these.
+// deepest returns the deepest level of the term with the most levels, the longest of several.
 func deepest(terms []string) (level string) {
 	depth := 0
 	for _, t := range terms {
@@ -304,7 +302,7 @@ func deepest(terms []string) (level string) {
 	return level
 }
 
-// neighbours yields connected peers that answer questions, at most limit.
+// neighbours yields connected peers that support the protocol, at most limit.
 func (d *DHT) neighbours(limit int) iter.Seq[peer.AddrInfo] {
 	return func(yield func(peer.AddrInfo) bool) {
 		n := 0
@@ -319,7 +317,7 @@ func (d *DHT) neighbours(limit int) iter.Seq[peer.AddrInfo] {
 	}
 }
 
-// ask asks one peer the whole query, and passes on what is valid and fits.
+// ask sends the whole query to one peer, and forwards valid matching results.
 func (s *search) ask(ctx context.Context, ai peer.AddrInfo) {
 	d := s.d
 	d.stats.asked.Add(1)
@@ -338,7 +336,7 @@ func (s *search) ask(ctx context.Context, ai peer.AddrInfo) {
 	})
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
-		// The reader has enough. Who gave something has answered; the others were asked, and have not.
+		// The limit is reached. A peer that sent a result has answered; the others have not.
 		if gave {
 			s.tally.CountAnswer()
 		}
@@ -365,8 +363,8 @@ func (s *search) ask(ctx context.Context, ai peer.AddrInfo) {
 	}
 }
 
-// locate makes the addresses of a provider known. Those in provider records go stale before the records do; then the DHT
-// is asked for them.
+// locate adds the addresses of a provider to the address book. Those in provider records expire earlier than the records; then the
+// DHT is queried.
 func (d *DHT) locate(ctx context.Context, ai peer.AddrInfo) {
 	if d.host.Network().Connectedness(ai.ID) != network.NotConnected {
 		return
@@ -377,7 +375,7 @@ func (d *DHT) locate(ctx context.Context, ai peer.AddrInfo) {
 	}
 }
 
-// fits reports whether r belongs in the answer. It is an error that no honest node would send it.
+// fits reports whether r belongs in the answer. An error means that no honest node would send it.
 func (s *search) fits(r *td.Signed) (bool, error) {
 	rec, err := s.d.o.Verifier.Record(r.Record, time.Now())
 	switch {
@@ -394,8 +392,8 @@ func (s *search) fits(r *td.Signed) (bool, error) {
 	return plausible(&s.q, rec), nil
 }
 
-// plausible reports whether a record may be what a branch of q asks for, as far as the record shows it. Without this a provider
-// could fill up the limit with things of no relevance.
+// plausible reports whether a record can match a branch of q, as far as the record shows it. Otherwise a provider could fill the
+// limit with irrelevant Things.
 func plausible(q *td.Query, r *td.Record) bool {
 	for one := range q.Branches() {
 		if mayHold(one, r) {
@@ -405,7 +403,7 @@ func plausible(q *td.Query, r *td.Record) bool {
 	return false
 }
 
-// mayHold reports whether the fields of q itself may hold.
+// mayHold reports whether the fields of q itself can match.
 func mayHold(q *td.Query, r *td.Record) bool {
 	if q.ID != "" && q.ID != r.Thing || q.Name != "" && !r.HasName(q.Name) || q.Owner != "" && q.Owner != r.Owner {
 		return false
@@ -430,10 +428,10 @@ func hasTerm(r *td.Record, term string) bool {
 	})
 }
 
-// levelled writes a normal capability id so that equal levels are equal text: levels end at ":" and "/" alike.
+// levelled normalizes the level separators of a capability id: ":" and "/" are equal.
 func levelled(id string) string { return strings.ReplaceAll(strings.TrimPrefix(id, "urn:"), "/", ":") }
 
-// send passes r on, the same record once, unless ctx ends before there is room.
+// send yields r, each record once, unless ctx ends first.
 func (s *search) send(ctx context.Context, r *td.Signed) bool {
 	if !s.isNew(r) {
 		return true
@@ -446,7 +444,7 @@ func (s *search) send(ctx context.Context, r *td.Signed) bool {
 	}
 }
 
-// isNew reports whether r was not sent yet, and notes it.
+// isNew reports whether r was not sent, and records it.
 func (s *search) isNew(r *td.Signed) bool {
 	id := sha256.Sum256(r.Record)
 	s.mu.Lock()

@@ -16,22 +16,22 @@ const (
 	idleTime   = time.Minute      // G4: between requests
 )
 
-// A gate stands between a stream and the library's handler, which would read frames of up to 4 MiB. It looks at each length
-// prefix as it passes and resets the stream before the handler can act on a bad one. No Read crosses the end of a frame.
+// A gate is between a stream and the handler of the library, which would read frames of up to 4 MiB. It checks each length prefix
+// and resets the stream before the handler can act on an invalid one. No Read crosses the end of a frame.
 //
 // Only one goroutine reads and writes, as the handler does.
 type gate struct {
 	network.Stream
 	head    streamserver.Prefix
-	left    int // bytes of the current frame that have not been read yet
+	left    int // unread bytes of the current frame
 	timer   *time.Timer
 	refused func(error)
 }
 
-// newGate guards s. refused is told of a bad prefix. stop must be called when the handler is done.
+// newGate wraps s. refused is called for an invalid prefix. stop must be called after the handler.
 //
-// Timers and not stream deadlines, because those bound one direction or both, and a stream may wait a minute for its next
-// request while a reply may not take as long.
+// It uses timers, because stream deadlines apply to one direction or both, and a stream may wait a minute for its next request, but
+// not for a reply.
 func newGate(s network.Stream, refused func(error)) *gate {
 	g := &gate{Stream: s, refused: refused}
 	g.timer = time.AfterFunc(idleTime, func() { _ = s.Reset() })
@@ -40,7 +40,7 @@ func newGate(s network.Stream, refused func(error)) *gate {
 
 func (g *gate) stop() { g.timer.Stop() }
 
-// Read delivers either one byte of a prefix or a part of one frame's body.
+// Read returns one byte of a prefix or a part of one frame's body.
 func (g *gate) Read(p []byte) (int, error) {
 	switch {
 	case len(p) == 0:
@@ -79,7 +79,7 @@ func (g *gate) readHead(p []byte) (int, error) {
 	return n, err
 }
 
-// Write sends a part of a reply. A far end that does not take it loses the stream.
+// Write sends a part of a reply. A stream that does not accept it in time is reset.
 func (g *gate) Write(p []byte) (int, error) {
 	g.timer.Reset(frameTime)
 	n, err := g.Stream.Write(p)

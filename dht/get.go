@@ -26,15 +26,15 @@ const (
 	bodyTime = 5 * time.Second // of one host's TD
 )
 
-// errBody says that what a host sent is not the TD of the record.
+// errBody means that a host sent a TD that does not match the record.
 var errBody = errors.New("the TD does not match the record")
 
-// Get returns the record of a thing, and its TD unless that is inside. It takes the best of the first answers, and waits
-// for a better one a quarter of a second after the first: an answer may lag behind what is newest, so that the caller keeps
-// the higher seq. A tombstone is an answer too.
+// Get returns the record of a Thing, and its TD unless it is inside the record. It selects the best of the first answers, and waits
+// 250 ms after the first one for a better: an answer may be outdated, so the caller keeps the record with the higher sequence
+// number. The result may be a tombstone.
 //
-// The error wraps [did.ErrNotFound] if nobody who answered has a valid record, and [ErrNoPeers] as well if there was nobody
-// to ask. Without a deadline, ten seconds are one.
+// The error wraps [did.ErrNotFound] if no peer that answered has a valid record, and also [ErrNoPeers] if there are no peers. The
+// default deadline is 10 s.
 func (d *DHT) Get(ctx context.Context, owner did.DID, thing string) (*td.Signed, error) {
 	s, err := d.get(ctx, owner, thing)
 	if err != nil {
@@ -58,7 +58,7 @@ func (d *DHT) get(ctx context.Context, owner did.DID, thing string) (*td.Signed,
 	}
 	rec, err := d.o.Verifier.Record(raw, time.Now())
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", did.ErrNotFound, err) // it was valid, and has expired while we waited
+		return nil, fmt.Errorf("%w: %w", did.ErrNotFound, err) // expired in between
 	}
 	s := &td.Signed{Record: raw}
 	if rec.Kind != td.KindTD || len(rec.Inline) > 0 {
@@ -68,8 +68,8 @@ func (d *DHT) get(ctx context.Context, owner did.DID, thing string) (*td.Signed,
 	return s, err
 }
 
-// search returns the best valid value under key: of those that come until the quorum, the end of ctx, or settle after the
-// first. It is nil if there is none.
+// search returns the best valid value under key of those received until the quorum, the end of ctx, or settle after the first; nil
+// if there is none.
 func (d *DHT) search(ctx context.Context, key string, settle time.Duration) (best []byte, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	found, err := d.kad.SearchValue(ctx, key, kad.Quorum(quorum))
@@ -79,7 +79,7 @@ func (d *DHT) search(ctx context.Context, key string, settle time.Duration) (bes
 	}
 	defer func() {
 		cancel()
-		for range found { // ends with ctx; the library's goroutine is gone then
+		for range found { // ends with ctx, after the goroutine of the library
 		}
 	}()
 	var settled <-chan time.Time
@@ -89,7 +89,7 @@ func (d *DHT) search(ctx context.Context, key string, settle time.Duration) (bes
 			if !ok {
 				return best, ctxError(ctx, best)
 			}
-			best = v // each is better than the one before
+			best = v // the library yields only better values
 			if settled == nil {
 				t := time.NewTimer(settle)
 				defer t.Stop()
@@ -101,7 +101,7 @@ func (d *DHT) search(ctx context.Context, key string, settle time.Duration) (bes
 	}
 }
 
-// ctxError returns the error of ctx if that is why nothing was found.
+// ctxError returns the error of ctx if it ended the search.
 func ctxError(ctx context.Context, best []byte) error {
 	if best != nil {
 		return nil
@@ -109,8 +109,8 @@ func ctxError(ctx context.Context, best []byte) error {
 	return context.Cause(ctx)
 }
 
-// Body returns the TD of a record by its hash, from this node or one of the record's hosts: connected ones first, each for
-// at most five seconds. What comes is checked against the record; it is at most [td.MaxTD] bytes.
+// Body returns the TD of a record by its hash, from this node or one of the hosts of the record: connected ones first, each for at
+// most 5 s. The TD is checked against the record; it has at most [td.MaxTD] bytes.
 func (d *DHT) Body(ctx context.Context, r *td.Record) ([]byte, error) {
 	if r.Kind != td.KindTD || r.Size <= 0 || r.Size > td.MaxTD {
 		return nil, fmt.Errorf("fetch %s: the record has no TD", r.Thing)
@@ -155,8 +155,8 @@ func checkBody(r *td.Record, b []byte) error {
 	return nil
 }
 
-// hostsOf returns the hosts of r that may be asked, connected ones first, with those of their addresses that may enter the
-// address book: a stranger's record must not make a public node knock at its private neighbours.
+// hostsOf returns the hosts of r that may be queried, connected ones first, with their addresses for the address book: an untrusted
+// record must not make a public node dial private addresses.
 func (d *DHT) hostsOf(r *td.Record) []peer.AddrInfo {
 	var near, far []peer.AddrInfo
 	for _, h := range r.Hosts {
@@ -184,7 +184,7 @@ func multiaddrs(texts []string) []ma.Multiaddr {
 	return addrs
 }
 
-// withDefault bounds ctx by limit if it has no deadline of its own.
+// withDefault limits ctx if it has no deadline.
 func withDefault(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)

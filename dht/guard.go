@@ -23,22 +23,22 @@ import (
 const (
 	maxStreams     = 512 // G2: at once, the inbound limit of the protocol in the resource manager
 	maxPeerStreams = 8   // G5: at once from one peer
-	// G7: requests of one peer. A node that comes up provides all its keys at once, so the burst is wide.
+	// G7: requests of one peer. A starting node provides all its keys at once, so the burst is large.
 	requestRate  = 100
 	requestBurst = 2000
-	maxMetered   = 65536 // peers whose rate is counted apart
+	maxMetered   = 65536 // peers with a rate of their own
 )
 
-// A guard is the host as the library sees it. Around every handler that the library sets it puts these rules, in this order:
+// A guard is the host that the library uses. It applies these rules to every handler of the library, in this order:
 //
 //   - G1 new streams have a rate per address or subnet
 //   - G2 streams at once are bounded; none waits for a slot
-//   - G3 a frame that announces too much never reaches the reader: see gate
-//   - G4 a frame that has begun must end, and an idle stream ends
+//   - G3 a frame with a too large prefix does not reach the reader: see gate
+//   - G4 frames and idle streams time out
 //   - G5 one peer has eight streams at most
 //   - G6 a panic of the handler costs its stream
 //   - G7 one peer's requests have a rate: see onRequest
-//   - G8 what others store is bounded: see quota
+//   - G8 the records that others store are limited: see quota
 //
 // It is safe for concurrent use.
 type guard struct {
@@ -50,7 +50,7 @@ type guard struct {
 	stats    *counters
 	log      *slog.Logger
 
-	// handlers is what the library has set; owned by mu.
+	// handlers are those set by the library; owned by mu.
 	mu       sync.Mutex
 	handlers map[protocol.ID]struct{}
 }
@@ -66,7 +66,7 @@ func newGuard(h host.Host, admits func(peer.ID) bool, stats *counters, log *slog
 	return g
 }
 
-// newSubnets returns G1, the rate of new streams by address. Loopback is free: a whole testnet lives there.
+// newSubnets returns G1, the rate of new streams by address. Loopback is exempt, for test networks.
 func newSubnets() *rate.Limiter {
 	each := rate.Limit{RPS: 20, Burst: 200}
 	return &rate.Limiter{
@@ -82,7 +82,7 @@ func newSubnets() *rate.Limiter {
 	}
 }
 
-// SetStreamHandler sets h with the guard around it.
+// SetStreamHandler sets h inside the guard.
 func (g *guard) SetStreamHandler(id protocol.ID, h network.StreamHandler) {
 	g.mu.Lock()
 	g.handlers[id] = struct{}{}
@@ -90,7 +90,7 @@ func (g *guard) SetStreamHandler(id protocol.ID, h network.StreamHandler) {
 	g.Host.SetStreamHandler(id, func(s network.Stream) { g.serve(s, h) })
 }
 
-// serve runs h on s if there is a slot for it.
+// serve runs h on s if a slot is free.
 func (g *guard) serve(s network.Stream, h network.StreamHandler) {
 	g.server.Serve(s, func(s network.Stream) error {
 		gate := newGate(s, func(err error) { g.refuse(s, err) })
@@ -125,8 +125,8 @@ func (g *guard) refuse(s network.Stream, err error) {
 	g.log.Debug("DHT frame refused", "peer", s.Conn().RemotePeer(), "err", err)
 }
 
-// onRequest is G7: the library calls it before it handles a request. A long-lived stream carries many, so that counting
-// streams is not enough. It cannot say no: an emptied request is refused by the library at no cost.
+// onRequest is G7: the library calls it before it handles a request. A stream carries many requests, so a limit of streams is not
+// enough. It cannot return an error, but the library rejects an emptied request at no cost.
 func (g *guard) onRequest(_ context.Context, s network.Stream, m *pb.Message) {
 	if g.requests.Take(s.Conn().RemotePeer(), 1, time.Now()) == 0 {
 		return
@@ -139,8 +139,8 @@ func (g *guard) onRequest(_ context.Context, s network.Stream, m *pb.Message) {
 	}
 }
 
-// close ends every stream, and returns when the last handler has: the datastores are the caller's again. The library
-// leaves its handlers set when it is closed.
+// close ends every stream, and returns after the last handler, so that the caller can close the datastores. The library does not
+// remove its handlers.
 func (g *guard) close() {
 	g.mu.Lock()
 	for id := range g.handlers {
@@ -150,7 +150,7 @@ func (g *guard) close() {
 	g.server.Close()
 }
 
-// addrOf returns the far end's IP address, or the zero address if it has none.
+// addrOf returns the remote IP address, or the zero address if there is none.
 func addrOf(c network.Conn) netip.Addr {
 	ip, err := manet.ToIP(c.RemoteMultiaddr())
 	if err != nil {

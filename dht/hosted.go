@@ -9,8 +9,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Ask yields what one peer hosts and what matches q, up to q.Limit, or 256 if that is 0: a zero query asks for everything.
-// The records are unverified. The error, if there is one, is the last element. Without a deadline, ten seconds are one.
+// Ask yields the matching records that one peer hosts, up to q.Limit, or 256 if that is 0: a zero query matches all. The records
+// are unverified. An error is the last element. The default deadline is 10 s.
 func (d *DHT) Ask(ctx context.Context, p peer.ID, q td.Query) iter.Seq2[*td.Signed, error] {
 	return func(yield func(*td.Signed, error) bool) {
 		ctx, cancel := withDefault(ctx, recordsTime)

@@ -32,7 +32,7 @@ func (d *DHT) bootstrapPeers() []peer.AddrInfo {
 	return d.o.BootstrapPeers()
 }
 
-// join dials the bootstrap peers whenever the routing table has less than minTable peers. It ends with ctx.
+// join dials the seeds, and again whenever the table is low: a node that starts before its seed joins later. It ends with ctx.
 func (d *DHT) join(ctx context.Context) {
 	pauses := backoff.Backoff{First: firstPause, Max: maxPause}
 	for {
@@ -123,7 +123,7 @@ func (d *DHT) Wait(ctx context.Context, n int) error {
 	return nil
 }
 
-// maxAddrs bounds the addresses of a peer that are stored and told.
+// maxAddrs limits the stored and sent addresses of a peer.
 const maxAddrs = 8
 
 // filterAddrs returns the addresses that may enter provider records and the address book.

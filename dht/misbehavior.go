@@ -15,25 +15,25 @@ const (
 	faultTag   = "lmos-dht-fault"
 	faultScore = -20
 	worstScore = -100
-	faultTime  = 10 * time.Minute // how long a peer stays out of the routing table
+	faultTime  = 10 * time.Minute // exclusion from the routing table
 	faultPause = time.Minute      // between two log lines
-	maxFaulty  = 1024             // peers that are remembered
+	maxFaulty  = 1024             // excluded peers
 )
 
-// faults deals with peers that send malformed replies (S12). It is safe for concurrent use.
+// faults excludes peers that send malformed replies (S12). It is safe for concurrent use.
 type faults struct {
 	host host.Host
 	log  *slog.Logger
-	kad  atomic.Pointer[kad.IpfsDHT] // nil while the library is being opened
+	kad  atomic.Pointer[kad.IpfsDHT] // nil until the library is open
 
-	// What follows is owned by mu. until says how long each peer stays out.
+	// The following fields are owned by mu. until is the end of the exclusion of each peer.
 	mu     sync.Mutex
 	until  map[peer.ID]time.Time
 	logged time.Time
 	silent int // faults since then
 }
 
-// note takes p out of the routing table for a while and lowers its score, and logs it at most once in a while.
+// note excludes p for a while, lowers its score, and logs with a limited rate.
 func (f *faults) note(p peer.ID, err error) {
 	others, log := f.remember(p, time.Now())
 	f.host.ConnManager().UpsertTag(p, faultTag, func(score int) int { return max(score+faultScore, worstScore) })
@@ -52,7 +52,7 @@ func (f *faults) remember(p peer.ID, now time.Time) (others int, log bool) {
 		f.until = map[peer.ID]time.Time{}
 	}
 	for old, end := range f.until {
-		// If there are too many, any may go: to forget one is to try it once more.
+		// If there are too many, an arbitrary one is removed: it is tried again.
 		if now.After(end) || len(f.until) >= maxFaulty {
 			delete(f.until, old)
 		}
@@ -66,7 +66,7 @@ func (f *faults) remember(p peer.ID, now time.Time) (others int, log bool) {
 	return others, true
 }
 
-// has reports whether p is to stay out. Without this the library would take it again at once, for any good reply.
+// has reports whether p is excluded. The library would add it again after any valid reply.
 func (f *faults) has(p peer.ID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -74,8 +74,7 @@ func (f *faults) has(p peer.ID) bool {
 	return ok && time.Now().Before(end)
 }
 
-// sweep takes peers that are to stay out from the routing table, where a good reply that was under way may have put them
-// back.
+// sweep removes excluded peers from the routing table, which a late valid reply may have added again.
 func (f *faults) sweep() {
 	table := f.kad.Load().RoutingTable()
 	for _, p := range table.ListPeers() {

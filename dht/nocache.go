@@ -1,7 +1,7 @@
 package dht
 
-// noCache is a cache that keeps nothing. The library's own cache of provider sets would grow by each provider of a popular
-// key, without a bound; without it each question reads a bounded sample from the datastore.
+// noCache is an empty cache. The provider cache of the library grows without a limit with the providers of a popular key; without
+// it each query reads a limited sample from the datastore.
 type noCache struct{}
 
 func (noCache) Add(_, _ any) bool                { return false }

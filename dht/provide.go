@@ -24,23 +24,23 @@ import (
 
 // Times of provider records, which others keep for a day.
 //
-// The loop that renews them is this package's own. The library's sweeping provider works with this sender too, and sends as
-// many messages (64 keys in a network of 40: 176 look-up requests there, 154 here). But it does not say who has taken a key,
-// so that Provide could neither count nor wait, and it sends each key on its own, which the guards of others would refuse by
-// the hundred. What it does well, to share look-ups among neighbouring keys, is done here by region.
+// This package renews provider records itself. The sweeping provider of the library sends about as many messages (64 keys in a
+// network of 40: 176 lookups, here 154), but it does not report which peers stored a key, so that Provide could neither count nor
+// wait, and it sends each key in a stream of its own, which exceeds the limits of the guard. Lookups of neighboring keys are shared
+// by region.
 const (
-	provideEvery = providerAge * 10 / 22                        // so that one failed round loses nothing
-	thinEvery    = 30 * time.Minute                             // of a key that fewer than K nodes have: the network may have grown
-	retryFirst   = time.Second                                  // after a key that nobody took; doubles
+	provideEvery = providerAge * 10 / 22                        // one failed round loses nothing
+	thinEvery    = 30 * time.Minute                             // for a key at fewer than K nodes: the network may have grown
+	retryFirst   = time.Second                                  // after a key that no peer stored; doubles
 	retryLast    = 5 * time.Minute                              // up to this
-	retryAlone   = 15 * time.Second                             // or this, if there was nobody: trying costs nothing then
+	retryAlone   = 15 * time.Second                             // without peers: a retry costs nothing
 	provideBatch = 1024                                         // keys of one round
-	batchPause   = requestBurst / 2 / requestRate * time.Second // between full rounds, for the limits of others
+	batchPause   = requestBurst / 2 / requestRate * time.Second // between full rounds, for the rate limits of peers
 	streamBatch  = 64                                           // messages on one stream
-	maxProvides  = 16                                           // peers told at once
+	maxProvides  = 16                                           // concurrent peers
 )
 
-// maxKeys bounds the provider keys of one thing.
+// maxKeys limits the provider keys of one Thing.
 const maxKeys = 64
 
 // A provideKey is the multihash of a provider key.
@@ -56,15 +56,15 @@ func newKey(name string) provideKey {
 	sum := sha256.Sum256([]byte("/lmos/1/" + name))
 	mh, err := multihash.Encode(sum[:], multihash.SHA2_256)
 	if err != nil {
-		panic(err) // the digest has the length that the code wants
+		panic(err) // the digest has the length of the code
 	}
 	return provideKey(mh)
 }
 
 func (k provideKey) cid() cid.Cid { return cid.NewCidV1(cid.Raw, multihash.Multihash(k)) }
 
-// keysOf returns the provider keys of a record: its thing id, its names, and each level of its capabilities, the general levels
-// first if there are too many.
+// keysOf returns the provider keys of a record: its id, its names, and each level of its capabilities, general levels first if
+// there are too many.
 func keysOf(r *td.Record) []provideKey {
 	keys := []provideKey{thingKey(r.Thing)}
 	for _, name := range r.Names() {
@@ -89,11 +89,11 @@ func keysOf(r *td.Record) []provideKey {
 	return keys
 }
 
-// Provide tells the mesh that this node hosts the thing of r, under its id and each level of its capabilities, and keeps
-// telling it until [DHT.Unprovide]. Keys that were told lately, for r or another thing, are not told again. It returns when
-// every key was told, or nobody was there to be told; [DHT.Run] goes on from there.
+// Provide announces that this node hosts the Thing of r, under its id and each level of its capabilities, and renews that until
+// [DHT.Unprovide]. Keys announced recently, also for another Thing, are not sent again. It returns when every key was sent, or
+// there is no peer; [DHT.Run] retries.
 //
-// The error wraps [ErrNoReplicas] if a key was taken by no other node.
+// The error wraps [ErrNoReplicas] if no other node stored a key.
 func (d *DHT) Provide(ctx context.Context, r *td.Record) (Receipt, error) {
 	keys := keysOf(r)
 	due := d.offers.add(thingName(r.Owner, r.Thing), keys)
@@ -107,13 +107,13 @@ func (d *DHT) Provide(ctx context.Context, r *td.Record) (Receipt, error) {
 	return receipt, nil
 }
 
-// Unprovide ends what Provide began for a thing. The DHT has no word for taking back: others remember for up to a day that
-// this node hosted something, ask it, and hear that it does not.
+// Unprovide ends Provide for a Thing. The DHT has no message for removal: other nodes keep the provider records for up to a day,
+// and queries to this node return no result.
 func (d *DHT) Unprovide(owner did.DID, thing string) { d.offers.remove(thingName(owner, thing)) }
 
 func thingName(owner did.DID, thing string) string { return string(owner) + "\x00" + thing }
 
-// reprovide tells each key again when its time comes. It ends with ctx.
+// reprovide renews each key in time. It ends with ctx.
 func (d *DHT) reprovide(ctx context.Context) {
 	for {
 		keys, pause := d.offers.due(time.Now(), provideBatch)
@@ -133,7 +133,7 @@ func (d *DHT) reprovide(ctx context.Context) {
 	}
 }
 
-// provide tells the closest peers of each key that this node provides it, and notes how many have taken it.
+// provide sends the keys to their closest peers, and records how many stored them.
 func (d *DHT) provide(ctx context.Context, keys []provideKey) {
 	byPeer := d.closestOfAll(ctx, keys)
 	wanted := map[provideKey]int{}
@@ -143,21 +143,21 @@ func (d *DHT) provide(ctx context.Context, keys []provideKey) {
 		}
 	}
 	taken := d.provideAll(ctx, byPeer)
-	// One jitter for all: keys that were told together are renewed together, and share look-ups again.
+	// One jitter for all: keys sent together are renewed together, and share lookups.
 	now, factor := time.Now(), 0.9+rand.Float64()/5
 	for _, k := range keys {
-		// The library answers questions of others from its own store.
+		// The library answers queries from its own store.
 		_ = d.kad.ProviderStore().AddProvider(ctx, []byte(k), peer.AddrInfo{ID: d.host.ID()})
 		d.offers.provided(k, taken[k], wanted[k], d.o.K, now, factor)
 	}
 }
 
-// provideAll tells peers their keys, and returns how many have taken each.
+// provideAll sends peers their keys, and returns how many stored each.
 func (d *DHT) provideAll(ctx context.Context, targets map[peer.ID][]provideKey) map[provideKey]int {
 	self := []peer.AddrInfo{{ID: d.host.ID(), Addrs: d.kad.FilteredAddrs()}}
 	taken := map[provideKey]int{}
 	if len(self[0].Addrs) == 0 {
-		d.log.Warn("not provided: this node has no address that may be published")
+		d.log.Warn("keys not provided: no public address")
 		return taken
 	}
 	var mu sync.Mutex
@@ -168,8 +168,8 @@ func (d *DHT) provideAll(ctx context.Context, targets map[peer.ID][]provideKey) 
 		g.Go(func() error {
 			for some := range slices.Chunk(keys, streamBatch) {
 				if err := d.sender.sendAll(ctx, p, addProviders(some, self)); err != nil {
-					d.log.Debug("peer did not take provider records", "peer", p, "keys", len(some), "err", err)
-					return nil // it is missing in the count
+					d.log.Debug("provider records not sent", "peer", p, "keys", len(some), "err", err)
+					return nil // not counted
 				}
 				mu.Lock()
 				for _, k := range some {
@@ -194,9 +194,9 @@ func addProviders(keys []provideKey, self []peer.AddrInfo) []*pb.Message {
 	return ms
 }
 
-// offers is what this node provides. It is safe for concurrent use.
+// offers are the provided keys of this node. It is safe for concurrent use.
 type offers struct {
-	changed chan struct{} // has a place for one note to the loop
+	changed chan struct{} // wakes the loop
 
 	// things and keys are owned by mu.
 	mu     sync.Mutex
@@ -204,11 +204,11 @@ type offers struct {
 	keys   map[provideKey]*offer
 }
 
-// An offer is one key that this node provides.
+// An offer is one provided key.
 type offer struct {
-	users         int // things that have the key
-	taken, wanted int // by the last round
-	failures      int // rounds in a row in which nobody took it
+	users         int // Things with the key
+	taken, wanted int // in the last round
+	failures      int // consecutive rounds without a peer that stored it
 	next          time.Time
 }
 
@@ -216,7 +216,7 @@ func newOffers() *offers {
 	return &offers{changed: make(chan struct{}, 1), things: map[string][]provideKey{}, keys: map[provideKey]*offer{}}
 }
 
-// add sets the keys of a thing, and returns those that are to be told now; the loop leaves these alone for a while.
+// add sets the keys of a Thing, and returns those to send now; the loop skips these for a while.
 func (o *offers) add(thing string, keys []provideKey) (due []provideKey) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -255,13 +255,13 @@ func (o *offers) dropLocked(keys []provideKey) {
 	}
 }
 
-// targets notes how a round went for k: how many have taken it, of those that were to. spread is a factor for what follows.
+// targets records a round of k: the peers that stored it, and those tried. spread is the jitter of the next round.
 func (o *offers) provided(k provideKey, taken, wanted, enough int, now time.Time, spread float64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	of := o.keys[k]
 	if of == nil {
-		return // given up meanwhile
+		return // removed in between
 	}
 	of.taken, of.wanted = taken, wanted
 	pause := provideEvery
@@ -284,7 +284,7 @@ func (o *offers) provided(k provideKey, taken, wanted, enough int, now time.Time
 	}
 }
 
-// due returns at most limit keys whose time has come, or how long until the next one's has.
+// due returns at most limit due keys, or the time until the next one.
 func (o *offers) due(now time.Time, limit int) (keys []provideKey, pause time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -311,7 +311,7 @@ func (o *offers) sleep(ctx context.Context, pause time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// receipt sums up the last round of each of keys.
+// receipt summarizes the last round of keys.
 func (o *offers) receipt(keys []provideKey) Receipt {
 	o.mu.Lock()
 	defer o.mu.Unlock()

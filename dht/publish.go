@@ -24,23 +24,23 @@ const (
 	verifyTime = 3 * time.Second  // of looking for a newer record
 )
 
-// A Receipt says where something was published.
+// A Receipt is the result of a publication.
 type Receipt struct {
-	// Replicas is the number of other nodes that have taken it; of several keys, the least of any.
+	// Replicas is the number of other nodes that stored it; of several keys, the minimum.
 	Replicas int
-	// Wanted is how many were asked: the closest K, or all if there are fewer.
+	// Wanted is the number of nodes tried: the closest K, or all if there are fewer.
 	Wanted int
 }
 
-// Enough reports whether at least half of the wanted nodes have it: then the loss of the others at once does no harm.
+// Enough reports whether at least half of the wanted nodes stored it.
 func (r Receipt) Enough() bool { return r.Wanted > 0 && 2*r.Replicas >= r.Wanted }
 
-// Publish stores the record of s on this node and on the nodes closest to its key, and counts who acknowledged it. Whoever
-// did not is asked once more.
+// Publish stores the record of s on this node and on the nodes closest to its key, and counts the acknowledgements. Missing ones
+// are retried once.
 //
-// The error wraps one of the td errors if the record is not valid, [ErrNewer] if the mesh has a record that wins over it,
-// and [ErrNoReplicas] if no other node has taken it; the receipt is good in that case too, and the record is stored here. A
-// record is kept for 24 hours from its last Publish, and no longer than it is valid.
+// The error wraps one of the td errors if the record is not valid, [ErrNewer] if the mesh has a newer record, and [ErrNoReplicas]
+// if no other node stored it; the receipt is valid in that case too, and the record is stored here. A record is kept for 24 h after
+// its last Publish, and no longer than it is valid.
 func (d *DHT) Publish(ctx context.Context, s *td.Signed) (Receipt, error) {
 	raw := s.Record
 	rec, err := d.o.Verifier.Record(raw, time.Now())
@@ -67,35 +67,34 @@ func (d *DHT) Publish(ctx context.Context, s *td.Signed) (Receipt, error) {
 	return r, nil
 }
 
-// keep stores a record on this node, so that it serves it. The library has no method for that, but both use one datastore.
+// keep stores a record on this node. The library has no method for that, but both use one datastore.
 func (d *DHT) keep(ctx context.Context, key string, raw []byte) error {
 	err := d.values.Put(ctx, key, record.MakePutRecord(key, raw))
 	switch {
 	case errors.Is(err, records.ErrOldRecord):
 		return ErrNewer
 	case errors.Is(err, errFull):
-		return nil // others are closer to the key, and will have it
+		return nil // stored by closer nodes
 	}
 	return err
 }
 
-// closest returns the peers that are to keep key: the K closest, or all if there are fewer. The error wraps ErrNoPeers if
-// there is none.
+// closest returns the K closest peers of key, or all if there are fewer. The error wraps ErrNoPeers if there is none.
 func (d *DHT) closest(ctx context.Context, key string) ([]peer.ID, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
 	peers, err := d.kad.GetClosestPeers(ctx, key)
 	switch {
 	case len(peers) > 0:
-		return peers, nil // those found in time, if the lookup was cut
+		return peers, nil // those found before the timeout
 	case err == nil, errors.Is(err, kb.ErrLookupFailure), errors.Is(err, kad.ErrNoPeersQueried):
 		return nil, ErrNoPeers
 	}
 	return nil, fmt.Errorf("look up the closest peers: %w", err)
 }
 
-// putAll puts the record to all peers at once, and once more to those that did not acknowledge it. The error is the first of those of
-// the peers that did not.
+// putAll sends the record to all peers concurrently, and once more to those that did not acknowledge it. The error is the first of
+// those that failed twice.
 func (d *DHT) putAll(ctx context.Context, key string, raw []byte, peers []peer.ID) (Receipt, error) {
 	errs := make([]error, len(peers))
 	var wg sync.WaitGroup
@@ -117,8 +116,8 @@ func (d *DHT) put(ctx context.Context, key string, raw []byte, p peer.ID) error 
 	return d.messenger.PutValue(ctx, p, record.MakePutRecord(key, raw))
 }
 
-// isOutdated reports whether the mesh has a record that wins over raw. A refused PUT_VALUE has no reply, so that a
-// publisher whose record is outdated sees nothing but missing acknowledgements.
+// isOutdated reports whether the mesh has a newer record than raw. A rejected PUT_VALUE has no reply, so a publisher with an
+// outdated record sees only missing acknowledgements.
 func (d *DHT) isOutdated(ctx context.Context, key string, raw []byte) bool {
 	ctx, cancel := context.WithTimeout(ctx, verifyTime)
 	defer cancel()

@@ -11,8 +11,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// RecordAddrs returns the addresses of a host that fit into a record, those first that most peers can dial. A machine with several
-// interfaces has more than a record holds, and the system lists loopback first.
+// RecordAddrs returns the addresses of a host that fit into a record, the most reachable first. A machine with several interfaces
+// has more than a record holds, and the system lists loopback first.
 func RecordAddrs(as []ma.Multiaddr) []string {
 	as = slices.Clone(as)
 	slices.SortStableFunc(as, func(a, b ma.Multiaddr) int { return remoteness(a) - remoteness(b) })
@@ -25,7 +25,7 @@ func RecordAddrs(as []ma.Multiaddr) []string {
 	return addrs
 }
 
-// remoteness orders addresses by how many peers can use them, best first.
+// remoteness orders addresses by the number of peers that can use them, best first.
 func remoteness(a ma.Multiaddr) int {
 	ip, err := manet.ToIP(a)
 	switch {
@@ -44,7 +44,7 @@ func isRelayed(a ma.Multiaddr) bool {
 	return err == nil
 }
 
-// FullAddrs returns the multiaddrs at which peers reach h, with /p2p.
+// FullAddrs returns the multiaddrs of h with /p2p.
 func FullAddrs(h host.Host) []string {
 	var out []string
 	for _, a := range h.Addrs() {
@@ -53,13 +53,13 @@ func FullAddrs(h host.Host) []string {
 	return out
 }
 
-// OnlyLoopback reports whether peers learn only loopback addresses, though the host listens on others.
+// OnlyLoopback reports whether h announces only loopback addresses although it listens on others.
 func OnlyLoopback(announced, listening []ma.Multiaddr) bool {
 	more := func(a ma.Multiaddr) bool { return !manet.IsIPLoopback(a) }
 	return slices.ContainsFunc(listening, more) && !slices.ContainsFunc(announced, more)
 }
 
-// Ranges are the lengths of the prefixes whose addresses count as one; 0 counts each address alone.
+// Ranges are prefix lengths of address ranges that are treated as one address; 0 means single addresses.
 type Ranges struct{ IPv4, IPv6 int }
 
 // Of returns the range of a public address; false if a is not public, is relayed, or has no range.

@@ -15,31 +15,30 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// Bounds of what is remembered of peers that refused this node.
+// Limits of the stored refusals.
 const (
 	maxRefusals = 1024
-	refusedFor  = time.Minute // it may have changed its mind then
+	refusedFor  = time.Minute // its policy may have changed then
 )
 
-// refusals are the peers that closed a connection of this node because their policy refuses it. They say so with the error code of
-// the connection (network.ConnGated). The dialler's identification of the peer fails with it, unless the connection was closed before the
-// identification began; then a stream on the closed connection fails with it. A peer that lies about it harms itself: it is there, and
-// is not called.
+// refusals are the peers that closed a connection of this node by policy, with the error code network.ConnGated. The identify
+// protocol then fails at the dialer, unless the connection was closed before it began; then a stream on the closed connection
+// fails. A false refusal only harms its sender, which is not called.
 type refusals struct {
 	network.NotifyBundle
 	sub  event.Subscription
 	mark event.Emitter
-	done chan struct{} // closed when watch has ended
+	done chan struct{} // closed at the end of watch
 
 	mu     sync.Mutex
 	at     map[peer.ID]time.Time     // owned by mu
 	dialed map[network.Conn]struct{} // connections of this node whose end was not seen; owned by mu
 }
 
-// A mark goes through the events behind those that were sent before it.
+// A mark is an event that is delivered after all events sent before it.
 type mark struct{ passed chan struct{} }
 
-// watchRefusals begins to listen on bus.
+// watchRefusals subscribes to bus.
 func watchRefusals(bus event.Bus) (*refusals, error) {
 	r := &refusals{at: map[peer.ID]time.Time{}, dialed: map[network.Conn]struct{}{}, done: make(chan struct{})}
 	r.ConnectedF, r.DisconnectedF = r.connected, func(_ network.Network, c network.Conn) { r.ended(c) }
@@ -70,14 +69,14 @@ func (r *refusals) watch() {
 	}
 }
 
-// IsRefusal reports whether a connection or stream failed with err because the peer's policy refuses this node.
+// IsRefusal reports whether err of a connection or stream means that the policy of the peer rejects this node.
 func IsRefusal(err error) bool {
-	var early *quic.ApplicationError // what a dial over QUIC gives if the peer was quicker
+	var early *quic.ApplicationError // of a QUIC dial that the peer closed early
 	return errors.Is(err, &network.ConnError{Remote: true, ErrorCode: network.ConnGated}) ||
 		errors.As(err, &early) && early.Remote && early.ErrorCode == quic.ApplicationErrorCode(network.ConnGated)
 }
 
-// received returns err, which a dial gave, and notes it if it is a refusal.
+// received returns err of a dial, and records it if it is a refusal.
 func (r *refusals) received(id peer.ID, err error) error {
 	if IsRefusal(err) {
 		r.note(id, time.Now())
@@ -106,7 +105,7 @@ func (r *refusals) forget(id peer.ID) {
 	delete(r.at, id)
 }
 
-// connected records a connection before the dialer gets it.
+// connected records a connection before the dialer receives it.
 func (r *refusals) connected(_ network.Network, c network.Conn) {
 	if c.Stat().Direction != network.DirOutbound {
 		return
@@ -116,7 +115,7 @@ func (r *refusals) connected(_ network.Network, c network.Conn) {
 	r.dialed[c] = struct{}{}
 }
 
-// ended notes why a connection was closed.
+// ended records the reason of a closed connection.
 func (r *refusals) ended(c network.Conn) {
 	r.mu.Lock()
 	_, dialed := r.dialed[c]
@@ -128,10 +127,10 @@ func (r *refusals) ended(c network.Conn) {
 	_ = r.received(c.RemotePeer(), err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.dialed, c) // last: until then catchUp asks the connection itself
+	delete(r.dialed, c) // last: until then catchUp checks the connection
 }
 
-// catchUp waits until what happened to connections with a peer before the call is noted.
+// catchUp waits until earlier events of connections with a peer are processed.
 func (r *refusals) catchUp(id peer.ID, of network.Network) {
 	m := mark{make(chan struct{})}
 	if r.mark.Emit(m) == nil {
@@ -150,7 +149,7 @@ func (r *refusals) catchUp(id peer.ID, of network.Network) {
 	}
 }
 
-// has reports whether a peer refused this node in the last minute.
+// has reports whether a peer rejected this node in the last minute.
 func (r *refusals) has(id peer.ID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

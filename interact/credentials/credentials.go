@@ -24,7 +24,7 @@ import (
 // MaxFile is the limit of a credentials file in bytes.
 const MaxFile = 1 << 20
 
-// A Store holds the secrets that agents ask for, from one file of the node:
+// A Store holds the secrets that agents require, from one file of the node:
 //
 //	{
 //	  "urn:example:billing": {
@@ -38,30 +38,30 @@ const MaxFile = 1 << 20
 //	  }
 //	}
 //
-// The first level is a thing's id, the second the name of one of its securityDefinitions. A secret goes to its origin
-// (scheme, host, port) and nowhere else, so that a changed description cannot send it to another place. The file is read
-// again when it has changed. The secrets never leave in an error, a log line or a message.
+// The first level is the id of a Thing, the second the name of one of its securityDefinitions. A secret is sent only to its origin
+// (scheme, host, port), so that a changed description cannot redirect it. The file is read again after changes. Errors, logs and
+// messages contain no secrets.
 //
-// The zero value has none. Copies share what they hold; they are safe for concurrent use.
+// The zero value has no secrets. Copies share their state; they are safe for concurrent use.
 type Store struct{ file *credentialsFile }
 
-// A Credential is one secret; what is not needed is empty. That of a client of OAuth has its id in Username, and its secret in
-// Password or its private key in PrivateKeyFile; Origin is that of the token endpoint.
+// A Credential is one secret; unused fields are empty. For an OAuth client, Username is its id, Password its secret or
+// PrivateKeyFile its private key, and Origin that of the token endpoint.
 type Credential struct {
 	Origin   string `json:"origin"`
 	Username string `json:"username"`
 	Password string `json:"password"`
 	Token    string `json:"token"`
 	Key      string `json:"key"`
-	// PrivateKeyFile is a file of [Credential.PrivateKey]. A relative one is beside the credentials file.
+	// PrivateKeyFile is a file for [Credential.PrivateKey]. A relative path is relative to the credentials file.
 	PrivateKeyFile string `json:"private_key_file"`
-	// Kid is what the authorization server calls that key, and Aud whom it wants to be called by what the key signs, if that is
-	// not its issuer identifier (RFC 7515 §4.1.4, RFC 7519 §4.1.3).
+	// Kid is the key id at the authorization server, and Aud the audience of assertions, if that is not the issuer identifier (RFC
+	// 7515 §4.1.4, RFC 7519 §4.1.3).
 	Kid string `json:"kid"`
 	Aud string `json:"aud"`
 }
 
-// A credentialsFile is a file and what it said when it was last read.
+// A credentialsFile is a file with its parsed content.
 type credentialsFile struct {
 	path string
 
@@ -71,16 +71,15 @@ type credentialsFile struct {
 	byThing map[string]map[string]Credential
 }
 
-// A stamp tells one state of a file from another.
+// A stamp identifies a state of a file.
 type stamp struct {
 	modified time.Time
 	size     int64
 	mode     fs.FileMode
 }
 
-// Load reads the credentials file at path. An absent file is none yet; it is read when it comes. The error is
-// an [*interact.Error]: KeyPermissions if others than the owner can read the file, ConfigInvalid or ConfigFile if it
-// cannot be used.
+// Load reads the credentials file at path. A missing file is read when it exists. The error is an [*interact.Error]: KeyPermissions
+// if others than the owner can read the file, ConfigInvalid or ConfigFile if it is unusable.
 func Load(path string) (Store, error) {
 	c := Store{file: &credentialsFile{path: path}}
 	c.file.mu.Lock()
@@ -89,7 +88,7 @@ func Load(path string) (Store, error) {
 	return c, c.file.err
 }
 
-// Lookup returns the secret of a thing's scheme for a form at href. The error says what is missing, and no secret.
+// Lookup returns the secret of a security scheme of a Thing for a form at href. The error contains no secret.
 func (c Store) Lookup(thing, scheme, href string) (Credential, error) {
 	if c.file == nil {
 		return Credential{}, errors.New("this node has no credentials file")
@@ -103,14 +102,14 @@ func (c Store) Lookup(thing, scheme, href string) (Credential, error) {
 	found, ok := c.file.byThing[thing][scheme]
 	switch {
 	case !ok:
-		return Credential{}, errors.New("there are none")
+		return Credential{}, errors.New("no credentials")
 	case found.Origin != OriginOf(href):
-		return Credential{}, fmt.Errorf("those there are for another origin than %s", OriginOf(href))
+		return Credential{}, fmt.Errorf("the credentials are for another origin than %s", OriginOf(href))
 	}
 	return found, nil
 }
 
-// refreshLocked reads the file again if it is another one than before.
+// refreshLocked reads the file again if it has changed.
 func (f *credentialsFile) refreshLocked() {
 	info, err := os.Stat(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -128,12 +127,12 @@ func (f *credentialsFile) refreshLocked() {
 	f.seen = now
 	f.byThing, f.err = readCredentials(f.path)
 	if f.err != nil && interact.AsError(f.err).Code == interact.ConfigFile {
-		f.seen = stamp{} // it may be read next time as it is
+		f.seen = stamp{} // retry at the next lookup
 	}
 }
 
-// ReadPrivate returns at most limit bytes of a file that nobody else may read. It opens the file once and asks the open file for its
-// mode, so that it cannot be swapped in between.
+// ReadPrivate returns at most limit bytes of a file that only its owner can read. It checks the mode of the open file, so that the
+// file cannot be swapped in between.
 func ReadPrivate(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -181,7 +180,7 @@ func unreadable(path string, err error) error {
 		Hint: "ls -l " + interact.Quote(path), Err: err}
 }
 
-// parseCredentials reads the file strictly: no duplicate and no unknown member. Its errors hold no secret.
+// parseCredentials parses the file strictly: no duplicate and no unknown members. Its errors contain no secrets.
 func parseCredentials(raw []byte) (map[string]map[string]Credential, error) {
 	if _, err := jcs.Decode(raw, MaxFile); err != nil {
 		return nil, safeSyntax(err)
@@ -204,11 +203,11 @@ func parseCredentials(raw []byte) (map[string]map[string]Credential, error) {
 	return all, nil
 }
 
-// safeSyntax returns the place of a syntax error without its text, which may quote a secret.
+// safeSyntax returns the position of a syntax error without its text, which may quote a secret.
 func safeSyntax(err error) error {
 	var s *jcs.SyntaxError
 	if errors.As(err, &s) {
-		return fmt.Errorf("line %d, column %d is no strict JSON", s.Line, s.Column)
+		return fmt.Errorf("line %d, column %d: invalid JSON", s.Line, s.Column)
 	}
 	return errors.New("is larger than 1 MiB")
 }
@@ -219,9 +218,9 @@ func safeShape(err error) error {
 	case errors.As(err, &t) && t.Field != "":
 		return fmt.Errorf("the member at %s has the wrong type", t.Field)
 	case strings.HasPrefix(err.Error(), "json: unknown field"):
-		return errors.New("has a member that is none of origin, username, password, token, key, private_key_file, kid, aud")
+		return errors.New("unknown member: expected origin, username, password, token, key, private_key_file, kid or aud")
 	}
-	return errors.New("is not of the form that is needed")
+	return errors.New("unexpected structure")
 }
 
 func (c Credential) check() error {
@@ -239,11 +238,11 @@ func (c Credential) check() error {
 	case c.PrivateKeyFile != "" && c.Username == "":
 		return errors.New(`"private_key_file" needs a "username", the id of the client`)
 	case c.PrivateKeyFile == "" && c.Kid+c.Aud != "":
-		return errors.New(`"kid" and "aud" are of a "private_key_file"`)
+		return errors.New(`"kid" and "aud" require a "private_key_file"`)
 	case c.PrivateKeyFile == "" && strings.Contains(c.Username, ":"): // RFC 7617 §2; the id of a client may be an address
 		return errors.New(`"username" may not contain a colon`)
 	case c.Username+c.Password+c.Token+c.Key == "":
-		return errors.New(`one of "username" with "password" or "private_key_file", "token" and "key" is needed`)
+		return errors.New(`expected "username" with "password" or "private_key_file", or "token", or "key"`)
 	}
 	return nil
 }
@@ -258,7 +257,7 @@ func OriginOf(href string) string {
 	return Origin(u)
 }
 
-// Origin returns scheme, host and port of u in one spelling (RFC 6454 §4), without the default port of the scheme.
+// Origin returns scheme, host and port of u in normal form (RFC 6454 §4), without the default port of the scheme.
 func Origin(u *url.URL) string {
 	name, host, port := strings.ToLower(u.Scheme), strings.ToLower(u.Hostname()), u.Port()
 	if strings.Contains(host, ":") {
@@ -270,7 +269,7 @@ func Origin(u *url.URL) string {
 	return name + "://" + host + ":" + port
 }
 
-// escapePointer writes a member's name as a part of a JSON pointer (RFC 6901 §3).
+// escapePointer escapes a member name in a JSON pointer (RFC 6901 §3).
 var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
 
 func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
@@ -282,7 +281,7 @@ func (c Store) Path() string {
 	return c.file.path
 }
 
-// Name is how errors call the file: not by its path, which is nobody's business elsewhere.
+// Name is the name of the file in errors: its path is private.
 func (c Store) Name() string {
 	if c.file == nil {
 		return "its credentials file (the node has none configured)"
@@ -290,7 +289,7 @@ func (c Store) Name() string {
 	return filepath.Base(c.file.path)
 }
 
-// String says how many things have credentials, and no more.
+// String returns the number of Things with credentials.
 func (c Store) String() string {
 	if c.file == nil {
 		return "no credentials"
@@ -300,11 +299,11 @@ func (c Store) String() string {
 	return fmt.Sprintf("credentials of %d things", len(c.file.byThing))
 }
 
-// GoString is String.
+// GoString implements [fmt.GoStringer].
 func (c Store) GoString() string { return c.String() }
 
-// MarshalJSON gives what String says.
+// MarshalJSON encodes the text of String.
 func (c Store) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
 
-// LogValue gives what String says.
+// LogValue implements [slog.LogValuer].
 func (c Store) LogValue() slog.Value { return slog.StringValue(c.String()) }

@@ -12,24 +12,23 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// maxKey is the limit of a file with a private key, in bytes.
+// maxKey limits a private key file, in bytes.
 const maxKey = 64 << 10
 
-// Confidential tells whether this is the credential of a client of OAuth that shows by itself who it is, by a secret or by a key
-// (RFC 6749 §2.1).
+// Confidential reports whether this is the credential of a confidential OAuth client, with a secret or a key (RFC 6749 §2.1).
 func (c Credential) Confidential() bool {
 	return c.Username != "" && (c.Password != "" || c.PrivateKeyFile != "")
 }
 
-// PrivateKey reads the private key of a client, which nobody else may be able to read (mode 0600): PEM, as PKCS #8, or as openssl
-// has written keys of RSA and of elliptic curves before. The file is read each time, so that another key may be put there. The
-// error names the file without its folder, and has nothing of what is in it.
+// PrivateKey reads the private key of a client from a file with mode 0600: PEM, as PKCS #8, or the older RSA and EC formats of
+// openssl. The file is read at each call, so that the key can be replaced. The error names the file without its folder, and
+// contains nothing of its content.
 func (c Credential) PrivateKey() (crypto.Signer, error) {
 	name := filepath.Base(c.PrivateKeyFile)
 	raw, err := ReadPrivate(c.PrivateKeyFile, maxKey)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("the private key %s is not there", name)
+		return nil, fmt.Errorf("the private key %s does not exist", name)
 	case err != nil && interact.AsError(err).Code == interact.KeyPermissions:
 		return nil, fmt.Errorf("the private key %s can be read by others than its owner: chmod 600", name)
 	case err != nil:
@@ -42,7 +41,8 @@ func (c Credential) PrivateKey() (crypto.Signer, error) {
 	return key, nil
 }
 
-// parsePrivateKey returns the first private key of a PEM file. Its errors are its own: those of parsers could quote the key.
+// parsePrivateKey returns the first private key of a PEM file. Its errors do not wrap those of the parsers, which could quote the
+// key.
 func parsePrivateKey(raw []byte) (crypto.Signer, error) {
 	for block, rest := pem.Decode(raw); block != nil; block, rest = pem.Decode(rest) {
 		var key any
@@ -62,7 +62,7 @@ func parsePrivateKey(raw []byte) (crypto.Signer, error) {
 		if signer, ok := key.(crypto.Signer); ok && err == nil {
 			return signer, nil
 		}
-		return nil, errors.New("it is damaged, or encrypted, or of a kind that signs nothing")
+		return nil, errors.New("it is damaged, encrypted, or not a signing key")
 	}
-	return nil, errors.New("there is none in the file, as PEM")
+	return nil, errors.New("no PEM private key found")
 }

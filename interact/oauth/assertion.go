@@ -19,13 +19,13 @@ import (
 	"github.com/lmosd/lmosd/interact/credentials"
 )
 
-// lives is how long an assertion is good. It is used at once; clocks differ.
+// lives is the lifetime of an assertion. It is used at once; clocks differ.
 const lives = 2 * time.Minute
 
-// minRSA is the size of the smallest key of RSA, in bits (RFC 7518 §3.3).
+// minRSA is the minimum size of RSA keys, in bits (RFC 7518 §3.3).
 const minRSA = 2048
 
-// A key signs who a client is.
+// A key signs client assertions.
 type key struct {
 	signer    crypto.Signer
 	algorithm string // RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2
@@ -33,7 +33,7 @@ type key struct {
 	audience  string
 }
 
-// key is the one of a credential, with an algorithm that s takes.
+// key returns the key of a credential, with an algorithm that s accepts.
 func (s Server) key(own credentials.Credential) (key, error) {
 	signer, err := own.PrivateKey()
 	if err != nil {
@@ -41,7 +41,7 @@ func (s Server) key(own credentials.Credential) (key, error) {
 	}
 	can := algorithms(signer)
 	if len(can) == 0 {
-		return key{}, fmt.Errorf("its private key is none of Ed25519, P-256, P-384, P-521, and RSA with %d bits or more", minRSA)
+		return key{}, fmt.Errorf("unsupported private key: expected Ed25519, P-256, P-384, P-521, or RSA with at least %d bits", minRSA)
 	}
 	k := key{signer: signer, algorithm: can[0], id: own.Kid, audience: cmp.Or(own.Aud, s.Issuer, s.TokenEndpoint)}
 	if len(s.Algorithms) == 0 {
@@ -49,13 +49,13 @@ func (s Server) key(own credentials.Credential) (key, error) {
 	}
 	both := slices.IndexFunc(can, func(a string) bool { return slices.Contains(s.Algorithms, a) })
 	if both < 0 {
-		return key{}, fmt.Errorf("its private key signs %s, and the authorization server takes %s", list(can), list(s.Algorithms))
+		return key{}, fmt.Errorf("the private key supports %s, the authorization server accepts %s", list(can), list(s.Algorithms))
 	}
 	k.algorithm = can[both]
 	return k, nil
 }
 
-// algorithms are those of a key, the most usual first.
+// algorithms returns the algorithms of a key, the most common first.
 func algorithms(signer crypto.Signer) []string {
 	switch public := signer.Public().(type) {
 	case *rsa.PublicKey:
@@ -77,7 +77,7 @@ func algorithms(signer crypto.Signer) []string {
 	return nil
 }
 
-// assertion says who client is, to the audience of the key (RFC 7523 §2.2, §3). Each is another, by its jti.
+// assertion returns a client assertion for the audience of the key (RFC 7523 §2.2, §3). Each has another jti.
 func (k key) assertion(client string, now time.Time) (string, error) {
 	header, err := json.Marshal(struct {
 		Algorithm string `json:"alg"`
@@ -101,7 +101,7 @@ func (k key) assertion(client string, now time.Time) (string, error) {
 	signed := base64.RawURLEncoding.EncodeToString(header) + "." + base64.RawURLEncoding.EncodeToString(claims)
 	signature, err := k.sign([]byte(signed))
 	if err != nil {
-		return "", errors.New("its private key does not sign")
+		return "", errors.New("signing with the private key failed")
 	}
 	return signed + "." + base64.RawURLEncoding.EncodeToString(signature), nil
 }
@@ -127,7 +127,7 @@ func (k key) sign(text []byte) ([]byte, error) {
 	if err != nil || !curve {
 		return signature, err
 	}
-	// Both numbers in as many bytes as the curve has, in place of ASN.1 (RFC 7518 §3.4).
+	// Both numbers in the size of the curve, instead of ASN.1 (RFC 7518 §3.4).
 	var pair struct{ R, S *big.Int }
 	if _, err := asn1.Unmarshal(signature, &pair); err != nil {
 		return nil, err

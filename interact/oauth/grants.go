@@ -19,42 +19,42 @@ import (
 	"github.com/lmosd/lmosd/internal/atomicfile"
 )
 
-// Bounds of the file of grants.
+// Limits of the file of grants.
 const (
-	maxGrants  = 1024 // of all things together
-	maxIssuers = 8    // of one thing: the issuers are named by its server
-	// maxGrant bounds one grant in the file, and maxFile all of it, in bytes: what is longer would not be read again.
+	maxGrants  = 1024 // of all Things
+	maxIssuers = 8    // of one Thing, because its server names the issuers
+	// maxGrant limits one grant in the file, and maxFile the file, in bytes.
 	maxGrant = 64 << 10
 	maxFile  = 4 * credentials.MaxFile
 	lockWait = 10 * time.Second
 	lockPoll = 20 * time.Millisecond
 )
 
-// A Grant is what an authorization server gave this host for one thing (RFC 6749 §1.4, §1.5). It goes to that server and to that thing,
-// and to nobody else. Secrets are in it: it prints as its issuer.
+// A Grant is a grant of an authorization server to this host for one Thing (RFC 6749 §1.4, §1.5). It is sent only to that server
+// and that Thing. It contains secrets, and prints as its issuer.
 type Grant struct {
-	// Issuer names the authorization server, exactly as its metadata do (RFC 8414 §2).
+	// Issuer is the issuer identifier in the metadata of the server (RFC 8414 §2).
 	Issuer string `json:"issuer"`
-	// TokenEndpoint is where the grant is renewed, Resource what it is for (RFC 8707).
+	// TokenEndpoint is the endpoint for renewals, Resource the target of the grant (RFC 8707).
 	TokenEndpoint string `json:"token_endpoint"`
 	Resource      string `json:"resource,omitempty"`
-	// ClientID, ClientSecret and Method are how this host is known to the issuer: client_secret_basic, client_secret_post,
-	// private_key_jwt or none. Algorithm is what the private key signs with, which stays where the operator put it.
+	// ClientID, ClientSecret and Method are the registration of this host: client_secret_basic, client_secret_post, private_key_jwt
+	// or none. Algorithm is that of the private key, which stays in the file of the operator.
 	ClientID     string `json:"client_id"`
 	ClientSecret string `json:"client_secret,omitempty"`
 	Method       string `json:"method"`
 	Algorithm    string `json:"algorithm,omitempty"`
-	// Scopes are those that were granted.
+	// Scopes are the granted scopes.
 	Scopes []string `json:"scopes,omitempty"`
-	// Access is the token for requests, until Expires if that is not zero; Refresh is for the next one.
+	// Access is the access token, valid until Expires if that is not zero; Refresh is the refresh token.
 	Access  string    `json:"access_token"`
 	Refresh string    `json:"refresh_token,omitempty"`
 	Expires time.Time `json:"expires,omitzero"`
-	// Granted is when the token was granted. [Grants.Keep] sets it anew.
+	// Granted is the time of the grant. [Grants.Keep] sets it.
 	Granted time.Time `json:"granted"`
 }
 
-// String is the issuer.
+// String returns the issuer.
 func (g Grant) String() string { return "a grant of " + g.Issuer }
 
 // GoString is String.
@@ -63,11 +63,11 @@ func (g Grant) GoString() string { return g.String() }
 // LogValue is String.
 func (g Grant) LogValue() slog.Value { return slog.StringValue(g.String()) }
 
-// Grants is the file of the grants of this host: beside the credentials file, which people write, programs write this one. The zero value
-// is no file.
+// Grants is the file of the grants of this host, next to the credentials file: users write that one, programs this one. The zero
+// value has no file.
 type Grants struct{ path string }
 
-// GrantsOf returns the grants beside the file of a credentials store.
+// GrantsOf returns the grants next to the file of a credentials store.
 func GrantsOf(c credentials.Store) Grants {
 	if c.Path() == "" {
 		return Grants{}
@@ -75,10 +75,10 @@ func GrantsOf(c credentials.Store) Grants {
 	return Grants{filepath.Join(filepath.Dir(c.Path()), "oauth-tokens.json")}
 }
 
-// Path is the path of the file, or empty.
+// Path returns the path of the file, or "".
 func (f Grants) Path() string { return f.path }
 
-// Of returns the grants for a thing, the latest first. A file that cannot be used has none; [Grants.Keep] says why.
+// Of returns the grants for a Thing, the latest first. An unusable file has none; [Grants.Keep] returns the reason.
 func (f Grants) Of(thing string) []Grant {
 	all, err := f.All()
 	if err != nil {
@@ -87,7 +87,8 @@ func (f Grants) Of(thing string) []Grant {
 	return all[thing]
 }
 
-// All returns the grants by thing, the latest first. The error is an [*interact.Error]: ConfigFile, ConfigInvalid or KeyPermissions.
+// All returns the grants by Thing, the latest first. The error is an [*interact.Error]: ConfigFile, ConfigInvalid or
+// KeyPermissions.
 func (f Grants) All() (map[string][]Grant, error) {
 	if f.path == "" {
 		return nil, nil
@@ -95,15 +96,14 @@ func (f Grants) All() (map[string][]Grant, error) {
 	return readGrants(f.path)
 }
 
-// Keep keeps g for a thing, in place of what its issuer granted before. It waits for other processes that write the file, 10 s at most, and
-// returns when the file is on the disk. The error is an [*interact.Error]: ConfigFile or KeyPermissions, TooLarge for a grant
-// of more than 64 KiB, or Overloaded if too much is kept.
+// Keep stores g for a Thing and replaces earlier grants of its issuer. It waits at most 10 s for other processes that write the
+// file, and returns when the file is on disk. The error is an [*interact.Error]: ConfigFile or KeyPermissions, TooLarge for a grant
+// of more than 64 KiB, or Overloaded if the file is full.
 func (f Grants) Keep(ctx context.Context, thing string, g Grant) error {
 	return f.change(ctx, func(all map[string][]Grant) (bool, error) { return true, put(all, thing, g) })
 }
 
-// Renew is Keep for a grant in place of one that was kept before. It reports false, and keeps nothing, if that is there no more:
-// it was forgotten meanwhile.
+// Renew is Keep for a grant that replaces a stored one. It returns false, and stores nothing, if that was removed in between.
 func (f Grants) Renew(ctx context.Context, thing string, g Grant) (kept bool, err error) {
 	err = f.change(ctx, func(all map[string][]Grant) (bool, error) {
 		if kept = slices.ContainsFunc(all[thing], func(o Grant) bool { return o.Issuer == g.Issuer }); !kept {
@@ -114,7 +114,7 @@ func (f Grants) Renew(ctx context.Context, thing string, g Grant) (kept bool, er
 	return kept && err == nil, err
 }
 
-// Forget keeps nothing for a thing any more, and returns what was kept. Waiting and errors are those of [Grants.Keep].
+// Forget removes the grants of a Thing and returns them. Waiting and errors are those of [Grants.Keep].
 func (f Grants) Forget(ctx context.Context, thing string) (forgotten []Grant, err error) {
 	err = f.change(ctx, func(all map[string][]Grant) (bool, error) {
 		forgotten = all[thing]
@@ -127,10 +127,10 @@ func (f Grants) Forget(ctx context.Context, thing string) (forgotten []Grant, er
 	return forgotten, nil
 }
 
-// put puts g among the grants of a thing.
+// put adds g to the grants of a Thing.
 func put(all map[string][]Grant, thing string, g Grant) error {
 	if raw, err := json.Marshal(g); err != nil || len(raw) > maxGrant {
-		return interact.Errorf(interact.TooLarge, "ask those who run the authorization server why", "a grant has more than %d bytes", maxGrant)
+		return interact.Errorf(interact.TooLarge, "contact the operator of the authorization server", "the grant has more than %d bytes", maxGrant)
 	}
 	g.Granted = time.Now().UTC().Truncate(time.Second)
 	rest := slices.DeleteFunc(all[thing], func(o Grant) bool { return o.Issuer == g.Issuer })
@@ -140,7 +140,7 @@ func put(all map[string][]Grant, thing string, g Grant) error {
 	return nil
 }
 
-// change changes the file while no other process does. What edit reports as unchanged, or as an error, leaves it as it is.
+// change edits the file under a lock. If edit reports no change, or an error, the file stays unchanged.
 func (f Grants) change(ctx context.Context, edit func(all map[string][]Grant) (changed bool, err error)) error {
 	path := f.path
 	if path == "" {
@@ -167,7 +167,7 @@ func (f Grants) change(ctx context.Context, edit func(all map[string][]Grant) (c
 	}
 	raw, err := json.MarshalIndent(all, "", "  ")
 	if len(all) >= before && (len(all) > maxGrants || len(raw) >= maxFile) {
-		return interact.Errorf(interact.Overloaded, "take what is not used out of "+interact.Quote(path),
+		return interact.Errorf(interact.Overloaded, "remove unused entries from "+interact.Quote(path),
 			"grants for %d servers are kept already", len(all)-1)
 	}
 	if err == nil {
@@ -179,7 +179,7 @@ func (f Grants) change(ctx context.Context, edit func(all map[string][]Grant) (c
 	return nil
 }
 
-// readGrants reads the file; none is an empty one.
+// readGrants reads the file; a missing file is empty.
 func readGrants(path string) (map[string][]Grant, error) {
 	all := map[string][]Grant{}
 	raw, err := credentials.ReadPrivate(path, maxFile)

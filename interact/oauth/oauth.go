@@ -23,7 +23,7 @@ import (
 	"github.com/lmosd/lmosd/interact/credentials"
 )
 
-// Ways in which a client says who it is (RFC 7591 §2).
+// Client authentication methods (RFC 7591 §2).
 const (
 	SecretBasic   = "client_secret_basic"
 	SecretPost    = "client_secret_post"
@@ -33,22 +33,22 @@ const (
 
 const (
 	askTimeout = 30 * time.Second
-	// early is how long before its end a token is renewed, at most: one that lives for less than twice as long is at its half.
+	// early is how long before its end a token is renewed; a token that lives less than twice as long is renewed at half of its
+	// life.
 	early = 30 * time.Second
 )
 
-// A Server is an authorization server, as far as it is known (RFC 8414 §2). TokenEndpoint is needed.
+// A Server is an authorization server, with the known metadata (RFC 8414 §2). TokenEndpoint is required.
 type Server struct {
-	// Issuer is how it calls itself; empty: nobody knows.
+	// Issuer is the issuer identifier; empty means unknown.
 	Issuer string
-	// TokenEndpoint is the address at which it is asked. It is the caller's to see that secrets may go there.
+	// TokenEndpoint is the address of token requests. The caller checks that secrets may be sent to it.
 	TokenEndpoint string
-	// Methods and Algorithms are what it takes of its clients: ways to say who they are, and what their assertions are signed
-	// with. Empty: nobody knows.
+	// Methods and Algorithms are the authentication methods and signature algorithms that the server accepts. Empty means unknown.
 	Methods, Algorithms []string
 }
 
-// A Client is how this host is known to a server. Secrets are in it, and it prints as its id.
+// A Client is the registration of this host at a server. It contains secrets, and prints as its id.
 type Client struct {
 	ID     string
 	Method string
@@ -56,16 +56,16 @@ type Client struct {
 	key    key    // of PrivateKeyJWT
 }
 
-// String is the id.
+// String returns the id.
 func (c Client) String() string { return "the client " + c.ID }
 
 // GoString is String.
 func (c Client) GoString() string { return c.String() }
 
-// Algorithm is what the client signs with, if its method is PrivateKeyJWT.
+// Algorithm is the signature algorithm of PrivateKeyJWT.
 func (c Client) Algorithm() string { return c.key.algorithm }
 
-// Method is how a client with a secret says who it is, or without, if that is empty.
+// Method returns the authentication method for a secret; without one, none.
 func (s Server) Method(secret string) string {
 	switch {
 	case secret == "":
@@ -76,8 +76,8 @@ func (s Server) Method(secret string) string {
 	return SecretBasic
 }
 
-// Client returns what this host is at s by the operator's credential: with its key, if there is one and s takes such, else with
-// its secret. The error says what does not fit, and has no secret in it.
+// Client returns the client of this host at s from the credential of the operator: with its key, if there is one and s accepts it,
+// else with its secret. The error contains no secret.
 func (s Server) Client(own credentials.Credential) (Client, error) {
 	c := Client{ID: own.Username, Secret: own.Password, Method: s.Method(own.Password)}
 	takes := func(method string) bool { return len(s.Methods) == 0 || slices.Contains(s.Methods, method) }
@@ -88,24 +88,23 @@ func (s Server) Client(own credentials.Credential) (Client, error) {
 		c.key, err = s.key(own)
 		return c, err
 	case own.PrivateKeyFile != "" && c.Secret == "":
-		return c, fmt.Errorf("the authorization server takes no assertions that are signed with a key (it takes %s)", list(s.Methods))
+		return c, fmt.Errorf("the authorization server does not accept private_key_jwt (it accepts %s)", list(s.Methods))
 	case c.Secret != "" && !takes(c.Method):
-		return c, fmt.Errorf("the authorization server takes no secrets of clients (it takes %s)", list(s.Methods))
+		return c, fmt.Errorf("the authorization server does not accept client secrets (it accepts %s)", list(s.Methods))
 	}
 	return c, nil
 }
 
-// A Token is what a server grants.
+// A Token is the result of a token request.
 type Token struct {
 	Access  string
 	Refresh string    // for the next one; empty if there is none
-	Scopes  []string  // nil if the server does not say them: they are those that were asked for (RFC 6749 §5.1)
-	Expires time.Time // zero if the server does not say it
+	Scopes  []string  // nil if not in the response: those requested (RFC 6749 §5.1)
+	Expires time.Time // zero if unknown
 }
 
-// Token asks s for a token, as c. Without a grant type in params it is one for the client itself (RFC 6749 §4.4). It goes to the
-// token endpoint alone: no redirect is followed. The error tells what the server says in one line, without what it could have
-// been told.
+// Token requests a token from s, as c. Without a grant type in params it is one for the client itself (RFC 6749 §4.4). Redirects
+// are not followed. The error contains the response of the server in one line, without secrets.
 func (s Server) Token(ctx context.Context, h *http.Client, c Client, params url.Values) (Token, error) {
 	style, id := oauth2.AuthStyleInParams, c.ID
 	switch c.Method {
@@ -121,7 +120,7 @@ func (s Server) Token(ctx context.Context, h *http.Client, c Client, params url.
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	// This way of that library asks with the parameters that are given, of whatever grant type; its others leave some out.
+	// This function of the library sends the given parameters for every grant type; the others omit some.
 	o := clientcredentials.Config{ClientID: id, ClientSecret: c.Secret, TokenURL: s.TokenEndpoint, AuthStyle: style,
 		EndpointParams: params}
 	t, err := o.Token(context.WithValue(ctx, oauth2.HTTPClient, straight(h)))
@@ -131,7 +130,7 @@ func (s Server) Token(ctx context.Context, h *http.Client, c Client, params url.
 		return Token{}, safe(err, hidden)
 	}
 	if t.Type() != "Bearer" {
-		return Token{}, fmt.Errorf("a token of the type %s is no bearer token", words(t.TokenType, append(hidden, t.AccessToken, t.RefreshToken)))
+		return Token{}, fmt.Errorf("expected a bearer token, got type %s", words(t.TokenType, append(hidden, t.AccessToken, t.RefreshToken)))
 	}
 	got := Token{Access: t.AccessToken, Refresh: t.RefreshToken}
 	if t.Expiry.After(time.Now()) {
@@ -143,7 +142,7 @@ func (s Server) Token(ctx context.Context, h *http.Client, c Client, params url.
 	return got, nil
 }
 
-// assert says in params who the client is, by its key. No client_id goes with that: the assertion has it (RFC 7521 §4.2).
+// assert adds the signed client assertion to params. No client_id is sent: the assertion has it (RFC 7521 §4.2).
 func (c Client) assert(params url.Values) error {
 	assertion, err := c.key.assertion(c.ID, time.Now())
 	if err != nil {
@@ -154,8 +153,8 @@ func (c Client) assert(params url.Values) error {
 	return nil
 }
 
-// Due tells whether a token that was granted at one time and expires at another is to be renewed at now: 30 s before it expires,
-// or at the half of its life if that is later. One that expires at no known time is never due.
+// Due reports whether a token is to be renewed at now: 30 s before it expires, or at half of its life if that is later. A token
+// without a known end is never due.
 func Due(granted, expires, now time.Time) bool {
 	if expires.IsZero() {
 		return false
@@ -167,7 +166,7 @@ func Due(granted, expires, now time.Time) bool {
 	return expires.Sub(now) < before
 }
 
-// secrets are those of a client, as a server may repeat them.
+// secrets returns the secrets of a client, which a server may repeat.
 func (c Client) secrets() []string {
 	if c.Secret == "" {
 		return nil
@@ -176,7 +175,7 @@ func (c Client) secrets() []string {
 	return []string{c.Secret, secret, base64.StdEncoding.EncodeToString([]byte(id + ":" + secret))}
 }
 
-// safe is an error without what a server wrote into it, but for its code, and without the address.
+// safe returns an error without the text of the server, except its code, and without the address.
 func safe(err error, hidden []string) error {
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		return errors.New(strings.TrimSpace(fmt.Sprint(e.Response.StatusCode, " ", words(e.ErrorCode, hidden))))
@@ -184,8 +183,8 @@ func safe(err error, hidden []string) error {
 	return Plain(err, hidden...)
 }
 
-// Plain is why a request failed, without its address, on one line of at most 200 bytes or so: servers write some of it, those
-// that speak no HTTP for example. It has nothing of what is hidden. What it came of is behind it, see [errors.Is].
+// Plain returns the reason of a failed request without its address and hidden texts, on one line of about 200 bytes: servers write
+// parts of it, for example those that do not speak HTTP. It wraps err, see [errors.Is].
 func Plain(err error, hidden ...string) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
@@ -193,7 +192,7 @@ func Plain(err error, hidden ...string) error {
 	return &plain{words(err.Error(), hidden), err}
 }
 
-// A plain error is another in a few words.
+// A plain error is an error with another text.
 type plain struct {
 	words string
 	err   error
@@ -202,7 +201,7 @@ type plain struct {
 func (p *plain) Error() string { return p.words }
 func (p *plain) Unwrap() error { return p.err }
 
-// words are what a server wrote, clipped, on one line, unless it repeats a secret.
+// words returns text of a server, clipped, on one line, unless it repeats a secret.
 func words(text string, hidden []string) string {
 	if slices.ContainsFunc(hidden, func(h string) bool { return h != "" && strings.Contains(text, h) }) {
 		return "(its words repeat a secret)"
@@ -210,5 +209,5 @@ func words(text string, hidden []string) string {
 	return interact.Readable(interact.Clip(text, 200))
 }
 
-// list is what a server says that it takes.
+// list returns the names that a server accepts.
 func list(all []string) string { return words(strings.Join(all, ", "), nil) }

@@ -85,11 +85,11 @@ func TestAssertions(t *testing.T) {
 		"Ed25519":             {ed, Server{Issuer: "https://as"}, credentials.Credential{Aud: "https://other"}, "EdDSA", "https://other"},
 		"RSA":                 {big, Server{Issuer: "https://as", Methods: []string{SecretBasic, PrivateKeyJWT}}, credentials.Credential{}, "RS256", "https://as"},
 		"RSA with PSS":        {big, Server{Issuer: "https://as", Algorithms: []string{"ES256", "PS256"}}, credentials.Credential{Password: "pw"}, "PS256", "https://as"},
-		"another algorithm":   {big, Server{Algorithms: []string{"ES256", "none\n"}}, credentials.Credential{}, "RS256, PS256, and the authorization server takes ES256", ""},
-		"a short key":         {small, Server{}, credentials.Credential{}, "is none of Ed25519", ""},
-		"P-224":               {curve(t, elliptic.P224()), Server{}, credentials.Credential{}, "is none of Ed25519", ""},
-		"no assertions":       {big, Server{Methods: []string{SecretBasic}}, credentials.Credential{}, "it takes client_secret_basic", ""},
-		"no secrets, no keys": {big, Server{Methods: []string{Public}}, credentials.Credential{Password: "pw"}, "it takes none", ""},
+		"another algorithm":   {big, Server{Algorithms: []string{"ES256", "none\n"}}, credentials.Credential{}, "RS256, PS256, the authorization server accepts ES256", ""},
+		"a short key":         {small, Server{}, credentials.Credential{}, "expected Ed25519", ""},
+		"P-224":               {curve(t, elliptic.P224()), Server{}, credentials.Credential{}, "expected Ed25519", ""},
+		"no assertions":       {big, Server{Methods: []string{SecretBasic}}, credentials.Credential{}, "it accepts client_secret_basic", ""},
+		"no secrets, no keys": {big, Server{Methods: []string{Public}}, credentials.Credential{Password: "pw"}, "it accepts none", ""},
 	} {
 		test.own.Username, test.own.PrivateKeyFile = "https://me.example/client", keyFile(t, test.key)
 		c, err := test.server.Client(test.own)
@@ -211,7 +211,7 @@ func TestWhatIsNoToken(t *testing.T) {
 		"a redirect":                 {says{307, "", ""}, "307"},
 		"no JSON":                    {says{200, "application/json", "<"}, "cannot parse"},
 		"nothing":                    {says{200, "application/json", "{}"}, "missing access_token"},
-		"another kind of token":      {says{200, "application/json", `{"access_token":"a","token_type":"DPoP"}`}, "DPoP is no bearer token"},
+		"another kind of token":      {says{200, "application/json", `{"access_token":"a","token_type":"DPoP"}`}, "expected a bearer token, got type DPoP"},
 		"a kind that is a secret":    {says{200, "application/json", `{"access_token":"a","token_type":"hunter2"}`}, "repeat a secret"},
 		"a secret as it was sent":    {says{400, "application/json", `{"error":"Basic bWU6aHVudGVyMg=="}`}, "repeat a secret"},
 		"a kind that is the token":   {says{200, "application/json", `{"access_token":"bWU6","token_type":"is bWU6"}`}, "repeat a secret"},

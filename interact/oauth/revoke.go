@@ -17,14 +17,14 @@ const (
 	AccessToken  = "access_token"
 )
 
-// ErrTokenType is what an authorization server says that does not revoke tokens of a kind (RFC 7009 §2.2.1).
+// ErrTokenType is the error of a server that does not revoke tokens of a type (RFC 7009 §2.2.1).
 var ErrTokenType = errors.New("unsupported_token_type")
 
-// maxAnswer bounds what a server says of a revocation, in bytes.
+// maxAnswer limits the response to a revocation, in bytes.
 const maxAnswer = 64 << 10
 
-// Revoke has s revoke a token of c's, at its revocation endpoint. It is the caller's to see that secrets may go there. A token
-// that s does not know is revoked, too (RFC 7009 §2.2). The error is [ErrTokenType], or says why nobody knows that it is, without
+// Revoke revokes a token of c at the revocation endpoint of s. The caller checks that secrets may be sent there. A token that s
+// does not know is revoked, too (RFC 7009 §2.2). The error is [ErrTokenType], or the reason why the result is unknown, without
 // secrets.
 func (s Server) Revoke(ctx context.Context, h *http.Client, c Client, endpoint, token, kind string) error {
 	form := url.Values{"token": {token}, "token_type_hint": {kind}}
@@ -64,15 +64,15 @@ func (s Server) Revoke(ctx context.Context, h *http.Client, c Client, endpoint, 
 	var body struct {
 		Error string `json:"error"`
 	}
-	_ = json.Unmarshal(raw, &body) // it may say nothing
+	_ = json.Unmarshal(raw, &body) // the body is optional
 	if body.Error == ErrTokenType.Error() {
 		return ErrTokenType
 	}
 	answer := strings.TrimSpace(fmt.Sprint(resp.StatusCode, " ", words(body.Error, hidden)))
-	return fmt.Errorf("the revocation is answered with %s", answer)
+	return fmt.Errorf("the revocation failed: %s", answer)
 }
 
-// straight is h without redirects.
+// straight returns h without redirects.
 func straight(h *http.Client) *http.Client {
 	c := *h
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// farewell is how long CancelAction waits for the end of what it cancelled.
+	// farewell limits the wait of CancelAction for the end of the task.
 	farewell = 5 * time.Second
-	// maxListed is how many bytes of outputs are part of an answer to QueryAllActions.
+	// maxListed limits the outputs in a reply to QueryAllActions, in bytes.
 	maxListed = 1 << 20
 )
 
-// query answers QueryAction: the state of a task, with its output if it is completed, or the problem if it failed. Where the
-// output was not kept, the error is TooLarge.
+// query handles QueryAction: the state of a task, with its output if completed, or the problem if failed. If the output was not
+// kept, the error is TooLarge.
 func (h *host) query(_ context.Context, m *interact.Message) (*interact.Message, error) {
 	s, err := h.look(m)
 	switch {
@@ -34,7 +34,7 @@ func (h *host) query(_ context.Context, m *interact.Message) (*interact.Message,
 	return s.reply(m), nil
 }
 
-// cancel answers CancelAction: it waits until the task has ended, at most 5 s.
+// cancel handles CancelAction: it waits for the end of the task, at most 5 s.
 func (h *host) cancel(ctx context.Context, m *interact.Message) (*interact.Message, error) {
 	s, err := h.look(m)
 	switch {
@@ -50,13 +50,13 @@ func (h *host) cancel(ctx context.Context, m *interact.Message) (*interact.Messa
 	h.mu.Lock()
 	s = s.task.stateLocked()
 	h.mu.Unlock()
-	if s.state != interact.StatusCancelled { // it was quicker, or does not listen
+	if s.state != interact.StatusCancelled { // it ended first, or ignores its context
 		return nil, s.ended(m)
 	}
 	return s.reply(m), nil
 }
 
-// resume answers ContinueAction: the agent gets what its run waits for. A run that is no task is the agent's alone.
+// resume handles ContinueAction: it sends the answers to the agent. A run that is not a task passes to the agent.
 func (h *host) resume(ctx context.Context, m *interact.Message) (*interact.Message, error) {
 	h.mu.Lock()
 	t, asks := h.findLocked(m), (*interact.Message)(nil)
@@ -68,7 +68,7 @@ func (h *host) resume(ctx context.Context, m *interact.Message) (*interact.Messa
 	case t == nil:
 		return interact.Call(ctx, h.agent, m)
 	case asks == nil:
-		return nil, interact.Errorf(interact.NoTask, "queryaction tells how it stands", "%s waits for no answer", t.name)
+		return nil, interact.Errorf(interact.NoTask, "read its state with queryaction", "%s does not wait for input", t.name)
 	}
 	c := *m
 	c.Name, c.ActionID = t.name, asks.ActionID
@@ -79,7 +79,7 @@ func (h *host) resume(ctx context.Context, m *interact.Message) (*interact.Messa
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if t.asks != asks {
-		return m.Reply(r.Type, r.ContentType, r.Data), nil // it is further already
+		return m.Reply(r.Type, r.ContentType, r.Data), nil // it has a later state
 	}
 	if t.asks = unanswered(asks, m); t.asks == nil {
 		t.state = interact.StatusRunning
@@ -87,12 +87,12 @@ func (h *host) resume(ctx context.Context, m *interact.Message) (*interact.Messa
 	return m.Reply(r.Type, r.ContentType, r.Data), nil
 }
 
-// unanswered is the state of a run that still wants to know something after m; nil if m has answered all.
+// unanswered returns the state of a run that still requires input after m; nil if m has all answers.
 func unanswered(asks, m *interact.Message) *interact.Message {
 	var open interact.Inputs
 	var given interact.Answers
 	if !decode(asks, &open) || !decode(m, &given) {
-		return nil // the agent has taken them; what is left it says itself
+		return nil // the agent accepted them and requests the rest itself
 	}
 	for key := range given {
 		delete(open, key)
@@ -111,7 +111,7 @@ func decode(m *interact.Message, v any) bool {
 	return err == nil && json.Unmarshal(data, v) == nil
 }
 
-// wait returns when the task has ended, or the error is why not.
+// wait returns after the end of the task, or with the reason why not.
 func (t *task) wait(ctx context.Context, deadline time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
@@ -127,12 +127,12 @@ func (t *task) wait(ctx context.Context, deadline time.Time) error {
 	if ctx.Err() == context.Canceled {
 		return ctx.Err()
 	}
-	return interact.Errorf(interact.Timeout, "ask for its state in a while (queryaction)",
+	return interact.Errorf(interact.Timeout, "read its state later (queryaction)",
 		"%s was told to stop, and has not yet", t.name)
 }
 
-// list answers QueryAllActions with the tasks of the consumer by action, newest first. Outputs that JSON cannot hold, and those
-// beyond 1 MiB together, are left out: QueryAction has them.
+// list handles QueryAllActions with the tasks of the consumer by action, newest first. Outputs without a JSON form, and those
+// beyond 1 MiB in total, are omitted: QueryAction has them.
 func (h *host) list(_ context.Context, m *interact.Message) (*interact.Message, error) {
 	all, room := map[string][]interact.Task{}, maxListed
 	for _, s := range h.states(m.From) {
@@ -146,12 +146,12 @@ func (h *host) list(_ context.Context, m *interact.Message) (*interact.Message, 
 	data, err := json.Marshal(all)
 	if err != nil {
 		return nil, &interact.Error{Code: interact.Internal, Title: "the tasks cannot be listed",
-			Hint: "ask for one (queryaction)", Err: err}
+			Hint: "query one task (queryaction)", Err: err}
 	}
 	return m.Reply(interact.ActionStatuses, interact.JSON, data), nil
 }
 
-// states returns how the tasks of a consumer stand, newest first.
+// states returns the states of the tasks of a consumer, newest first.
 func (h *host) states(from *did.Principal) (all []state) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -168,7 +168,7 @@ func (h *host) states(from *did.Principal) (all []state) {
 	return all
 }
 
-// look returns the state of the task that m speaks of. The error is NoTask, or Invalid for a message that speaks of none.
+// look returns the state of the task of m. The error is NoTask, or Invalid if m names none.
 func (h *host) look(m *interact.Message) (state, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -184,12 +184,12 @@ func (h *host) look(m *interact.Message) (state, error) {
 		return state{}, interact.Errorf(interact.Invalid, "give the actionID of its first state, or the action's name",
 			"no task is named")
 	default:
-		return state{}, interact.Errorf(interact.NoTask, "what is asked for with Detach or a Key can be asked for later, for a while",
+		return state{}, interact.Errorf(interact.NoTask, "only actions invoked with Detach or a Key are kept for later queries",
 			"%s knows no task of %s", h.desc.Name(), m.Name)
 	}
 }
 
-// findLocked returns the task that m names, or the latest of that action, if it is one of the consumer's.
+// findLocked returns the task of m, or the latest of its action, if it belongs to the consumer.
 func (h *host) findLocked(m *interact.Message) *task {
 	c, id := h.consumers[m.From.Base()], m.From.ID()
 	if c == nil || m.ActionID == "" && m.Name == "" {
@@ -203,7 +203,7 @@ func (h *host) findLocked(m *interact.Message) *task {
 	return nil
 }
 
-// A state is how a task stands at one moment.
+// A state is a snapshot of a task.
 type state struct {
 	task  *task
 	state interact.Status
@@ -222,7 +222,7 @@ func (t *task) stateLocked() state {
 	return s
 }
 
-// reply is the state as an answer to m.
+// reply returns the state as a reply to m.
 func (s state) reply(m *interact.Message) *interact.Message {
 	r := m.Reply(interact.ActionStatus, "", nil)
 	r.ActionID, r.Name, r.Status, r.Began = s.task.id, s.task.name, s.state, s.task.began.UTC()
@@ -241,13 +241,13 @@ func (s state) reply(m *interact.Message) *interact.Message {
 	return r
 }
 
-// ended is the error for who wants to cancel what is over.
+// ended is the error of a cancellation after the end of the task.
 func (s state) ended(m *interact.Message) error {
-	return interact.Errorf(interact.NoTask, "there is nothing to cancel; queryaction tells the result", "%s of %s has ended: %s",
+	return interact.Errorf(interact.NoTask, "read its result with queryaction", "%s of %s has ended: %s",
 		s.task.name, interact.Quote(m.Thing), s.state)
 }
 
-// listed is the state as an element of the answer to QueryAllActions (Web Thing Protocol, ActionStatus).
+// listed returns the state as an element of the reply to QueryAllActions (Web Thing Protocol, ActionStatus).
 func (s state) listed() interact.Task {
 	one := interact.Task{ActionID: s.task.id, State: s.state.String(), Requested: s.task.began.UTC().Format(time.RFC3339Nano)}
 	if !s.over.IsZero() {
@@ -264,7 +264,7 @@ func (s state) listed() interact.Task {
 	return one
 }
 
-// inJSON is the data of m as JSON; nil if it cannot be.
+// inJSON returns the data of m as JSON; nil if it has no JSON form.
 func inJSON(m *interact.Message) json.RawMessage {
 	data, media, err := interact.Transcode(m.Data, m.Media(), interact.JSON)
 	switch {

@@ -25,7 +25,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Bounds of an entry's texts, in bytes, and of an entry as it is stored.
+// Limits of the texts of an entry, and of a stored entry, in bytes.
 const (
 	maxActionID = 256 // interact.Message.ActionID
 	maxThing    = td.MaxID + 256
@@ -33,44 +33,45 @@ const (
 	maxEntry    = 32 << 10
 )
 
-// A Store keeps the entries of a [Ledger]; every go-datastore has these methods. The ledger needs one of its own, or a namespace.
+// A Store stores the entries of a [Ledger]; every go-datastore implements it. The ledger needs a store or namespace of its own.
 type Store interface {
 	Put(ctx context.Context, key ds.Key, value []byte) error
 	Delete(ctx context.Context, key ds.Key) error
 	Query(ctx context.Context, q query.Query) (query.Results, error)
-	// Sync returns when what was put is durable.
+	// Sync returns when all writes are durable.
 	Sync(ctx context.Context, prefix ds.Key) error
 }
 
 // LedgerOptions are the settings of a [Ledger]. The zero value works.
 type LedgerOptions struct {
-	// Keep is how long an entry is kept after its action began; 0 means a day.
+	// Keep is how long an entry is kept after the start of its action; 0 means a day.
 	Keep time.Duration
-	// Max is how many entries are kept; 0 means 10,000. Beyond that the oldest are forgotten.
+	// Max limits the entries; 0 means 10,000. Above it, the oldest are dropped.
 	Max int
-	// Log gets what an operator should know; nil discards.
+	// Log receives warnings; nil discards them.
 	Log *slog.Logger
 }
 
-// An Entry is an action that a consumer of this node has begun.
+// An Entry is an action that a consumer of this node has started.
 type Entry struct {
-	// ActionID names the run at its host.
+	// ActionID identifies the run at its host.
 	ActionID string
-	// Thing refers to the thing as the consumer did, and Action is its action.
+	// Thing is the reference that the consumer used, and Action is the action.
 	Thing, Action string
-	// Began is when the consumer asked, by this node's clock.
+	// Began is the time of the request, by the clock of this node.
 	Began time.Time
-	// State is the last that this node heard of it; it may be pending for long after the action has ended, as nobody asked.
+	// State is the last state that this node received; it may be pending long after the end, if no consumer queried it.
 	State interact.Status
-	// LastSeen is when it heard that, by this node's clock.
+	// LastSeen is when this node received the state, by its clock.
 	LastSeen time.Time
-	// Ended is when it has ended, as its host says, or else when this node heard it; zero: it has not, as far as this node knows.
+	// Ended is the end by the clock of the host, or else when this node received it; zero: the action has not ended as far as this
+	// node knows.
 	Ended time.Time
-	// By is as whom this node asks for the run: the consumer who began it.
+	// By is the principal of the consumer that started the run.
 	By *did.Principal
 }
 
-// askedBy returns the principal of word, what an entry says of who began it: what [did.Principal.ID] has behind "local".
+// askedBy returns the principal of a stored word: the part of [did.Principal.ID] after "local".
 func askedBy(word string) *did.Principal {
 	if unproven := did.Consumer(did.Unproven, ""); word == unproven.ID() {
 		return unproven
@@ -78,13 +79,13 @@ func askedBy(word string) *did.Principal {
 	return did.Consumer(did.Process, strings.TrimPrefix(word, "#"))
 }
 
-// wordOf is what [askedBy] reads.
+// wordOf is the inverse of [askedBy].
 func wordOf(p *did.Principal) string {
 	return strings.TrimPrefix(p.ID(), did.Consumer(did.Process, "").ID())
 }
 
-// A Ledger remembers what the consumers of this node have begun, so that they find it again: after they have left, and after
-// a restart of the node. It is safe for concurrent use.
+// A Ledger stores the actions that the consumers of this node have started, so that they can be queried later, also after a restart
+// of the node. It is safe for concurrent use.
 type Ledger struct {
 	store Store
 	o     LedgerOptions
@@ -97,13 +98,13 @@ type Ledger struct {
 	disk sync.Mutex // held while an entry is put or deleted, so that the store ends up with what is in memory
 }
 
-// A record is an entry and when it was noted, by the monotonic clock: it does not get old because the time of day is set.
+// A record is an entry with its time by the monotonic clock: a change of the system clock does not expire it.
 type record struct {
 	Entry
 	noted time.Time
 }
 
-// NewLedger returns the ledger of what is in store. Entries that do not read are dropped. The error is the store's.
+// NewLedger returns the ledger of the entries in store. Unreadable entries are dropped. The error is that of the store.
 func NewLedger(store Store, o LedgerOptions) (*Ledger, error) {
 	o.Keep = cmp.Or(max(o.Keep, 0), 24*time.Hour)
 	o.Max = cmp.Or(max(o.Max, 0), 10_000)
@@ -115,7 +116,7 @@ func NewLedger(store Store, o LedgerOptions) (*Ledger, error) {
 	return l, nil
 }
 
-// restore reads the store and deletes from it what is of no use.
+// restore reads the store and deletes useless entries.
 func (l *Ledger) restore(ctx context.Context, now time.Time) error {
 	res, err := l.store.Query(ctx, query.Query{})
 	if err != nil {
@@ -130,11 +131,11 @@ func (l *Ledger) restore(ctx context.Context, now time.Time) error {
 		}
 		e, err := parseEntry(r.Value)
 		if err != nil || place(e.ActionID).String() != r.Key {
-			l.o.Log.Warn("an entry of the ledger of tasks does not read", "error", err)
+			l.o.Log.Warn("task ledger entry unreadable", "error", err)
 			bad = append(bad, r.Key)
 			continue
 		}
-		// What is of the future has no age: the clock was set back.
+		// An entry from the future gets the age 0: the clock was set back.
 		all = append(all, &record{e, now.Add(-max(now.Sub(e.Began), 0))})
 	}
 	slices.SortFunc(all, func(a, b *record) int { return a.noted.Compare(b.noted) })
@@ -142,19 +143,18 @@ func (l *Ledger) restore(ctx context.Context, now time.Time) error {
 		l.entries[r.ActionID] = l.order.PushBack(r)
 	}
 	for _, k := range bad {
-		if err := l.store.Delete(ctx, ds.RawKey(k)); err != nil { // a full disk: it is dropped at the next start
-			l.o.Log.Warn("an entry of the ledger of tasks that does not read was not deleted", "error", err)
+		if err := l.store.Delete(ctx, ds.RawKey(k)); err != nil { // for example a full disk: retried at the next start
+			l.o.Log.Warn("unreadable task ledger entry not deleted", "error", err)
 		}
 	}
 	l.erase(ctx, l.trim(now))
 	return nil
 }
 
-// Middleware returns what is put around the mesh, for the consumers of this node. An action's first state that has an ActionID and is
-// not the last is noted, unless it is one of a call that has a key and waits, which ends with its consumer; and yielded when that
-// is durable; last states are noted when they are heard of, as part of the action or in answer to QueryAction and CancelAction.
-// Messages of other nodes pass. Where the store fails, the log says so and the interaction goes on: it has
-// begun.
+// Middleware returns the middleware for messages of the consumers of this node to the mesh. The first state of an action with an
+// ActionID that is not final is stored before it is yielded, unless the call has a key and is not detached, so that it ends with
+// its consumer. Final states are stored when they are received, from the action or in replies to QueryAction and CancelAction.
+// Messages of other nodes pass. If the store fails, the ledger logs it and the interaction continues, because it has started.
 func (l *Ledger) Middleware() interact.Middleware {
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -171,21 +171,21 @@ func (l *Ledger) Middleware() interact.Middleware {
 	}
 }
 
-// invoke notes an action that begins.
+// invoke stores an action that starts.
 func (l *Ledger) invoke(ctx context.Context, t interact.Thing, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		f := following{Ledger: l, ctx: ctx, request: m, began: time.Now(), yield: yield}
-		t.Do(ctx, m)(f.reply) // no loop: each variable that its body keeps would be an object of its own
+		t.Do(ctx, m)(f.reply) // not a loop: its body would allocate each captured variable
 	}
 }
 
-// A following is an invocation whose states are noted.
+// A following is an invocation whose states are stored.
 type following struct {
 	*Ledger
 	ctx     context.Context
 	request *interact.Message
 	began   time.Time
-	id      string // of the action, once it is known
+	id      string // of the action; empty before the first state
 	yield   func(*interact.Message, error) bool
 }
 
@@ -197,7 +197,7 @@ func (f *following) reply(r *interact.Message, err error) bool {
 		}
 	case f.id == "" && r.ActionID != "" && !r.Status.Final() && (f.request.Key == "" || f.request.Detach):
 		if _, known := f.Get(r.ActionID); known && !f.of(r.ActionID, f.request.Thing) {
-			break // another host's run
+			break // a run of another host
 		}
 		f.id = r.ActionID
 		f.note(f.ctx, Entry{ActionID: f.id, Thing: f.request.Thing, Action: f.request.Name, Began: f.began, State: r.Status, LastSeen: time.Now(),
@@ -208,7 +208,7 @@ func (f *following) reply(r *interact.Message, err error) bool {
 	return f.yield(r, err)
 }
 
-// isKnown reports whether an error says that the action has failed, and not that this node lost sight of it.
+// isKnown reports whether an error means that the action failed, and not that this node lost the connection.
 func isKnown(err error) bool {
 	e := interact.AsError(err)
 	switch e.Code {
@@ -218,7 +218,7 @@ func isKnown(err error) bool {
 	return !e.Started
 }
 
-// ask notes what is heard of an action.
+// ask stores the states in the replies to a query.
 func (l *Ledger) ask(ctx context.Context, t interact.Thing, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		for r, err := range t.Do(ctx, m) {
@@ -232,7 +232,7 @@ func (l *Ledger) ask(ctx context.Context, t interact.Thing, m *interact.Message)
 	}
 }
 
-// of reports whether id is a run of thing: a host says what it likes of its own runs, and nothing of another's.
+// of reports whether id is a run of thing: a host may not report on runs of other Things.
 func (l *Ledger) of(id, thing string) bool {
 	e, ok := l.Get(id)
 	return ok && e.Thing == thing
@@ -266,11 +266,10 @@ func (l *Ledger) dropLocked(e *list.Element) {
 	delete(l.entries, l.order.Remove(e).(*record).ActionID)
 }
 
-// note adds an entry, and returns when it is durable. An id that is known already stays with its thing: another host cannot
-// take it over.
+// note adds an entry and returns when it is durable. A known id stays with its Thing: another host cannot take it over.
 func (l *Ledger) note(ctx context.Context, e Entry) {
 	if err := e.check(); err != nil {
-		l.o.Log.Warn("an action cannot be remembered", "thing", e.Thing, "action", e.Action, "error", err)
+		l.o.Log.Warn("action not stored: invalid entry", "thing", e.Thing, "action", e.Action, "error", err)
 		return
 	}
 	now := time.Now()
@@ -283,19 +282,19 @@ func (l *Ledger) note(ctx context.Context, e Entry) {
 	if known {
 		return
 	}
-	ctx = context.WithoutCancel(ctx) // the consumer may leave meanwhile
+	ctx = context.WithoutCancel(ctx) // the consumer may leave
 	l.erase(ctx, l.trim(now))
 	err := l.save(ctx, e.ActionID)
 	if err == nil {
 		err = l.store.Sync(ctx, ds.NewKey("/"))
 	}
 	if err != nil {
-		l.o.Log.Error("an action is not remembered over a restart", "thing", e.Thing, "action", e.Action, "id", e.ActionID,
+		l.o.Log.Error("action not stored on disk", "thing", e.Thing, "action", e.Action, "id", e.ActionID,
 			"error", err)
 	}
 }
 
-// mark notes how an action stands, since at by the clock of its host. That need not be durable: the host can be asked again.
+// mark stores the state of an action at a time by the clock of its host. It need not be durable: the host can be queried again.
 func (l *Ledger) mark(ctx context.Context, id string, state interact.Status, at time.Time) {
 	now := time.Now()
 	l.mu.Lock()
@@ -307,7 +306,7 @@ func (l *Ledger) mark(ctx context.Context, id string, state interact.Status, at 
 	if changed {
 		r := e.Value.(*record)
 		if r.State = state; state.Final() {
-			if r.Ended = at; at.Before(r.Began) || at.After(now) { // it does not say, or its clock is another
+			if r.Ended = at; at.Before(r.Began) || at.After(now) { // no time, or the clocks differ
 				r.Ended = now
 			}
 		}
@@ -317,11 +316,11 @@ func (l *Ledger) mark(ctx context.Context, id string, state interact.Status, at 
 		return
 	}
 	if err := l.save(context.WithoutCancel(ctx), id); err != nil {
-		l.o.Log.Warn("the end of an action is not remembered over a restart", "id", id, "error", err)
+		l.o.Log.Warn("end of an action not stored on disk", "id", id, "error", err)
 	}
 }
 
-// trim forgets what is old or too much, and returns the ids of it, which are to be erased.
+// trim drops entries that are too old or too many, and returns their ids, to be erased.
 func (l *Ledger) trim(now time.Time) (gone []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -336,7 +335,7 @@ func (l *Ledger) trim(now time.Time) (gone []string) {
 	return gone
 }
 
-// save stores what is in memory of the run id.
+// save writes the entry of the run id to the store.
 func (l *Ledger) save(ctx context.Context, id string) error {
 	l.disk.Lock()
 	defer l.disk.Unlock()
@@ -347,13 +346,13 @@ func (l *Ledger) save(ctx context.Context, id string) error {
 		data = e.Value.(*record).append(nil)
 	}
 	l.mu.Unlock()
-	if e == nil { // it was forgotten meanwhile
+	if e == nil { // dropped in between
 		return nil
 	}
 	return l.store.Put(ctx, place(id), data)
 }
 
-// erase deletes runs from the store, unless they are in memory again. What cannot be deleted is dropped when it is read again.
+// erase deletes runs from the store, unless they were added again. Entries that cannot be deleted are dropped at the next start.
 func (l *Ledger) erase(ctx context.Context, ids []string) {
 	l.disk.Lock()
 	defer l.disk.Unlock()
@@ -365,18 +364,18 @@ func (l *Ledger) erase(ctx context.Context, ids []string) {
 			continue
 		}
 		if err := l.store.Delete(ctx, place(id)); err != nil {
-			l.o.Log.Warn("an entry of the ledger of tasks was not deleted", "id", id, "error", err)
+			l.o.Log.Warn("task ledger entry not deleted", "id", id, "error", err)
 		}
 	}
 }
 
-// place is where the entry of the run id is stored. An id is any text that a host made up, so its hash is the key.
+// place is the datastore key of the run id: a hash, because a host chooses the id.
 func place(id string) ds.Key {
 	sum := sha256.Sum256([]byte(id))
 	return ds.NewKey(hex.EncodeToString(sum[:]))
 }
 
-// A line is an entry as it is stored, version 1.
+// A line is a stored entry, version 1.
 type line struct {
 	V        int        `json:"v"`
 	ActionID string     `json:"actionID"`
@@ -389,7 +388,7 @@ type line struct {
 	Ended    *time.Time `json:"ended,omitempty"`
 }
 
-// append appends the entry as it is stored.
+// append appends the encoded entry.
 func (e *Entry) append(dst []byte) []byte {
 	l := line{V: 1, ActionID: e.ActionID, Thing: e.Thing, Action: e.Action, Began: e.Began.UTC(), State: e.State.String(), By: wordOf(e.By)}
 	for _, t := range []struct {
@@ -401,14 +400,14 @@ func (e *Entry) append(dst []byte) []byte {
 			*t.to = &at
 		}
 	}
-	data, _ := json.Marshal(l) // check let no year through that JSON cannot hold
+	data, _ := json.Marshal(l) // check rejects years without a JSON form
 	return append(dst, data...)
 }
 
-// parseEntry reads an entry as it is stored.
+// parseEntry decodes a stored entry.
 func parseEntry(data []byte) (Entry, error) {
 	if len(data) > maxEntry {
-		return Entry{}, fmt.Errorf("an entry of %d bytes", len(data))
+		return Entry{}, fmt.Errorf("entry too large: %d bytes", len(data))
 	}
 	d := json.NewDecoder(strings.NewReader(string(data)))
 	d.DisallowUnknownFields()
@@ -417,7 +416,7 @@ func parseEntry(data []byte) (Entry, error) {
 		return Entry{}, err
 	}
 	if l.V != 1 || d.More() {
-		return Entry{}, fmt.Errorf("an entry of version %d, or more than one", l.V)
+		return Entry{}, fmt.Errorf("unsupported version %d, or trailing data", l.V)
 	}
 	e := Entry{ActionID: l.ActionID, Thing: l.Thing, Action: l.Action, Began: l.Began, State: interact.StatusOf(l.State), By: askedBy(l.By)}
 	if l.Ended != nil {
@@ -429,22 +428,22 @@ func parseEntry(data []byte) (Entry, error) {
 	return e, e.check()
 }
 
-// check reports what of an entry a host cannot have said honestly.
+// check returns an error if an entry has values that an honest host does not send.
 func (e *Entry) check() error {
 	for _, text := range []struct {
 		what, text string
 		most       int
 	}{{"actionID", e.ActionID, maxActionID}, {"thing", e.Thing, maxThing}, {"action", e.Action, maxAction}} {
 		if len(text.text) > text.most || !utf8.ValidString(text.text) {
-			return fmt.Errorf("the %s is longer than %d bytes, or no text", text.what, text.most)
+			return fmt.Errorf("the %s is longer than %d bytes, or invalid text", text.what, text.most)
 		}
 	}
 	if e.ActionID == "" {
-		return fmt.Errorf("there is no actionID")
+		return fmt.Errorf("actionID missing")
 	}
 	for _, t := range []time.Time{e.Began, e.LastSeen, e.Ended} {
 		if y := t.UTC().Year(); y < 1 || y > 9999 {
-			return fmt.Errorf("the year %d", y)
+			return fmt.Errorf("invalid year %d", y)
 		}
 	}
 	return nil

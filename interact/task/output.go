@@ -2,7 +2,7 @@ package task
 
 import "github.com/lmosd/lmosd/interact"
 
-// whole is the completed state final with the output of the task, also where the output came in parts.
+// whole returns the completed state final with the whole output of the task, also if the output came in parts.
 func (t *task) whole(final *interact.Message) *interact.Message {
 	if len(final.Data) > 0 || len(t.parts) == 0 {
 		return final

@@ -7,25 +7,25 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A consumer is what a node has that has tasks here, or this machine: the names of consumers behind a node are its word, and must not
-// multiply what it may have. Whose a task is among them is the task's own. Its fields are owned by Runner.mu.
+// A consumer is a node with tasks here, or this machine: a node chooses the names of its consumers freely, so they share its
+// limits. The owner of a task is in the task. Runner.mu guards the fields.
 type consumer struct {
 	base    string // [did.Principal.Base]
 	local   bool
-	tasks   []*task // in the order in which they began
+	tasks   []*task // in order of their start
 	running int
 	held    int64 // bytes of its tasks
-	kept    int64 // those of them that have ended
+	kept    int64 // of ended tasks
 }
 
-// What is scarce when a task is forgotten.
+// The resource for which a task is dropped.
 func keptTasks(c *consumer) int64 { return int64(len(c.tasks) - c.running) }
 func keptBytes(c *consumer) int64 { return c.kept }
 
-// admitLocked makes t a task of its consumer. The error is Overloaded or ShuttingDown.
+// admitLocked adds t to the tasks of its consumer. The error is Overloaded or ShuttingDown.
 func (r *Runner) admitLocked(t *task) error {
 	if r.closed {
-		return interact.Errorf(interact.ShuttingDown, "try again in a moment", "the host is shutting down")
+		return interact.Errorf(interact.ShuttingDown, "retry later", "the host is shutting down")
 	}
 	c := r.consumers[t.m.From.Base()]
 	if c == nil {
@@ -37,10 +37,10 @@ func (r *Runner) admitLocked(t *task) error {
 		return interact.Errorf(interact.Overloaded, "wait until one has ended, or cancel one",
 			"%d tasks of the consumer run already", c.running)
 	case !c.local && len(r.tasks) >= r.o.MaxTasks-min(r.o.MaxPerConsumer, r.o.MaxTasks/4) && !r.forgetLocked(c, keptTasks),
-		len(r.tasks) >= r.o.MaxTasks && !r.forgetLocked(c, keptTasks): // the last places are for consumers on this machine
-		return interact.Errorf(interact.Overloaded, "try again in a while", "%d tasks run already", r.o.MaxTasks)
+		len(r.tasks) >= r.o.MaxTasks && !r.forgetLocked(c, keptTasks): // the last slots are for consumers on this machine
+		return interact.Errorf(interact.Overloaded, "retry later", "%d tasks are running", r.o.MaxTasks)
 	case !r.holdLocked(t, int64(len(t.m.Data))):
-		return interact.Errorf(interact.Overloaded, "try again in a while, or send less",
+		return interact.Errorf(interact.Overloaded, "retry later, or send less",
 			"there is no room for an input of %d bytes", len(t.m.Data))
 	}
 	c.tasks = append(c.tasks, t)
@@ -52,7 +52,7 @@ func (r *Runner) admitLocked(t *task) error {
 	return nil
 }
 
-// holdLocked counts n bytes more for t, and makes room for them. If it cannot, nothing is counted.
+// holdLocked charges n bytes to t, and drops ended tasks to make room. If there is no room, it charges nothing.
 func (r *Runner) holdLocked(t *task, n int64) bool {
 	if n > r.o.MaxOutput/2 {
 		return false
@@ -71,13 +71,13 @@ func (r *Runner) holdLocked(t *task, n int64) bool {
 	return true
 }
 
-// releaseLocked counts n bytes less for t.
+// releaseLocked releases n bytes of t.
 func (r *Runner) releaseLocked(t *task, n int64) {
 	t.held, t.owner.held, r.held = t.held-n, t.owner.held-n, r.held-n
 }
 
-// forgetLocked forgets the oldest task that has ended of the consumer that keeps most of what is scarce, so that a greedy one
-// makes room for the others. A newcomer that keeps as much as another gives way.
+// forgetLocked drops the oldest ended task of the consumer that uses most of a resource. A consumer that uses as much as any other
+// drops its own.
 func (r *Runner) forgetLocked(newcomer *consumer, scarce func(*consumer) int64) bool {
 	most := newcomer
 	for _, c := range r.consumers {
@@ -88,7 +88,7 @@ func (r *Runner) forgetLocked(newcomer *consumer, scarce func(*consumer) int64) 
 	return scarce(most) > 0 && r.forgetOldestLocked(most)
 }
 
-// forgetOldestLocked forgets the task of c that ended first.
+// forgetOldestLocked drops the task of c that ended first.
 func (r *Runner) forgetOldestLocked(c *consumer) bool {
 	for e := r.ended.Front(); e != nil; e = e.Next() {
 		if t := e.Value.(*task); t.owner == c {
@@ -99,21 +99,21 @@ func (r *Runner) forgetOldestLocked(c *consumer) bool {
 	return false
 }
 
-// sweep forgets what ended long ago.
+// sweep drops tasks that ended longer than Keep ago.
 func (r *Runner) sweep(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sweepLocked(now)
 }
 
-// sweepLocked does so at now. Ages are those of the monotonic clock: tasks do not mind when the time of day is set.
+// sweepLocked is sweep at now. Ages are by the monotonic clock, so that a change of the system clock has no effect.
 func (r *Runner) sweepLocked(now time.Time) {
 	for e := r.ended.Front(); e != nil && now.Sub(e.Value.(*task).over) >= r.o.Keep; e = r.ended.Front() {
 		r.dropLocked(e.Value.(*task))
 	}
 }
 
-// dropLocked forgets a task that has ended.
+// dropLocked drops an ended task.
 func (r *Runner) dropLocked(t *task) {
 	c := t.owner
 	r.ended.Remove(t.place)
@@ -128,7 +128,7 @@ func (r *Runner) dropLocked(t *task) {
 	}
 }
 
-// unkeyLocked lets the key of t begin another run.
+// unkeyLocked releases the key of t for another run.
 func (r *Runner) unkeyLocked(t *task) {
 	if r.keys[t.key] == t {
 		delete(r.keys, t.key)

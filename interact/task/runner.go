@@ -27,11 +27,12 @@ import (
 
 // Options are the settings of a [Runner]. The zero value works.
 type Options struct {
-	// Keep is how long a task is retained after its end; 0 means 10 min.
+	// Keep is how long an ended task is kept; 0 means 10 min. A longer time needs more memory.
 	Keep time.Duration
-	// MaxRun is the maximum duration of a task, which then fails with Timeout; 0 means 1 h.
+	// MaxRun limits the run time of a task; a longer one is cancelled and fails with Timeout. 0 means 1 h.
 	MaxRun time.Duration
-	// Bound returns a shorter maximum duration for the task of a message, with its configuration key; 0 means MaxRun. It may be nil.
+	// Bound returns the limit of the run time of a message, if below MaxRun, and its configuration key; 0 means MaxRun. Nil means
+	// no such limits.
 	Bound func(m *interact.Message) (most time.Duration, key string)
 	// MaxTasks limits the tasks, running and retained; 0 means 1000. At the limit, a new task replaces the oldest ended task of the
 	// consumer with the most tasks. If all run, the new task is refused.
@@ -55,24 +56,24 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Runner runs tasks. One runner serves all agents of a node. It is safe for concurrent use.
+// A Runner runs the tasks of all agents of a node. It is safe for concurrent use.
 type Runner struct {
 	o    Options
-	ctx  context.Context // of all that runs
+	ctx  context.Context // of all tasks
 	stop context.CancelCauseFunc
-	work sync.WaitGroup // an element per task that runs
+	work sync.WaitGroup // running tasks
 
-	// mu owns what follows, and the fields of tasks and consumers that say so.
+	// mu guards the fields below, and those of tasks and consumers that are marked.
 	mu        sync.Mutex
 	tasks     map[string]*task     // by id
-	keys      map[key]*task        // by what makes an invocation repeatable
+	keys      map[key]*task        // by idempotency key
 	consumers map[string]*consumer // by [did.Principal.Base]
-	ended     list.List            // of *task, in the order in which they ended
+	ended     list.List            // of *task, in order of their end
 	held      int64                // bytes of input and output
-	closed    bool                 // nothing new begins
+	closed    bool                 // rejects new tasks
 }
 
-// Causes for which a task is cancelled.
+// Causes of the cancellation of a task.
 var (
 	errAsked   = errors.New("a consumer cancelled it")
 	errLeft    = errors.New("its consumer left")
@@ -80,29 +81,29 @@ var (
 	errClosed  = errors.New("the host is shutting down")
 )
 
-// New returns a runner. Close it when it is done.
+// New returns a runner. The caller must close it.
 func New(o Options) *Runner {
 	r := &Runner{o: o.withDefaults(), tasks: map[string]*task{}, keys: map[key]*task{}, consumers: map[string]*consumer{}}
 	r.ctx, r.stop = context.WithCancelCause(context.Background())
 	return r
 }
 
-// Middleware returns what is put around the agent that d describes, at its host. It answers, of the messages that reach it,
+// Middleware returns the middleware of the agent with the description d, at its host. It handles:
 //
 //   - InvokeAction with Detach, and of actions whose synchronous is false (TD 1.1 §5.3.1.4): the first state is pending and has
-//     the ActionID; leaving the loop leaves the action running. The time it has is the runner's MaxRun; the message's deadline
-//     is for how long the consumer follows. A consumer that takes nothing for 10 s while the agent has more to say is sent
-//     away with Overloaded, so that it does not hold the task up.
-//   - InvokeAction with a Key: where the consumer has begun the same action with the same key, it hears of that run: that it is
-//     pending, and how it ended. What the run has said between is not said again: whoever comes after the first part of an
-//     output gets the whole with the last state. Another input with the same key is Invalid. Without Detach, the run is
-//     cancelled when the last consumer that waits for it has left. A run that the agent surely did not begin leaves its key.
-//   - ContinueAction of a run that waits for its consumer: the agent gets the answers under the id that it gave the run.
-//   - QueryAction, CancelAction, QueryAllActions, each for what the same consumer (From) has begun. See the package comment.
+//     the ActionID; the action continues after the loop is left. MaxRun limits its run time; the deadline of the message only
+//     limits how long the consumer follows. A consumer that reads nothing for 10 s while the agent has more replies is
+//     disconnected with Overloaded, so that it does not delay the task.
+//   - InvokeAction with a Key: if the consumer has started the same action with the same key, it follows that run, from pending to
+//     the end. States in between are not repeated: after the first part of an output, the last state has the whole output. Another
+//     input with the same key is Invalid. Without Detach, the run is cancelled when its last consumer has left. A run that the
+//     agent certainly did not start releases its key.
+//   - ContinueAction of a run that waits for input: the agent gets the answers with its own id of the run.
+//   - QueryAction, CancelAction and QueryAllActions, for the tasks of the same consumer (From).
 //
-// A request stream (Chunks) is read while its consumer is there; if the consumer leaves before its end, the agent gets an error
-// in its place. Without Detach and with synchronous not false, such a message passes, key or not. The data of messages is kept,
-// not copied.
+// A request stream (Chunks) is read while its consumer is connected; if the consumer leaves before its end, the agent gets an error
+// instead. Without Detach, and if synchronous is not false, such a message passes, with or without a key. The data of messages is
+// stored without a copy.
 func (r *Runner) Middleware(d *td.Thing) interact.Middleware {
 	return func(agent interact.Thing) interact.Thing { return &host{r, d, agent} }
 }
@@ -114,7 +115,7 @@ type host struct {
 	agent interact.Thing
 }
 
-// Do implements [interact.Thing]. What passes costs no allocation.
+// Do implements [interact.Thing]. Messages that pass cost no allocation.
 func (h *host) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	switch m.Type {
 	case interact.InvokeAction:
@@ -133,7 +134,7 @@ func (h *host) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.
 	return h.agent.Do(ctx, m)
 }
 
-// detached reports whether the action goes on when its consumer has left.
+// detached reports whether the action continues after its consumer has left.
 func (h *host) detached(m *interact.Message) bool {
 	if m.Detach {
 		return true
@@ -142,8 +143,7 @@ func (h *host) detached(m *interact.Message) bool {
 	return a != nil && a.Synchronous != nil && !*a.Synchronous
 }
 
-// Run forgets what is old until ctx ends, and returns its error. Tasks need it not to be found or to end: without it, what
-// nobody asks for stays in memory until there is no room.
+// Run drops old tasks until ctx ends, and returns its error. Without it, ended tasks stay until there is no room.
 func (r *Runner) Run(ctx context.Context) error {
 	tick := time.NewTicker(min(max(r.o.Keep/8, time.Second), time.Minute))
 	defer tick.Stop()
@@ -157,7 +157,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 }
 
-// Drain refuses new tasks with ShuttingDown, and waits until none runs or ctx ends. What is there can still be asked for.
+// Drain rejects new tasks with ShuttingDown, and waits until none runs or ctx ends. Existing tasks can be queried.
 func (r *Runner) Drain(ctx context.Context) {
 	for {
 		t := r.refuse()
@@ -172,7 +172,7 @@ func (r *Runner) Drain(ctx context.Context) {
 	}
 }
 
-// refuse lets nothing new begin, and returns a task that runs.
+// refuse rejects new tasks, and returns a running one.
 func (r *Runner) refuse() *task {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,14 +185,14 @@ func (r *Runner) refuse() *task {
 	return nil
 }
 
-// Close cancels what runs, and waits for it. Its consumers hear ShuttingDown.
+// Close cancels all running tasks and waits for them. Their consumers get ShuttingDown.
 func (r *Runner) Close() {
 	r.refuse()
 	r.stop(errClosed)
 	r.work.Wait()
 }
 
-// Count returns how many tasks run, and how many have ended and are kept.
+// Count returns the numbers of running and of kept tasks.
 func (r *Runner) Count() (running, kept int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,42 +17,42 @@ import (
 //
 //	pending → running → completed | failed | cancelled
 //
-// The goroutine that asks the agent is the only one that changes the state, and the only one that sends to followers.
+// Only the goroutine that calls the agent changes the state and sends to followers.
 type task struct {
 	id, thing, name string
 	key             key
 	input           [sha256.Size]byte // hash of the input, if there is a key
-	most            time.Duration     // how long it may run
-	bound           string            // the key that says so
+	most            time.Duration     // limit of the run time
+	bound           string            // configuration key of the limit
 	ownerID         string            // [did.Principal.ID] of its consumer
 	began           time.Time
 	cancel          context.CancelCauseFunc
-	done            chan struct{}     // closed when it has ended
-	m               *interact.Message // what the agent is asked; owned by the goroutine
-	parts           []interact.Part   // of an output that comes as a stream; owned by the goroutine
+	done            chan struct{}     // closed at the end
+	m               *interact.Message // the request to the agent; owned by the goroutine
+	parts           []interact.Part   // of a response stream; owned by the goroutine
 
 	// The rest is owned by Runner.mu.
 	owner     *consumer
 	detached  bool
-	followers []*follower // replaced, never changed in place
+	followers []*follower // copy on write
 	state     interact.Status
-	touched   bool              // the agent has said something
-	asks      *interact.Message // what it wants to know, while it waits
-	hasOutput bool              // and it was a part of the output
-	lost      bool              // there was no room for the output
+	touched   bool              // the agent has replied
+	asks      *interact.Message // the required input, while it waits
+	hasOutput bool              // a reply had a part of the output
+	lost      bool              // the output had no room
 	held      int64             // bytes of input and output
-	final     *interact.Message // of what was completed, with the whole output
-	err       *interact.Error   // of what failed or was cancelled
-	over      time.Time         // when it ended
+	final     *interact.Message // if completed, with the whole output
+	err       *interact.Error   // if failed or cancelled
+	over      time.Time         // time of the end
 	place     *list.Element     // in Runner.ended
 }
 
-// A key is what makes an invocation repeatable. The zero key does not.
+// A key identifies a repeatable invocation. The zero key does not.
 type key struct {
 	from, thing, action, word string
 }
 
-// join lets the consumer of m follow a task: the one of the same key, or a new one.
+// join adds the consumer of m to the task of the same key, or to a new one.
 func (h *host) join(m *interact.Message, detached bool) (*follower, error) {
 	var k key
 	var sum [sha256.Size]byte
@@ -65,7 +65,7 @@ func (h *host) join(m *interact.Message, detached bool) (*follower, error) {
 	defer h.mu.Unlock()
 	h.sweepLocked(now)
 	f := &follower{m: m, replies: make(chan *interact.Message, ahead), left: make(chan struct{})}
-	f.task = h.keys[k] // nothing has the zero key
+	f.task = h.keys[k] // the zero key has no task
 	switch {
 	case f.task == nil:
 		return f, h.beginLocked(f, k, sum, detached, now)
@@ -74,7 +74,7 @@ func (h *host) join(m *interact.Message, detached bool) (*follower, error) {
 			"use another key for each invocation; this one can be asked for with the same input only",
 			"the key %q was used with another input of %s", m.Key, m.Name)
 	case len(f.task.followers) >= maxFollowers:
-		return nil, interact.Errorf(interact.Overloaded, "ask for its state (queryaction)", "%d consumers follow %s already",
+		return nil, interact.Errorf(interact.Overloaded, "read its state (queryaction)", "%d consumers follow %s",
 			maxFollowers, m.Name)
 	case f.task.state.Final():
 		f.end(f.task.resultLocked())
@@ -86,7 +86,7 @@ func (h *host) join(m *interact.Message, detached bool) (*follower, error) {
 	return f, nil
 }
 
-// digest is the hash of an input.
+// digest returns the hash of an input.
 func digest(m *interact.Message) [sha256.Size]byte {
 	s := sha256.New()
 	fmt.Fprintf(s, "%d %s ", len(m.Media()), m.Media())
@@ -94,8 +94,7 @@ func digest(m *interact.Message) [sha256.Size]byte {
 	return [sha256.Size]byte(s.Sum(nil))
 }
 
-// beginLocked begins a task for f. Its message is that of the consumer, with the time that a task has; it is not to be detached
-// a second time.
+// beginLocked starts a task for f. Its message is that of the consumer, with the deadline of the task and without Detach.
 func (h *host) beginLocked(f *follower, k key, sum [sha256.Size]byte, detached bool, now time.Time) error {
 	m := *f.m
 	most, bound := h.o.bound(f.m)
@@ -116,7 +115,7 @@ func (h *host) beginLocked(f *follower, k key, sum [sha256.Size]byte, detached b
 	return nil
 }
 
-// bound returns how long the task of m may run, and the key that says so.
+// bound returns the limit of the run time of m, and its configuration key.
 func (o *Options) bound(m *interact.Message) (most time.Duration, key string) {
 	if o.Bound != nil {
 		if most, key = o.Bound(m); most > 0 && most < o.MaxRun {
@@ -126,7 +125,7 @@ func (o *Options) bound(m *interact.Message) (most time.Duration, key string) {
 	return o.MaxRun, "interact.tasks.max_duration"
 }
 
-// run asks the agent, to the end.
+// run calls the agent until the end.
 func (h *host) run(ctx context.Context, t *task) {
 	defer t.cancel(nil)
 	ctx, stop := context.WithTimeoutCause(ctx, t.most, errTooLong)
@@ -141,12 +140,12 @@ func (h *host) run(ctx context.Context, t *task) {
 	h.finish(t, final, interact.AsError(err))
 }
 
-// ask asks the agent, tells the followers what it says meanwhile, and returns the completed state.
+// ask calls the agent, sends its states to the followers, and returns the completed state.
 func (h *host) ask(ctx context.Context, t *task) (final *interact.Message, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			h.o.Log.Error("an agent panicked", "thing", t.thing, "action", t.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			final, err = nil, interact.Errorf(interact.Internal, "see the log of the host", "the host failed while it asked %s", t.name)
+			h.o.Log.Error("agent panicked", "thing", t.thing, "action", t.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			final, err = nil, interact.Errorf(interact.Internal, "see the log of the host", "the host failed during %s", t.name)
 		}
 	}()
 	for r, err := range h.agent.Do(ctx, t.m) {
@@ -159,14 +158,14 @@ func (h *host) ask(ctx context.Context, t *task) (final *interact.Message, err e
 			return nil, &interact.Error{Code: interact.Cancelled, Title: "the agent cancelled " + t.name, Remote: true}
 		case r.Status == interact.StatusFailed:
 			return nil, &interact.Error{Code: interact.AgentFailed, Title: "the agent says that it failed " + t.name, Remote: true}
-		case r.Status != interact.StatusPending || len(r.Data) > 0: // the followers have heard that it is pending
+		case r.Status != interact.StatusPending || len(r.Data) > 0: // the followers know that it is pending
 			h.report(ctx, t, r)
 		}
 	}
-	return nil, interact.Errorf(interact.AgentFailed, "see the log of the agent", "the agent ended %s without a last state", t.name)
+	return nil, interact.Errorf(interact.AgentFailed, "see the log of the agent", "the agent ended %s without a final state", t.name)
 }
 
-// why says what ended a task whose context may have been cancelled.
+// why returns the reason for the end of a task whose context may have been cancelled.
 func (h *host) why(t *task, cause, err error) error {
 	switch {
 	case errors.Is(cause, errTooLong):
@@ -174,15 +173,15 @@ func (h *host) why(t *task, cause, err error) error {
 			Hint: "the operator of its host can raise " + t.bound, Started: true}
 	case errors.Is(cause, errClosed):
 		return &interact.Error{Code: interact.ShuttingDown, Title: t.name + " was cut: the host is shutting down",
-			Hint: "ask again in a moment", Started: true}
+			Hint: "retry later", Started: true}
 	case cause != nil:
 		return &interact.Error{Code: interact.Cancelled, Title: t.name + " was cancelled: " + cause.Error(),
-			Hint: "ask again, with another key if it had one", Started: true}
+			Hint: "retry, with another key if it had one", Started: true}
 	}
 	return err
 }
 
-// report gives what the agent says on the way to the followers. It waits for those that are slow, but not for long.
+// report sends a state of the agent to the followers. It waits for slow ones, up to a limit.
 func (h *host) report(ctx context.Context, t *task, r *interact.Message) {
 	n := int64(len(r.Data))
 	if r.ContentType == interact.Progress {
@@ -210,7 +209,7 @@ func (h *host) report(ctx context.Context, t *task, r *interact.Message) {
 	}
 }
 
-// loseLocked gives up keeping the output of a task that runs.
+// loseLocked discards the output of a running task.
 func (h *host) loseLocked(t *task) {
 	for _, p := range t.parts {
 		h.releaseLocked(t, int64(len(p.Data)))
@@ -218,8 +217,8 @@ func (h *host) loseLocked(t *task) {
 	t.parts, t.lost = nil, true
 }
 
-// finish notes how t ended, and tells its followers. Who has heard all parts of an output gets the last state as the agent said
-// it, others get the whole.
+// finish records the end of t and sends it to the followers. A follower that received all parts of an output gets the unchanged
+// last state, others the whole output.
 func (h *host) finish(t *task, last *interact.Message, err *interact.Error) {
 	now := time.Now()
 	final := last
@@ -239,12 +238,12 @@ func (h *host) finish(t *task, last *interact.Message, err *interact.Error) {
 			f.end(whole, fail)
 		}
 	}
-	h.o.Log.Debug("an action has ended", "thing", t.thing, "action", t.name, "id", t.id, "state", t.state.String(), "took",
+	h.o.Log.Debug("action ended", "thing", t.thing, "action", t.name, "id", t.id, "state", t.state.String(), "took",
 		now.Sub(t.began))
 	close(t.done)
 }
 
-// settleLocked makes of a task that runs one that has ended.
+// settleLocked marks a running task as ended.
 func (h *host) settleLocked(t *task, final *interact.Message, err *interact.Error, now time.Time) {
 	h.releaseLocked(t, t.held)
 	switch {
@@ -267,7 +266,7 @@ func (h *host) settleLocked(t *task, final *interact.Message, err *interact.Erro
 	t.owner.kept += t.held
 }
 
-// unbegun reports whether err says that the agent did nothing, so that the same key may ask again.
+// unbegun reports whether err means that the agent did not start, so that the key can be used again.
 func unbegun(err *interact.Error) bool {
 	switch err.Code {
 	case interact.Unreachable, interact.Overloaded, interact.RateLimited, interact.NotReady, interact.Unauthenticated,
@@ -278,10 +277,10 @@ func unbegun(err *interact.Error) bool {
 	return false
 }
 
-// resultLocked is how a task has ended, for who did not hear all of it.
+// resultLocked returns the result of a task for a consumer that did not receive the whole output.
 func (t *task) resultLocked() (*interact.Message, *interact.Error) {
 	if t.state == interact.StatusCompleted && t.lost {
-		return nil, interact.Errorf(interact.TooLarge, "follow it while it runs; or ask the operator of its host for room",
+		return nil, interact.Errorf(interact.TooLarge, "follow it while it runs, or request more memory for outputs at its host",
 			"%s is completed, and its output was too large to be kept", t.name)
 	}
 	return t.final, t.err

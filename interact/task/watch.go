@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// ahead is how many states a follower may be behind before the agent waits for it.
+	// ahead is the number of buffered states of a follower; then the agent waits for it.
 	ahead = 4
-	// timeout is how long the agent waits for a follower that takes nothing.
+	// timeout limits the wait for a follower.
 	timeout = 10 * time.Second
-	// maxFollowers is how many consumers follow one task.
+	// maxFollowers limits the consumers that follow one task.
 	maxFollowers = 64
 )
 
@@ -24,16 +24,16 @@ const (
 type follower struct {
 	m    *interact.Message
 	task *task
-	late bool // it came after the first part of the output; set before the task's goroutine knows it
+	late bool // it joined after the first part of the output; set before the goroutine of the task uses it
 
 	replies chan *interact.Message // the goroutine of the task sends and closes
 	left    chan struct{}          // closed when the consumer has left
-	// last and err are how it ended for the follower, once replies is closed.
+	// last and err are the result for the follower, after replies is closed.
 	last *interact.Message
 	err  *interact.Error
 }
 
-// invoke begins an action, or follows the run of the same key, and yields its states.
+// invoke starts an action, or follows the run of the same key, and yields its states.
 func (h *host) invoke(ctx context.Context, m *interact.Message, detached bool) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		if !m.Deadline.IsZero() {
@@ -59,7 +59,7 @@ func (h *host) invoke(ctx context.Context, m *interact.Message, detached bool) i
 	}
 }
 
-// follow yields what the task says, until it ends or ctx does.
+// follow yields the states of the task until its end or that of ctx.
 func (f *follower) follow(ctx context.Context, yield func(*interact.Message, error) bool) {
 	for {
 		select {
@@ -71,7 +71,7 @@ func (f *follower) follow(ctx context.Context, yield func(*interact.Message, err
 			case !ok:
 				last := f.address(f.last)
 				if last.Time.IsZero() {
-					last.Time = f.task.over.UTC() // it changes no more
+					last.Time = f.task.over.UTC() // it is final
 				}
 				yield(last, nil)
 				return
@@ -85,17 +85,17 @@ func (f *follower) follow(ctx context.Context, yield func(*interact.Message, err
 	}
 }
 
-// tired is the error of a consumer that waits no longer.
+// tired is the error of a consumer whose deadline has passed.
 func (f *follower) tired(err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return &interact.Error{Code: interact.Timeout, Title: fmt.Sprintf("%s took longer than the consumer waits", f.m.Name),
 		Err: err, Started: true,
-		Hint: "wait longer; or ask for it detached, and then for its state (queryaction)"}
+		Hint: "allow more time, or invoke it detached and query its state (queryaction)"}
 }
 
-// address makes of what the agent said a reply to the follower.
+// address returns a reply of the agent as a reply to the follower.
 func (f *follower) address(r *interact.Message) *interact.Message {
 	c := *f.m.Reply(r.Type, r.ContentType, r.Data)
 	c.ID, c.Status, c.Timing = r.ID, r.Status, r.Timing
@@ -103,11 +103,11 @@ func (f *follower) address(r *interact.Message) *interact.Message {
 	return &c
 }
 
-// send gives r to the follower. It waits while the follower is behind; the error says why it gave up.
+// send sends r to the follower. It waits for a slow follower; the error is the reason for giving up.
 func (f *follower) send(ctx context.Context, r *interact.Message) *interact.Error {
 	c := f.address(r)
 	if f.late {
-		c.Data, c.ContentType = nil, "" // it will get the whole
+		c.Data, c.ContentType = nil, "" // it gets the whole output at the end
 	}
 	select {
 	case f.replies <- c:
@@ -126,21 +126,21 @@ func (f *follower) send(ctx context.Context, r *interact.Message) *interact.Erro
 	case <-ctx.Done():
 		return &interact.Error{Code: interact.Cancelled, Title: f.task.name + " was cancelled: " + context.Cause(ctx).Error(),
 			Started: true,
-			Hint:    "ask for its state (queryaction)"}
+			Hint:    "read its state (queryaction)"}
 	case <-late.C:
-		return interact.Errorf(interact.Overloaded, "read on all the time; its state can be asked for (queryaction)",
+		return interact.Errorf(interact.Overloaded, "read without pauses, or query its state (queryaction)",
 			"the consumer reads too slowly: %s has been waiting for %v", f.task.name, timeout)
 	}
 }
 
-// end is the last that the follower hears. Only the goroutine of the task calls it, once; or whoever made the follower, if the
-// task has ended.
+// end sends the result to the follower. Only the goroutine of the task calls it, once; or the creator of the follower, if the task
+// has ended.
 func (f *follower) end(last *interact.Message, err *interact.Error) {
 	f.last, f.err = last, err
 	close(f.replies)
 }
 
-// leave ends the following. A task that is not detached is cancelled with its last follower.
+// leave removes the follower. A task that is not detached is cancelled with its last follower.
 func (h *host) leave(f *follower) {
 	close(f.left)
 	if h.unfollow(f) {
@@ -148,7 +148,7 @@ func (h *host) leave(f *follower) {
 	}
 }
 
-// unfollow reports whether nobody is left for whom the task runs.
+// unfollow reports whether the task has no follower left that it runs for.
 func (h *host) unfollow(f *follower) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,12 +159,12 @@ func (h *host) unfollow(f *follower) bool {
 	return len(t.followers) == 0 && !t.detached && !t.state.Final()
 }
 
-// chunks is the request stream in, which ends with an error when the follower has left: what it would have sent is not known.
+// chunks returns the request stream in, which ends with an error after the follower has left.
 func (f *follower) chunks(in iter.Seq2[[]byte, error]) iter.Seq2[[]byte, error] {
 	gone := interact.Errorf(interact.Cancelled, "send it again", "the consumer left before the end of its input")
 	return func(yield func([]byte, error) bool) {
 		if f.hasLeft() {
-			yield(nil, gone) // in may not be read any more
+			yield(nil, gone) // in must not be read now
 			return
 		}
 		for b, err := range in {
