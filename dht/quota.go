@@ -18,40 +18,40 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// errFull says that a store is full of entries that are closer to this node.
+// errFull means that a store is full of entries that are closer to this node.
 var errFull = errors.New("full of closer entries")
 
-// Sizes of the two stores (G8). A node is one of the twenty closest for 20/N of all keys of a network
-// of N nodes, so these hold what an honest network of 10,000 things asks of it many times over.
+// Sizes of both stores (G8). A node is one of the 20 closest for 20/N of the keys of a network of N nodes, so these are several
+// times the needs of a network of 10,000 Things.
 const (
 	maxValues        = 16 << 10
 	maxValueBytes    = 64 << 20
 	maxProviderSets  = 32 << 10
 	maxProviderBytes = 8 << 20
-	// maxSample is how many providers of one key are read at most. A reply must stay below maxReply, or the asker counts it
-	// as malformed; so the providers of a popular key are a sample, another one each time.
+	// maxSample limits the providers of one key in a reply, which must stay below maxReply. The providers of a popular key are a
+	// random sample.
 	maxSample = 128
 )
 
-// A quota is a datastore that keeps at most so many entries and bytes. When it is full, the entry farthest from this node
-// by XOR gives way: the network needs it here least. It is safe for concurrent use.
+// A quota is a datastore with limited entries and bytes. When it is full, the entry farthest from this node by XOR distance is
+// evicted: it is least needed here. It is safe for concurrent use.
 //
-// It remembers each key with its size and distance, about 300 bytes per entry; and which entries are the providers of one key, so
-// that whoever asks for these costs the same in a large store as in a small one, and in memory as on a disk.
+// It keeps the size and distance of each key, about 300 bytes per entry, and the set of providers of each key, so that a query for
+// these costs the same in a large store.
 type quota struct {
 	ds.Batching
 	limit Usage
 	self  [32]byte
-	// keyOf returns the DHT key that an entry belongs to.
+	// keyOf returns the DHT key of an entry.
 	keyOf func(ds.Key) []byte
-	// sample bounds the entries that a query for the providers of one key returns; 0 is a store of values, which has no providers.
+	// sample limits the entries returned for the providers of one key; 0 means a store of values.
 	sample int
 
-	// closed is owned by life, which each access holds for reading.
+	// closed is guarded by life, which each access read-locks.
 	life   sync.RWMutex
 	closed bool
 
-	// What follows is owned by mu, which also keeps writes to the datastore in the order of the accounts.
+	// The following fields are owned by mu, which also orders the writes to the datastore.
 	mu      sync.Mutex
 	entries map[ds.Key]*entry
 	far     farthest
@@ -59,7 +59,7 @@ type quota struct {
 	used    Usage
 }
 
-// An entry is the account of one entry of the datastore.
+// An entry is the account of an entry of the datastore.
 type entry struct {
 	key      ds.Key
 	distance [32]byte
@@ -89,7 +89,7 @@ func newQuota(ctx context.Context, q *quota, self peer.ID) (*quota, error) {
 	return q, q.loadLocked(ctx)
 }
 
-// loadLocked makes the accounts anew from what is in the datastore.
+// loadLocked rebuilds the accounts from the datastore.
 func (q *quota) loadLocked(ctx context.Context) error {
 	q.entries, q.far, q.sets = map[ds.Key]*entry{}, nil, map[[32]byte]siblings{}
 	q.used.Entries, q.used.Bytes = 0, 0
@@ -107,7 +107,7 @@ func (q *quota) loadLocked(ctx context.Context) error {
 	return nil
 }
 
-// enter begins an access, which ends with life.RUnlock.
+// enter starts an access, which ends with life.RUnlock.
 func (q *quota) enter() error {
 	q.life.RLock()
 	if q.closed {
@@ -117,8 +117,8 @@ func (q *quota) enter() error {
 	return nil
 }
 
-// close waits for accesses under way and refuses those to come. The library may leave a write behind when it is closed, and
-// the datastore is the caller's then; it is not closed here.
+// close waits for running accesses and rejects new ones: the library may write after its Close, when the caller owns the datastore.
+// The datastore stays open.
 func (q *quota) close() {
 	q.life.Lock()
 	defer q.life.Unlock()
@@ -134,7 +134,7 @@ func (q *quota) Get(ctx context.Context, k ds.Key) ([]byte, error) {
 	return q.Batching.Get(ctx, k)
 }
 
-// Put stores v, and removes what must give way. The error wraps errFull if that is v itself.
+// Put stores v, and evicts other entries. The error wraps errFull if v itself is evicted.
 func (q *quota) Put(ctx context.Context, k ds.Key, v []byte) error {
 	if err := q.enter(); err != nil {
 		return err
@@ -169,7 +169,7 @@ func (q *quota) Delete(ctx context.Context, k ds.Key) error {
 	return q.Batching.Delete(ctx, k)
 }
 
-// Query returns what the datastore has; of the providers of one key a random sample, if there are many.
+// Query queries the datastore; of the providers of one key it returns a random sample, if there are many.
 func (q *quota) Query(ctx context.Context, query dsq.Query) (dsq.Results, error) {
 	if err := q.enter(); err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func (q *quota) Query(ctx context.Context, query dsq.Query) (dsq.Results, error)
 	for _, k := range q.someProviders(ds.NewKey(query.Prefix)) {
 		v, err := q.Batching.Get(ctx, k)
 		switch {
-		case errors.Is(err, ds.ErrNotFound): // it has just gone
+		case errors.Is(err, ds.ErrNotFound): // deleted in between
 		case err != nil:
 			return nil, err
 		default:
@@ -205,13 +205,13 @@ func (q *quota) someProviders(of ds.Key) []ds.Key {
 	return keys
 }
 
-// isOneKey tells a query for the providers of one key from the sweep for expired ones, which must see all.
+// isOneKey reports whether a query is for the providers of one key, and not the sweep for expired entries, which must see all.
 func isOneKey(prefix string) bool {
 	key, ok := strings.CutPrefix(prefix, records.ProvidersKeyPrefix)
 	return ok && key != ""
 }
 
-// Batch returns a batch of writes. Entries of it that find no place are left out of it without an error.
+// Batch returns a batch of writes. Entries without room are omitted without an error.
 func (q *quota) Batch(context.Context) (ds.Batch, error) { return &quotaBatch{q: q}, nil }
 
 type quotaBatch struct {
@@ -225,19 +225,19 @@ type batchOp struct {
 	remove bool
 }
 
-// Put notes a write.
+// Put adds a write.
 func (b *quotaBatch) Put(_ context.Context, k ds.Key, v []byte) error {
 	b.ops = append(b.ops, batchOp{key: k, value: v})
 	return nil
 }
 
-// Delete notes a removal.
+// Delete adds a removal.
 func (b *quotaBatch) Delete(_ context.Context, k ds.Key) error {
 	b.ops = append(b.ops, batchOp{key: k, remove: true})
 	return nil
 }
 
-// Commit carries the batch out as one batch of the datastore.
+// Commit writes the batch as one batch of the datastore.
 func (b *quotaBatch) Commit(ctx context.Context) error {
 	q := b.q
 	if err := q.enter(); err != nil {
@@ -277,7 +277,7 @@ func (b *quotaBatch) stageLocked(ctx context.Context, inner ds.Batch) error {
 			}
 		}
 		if full != nil {
-			continue // it is counted, and there is nobody here who could be told
+			continue // counted as refused
 		}
 		if err := inner.Put(ctx, op.key, op.value); err != nil {
 			return err
@@ -286,8 +286,8 @@ func (b *quotaBatch) stageLocked(ctx context.Context, inner ds.Batch) error {
 	return nil
 }
 
-// admitLocked makes the account of an entry of size bytes, and returns the keys that give way. If the entry itself must,
-// then it is one of them, because an older form of it may be there, and the error wraps errFull.
+// admitLocked creates the account of an entry of size bytes, and returns the keys to evict. If the entry itself is evicted, it is
+// one of them, because an older version may be stored, and the error wraps errFull.
 func (q *quota) admitLocked(k ds.Key, size int) (gone []ds.Key, err error) {
 	q.setLocked(k, size)
 	for q.used.Entries > q.limit.Entries || q.used.Bytes > q.limit.Bytes {
@@ -322,7 +322,7 @@ func (q *quota) setLocked(k ds.Key, size int) {
 	q.used.Bytes += size
 }
 
-// distance returns how far the DHT key of an entry is from this node.
+// distance returns the XOR distance of the DHT key of an entry to this node.
 func (q *quota) distance(k ds.Key) [32]byte {
 	d := sha256.Sum256(q.keyOf(k))
 	for i := range d {
@@ -356,7 +356,7 @@ func (q *quota) usage() Usage {
 	return q.used
 }
 
-// siblings are the entries of one DHT key, in no order. Each knows its place.
+// siblings are the entries of one DHT key, in no order. Each has its index.
 type siblings []*entry
 
 func (s siblings) swap(i, j int) {
@@ -364,7 +364,7 @@ func (s siblings) swap(i, j int) {
 	s[i].place, s[j].place = i, j
 }
 
-// farthest is a heap of entries with the farthest first; entries of one DHT key go by their datastore key.
+// farthest is a heap of entries, the farthest first; entries of one DHT key are ordered by datastore key.
 type farthest []*entry
 
 func (f farthest) Len() int { return len(f) }
@@ -395,7 +395,7 @@ func (f *farthest) Pop() any {
 	return e
 }
 
-// noPad is how the library writes DHT keys into datastore keys.
+// noPad is the encoding of DHT keys in datastore keys of the library.
 var noPad = base32.StdEncoding.WithPadding(base32.NoPadding)
 
 // valueKey returns the DHT key of "/<namespace>/<base32 of the key>".
@@ -410,7 +410,7 @@ func providerKey(k ds.Key) []byte {
 	return decodeKey(k, parts[1])
 }
 
-// decodeKey decodes text; an entry that is none of ours is placed by its datastore key.
+// decodeKey decodes text; other entries are placed by their datastore key.
 func decodeKey(k ds.Key, text string) []byte {
 	b, err := noPad.DecodeString(text)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// maxLookups is how many look-ups run at once.
+// maxLookups limits the concurrent lookups.
 const maxLookups = 8
 
-// A region is a part of the key space whose nodes are known: what one look-up says about neighbours of its key.
+// A region is a part of the key space with known nodes: the result of one lookup for the neighbors of its key.
 type region struct {
 	center kb.ID
 	peers  []peer.ID // the K closest to the center
@@ -23,9 +23,9 @@ type region struct {
 
 // newRegion returns the region around key, whose closest peers were looked up.
 //
-// All nodes that share more leading bits with key than the farthest of peers does are among peers, and they are the closest
-// to every other key that shares as many. If they are a quarter of K or more, then peers will do for such a key: so many of
-// them are exactly its closest, and the others are next door. If they are fewer, the region is empty.
+// All nodes that share more leading bits with key than the farthest of peers are in peers, and are the closest to every other key
+// that shares as many. If they are at least a quarter of K, peers are used for such keys: these nodes are exactly their closest,
+// and the others are near. If they are fewer, the region is empty.
 func newRegion(key provideKey, peers []peer.ID, k int) *region {
 	r := &region{center: kb.ConvertKey(string(key)), peers: peers, whole: len(peers) < k, depth: 256}
 	var shared []int
@@ -48,13 +48,13 @@ func newRegion(key provideKey, peers []peer.ID, k int) *region {
 	return r
 }
 
-// has reports whether the peers of r will do for key.
+// has reports whether the peers of r can be used for key.
 func (r *region) has(key provideKey) bool {
 	return r != nil && (r.whole || kb.CommonPrefixLen(r.center, kb.ConvertKey(string(key))) > r.depth)
 }
 
-// closestOfAll returns which peers are to be told which keys, in as few look-ups as will do: one for a network of fewer than
-// K nodes, otherwise about one for every K/2 nodes or key, whichever is less. Keys whose look-up fails are left out.
+// closestOfAll returns the peers to send each key to, with few lookups: one for a network of fewer than K nodes, otherwise about
+// one per K/2 nodes or per key, whichever is less. Keys with a failed lookup are omitted.
 func (d *DHT) closestOfAll(ctx context.Context, keys []provideKey) map[peer.ID][]provideKey {
 	keys = sortByPlace(keys)
 	first, err := d.closest(ctx, string(keys[0]))
@@ -82,7 +82,7 @@ func (d *DHT) closestOfAll(ctx context.Context, keys []provideKey) map[peer.ID][
 	return byPeer
 }
 
-// lookUp fills found with the peers for each of keys, which are neighbours in this order. near is a region to begin with.
+// lookUp sets the peers of each of keys, which are sorted neighbors, in found. near is the first region.
 func (d *DHT) lookUp(ctx context.Context, near *region, keys []provideKey, found [][]peer.ID) error {
 	for i, k := range keys {
 		if !near.has(k) {
@@ -97,7 +97,7 @@ func (d *DHT) lookUp(ctx context.Context, near *region, keys []provideKey, found
 	return nil
 }
 
-// sortByPlace returns keys in the order in which they lie in the key space.
+// sortByPlace returns keys in the order of the key space.
 func sortByPlace(keys []provideKey) []provideKey {
 	return slices.SortedFunc(slices.Values(keys), func(a, b provideKey) int {
 		return bytes.Compare(kb.ConvertKey(string(a)), kb.ConvertKey(string(b)))

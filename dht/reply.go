@@ -21,8 +21,8 @@ const (
 	maxAddrBytes = 512 // S7: of such an address
 )
 
-// errMalformed says that a reply is not what was asked for. The library trusts the shape of replies, and would crash on
-// some, so such a reply never reaches it.
+// errMalformed means that a reply does not match the request. The library trusts the structure of replies, and panics on some, so
+// they are rejected before.
 var errMalformed = errors.New("malformed reply")
 
 // decodeReply decodes a frame as the reply to req and checks it: S3 to S8. k is the bucket size. A panic of the decoder is
@@ -44,12 +44,12 @@ func decodeReply(req *pb.Message, frame []byte, k int) (resp *pb.Message, err er
 	return resp, nil
 }
 
-// checkReply says what makes resp no reply to req.
+// checkReply returns an error if resp is not a reply to req.
 func checkReply(req, resp *pb.Message) error {
 	rec := resp.GetRecord()
 	switch {
 	case resp.GetType() != req.GetType(): // S3
-		return fmt.Errorf("it is a %s", resp.GetType())
+		return fmt.Errorf("its type is %s", resp.GetType())
 	case len(resp.GetKey()) > 0 && !bytes.Equal(resp.GetKey(), req.GetKey()): // S6; FIND_NODE replies carry no key
 		return errors.New("it has another key")
 	case req.GetType() == pb.Message_PUT_VALUE: // S4
@@ -64,7 +64,7 @@ func checkReply(req, resp *pb.Message) error {
 	return nil
 }
 
-// checkEcho is S4: a peer acknowledges a PUT_VALUE by sending back what it has stored.
+// checkEcho is S4: a peer acknowledges a PUT_VALUE with the stored record.
 func checkEcho(req, resp *pb.Message) error {
 	sent, got := req.GetRecord(), resp.GetRecord()
 	switch {
@@ -78,7 +78,7 @@ func checkEcho(req, resp *pb.Message) error {
 	return nil
 }
 
-// trimReply cuts what is merely too much, and drops what does not belong in a reply to req.
+// trimReply cuts oversized lists, and removes members that do not belong in a reply to req.
 func trimReply(req, resp *pb.Message, k int) {
 	t := req.GetType()
 	if t != pb.Message_PUT_VALUE && t != pb.Message_GET_VALUE {
@@ -126,12 +126,11 @@ func trimAddrs(addrs [][]byte) [][]byte {
 	return kept
 }
 
-// ed25519Head is what the PeerID of an Ed25519 key begins with: an identity multihash of 36 bytes, and the protobuf of a
-// public key of type 1 with 32 bytes (libp2p specs, peer-ids).
+// ed25519Head is the prefix of the PeerID of an Ed25519 key: an identity multihash of 36 bytes, and the protobuf of a public key of
+// type 1 with 32 bytes (libp2p specs, peer-ids).
 const ed25519Head = "\x00\x24\x08\x01\x12\x20"
 
-// isEd25519 reports whether p has the form of an Ed25519 key, the only kind that is a node here. Whether the key is a
-// usable one is for the connection gater to say.
+// isEd25519 reports whether p has the form of an Ed25519 key, the only type of nodes. The connection gater checks the key itself.
 func isEd25519(p peer.ID) bool {
 	return len(p) == len(ed25519Head)+32 && string(p[:len(ed25519Head)]) == ed25519Head
 }

@@ -10,37 +10,37 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// Nodes with a role are found as providers of its key. A node with the role index answers searches from all that it knows: free
-// text, which has no key, and what has more providers than can be asked.
+// Nodes with a role are the providers of its key. A node with the role index answers searches from its whole directory: free text,
+// which has no key, and terms with too many providers.
 const (
 	roleIndex   = "index"
-	maxIndexes  = 4                      // that one search asks, others each time: whoever says so is found as one
-	knownIndex  = 16                     // that are looked up
-	indexAge    = 10 * time.Minute       // how long those found are asked without looking again
-	noIndexAge  = time.Minute            // how long to believe that there are none
-	indexLookup = 500 * time.Millisecond // of looking for them
+	maxIndexes  = 4                      // queried per search, a random choice: every node can claim the role
+	knownIndex  = 16                     // found per lookup
+	indexAge    = 10 * time.Minute       // lifetime of found nodes
+	noIndexAge  = time.Minute            // lifetime of an empty result
+	indexLookup = 500 * time.Millisecond // per lookup
 )
 
 // roleKey returns the provider key of a role.
 func roleKey(role string) provideKey { return newKey("role/" + role) }
 
-// offerRoles begins to provide the keys of this node's roles; reprovide goes on.
+// offerRoles provides the keys of the roles of this node; reprovide renews them.
 func (d *DHT) offerRoles(ctx context.Context) {
 	if d.o.Index == nil {
 		return
 	}
-	// No thing has an empty owner.
+	// No Thing has an empty owner.
 	d.provide(ctx, d.offers.add(thingName("", roleIndex), []provideKey{roleKey(roleIndex)}))
 }
 
-// indexes are nodes with the role index, as the last look-up had them. It is safe for concurrent use; the zero value knows none.
+// indexes are the nodes with the role index of the last lookup. It is safe for concurrent use; the zero value is empty.
 type indexes struct {
 	mu    sync.Mutex
 	known []peer.AddrInfo // owned by mu
 	until time.Time       // owned by mu
 }
 
-// get returns some of what is known, unless it is too old.
+// get returns some known nodes, unless they expired.
 func (x *indexes) get(now time.Time) (some []peer.AddrInfo, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -63,14 +63,14 @@ func (x *indexes) set(known []peer.AddrInfo, now time.Time) {
 	}
 }
 
-// drop forgets a node that did not answer.
+// drop removes a node that did not answer.
 func (x *indexes) drop(p peer.ID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.known = slices.DeleteFunc(slices.Clone(x.known), func(ai peer.AddrInfo) bool { return ai.ID == p })
 }
 
-// indexPeers returns a few nodes that have the role index.
+// indexPeers returns some nodes with the role index.
 func (d *DHT) indexPeers(ctx context.Context) []peer.AddrInfo {
 	if known, ok := d.indexes.get(time.Now()); ok {
 		return known
@@ -84,7 +84,7 @@ func (d *DHT) indexPeers(ctx context.Context) []peer.AddrInfo {
 			found = append(found, ai)
 		}
 	}
-	if len(found) > 0 || outer.Err() == nil && d.Size() > 0 { // else it says nothing that nobody was found
+	if len(found) > 0 || outer.Err() == nil && d.Size() > 0 { // otherwise an empty result has no meaning
 		d.indexes.set(found, time.Now())
 	}
 	return someOf(found)

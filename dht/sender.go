@@ -22,25 +22,25 @@ import (
 // Limits of calls to one peer.
 const (
 	callTime  = 10 * time.Second // S2: of a request with its reply
-	idleLine  = 10 * time.Second // S11: how long an unused stream is kept; a server keeps it for a minute
+	idleLine  = 10 * time.Second // S11: lifetime of an unused stream; a server keeps it for a minute
 	maxIdle   = maxAtWork        // S11: unused streams per peer
-	maxAtWork = 4                // S11: calls at once to one peer; with as many unused streams that is what a server takes
+	maxAtWork = 4                // S11: concurrent calls to one peer; with as many unused streams, the limit of a server
 )
 
-// A sender sends DHT messages and lets only well-formed replies through. It is what the library and this package send with;
-// nothing uses the library's own. Its rules:
+// A sender sends DHT messages and accepts only well-formed replies. The library and this package use it;
+// the sender of the library is unused. Its rules:
 //
-//   - S1 a reply has 256 KiB at most, checked before anything is allocated; a request 64 KiB
+//   - S1 a reply has at most 256 KiB, checked before memory is allocated; a request 64 KiB
 //   - S2 a call ends after ten seconds or with its context, and leaves no goroutine
 //   - S3 a reply has the type of its request
 //   - S4 an acknowledged PUT_VALUE comes back with its key and value
-//   - S5 a record in a reply to GET_VALUE has the key that was asked for, and the size of a record
+//   - S5 a record in a reply to GET_VALUE has the requested key, and the size of a record
 //   - S6 a reply with a key has that of its request
-//   - S7 lists of peers, and of their addresses, are cut; peers that are none are dropped
+//   - S7 lists of peers and addresses are cut; invalid peers are removed
 //   - S8 anything else is an error and a reset, never a nil reply without an error
 //   - S9 a message without reply is acknowledged by the end of the stream
-//   - S10 latencies are noted, and outcomes counted by type
-//   - S11 a few streams per peer are kept for the next call, fewer than a server takes
+//   - S10 latencies are recorded, and results counted by type
+//   - S11 a few streams per peer are kept for the next call, fewer than the limit of a server
 //   - S12 a peer whose reply is malformed is reported
 //
 // It is safe for concurrent use.
@@ -49,7 +49,7 @@ type sender struct {
 	protos []protocol.ID
 	k      int
 	stats  *counters
-	// fault is told of each malformed reply (S12).
+	// fault receives each malformed reply (S12).
 	fault func(peer.ID, error)
 
 	// lines and closed are owned by mu.
@@ -58,10 +58,10 @@ type sender struct {
 	closed bool
 }
 
-// A line is what the sender has open to one peer. Its fields are owned by the sender's mu, but the channel.
+// A line is the set of streams to one peer. Its fields are owned by the mu of the sender, except the channel.
 type line struct {
-	places chan struct{} // one for each call at work
-	users  int           // calls that have the line, at work or waiting for a place
+	places chan struct{} // one per running call
+	users  int           // running and waiting calls
 	idle   []*idleStream
 }
 
@@ -74,7 +74,7 @@ func newSender(h host.Host, protos []protocol.ID, k int, stats *counters, fault 
 	return &sender{host: h, protos: protos, k: k, stats: stats, fault: fault, lines: map[peer.ID]*line{}}
 }
 
-// SendRequest sends m to p and returns the reply: never nil without an error, and always one that fits m.
+// SendRequest sends m to p and returns the matching reply, which is not nil without an error.
 func (s *sender) SendRequest(ctx context.Context, p peer.ID, m *pb.Message) (*pb.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -101,7 +101,7 @@ func (s *sender) request(ctx context.Context, p peer.ID, m *pb.Message) (*pb.Mes
 		if err == nil || ctx.Err() != nil || errors.Is(err, errMalformed) {
 			return resp, err
 		}
-		// The far end may have given up a stream that nobody used: once more, on a fresh one.
+		// The peer may have closed an unused stream: retry on a new one.
 	}
 	st, err := s.host.NewStream(ctx, p, s.protos...)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *sender) request(ctx context.Context, p peer.ID, m *pb.Message) (*pb.Mes
 	return s.exchange(ctx, p, st, m, frame)
 }
 
-// exchange writes the frame of m on st and reads the reply. It keeps st if all went well, and resets it otherwise.
+// exchange writes the frame of m on st and reads the reply. It keeps st after success, and resets it otherwise.
 func (s *sender) exchange(ctx context.Context, p peer.ID, st network.Stream, m *pb.Message, frame []byte) (*pb.Message, error) {
 	// S2: a reset unblocks both directions, on every transport, also on those without deadlines.
 	stop := context.AfterFunc(ctx, func() { _ = st.Reset() })
@@ -144,13 +144,13 @@ func roundTrip(st network.Stream, m *pb.Message, frame []byte, k int) (*pb.Messa
 	return decodeReply(m, reply, k)
 }
 
-// SendMessage sends m to p, which has no reply (S9). It returns nil if p has taken it.
+// SendMessage sends m, which has no reply, to p (S9). It returns nil if p has processed it.
 func (s *sender) SendMessage(ctx context.Context, p peer.ID, m *pb.Message) error {
 	return s.sendAll(ctx, p, []*pb.Message{m})
 }
 
-// sendAll sends messages that have no reply on one stream. It returns nil if p has taken them all: a peer that refuses one
-// resets the stream, and one that has handled the last closes it, so the end of the stream is the acknowledgement.
+// sendAll sends messages without replies on one stream. It returns nil if p has processed all: a peer that rejects one resets the
+// stream, and closes it after the last, so the end of the stream is the acknowledgement.
 func (s *sender) sendAll(ctx context.Context, p peer.ID, ms []*pb.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -179,7 +179,7 @@ func (s *sender) send(ctx context.Context, p peer.ID, ms []*pb.Message) error {
 	if !stop() {
 		return context.Cause(ctx)
 	}
-	_ = st.Reset() // nothing more will come; unlike Close, this never waits
+	_ = st.Reset() // unlike Close, Reset never waits
 	return err
 }
 
@@ -199,7 +199,7 @@ func oneWay(st network.Stream, ms []*pb.Message) error {
 	var b [1]byte
 	switch n, err := st.Read(b[:]); {
 	case n > 0:
-		return fmt.Errorf("%w: to a message that has none", errMalformed)
+		return fmt.Errorf("%w: unexpected reply", errMalformed)
 	case err != io.EOF:
 		return fmt.Errorf("refused: %w", err)
 	}
@@ -218,7 +218,7 @@ func encode(m *pb.Message) ([]byte, error) {
 	return streamserver.AppendFrame(make([]byte, 0, len(body)+streamserver.MaxPrefix), body), nil
 }
 
-// enter waits for a place among the calls to p. leave gives it back.
+// enter waits for a slot for a call to p. leave releases it.
 func (s *sender) enter(ctx context.Context, p peer.ID) (leave func(), err error) {
 	s.mu.Lock()
 	if s.closed {
@@ -241,7 +241,7 @@ func (s *sender) enter(ctx context.Context, p peer.ID) (leave func(), err error)
 	}
 }
 
-// release gives up a use of l, and forgets it when nothing is left of it.
+// release releases a use of l, and removes it after the last.
 func (s *sender) release(p peer.ID, l *line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,7 +284,7 @@ func (s *sender) park(p peer.ID, st network.Stream) {
 	s.mu.Unlock()
 }
 
-// drop ends one unused stream, if it still is one.
+// drop closes an unused stream, if it is still unused.
 func (s *sender) drop(p peer.ID, st *idleStream) {
 	s.mu.Lock()
 	l, n := s.lines[p], -1
@@ -301,7 +301,7 @@ func (s *sender) drop(p peer.ID, st *idleStream) {
 	}
 }
 
-// OnDisconnect forgets the streams to p; the library calls it.
+// OnDisconnect removes the streams to p; the library calls it.
 func (s *sender) OnDisconnect(_ context.Context, p peer.ID) {
 	s.mu.Lock()
 	l := s.lines[p]
@@ -314,7 +314,7 @@ func (s *sender) OnDisconnect(_ context.Context, p peer.ID) {
 	reset(idle)
 }
 
-// close ends all unused streams; calls at work end by their contexts.
+// close closes all unused streams; running calls end with their contexts.
 func (s *sender) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -334,7 +334,7 @@ func reset(idle []*idleStream) {
 	}
 }
 
-// count counts one message by its outcome (S10), and reports a malformed reply (S12).
+// count counts one message by its result (S10), and reports a malformed reply (S12).
 func (s *sender) count(p peer.ID, t pb.Message_MessageType, err error) {
 	c := s.stats.calls(t)
 	c.sent.Add(1)

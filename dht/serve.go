@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Limits of answering others over the records protocol.
+// Limits of serving the records protocol.
 const (
 	recordsService  = "lmos.records"
 	recordsTime     = 10 * time.Second // of a question with its answer
@@ -20,11 +20,11 @@ const (
 	maxPeerQuestion = 16               // at once of one peer
 	questionRate    = 50               // per second of one peer
 	questionBurst   = 500
-	questionBytes   = 64 << 10 // of an answer cost as much as a question: a small one may have an answer of 4 MB
-	maxBodies       = 2 << 20  // bytes of TDs in one answer; what is beyond must be fetched by hash
+	questionBytes   = 64 << 10 // of an answer count as one query: an answer may have 4 MB
+	maxBodies       = 2 << 20  // bytes of TDs in one answer; further ones must be fetched by hash
 )
 
-// A shelf answers requests of other nodes with what this node holds. It is safe for concurrent use.
+// A shelf answers the queries of other nodes from the data of this node. It is safe for concurrent use.
 type recordServer struct {
 	d      *DHT
 	server *streamserver.Server
@@ -92,14 +92,14 @@ func (s *recordServer) body(st network.Stream, hash [32]byte) error {
 	return s.send(st, &answer{End: true})
 }
 
-// find answers with at most the limit of the query, and says whether there is more.
+// find sends at most q.Limit results, and whether there are more.
 func (s *recordServer) find(st network.Stream, w *wireQuery) error {
 	q, err := w.query()
 	if err != nil {
 		return err
 	}
 	limit := q.Limit
-	q.Limit++ // one more tells whether the answer is cut; else the tally does
+	q.Limit++ // one more shows whether the answer is cut; otherwise the counter does
 	q.Counter = new(td.CoverageCounter)
 	found := s.search(q)
 	room := maxBodies
@@ -116,8 +116,8 @@ func (s *recordServer) find(st network.Stream, w *wireQuery) error {
 	return s.send(st, &answer{End: true, Truncated: len(found) > limit || q.Counter.Coverage().Truncated})
 }
 
-// search returns what this node answers q with: with the role index from all that it knows, unless everything is asked for, which
-// means everything that is hosted here.
+// search returns the results of this node for q: with the role index from its whole directory, unless the query is empty, which
+// means all hosted Things.
 func (s *recordServer) search(q td.Query) []*td.Signed {
 	if s.d.o.Index != nil && (q.HasCriteria() || len(q.Or) > 0) {
 		return s.d.o.Index(q)
@@ -125,13 +125,13 @@ func (s *recordServer) search(q td.Query) []*td.Signed {
 	return s.d.o.Local.Hosted(q)
 }
 
-// isInside reports whether the TD of f travels in its record anyway.
+// isInside reports whether the TD of f is inside its record.
 func (s *recordServer) isInside(f *td.Signed) bool {
 	r, err := s.d.o.Verifier.Record(f.Record, time.Now())
 	return err == nil && len(r.Inline) > 0
 }
 
-// send writes one frame. Its memory is reserved while it is made and sent.
+// send writes one frame. Its memory is reserved until it is sent.
 func (s *recordServer) send(st network.Stream, a *answer) error {
 	size := len(a.Record) + len(a.TD) + 128
 	if err := st.Scope().ReserveMemory(size, network.ReservationPriorityMedium); err != nil {

@@ -8,18 +8,18 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// An AgentState is how the agent of a thing is at the node that is asked, which speaks of what it hosts only.
+// An AgentState is the state of the agent of a Thing at its node.
 type AgentState byte
 
-// The states, as they are on the wire; a reader takes any other for AgentPresent, of which nothing follows.
+// The states in the protocol. Unknown values mean AgentPresent, which has no effect.
 const (
-	AgentNotHere AgentState = iota // the node does not host the thing, or tells nobody of it
-	AgentPresent                   // it answers, or nobody has seen that it does not
-	AgentAway                      // it does not answer its host
+	AgentNotHere AgentState = iota // the node does not host the Thing, or it is unlisted
+	AgentPresent                   // the agent answers, or was not probed
+	AgentAway                      // the agent does not answer its host
 )
 
-// States asks p for the states of things that it hosts, by the keys of their records, [MaxStates] at most. An answer of any kind
-// means that p was reached. The error says that it was not, or that it keeps to no protocol; ctx should have a deadline.
+// States queries p for the states of Things that it hosts, by record key, at most [MaxStates]. Any answer means that p was reached.
+// An error means that it was not, or that it violated the protocol; ctx should have a deadline.
 func (d *DHT) States(ctx context.Context, p peer.ID, keys [][32]byte) ([]AgentState, error) {
 	q := &question{Op: opState}
 	for _, key := range keys {
@@ -41,7 +41,7 @@ func (d *DHT) States(ctx context.Context, p peer.ID, keys [][32]byte) ([]AgentSt
 	return states, err
 }
 
-// states answers how agents of this node are. Who asks learns nothing that a call would not tell.
+// states sends the states of agents of this node. A call would show the same.
 func (s *recordServer) states(st network.Stream, raw []byte) error {
 	keys := make([][32]byte, 0, len(raw)/keySize)
 	for ; len(raw) > 0; raw = raw[keySize:] {

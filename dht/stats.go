@@ -6,7 +6,7 @@ import (
 	pb "github.com/libp2p/go-libp2p-kad-dht/pb"
 )
 
-// Stats is what a DHT has done since New. Counters only grow.
+// Stats are counters since New, and current values.
 type Stats struct {
 	Provided int // keys that this node provides, now
 
@@ -20,7 +20,7 @@ type Stats struct {
 	Refused uint64 // such requests refused
 
 	RefusedStreams  uint64 // inbound DHT streams beyond a limit
-	RefusedFrames   uint64 // inbound DHT frames that were malformed or announced too much
+	RefusedFrames   uint64 // inbound DHT frames that were malformed or too large
 	LimitedRequests uint64 // inbound DHT requests beyond their peer's rate
 	Panics          uint64 // handlers that panicked; each is a bug
 
@@ -30,15 +30,15 @@ type Stats struct {
 // Calls counts outbound messages of one type.
 type Calls struct {
 	Sent      uint64
-	Failed    uint64 // no reply, refused, or out of time
-	Malformed uint64 // replies that were no reply to what was asked
+	Failed    uint64 // no reply, rejected, or timed out
+	Malformed uint64 // replies that did not match the request
 }
 
-// Usage is how full a store of the DHT is.
+// Usage is the fill level of a store of the DHT.
 type Usage struct {
 	Entries, Bytes int    // now
-	Evicted        uint64 // entries that gave way to closer ones
-	Refused        uint64 // entries that were farther than all that is kept
+	Evicted        uint64 // entries replaced by closer ones
+	Refused        uint64 // entries farther than all stored ones
 }
 
 // counters is the live form of Stats. It is safe for concurrent use.
@@ -55,7 +55,7 @@ func (c *counters) calls(t pb.Message_MessageType) *struct{ sent, failed, malfor
 	return &c.byType[int(t)%len(c.byType)]
 }
 
-// Stats returns what d has done so far.
+// Stats returns the counters and current values.
 func (d *DHT) Stats() Stats {
 	c := d.stats
 	s := Stats{

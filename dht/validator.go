@@ -16,21 +16,21 @@ import (
 // namespaceTD is the namespace of records of TDs: "/lmos-td/" and the 32 raw bytes of [td.Key].
 const namespaceTD = "lmos-td"
 
-// errKey says that a record is not kept under the key of its owner and thing.
+// errKey means that a record is not stored under the key of its owner and Thing.
 var errKey = errors.New("the record belongs under another key")
 
-// RecordKey returns the DHT key of the record with a key of [td.Key]. Raw bytes are legal in it, whatever they are.
+// RecordKey returns the DHT key of the record with a key of [td.Key], with all byte values.
 func RecordKey(k [32]byte) string { return "/" + namespaceTD + "/" + string(k[:]) }
 
 func valueKeyOf(owner did.DID, thing string) string { return RecordKey(td.Key(owner, thing)) }
 
-// A validator is the only admission point of values: anybody may put anything, and keep alive what somebody else has put.
+// A validator is the only admission check of values: any node can store and refresh any value.
 type validator struct {
 	verifier      *td.Verifier
-	equivocations *equivocations // nil looks for none
+	equivocations *equivocations // nil disables detection
 }
 
-// Validate says what is wrong with value under key, now. It never panics and allocates no more than a record needs.
+// Validate returns an error if value is invalid under key now. It never panics and allocates no more than a record needs.
 func (v *validator) Validate(key string, value []byte) error {
 	raw, ok := strings.CutPrefix(key, "/"+namespaceTD+"/")
 	if !ok || len(raw) != 32 {
@@ -46,9 +46,8 @@ func (v *validator) Validate(key string, value []byte) error {
 	return nil
 }
 
-// Select returns the index of the record that wins; a tie goes to the lowest, or a record that is published again would
-// not count as received again, and die of age. It is an error only if nothing can be read. The library asks it of each pair of
-// valid records that it meets, so that this is where forks show.
+// Select returns the index of the newest record; the lowest of equal ones, so that a repeated publication refreshes its age. It
+// fails only if no value can be parsed. The library calls it for each pair of valid records, so it detects equivocations.
 func (v *validator) Select(_ string, values [][]byte) (int, error) {
 	if v.equivocations != nil && len(values) == 2 && !bytes.Equal(values[0], values[1]) {
 		v.compare(values[0], values[1])
@@ -56,7 +55,7 @@ func (v *validator) Select(_ string, values [][]byte) (int, error) {
 	return td.Select(values)
 }
 
-// compare passes two records on if they are a fork: different, of one thing, with one seq.
+// compare reports two records if they are an equivocation: different, of one Thing, with one sequence number.
 func (v *validator) compare(a, b []byte) {
 	now := time.Now()
 	one, err := v.verifier.Record(a, now)
@@ -68,17 +67,17 @@ func (v *validator) compare(a, b []byte) {
 		return
 	}
 	bareOne, bareOther := *one, *other
-	bareOne.Inline, bareOther.Inline = nil, nil // with and without its TD it is the same record
+	bareOne.Inline, bareOther.Inline = nil, nil // copies with and without TD are equal
 	if bareOne.Compare(&bareOther) != 0 && v.equivocations.isNew(a, b) {
 		v.equivocations.report(&td.Signed{Record: a})
 		v.equivocations.report(&td.Signed{Record: b})
 	}
 }
 
-// maxEquivocations is how many forks are remembered as told.
+// maxEquivocations limits the stored equivocations.
 const maxEquivocations = 1024
 
-// equivocations passes evidence on, each pair once as far as memory goes. It is safe for concurrent use.
+// equivocations reports evidence, each stored pair once. It is safe for concurrent use.
 type equivocations struct {
 	report func(*td.Signed)
 
@@ -86,11 +85,11 @@ type equivocations struct {
 	seen map[[32]byte]bool // owned by mu
 }
 
-// isNew reports whether a fork was not told yet, and notes it.
+// isNew reports whether an equivocation was not reported, and stores it.
 func (f *equivocations) isNew(a, b []byte) bool {
 	one, other := sha256.Sum256(a), sha256.Sum256(b)
 	for i := range one {
-		one[i] ^= other[i] // whichever came first
+		one[i] ^= other[i] // in any order
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,7 +97,7 @@ func (f *equivocations) isNew(a, b []byte) bool {
 		return false
 	}
 	if f.seen == nil || len(f.seen) >= maxEquivocations {
-		f.seen = map[[32]byte]bool{} // the directory knows, too
+		f.seen = map[[32]byte]bool{} // the directory detects repetitions, too
 	}
 	f.seen[one] = true
 	return true

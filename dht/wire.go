@@ -21,8 +21,8 @@ import (
 //	      or  {states: h'…'}              {end: true}
 //	      or  {error: "text"}
 //
-// td is absent if it is inside the record, or was too much for the answer. A node refuses a question with a member that it does
-// not know: better no answer, which is counted, than one to less than was asked.
+// td is absent if it is inside the record, or exceeds the answer. A node rejects a question with an unknown member, because an answer
+// that ignores it would be wrong.
 const (
 	maxQuestion  = 16 << 10  // bytes of a question
 	maxAnswer    = 160 << 10 // bytes of one frame of an answer: a TD, a record, and some
@@ -31,15 +31,15 @@ const (
 	maxTerm      = 1 << 10   // bytes of any text of a query
 	maxErrorText = 256
 	keySize      = 32 // bytes of td.Key
-	// MaxStates is how many things a node is asked for the states of at once.
+	// MaxStates limits the Things in one query for states.
 	MaxStates = 64
 )
 
-// errWire says that a question or an answer does not keep to the protocol.
+// errWire means that a question or an answer violates the protocol.
 const errWire = streamserver.Violation("malformed message of the records protocol")
 
-// errRemote says that the far end answered with an error.
-var errRemote = errors.New("the far end refused")
+// errRemote means that the peer answered with an error.
+var errRemote = errors.New("rejected by the peer")
 
 const (
 	opFind  = "find"
@@ -47,11 +47,11 @@ const (
 	opState = "state"
 )
 
-// A question is what is asked of a node.
+// A question is a query to a node.
 type question struct {
 	Op    string     `cbor:"op"`
 	Hash  []byte     `cbor:"hash,omitempty"`
-	Keys  []byte     `cbor:"keys,omitempty"` // of records, one after the other
+	Keys  []byte     `cbor:"keys,omitempty"` // of records, concatenated
 	Query *wireQuery `cbor:"query,omitempty"`
 }
 
@@ -75,7 +75,7 @@ type wireQuery struct {
 	Limit        int         `cbor:"limit,omitempty"`
 }
 
-// An answer is one frame of what a node says.
+// An answer is one frame of a reply.
 type answer struct {
 	Record    []byte `cbor:"record,omitempty"`
 	TD        []byte `cbor:"td,omitempty"`
@@ -85,14 +85,14 @@ type answer struct {
 	Error     string `cbor:"error,omitempty"`
 }
 
-// findQuestion returns the question for q. Its limit is one of this protocol.
+// findQuestion returns the question for q, with a limit of this protocol.
 func findQuestion(q td.Query) *question {
 	w := toWire(&q)
 	w.Or, w.Not, w.Limit = toWires(q.Or), toWires(q.Not), min(q.Limit, maxResults)
 	return &question{Op: opFind, Query: &w}
 }
 
-// toWire returns what q itself asks.
+// toWire returns the fields of q itself.
 func toWire(q *td.Query) wireQuery {
 	return wireQuery{
 		Capability: q.Capability, Version: q.Version, ID: q.ID, Name: q.Name, Owner: string(q.Owner), Organization: q.Organization,
@@ -119,7 +119,7 @@ func encodeMessage(v any, limit int) ([]byte, error) {
 	return streamserver.AppendFrame(make([]byte, 0, len(body)+streamserver.MaxPrefix), body), nil
 }
 
-// decodeQuestion reads a question and checks its bounds. b has at most maxQuestion bytes.
+// decodeQuestion decodes a question and checks its limits. b has at most maxQuestion bytes.
 func decodeQuestion(b []byte) (*question, error) {
 	var q question
 	if err := cbor.Unmarshal(b, &q); err != nil {
@@ -151,7 +151,7 @@ func (q *wireQuery) check() error {
 	return q.checkFields()
 }
 
-// checkFields checks what q itself asks.
+// checkFields checks the fields of q itself.
 func (q *wireQuery) checkFields() error {
 	if len(q.Capability) > maxTerms {
 		return fmt.Errorf("%w: the query has %d capabilities", errWire, len(q.Capability))
@@ -165,7 +165,7 @@ func (q *wireQuery) checkFields() error {
 	return nil
 }
 
-// query returns the query that q asks. No limit means all that an answer may have.
+// query returns the query of q. No limit means the maximum of an answer.
 func (q *wireQuery) query() (td.Query, error) {
 	out, err := q.fields()
 	if err != nil {
@@ -180,7 +180,7 @@ func (q *wireQuery) query() (td.Query, error) {
 	return out, err
 }
 
-// fields returns what q itself asks.
+// fields returns the fields of q itself.
 func (q *wireQuery) fields() (td.Query, error) {
 	owner, err := parseDID(q.Owner)
 	if err != nil {
@@ -204,7 +204,7 @@ func fromWires(ws []wireQuery) (all []td.Query, err error) {
 	return all, nil
 }
 
-// parseDID reads the DID of an owner or a host, if there is one.
+// parseDID parses the DID of an owner or a host, if present.
 func parseDID(text string) (did.DID, error) {
 	if text == "" {
 		return "", nil
@@ -216,7 +216,7 @@ func parseDID(text string) (did.DID, error) {
 	return id, nil
 }
 
-// decodeAnswer reads one frame of an answer and checks its form. The error wraps errRemote if the far end reports one.
+// decodeAnswer decodes one frame of an answer and checks its form. The error wraps errRemote if the peer reports one.
 func decodeAnswer(b []byte) (*answer, error) {
 	var a answer
 	if err := cbor.Unmarshal(b, &a); err != nil {
