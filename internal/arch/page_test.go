@@ -55,6 +55,18 @@ var (
 // purpose returns the first sentence of the comment of a package, without its subject.
 func purpose(t *testing.T, pkg string) string {
 	t.Helper()
+	text := strings.Join(strings.Fields(sentence.FindString(comment(t, pkg))), " ")
+	m := subject.FindStringSubmatch(text)
+	if m == nil {
+		t.Errorf("package %s has no comment that begins with \"Package %s\"", pkg, filepath.Base(pkg))
+		return ""
+	}
+	return docLink.ReplaceAllString(strings.ToUpper(m[2])+text[len(m[0]):], "`$1`")
+}
+
+// comment returns the comment of a package, or "".
+func comment(t *testing.T, pkg string) string {
+	t.Helper()
 	files, err := filepath.Glob(filepath.Join("../..", pkg, "*.go"))
 	if err != nil {
 		t.Fatal(err)
@@ -64,13 +76,30 @@ func purpose(t *testing.T, pkg string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.Doc == nil || !subject.MatchString(f.Doc.Text()) {
-			continue
+		if f.Doc != nil && subject.MatchString(f.Doc.Text()) {
+			return f.Doc.Text()
 		}
-		text := strings.Join(strings.Fields(sentence.FindString(f.Doc.Text())), " ")
-		m := subject.FindStringSubmatch(text)
-		return docLink.ReplaceAllString(strings.ToUpper(m[2])+text[len(m[0]):], "`$1`")
 	}
-	t.Errorf("package %s has no comment that begins with \"Package %s\"", pkg, filepath.Base(pkg))
 	return ""
+}
+
+var fileName = regexp.MustCompile(`\b[a-z0-9_]+\.go\b`)
+
+// TestPackageCommentsNameTheirFiles: the files that a package comment names are in the package.
+func TestPackageCommentsNameTheirFiles(t *testing.T) {
+	t.Parallel()
+	named := 0
+	for _, row := range rows {
+		for _, pkg := range row {
+			for _, name := range fileName.FindAllString(comment(t, pkg), -1) {
+				named++
+				if _, err := os.Stat(filepath.Join("../..", pkg, name)); err != nil {
+					t.Errorf("the comment of package %s names %s: %v", pkg, name, err)
+				}
+			}
+		}
+	}
+	if named < 10 {
+		t.Errorf("%d files are named", named)
+	}
 }
