@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -437,9 +438,7 @@ await agent(process.argv[3]).action('who', 'string', (_, signal, ask, { caller, 
 
 // startCalledProgram runs an agent in another language until the test ends.
 func startCalledProgram(t *testing.T, m *mesh, program, script, library, name string) {
-	if _, err := exec.LookPath(program); err != nil {
-		t.Skip(program + " is not here")
-	}
+	program = tool(t, program)
 	library, err := filepath.Abs(library)
 	if err != nil {
 		t.Fatal(err)
@@ -456,7 +455,7 @@ func startCalledProgram(t *testing.T, m *mesh, program, script, library, name st
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended; SIGINT is ignored below a background shell
 		_ = cmd.Wait()
 		if t.Failed() {
 			t.Log(said.String())
