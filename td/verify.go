@@ -5,9 +5,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/lmosd/lmosd/did"
 )
@@ -34,13 +35,14 @@ type Verifier struct {
 	// verified has the SHA-256 of encoded records, over all bytes, whose signature and inline TD are valid. The result depends on nothing
 	// else, because the owner's key is in the record. Times are checked again each time. Invalid records are not cached, so that they
 	// cannot evict valid ones.
-	verified *lru.Cache[[32]byte, struct{}]
+	mu       sync.Mutex
+	verified *simplelru.LRU[[32]byte, struct{}] // owned by mu
 }
 
 // NewVerifier returns a verifier that resolves the keys of proofs with r. Records need no resolver: their owners are
 // did:keys.
 func NewVerifier(r did.Resolver) *Verifier {
-	good, err := lru.New[[32]byte, struct{}](maxCached)
+	good, err := simplelru.NewLRU[[32]byte, struct{}](maxCached, nil)
 	if err != nil {
 		panic(err) // only for a size below one
 	}
@@ -74,12 +76,17 @@ func (v *Verifier) record(raw []byte, now time.Time) (*Record, []byte, error) {
 // cached calls check unless it succeeded before for raw.
 func (v *Verifier) cached(raw []byte, check func() ([]byte, error)) ([]byte, error) {
 	key := sha256.Sum256(raw)
-	if _, known := v.verified.Get(key); known {
+	v.mu.Lock()
+	_, known := v.verified.Get(key)
+	v.mu.Unlock()
+	if known {
 		return nil, nil
 	}
 	td, err := check()
 	if err == nil {
+		v.mu.Lock()
 		v.verified.Add(key, struct{}{})
+		v.mu.Unlock()
 	}
 	return td, err
 }
