@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
@@ -79,15 +78,6 @@ func (c *Consumer) do(ctx context.Context, t *td.Thing, m *interact.Message, yie
 	if err := CheckHops(m); err != nil {
 		return err
 	}
-	var isRead atomic.Bool // a chunk of the input was read: the input cannot be sent again
-	if chunks := m.Chunks; chunks != nil {
-		streaming := *m
-		streaming.Chunks = func(yield func([]byte, error) bool) {
-			isRead.Store(true)
-			chunks(yield)
-		}
-		m = &streaming
-	}
 	r, err := c.request(t, m)
 	if err != nil {
 		return err
@@ -120,7 +110,7 @@ func (c *Consumer) do(ctx context.Context, t *td.Thing, m *interact.Message, yie
 		if ok {
 			err = next.error
 		}
-		if !ok || replied || m.Chunks != nil && isRead.Load() || ctx.Err() != nil {
+		if !ok || replied || m.Chunks != nil || ctx.Err() != nil { // a stream can be read once
 			return err
 		}
 		if first == nil {
