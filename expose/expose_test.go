@@ -254,7 +254,7 @@ func TestInvalidTargets(t *testing.T) {
 		"a site without a description": {Spec{Target: url}, interact.BadTD, "has no Thing Description"},
 		"too much":                     {Spec{Target: "openapi:" + url + "/big"}, interact.TooLarge, "has more than"},
 		"a page that is not there":     {Spec{Target: "openapi:" + url + "/none"}, interact.AgentFailed, "answers 404"},
-		"nobody there":                 {Spec{Target: "http://127.0.0.1:1"}, interact.Unreachable, "no server responds at"},
+		"no server":                    {Spec{Target: "http://127.0.0.1:1"}, interact.Unreachable, "no server responds at"},
 		"no address":                   {Spec{Target: "http://"}, interact.Usage, "expected the URL"},
 		"an address with spaces":       {Spec{Target: "openapi:http://127.0.0.1:1/%zz"}, interact.Usage, "is not a URL"},
 	} {

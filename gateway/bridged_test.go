@@ -21,7 +21,7 @@ func (mirror) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestCallers(t *testing.T) {
 	t.Parallel()
 	const page, card = "https://page.example", "/a2a/x/.well-known/agent-card.json"
-	nobody, wrong, right := "", "Bearer wrong", "Bearer "+token
+	none, wrong, right := "", "Bearer wrong", "Bearer "+token
 	near := Options{}
 	far, opened := Options{Listen: "0.0.0.0:0"}, Options{Listen: "0.0.0.0:0", OpenDirectory: true}
 	for name, test := range map[string]struct {
@@ -32,28 +32,28 @@ func TestCallers(t *testing.T) {
 		status               int
 		operator, shownAgain bool
 	}{
-		"nobody":                      {near, "POST", "/a2a/x", nobody, "", false, 200, false, false},
+		"no token":                    {near, "POST", "/a2a/x", none, "", false, 200, false, false},
 		"another token":               {near, "POST", "/a2a/x", wrong, "", false, 200, false, true},
 		"the token":                   {near, "POST", "/a2a/x", right, "", false, 200, true, false},
-		"the socket":                  {near, "POST", "/a2a/x", nobody, "", true, 200, true, false},
+		"the socket":                  {near, "POST", "/a2a/x", none, "", true, 200, true, false},
 		"a header over the socket":    {near, "POST", "/a2a/x", wrong, "", true, 200, true, true},
 		"the token over the socket":   {near, "POST", "/a2a/x", right, "", true, 200, true, false},
-		"no token from afar":          {far, "POST", "/a2a/x", nobody, "", false, 401, false, false},
+		"no token from afar":          {far, "POST", "/a2a/x", none, "", false, 401, false, false},
 		"the token from afar":         {far, "POST", "/a2a/x", right, "", false, 200, true, false},
-		"a page":                      {near, "POST", "/a2a/x", nobody, page, false, 403, false, false},
-		"a preflight of a page":       {near, "OPTIONS", "/a2a/x", nobody, page, false, 403, false, false},
-		"a page lists tasks":          {near, "GET", "/a2a/x/tasks", nobody, page, false, 403, false, false},
-		"a card":                      {near, "GET", card, nobody, page, false, 200, false, false},
-		"the node's card":             {near, "GET", "/.well-known/agent-card.json", nobody, page, false, 200, false, false},
-		"a card by its old name":      {near, "GET", "/a2a/x/.well-known/agent.json", nobody, page, false, 200, false, false},
-		"preflight of a card":         {near, "OPTIONS", card, nobody, page, false, 200, false, false},
-		"a page changes a card":       {near, "PUT", card, nobody, page, false, 403, false, false},
-		"a card from afar":            {far, "GET", card, nobody, page, false, 401, false, false},
+		"a page":                      {near, "POST", "/a2a/x", none, page, false, 403, false, false},
+		"a preflight of a page":       {near, "OPTIONS", "/a2a/x", none, page, false, 403, false, false},
+		"a page lists tasks":          {near, "GET", "/a2a/x/tasks", none, page, false, 403, false, false},
+		"a card":                      {near, "GET", card, none, page, false, 200, false, false},
+		"the node's card":             {near, "GET", "/.well-known/agent-card.json", none, page, false, 200, false, false},
+		"a card by its old name":      {near, "GET", "/a2a/x/.well-known/agent.json", none, page, false, 200, false, false},
+		"preflight of a card":         {near, "OPTIONS", card, none, page, false, 200, false, false},
+		"a page changes a card":       {near, "PUT", card, none, page, false, 403, false, false},
+		"a card from afar":            {far, "GET", card, none, page, false, 401, false, false},
 		"a card with the token":       {far, "GET", card, right, page, false, 200, true, false},
-		"preflight from afar":         {far, "OPTIONS", card, nobody, page, false, 200, false, false},
-		"a card of an open directory": {opened, "GET", card, nobody, page, false, 200, false, false},
-		"a call at an open directory": {opened, "POST", "/a2a/x", nobody, "", false, 401, false, false},
-		"a file of the same name":     {near, "GET", "/things/.well-known/agent-card.json", nobody, page, false, 404, false, false},
+		"preflight from afar":         {far, "OPTIONS", card, none, page, false, 200, false, false},
+		"a card of an open directory": {opened, "GET", card, none, page, false, 200, false, false},
+		"a call at an open directory": {opened, "POST", "/a2a/x", none, "", false, 401, false, false},
+		"a file of the same name":     {near, "GET", "/things/.well-known/agent-card.json", none, page, false, 404, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

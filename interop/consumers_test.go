@@ -15,8 +15,10 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// patience is the timeout of a step.
-const patience = time.Minute
+const (
+	patience = time.Minute      // the timeout of a step
+	refusal  = 10 * time.Second // in which a refusal arrives
+)
 
 // A consumer sends messages to a Thing in the form of its protocol, and reads the replies in that form. A message that the protocol does
 // not have returns [errNot].

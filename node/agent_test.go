@@ -70,7 +70,7 @@ func answer(w http.ResponseWriter, body []byte, err error) {
 // A failure is an agent that violates its description. remote tells whether the client of the host attributes the error to the agent; for a
 // consumer on another node every error of the host is remote.
 type failure struct {
-	serve  http.HandlerFunc // nil: nobody listens
+	serve  http.HandlerFunc // nil: connections are refused
 	want   interact.Code
 	remote bool
 	says   string
@@ -173,7 +173,7 @@ func unused(t testing.TB) string {
 	return strconv.Itoa(at.(*syscall.SockaddrInet4).Port)
 }
 
-// TestSlowAgentDelaysOnlyItsOwnCall: when the consumer's time is over the agent is told, and others are served meanwhile.
+// TestSlowAgentDelaysOnlyItsOwnCall: a timeout cancels the request to the agent; other calls are served before it.
 func TestSlowAgentDelaysOnlyItsOwnCall(t *testing.T) {
 	t.Parallel()
 	asked, left := make(chan struct{}, 2), make(chan struct{}, 2)

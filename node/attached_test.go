@@ -225,7 +225,7 @@ func TestPathsAndPings(t *testing.T) {
 	if p, err = host.mesh.monitor.Ping(t.Context(), "echo", 2); err != nil || len(p.RTT) != 2 || p.Path != "local" {
 		t.Errorf("at its host: %+v, %v", p, err)
 	}
-	if _, err := other.mesh.monitor.Ping(t.Context(), "nobody", 1); interact.AsError(err).Code != interact.NotFound {
+	if _, err := other.mesh.monitor.Ping(t.Context(), "unknown", 1); interact.AsError(err).Code != interact.NotFound {
 		t.Errorf("got %v", err)
 	}
 	r, err := interact.Call(t.Context(), asConsumer(other), &interact.Message{Type: interact.InvokeAction, Thing: "echo", Name: "echo", Data: []byte(`"x"`), Timing: &interact.Timing{}})

@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// TestWrongClockIsReported runs a node whose clock is two hours ahead among others: it says so, and nobody else does.
+// TestWrongClockIsReported runs a node whose clock is 2 hours ahead among others: only that node reports it.
 func TestWrongClockIsReported(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 3)
@@ -65,7 +65,7 @@ func TestWrongClockIsReported(t *testing.T) {
 	if !strings.Contains(e.Title, "+2h0m0s (ahead)") {
 		t.Errorf("the error does not say by how much: %s", e.Title)
 	}
-	_, err := wrong.Client().Agent(t.Context(), "nobody")
+	_, err := wrong.Client().Agent(t.Context(), "unknown")
 	if e := wantCode(t, err, interact.NotFound); !strings.Contains(e.Hint, "+2h0m0s (ahead)") {
 		t.Errorf("a thing that is not found has the hint %q", e.Hint)
 	}

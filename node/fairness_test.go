@@ -227,8 +227,7 @@ func TestConsumersOfANodeDoNotSlowEachOther(t *testing.T) {
 	})
 }
 
-// The maximum of waiting calls of untrusted nodes does not use up the concurrent calls of the host: a node of trust.allow gets its reply
-// meanwhile.
+// The maximum of waiting calls of untrusted nodes does not use up the concurrent calls of the host: a node of trust.allow still gets its reply.
 func TestWaitingUntrustedCallersDoNotBlockOthers(t *testing.T) {
 	simulate(t, 1, func(t *testing.T, s *sim) {
 		friend := s.nodes[0]

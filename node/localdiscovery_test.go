@@ -166,7 +166,7 @@ func TestDiscoveredThing(t *testing.T) {
 		}
 	}
 
-	// Nobody else hears of it, and nobody can ask it through this node.
+	// It is not announced to other nodes, and they cannot call it through this node.
 	ours := publish(t, n, tool("Ours", ""))
 	knows(t, peer, ours)
 	if local, known := n.mesh.directory.Len(); local != 1 || known != 1 || n.mesh.directory.Signed(d.Record.Key()) != nil ||
@@ -330,7 +330,8 @@ func TestIntroductionsAreNotTrusted(t *testing.T) {
 
 func peerDID(t testing.TB) string { return string(opened(t, quiet()).DID()) }
 
-// TestAmbiguousNames: neither hides the other, but an own thing is hidden by nobody. An id is the mesh's first.
+// TestAmbiguousNames: a Thing of the mesh and a discovered Thing of one name are ambiguous; a Thing of this node is not. For an id, the mesh has
+// precedence.
 func TestAmbiguousNames(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)

@@ -273,7 +273,7 @@ func TestWithdrawalSurvivesACrash(t *testing.T) {
 	}
 }
 
-// TestSeqExceedsThatOfTheMesh: after the loss of its store a node learns its last seq from others, or nobody would listen to it.
+// TestSeqExceedsThatOfTheMesh: after the loss of its store, a node learns its last seq from others, because lower ones are rejected.
 func TestSeqExceedsThatOfTheMesh(t *testing.T) {
 	t.Parallel()
 	key := newKey(t)

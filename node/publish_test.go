@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// TestPublishContinuesWithoutItsCaller: the store has it, and the mesh is told in the background.
+// TestPublishContinuesWithoutItsCaller: the TD is stored, and announced in the background.
 func TestPublishContinuesWithoutItsCaller(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)

@@ -24,8 +24,8 @@ func everywhere(t *testing.T, thing string) (s *site, at map[string]string) {
 	return s, map[string]string{"direct": guarded(t, s, Options{}) + "/" + thing, "tunnel": guarded(t, far, Options{}) + "/far-thing"}
 }
 
-// TestTasksOfOtherPrincipals look as if they were not there, byte for byte, to whoever did not begin them: with another token, with none, and to
-// the operator of the node.
+// TestTasksOfOtherPrincipals: a principal with another token, one without a token, and the operator of the node get the same bytes for a task
+// of another principal as for an unknown one.
 func TestTasksOfOtherPrincipals(t *testing.T) {
 	t.Parallel()
 	_, places := everywhere(t, "desk")

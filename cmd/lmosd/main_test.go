@@ -101,7 +101,7 @@ func serve(env *testscript.Env, h http.Handler, network, addr string) (string, e
 	return "http://" + l.Addr().String(), nil
 }
 
-// wantExit runs a command with an expected exit code: exits 4 lmosd show nobody.
+// wantExit runs a command with an expected exit code: exits 4 lmosd show unknown.
 func wantExit(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND ARG…")

@@ -89,13 +89,13 @@ func TestMeshMessages(t *testing.T) {
 		"one of a template":              {protocol.ReadRes, map[string]any{"uri": before + "shop://pages/7"}, `{"contents":[{"uri":"shop://pages/7","text":"p"}]}`, `"uri":"shop://pages/7"`, before + "shop://pages/7"},
 		"contents that are none":         {protocol.ReadRes, map[string]any{"uri": outer}, `{"contents":{"uri":"a"}}`, `shop://menu`, `"contents":{"uri":"a"}`},
 		"a URI that is none":             {protocol.ReadRes, map[string]any{"uri": outer}, `{"contents":[{"uri":7}]}`, `shop://menu`, `"uri":7`},
-		"a resource of an unknown Thing": {protocol.ReadRes, map[string]any{"uri": "lmos://nobody-00000000/mcp/shop://menu"}, `{}`, ``, "-32602"},
+		"a resource of an unknown Thing": {protocol.ReadRes, map[string]any{"uri": "lmos://unknown-00000000/mcp/shop://menu"}, `{}`, ``, "-32602"},
 		"a resource elsewhere":           {protocol.ReadRes, map[string]any{"uri": "https://x.example/"}, `{}`, ``, "-32602"},
 		"a tool":                         {protocol.CallTool, map[string]any{"name": under("far", "do.it")}, `{"content":[],"resultType":"complete"}`, `"name":"do.it"`, `"content":[]`},
 		"a task without an id":           {protocol.CallTool, map[string]any{"name": under("far", "do.it")}, `{"resultType":"task","taskId":7}`, `do.it`, `"taskId":7`},
 		"a server that breaks":           {protocol.CallTool, map[string]any{"name": under("far", "do.it")}, ``, `do.it`, `it broke`},
 		"a prompt of it":                 {protocol.GetPrompt, map[string]any{"name": under("far", "brief it")}, ``, `"name":"brief it"`, `it broke`},
-		"a prompt of nobody":             {protocol.GetPrompt, map[string]any{"name": "brief it"}, `{}`, ``, "-32602"},
+		"a prompt without an agent":      {protocol.GetPrompt, map[string]any{"name": "brief it"}, `{}`, ``, "-32602"},
 		"read as a tool":                 {protocol.CallTool, map[string]any{"name": "mesh_read", "arguments": map[string]any{"thing": "far", "uri": "menu"}}, `{"contents":[{"uri":"shop://menu","text":"soup"}]}`, `shop://menu`, `"text":"soup"`},
 		"odd, as a tool":                 {protocol.CallTool, map[string]any{"name": "mesh_read", "arguments": map[string]any{"thing": "far", "uri": "menu"}}, `{"contents":[{"blob":"AA=="},7]}`, `shop://menu`, `"blob":"AA=="`},
 		"another tool":                   {protocol.CallTool, map[string]any{"name": "mesh_describe", "arguments": map[string]any{"thing": "far", "tool": "none"}}, `{}`, ``, `has no tool`},
@@ -163,7 +163,7 @@ func TestEndedSubscriptions(t *testing.T) {
 		defer cancel()
 		var ack string
 		heard := map[string]int{}
-		_, _ = h.mesh.server.Call(ctx, asks(protocol.Listen, map[string]any{"notifications": map[string]any{"resourceSubscriptions": []string{outer, "lmos://nobody/x"}}}),
+		_, _ = h.mesh.server.Call(ctx, asks(protocol.Listen, map[string]any{"notifications": map[string]any{"resourceSubscriptions": []string{outer, "lmos://unknown/x"}}}),
 			func(n *protocol.Message) error {
 				if n.Method() == protocol.Acknowledged {
 					raw, _ := n.Param("notifications")

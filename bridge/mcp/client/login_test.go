@@ -39,7 +39,7 @@ type issuer struct {
 	key      crypto.PublicKey // of a client with signed assertions
 	more     map[string]any   // members of its metadata
 
-	meanwhile func() // called during a token request; may be nil
+	duringToken func() // called during a token request; may be nil
 
 	mu      sync.Mutex
 	needs   []string       // required scopes
@@ -123,8 +123,8 @@ func (i *issuer) authorize(w http.ResponseWriter, r *http.Request) {
 func (i *issuer) token(w http.ResponseWriter, r *http.Request) {
 	_ = r.ParseForm()
 	i.count(r.Form.Get("grant_type"))
-	if i.meanwhile != nil {
-		i.meanwhile()
+	if i.duringToken != nil {
+		i.duringToken()
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()

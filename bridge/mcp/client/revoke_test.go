@@ -102,7 +102,7 @@ func TestLogoutDuringReauthorization(t *testing.T) {
 	if err := oauth.GrantsOf(store).Keep(t.Context(), at, g); err != nil {
 		t.Fatal(err)
 	}
-	i.meanwhile = func() {
+	i.duringToken = func() {
 		if _, err := oauth.GrantsOf(store).Forget(t.Context(), at); err != nil {
 			t.Error(err)
 		}
