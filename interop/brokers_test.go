@@ -271,7 +271,7 @@ func (k *coapTalk) observe(ctx context.Context, m *interact.Message, path string
 				continue
 			}
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
 		defer cancel()
 		return cmp.Or(err, o.Cancel(ctx))
 	}

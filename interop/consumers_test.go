@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	patience = time.Minute      // the timeout of a step
-	refusal  = 10 * time.Second // in which a refusal arrives
+	stepTimeout    = time.Minute      // the timeout of a step
+	refusalTimeout = 10 * time.Second // in which a refusal arrives
 )
 
 // A consumer sends messages to a Thing in the form of its protocol, and reads the replies in that form. A message that the protocol does

@@ -25,7 +25,7 @@ func TestWritesToAnHTTPAgentAreAnswered(t *testing.T) {
 		wtp: {`{"messageType":"request","operation":"writeproperty","thingID":"` + id + `","messageID":"m1","name":"level","value":9}`,
 			`{"messageType":"response","operation":"writeproperty","name":"level"}`},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 		defer cancel()
 		at := "ws" + strings.TrimPrefix(m.api, "http") + "/ws"
 		ws, _, err := websocket.Dial(ctx, at, &websocket.DialOptions{Subprotocols: protocols[dialect]})

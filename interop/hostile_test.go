@@ -118,7 +118,7 @@ func (v *villain) left(t *testing.T, who string) {
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(stepTimeout); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited too long until %s", what)
 		}
@@ -144,7 +144,7 @@ func (before measure) returns(t *testing.T) {
 	t.Helper()
 	const more, bytes = 20, 6 << 20
 	var now measure
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(stepTimeout); ; time.Sleep(20 * time.Millisecond) {
 		if now = take(); now.goroutines <= before.goroutines+more && now.heap <= before.heap+bytes {
 			return
 		}
@@ -162,7 +162,7 @@ func query(t interact.Type, name, data string) *interact.Message {
 
 // outcome sends a request, and returns the last state, or the error.
 func outcome(thing interact.Thing, m *interact.Message) (last *interact.Message, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	for r, err := range thing.Do(ctx, m) {
 		if err != nil {
@@ -307,7 +307,7 @@ func TestHostileFrames(t *testing.T) {
 	} {
 		t.Run(d.dialect, func(t *testing.T) {
 			c := dialSocket(t, m, d.dialect)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 			defer cancel()
 			say := func(kind websocket.MessageType, frame string) {
 				t.Helper()
@@ -477,7 +477,7 @@ func (m *mesh) floodSocket(t *testing.T, dialect string, n int, frame, good stri
 	t.Helper()
 	c := dialSocket(t, m, dialect)
 	defer c.CloseNow()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*stepTimeout)
 	defer cancel()
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -522,7 +522,7 @@ func floodThing(t *testing.T, thing interact.Thing, n int, message func() *inter
 	var work sync.WaitGroup
 	for range n {
 		work.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+			ctx, cancel := context.WithTimeout(context.Background(), 3*stepTimeout)
 			defer cancel()
 			r, err := interact.Call(ctx, thing, message())
 			switch {
@@ -549,7 +549,7 @@ func floodThing(t *testing.T, thing interact.Thing, n int, message func() *inter
 // §3.4.2.1: quota exceeded); with QoS 0 some are lost.
 func (m *mesh) floodMQTT(t *testing.T, n int, qos byte) (done, refused int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*stepTimeout)
 	defer cancel()
 	conn, err := net.Dial("tcp", m.mqtt)
 	if err != nil {
@@ -678,7 +678,7 @@ func TestStreamWithoutEnd(t *testing.T) {
 			k := c.open(t, m, "villain")
 			hangUp := sync.OnceFunc(k.hangUp)
 			defer hangUp()
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 			defer cancel()
 			parts := 0
 			for r, err := range k.Do(ctx, query(interact.InvokeAction, "forever", "")) {
@@ -724,7 +724,7 @@ func TestSilentMQTTClient(t *testing.T) {
 	}
 	eventually(t, "it listens", func() bool { return v.calls.Load() == 1 })
 	began := time.Now()
-	if err := c.SetReadDeadline(began.Add(patience)); err != nil {
+	if err := c.SetReadDeadline(began.Add(stepTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
@@ -812,7 +812,7 @@ func TestConsumersThatNeverRead(t *testing.T) {
 	for i := range 1024 {
 		select {
 		case v.alarms <- text:
-		case <-time.After(patience):
+		case <-time.After(stepTimeout):
 			t.Fatalf("the agent cannot tell event %d", i)
 		}
 		select {
@@ -820,7 +820,7 @@ func TestConsumersThatNeverRead(t *testing.T) {
 			if size != len(text) {
 				t.Fatalf("event %d has %d bytes", i, size)
 			}
-		case <-time.After(patience):
+		case <-time.After(stepTimeout):
 			t.Fatalf("who reads did not hear event %d", i)
 		}
 		if i%64 == 63 {

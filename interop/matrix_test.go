@@ -90,7 +90,7 @@ func refused(words ...string) func(*attempt, *operation) error {
 		switch {
 		case err == nil:
 			return errors.New("it was not refused")
-		case errors.Is(err, errNot), errors.Is(err, errOther), time.Since(began) > refusal,
+		case errors.Is(err, errNot), errors.Is(err, errOther), time.Since(began) > refusalTimeout,
 			!slices.ContainsFunc(words, func(some string) bool { return strings.Contains(err.Error(), some) }):
 			return fmt.Errorf("not refused with %q, but: %w", words, err)
 		}

@@ -169,7 +169,7 @@ var groups = []group{
 
 // send sends a message through k and returns the last reply.
 func send(k interact.Thing, m *interact.Message) (*interact.Message, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	return interact.Call(ctx, k, m)
 }
@@ -220,7 +220,7 @@ func alike(what, got, want string) error {
 
 // begin lets k start a run that outlives it, and returns its id.
 func begin(k interact.Thing, input string) (id string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	m := &interact.Message{Type: interact.InvokeAction, Name: "wait", Data: []byte(input), Detach: true}
 	for r, err := range k.Do(ctx, m) {
@@ -240,7 +240,7 @@ func completes(k interact.Thing, id string, open func()) error {
 		err = fmt.Errorf("the state is %v with %q, and its gate is shut", r.Status, r.Data)
 	}
 	open()
-	for end := time.Now().Add(patience); err == nil && !r.Status.Final() && time.Now().Before(end); {
+	for end := time.Now().Add(stepTimeout); err == nil && !r.Status.Final() && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 		r, err = send(k, query)
 	}
@@ -290,7 +290,7 @@ func inTurn(all iter.Seq2[[]byte, error], held, left gate) iter.Seq2[[]byte, err
 
 // streamed invokes an action and expects partial outputs. It releases the next one when one has arrived, so that buffering fails.
 func streamed(x *attempt, m *interact.Message, goOn func(), want ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	m.Type = interact.InvokeAction
 	got := ""
@@ -348,7 +348,7 @@ func ring(x *attempt, text string) error {
 
 // hear subscribes until want arrives, and repeats the event, because not all protocols acknowledge a subscription.
 func hear(k interact.Thing, m *interact.Message, happen func() error, want string) (id string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	heard := make(chan struct{})
 	var work sync.WaitGroup
@@ -392,7 +392,7 @@ func replayed(x *attempt) error {
 	if err := ring(x, "missed"); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	m.After = id
 	if _, err := await(ctx, x.beside, &m, `"missed"`); err != nil {

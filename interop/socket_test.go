@@ -272,7 +272,7 @@ func (s *socketTalk) end(ctx context.Context, came chan fields, m *interact.Mess
 		return nil
 	}
 	id, err := s.send(ctx, &what)
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	for err == nil && s.dialect != doc {
 		f, lost := next(ctx, came)

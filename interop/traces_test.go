@@ -209,7 +209,7 @@ func TestLoop(t *testing.T) {
 			m.known(t, name)
 			began := time.Now()
 			_, err := send(openGo(t, m, name), &interact.Message{Type: interact.InvokeAction, Name: "again"})
-			if interact.AsError(err).Code != interact.Loop || time.Since(began) > refusal {
+			if interact.AsError(err).Code != interact.Loop || time.Since(began) > refusalTimeout {
 				t.Errorf("got %v after %v, want %v", err, time.Since(began), interact.Loop)
 			}
 			h := newHTTPTalk(m, name)

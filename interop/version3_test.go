@@ -47,7 +47,7 @@ func TestAgentOfMQTT3(t *testing.T) {
 		SetAutoReconnect(false).SetOrderMatters(true).SetDefaultPublishHandler(func(_ paho3.Client, p paho3.Message) { came <- p }))
 	done := func(token paho3.Token) {
 		t.Helper()
-		if !token.WaitTimeout(patience) || token.Error() != nil {
+		if !token.WaitTimeout(stepTimeout) || token.Error() != nil {
 			t.Fatalf("MQTT 3.1.1: %v", token.Error())
 		}
 	}

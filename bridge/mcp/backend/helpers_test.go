@@ -12,13 +12,13 @@ import (
 )
 
 // timeout is how long a test waits for what must come. Nothing depends on it but how soon a broken test fails.
-const patience = time.Minute
+const stepTimeout = time.Minute
 
 func wait[T any](t *testing.T, what string, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(patience):
+	case <-time.After(stepTimeout):
 		t.Fatalf("%s did not come", what)
 	}
 	return v
@@ -27,7 +27,7 @@ func wait[T any](t *testing.T, what string, c <-chan T) (v T) {
 // until does something again until what it causes comes: a listen may begin later than its request returns.
 func until(t *testing.T, what string, c <-chan struct{}, do func()) {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(stepTimeout); time.Now().Before(end); {
 		do()
 		select {
 		case <-c:

@@ -145,7 +145,7 @@ func TestServerThatDoesNotRead(t *testing.T) {
 			_, _ = b.Call(ctx, askTool("2", map[string]any{"requestState": word, "inputResponses": answers(requests)}), silent)
 		})
 		<-stuck
-		eve, done := context.WithTimeout(protocol.WithCaller(t.Context(), "eve"), patience)
+		eve, done := context.WithTimeout(protocol.WithCaller(t.Context(), "eve"), stepTimeout)
 		defer done()
 		for range 10 {
 			if _, err := b.Call(eve, request("3", protocol.CallTool, all, map[string]any{"name": "tell"}), silent); err != nil {
