@@ -1,5 +1,5 @@
-// Package paging records what searches have returned, so that each next page has the best of the remaining results: nothing is returned
-// twice, and nothing that stays is missed.
+// Package paging records the results that searches have returned. Each next page has the best of the remaining ones, so none is returned
+// twice or missed.
 package paging
 
 import (

@@ -1,4 +1,4 @@
-// Package servient makes Things of descriptions: it exposes the agents of this node and consumes Things of other nodes and of the local
+// Package servient turns descriptions into Things: it exposes the agents of this node and consumes Things of other nodes and of the local
 // network.
 //
 // It has the table of the protocol bindings ([Options] configure them), the tasks of long-running actions and the shared subscriptions.

@@ -1,4 +1,4 @@
-// Package backoff provides waits that end early when their context is cancelled, and exponential back-off.
+// Package backoff provides pauses that end early, exponential back-off, and loops with pauses.
 package backoff
 
 import (

@@ -1,7 +1,7 @@
-// Package storage keeps what a node must remember: it opens the storage engines, locks the data directory, keeps what is there
-// readable on a disk that is full, and notices what a damaged store has lost.
+// Package storage opens the datastore of a node, locks the data directory, serves reads on a full disk, and reports what a damaged store
+// has lost.
 //
-// Errors of a disk without room wrap [syscall.ENOSPC]. What an engine says is logged, the same thing at most every ten seconds.
+// Errors of a full disk wrap [syscall.ENOSPC]. Messages of an engine are logged, each at most every 10 s.
 package storage
 
 import (
