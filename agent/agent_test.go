@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -380,33 +381,28 @@ func TestObservationContinuesAReading(t *testing.T) {
 
 func TestSlowListenersAreDropped(t *testing.T) {
 	t.Parallel()
-	_, said, parts := parrot()
-	_, thing, err := New(Agent{Name: "parrot"}, parts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var last error
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	first := make(chan struct{})
-	go func() {
-		<-first
-		for i := range 2*waiting + 2 {
-			said.Emit(i)
+	synctest.Test(t, func(t *testing.T) {
+		_, said, parts := parrot()
+		_, thing, err := New(Agent{Name: "parrot"}, parts...)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
-	go func() { time.Sleep(time.Millisecond); said.Emit(0); close(first) }()
-	for _, err := range thing.Do(ctx, &interact.Message{Type: interact.SubscribeEvent, Name: "said"}) {
-		if last = err; err == nil {
-			<-first
-			for len(said.topic.listening()) > 0 && ctx.Err() == nil { // until it is too slow
-				time.Sleep(time.Millisecond)
+		go func() {
+			synctest.Wait() // the consumer is subscribed
+			said.Emit(0)
+		}()
+		var last error
+		for _, err := range thing.Do(t.Context(), &interact.Message{Type: interact.SubscribeEvent, Name: "said"}) {
+			if last = err; err == nil {
+				for i := 0; len(said.topic.listening()) > 0 && i < 2*waiting+2; i++ {
+					said.Emit(i)
+				}
 			}
 		}
-	}
-	if e := interact.AsError(last); e.Code != interact.Overloaded {
-		t.Errorf("got %v", last)
-	}
+		if e := interact.AsError(last); e.Code != interact.Overloaded {
+			t.Errorf("got %v", last)
+		}
+	})
 }
 
 // listening are the listeners of t.
