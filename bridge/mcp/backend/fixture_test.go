@@ -97,6 +97,9 @@ func (f *fixture) offer(s *mcp.Server) {
 		return text("%s", r.Params.Arguments), nil
 	})
 	tool("ask", ask)
+	tool("elicit", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{RequestState: "state", InputRequests: mcp.InputRequestMap{"name": &mcp.ElicitParams{Message: "Name?"}}}, nil
+	})
 	tool("progress", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		for i := range 3 {
 			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i + 1)})

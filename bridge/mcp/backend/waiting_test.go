@@ -144,7 +144,7 @@ func TestResponsesOfLegacyServers(t *testing.T) {
 		m    *protocol.Message
 		want []string
 	}{
-		"asked for nothing":  {request("1", protocol.CallTool, "{}", map[string]any{"name": "ask"}), []string{"does not support elicitation"}},
+		"input":              {request("1", protocol.CallTool, "{}", map[string]any{"name": "elicit"}), []string{"does not support elicitation"}},
 		"discover":           {request("1", protocol.Discover, "{}", nil), []string{protocol.Modern, protocol.Legacy, `"tools"`, "ttlMs", "fixture"}},
 		"list":               {request("1", "tools/list", "{}", nil), []string{`"complete"`, `"ttlMs":0`, `"cacheScope"`}},
 		"read":               {request("1", protocol.ReadRes, "{}", map[string]any{"uri": watched}), []string{`"complete"`, `"ttlMs":0`}},
