@@ -37,6 +37,15 @@ func (g *Gate) Leave() {
 	}
 }
 
+// Hold counts a request until release is called, so that a drain waits until its response is sent. A closed gate and a nil one count
+// nothing: [Gate.Middleware] rejects the interaction of the request.
+func (g *Gate) Hold() (release func()) {
+	if g == nil || !g.Enter() {
+		return func() {}
+	}
+	return g.Leave
+}
+
 // Close refuses new interactions and returns a channel that is closed when none runs. It is called once.
 func (g *Gate) Close() <-chan struct{} {
 	g.mu.Lock()

@@ -22,7 +22,8 @@ type listeners struct {
 // openListeners opens the listeners.
 func (n *Node) openListeners() (err error) {
 	l, o, mesh := new(listeners), &n.opts, n.exported.Thing
-	l.sockets = ws.NewServer(ws.ServerOptions{Mesh: mesh, Find: n.view.Get, Register: n.mesh.publisher.Attach, Log: o.Log, Keep: o.Tasks.Keep})
+	l.sockets = ws.NewServer(ws.ServerOptions{Mesh: mesh, Find: n.view.Get, Register: n.mesh.publisher.Attach, Gate: &n.gate, Log: o.Log,
+		Keep: o.Tasks.Keep})
 	n.life.onClose(func() error { l.sockets.Close(); return nil })
 	if o.MQTT != "" {
 		auth, err := o.mqttAuth()
@@ -33,7 +34,8 @@ func (n *Node) openListeners() (err error) {
 		if auth != nil {
 			from = did.Consumer(did.Token, gateway.Operator)
 		}
-		l.broker, err = mqtt.NewBroker(mqtt.BrokerOptions{Listen: o.MQTT, Mesh: mesh, From: from, Find: n.view.Get, Auth: auth, Log: o.Log})
+		l.broker, err = mqtt.NewBroker(mqtt.BrokerOptions{Listen: o.MQTT, Mesh: mesh, From: from, Find: n.view.Get, Auth: auth, Gate: &n.gate,
+			Log: o.Log})
 		if err != nil {
 			return cannotListen("mqtt.listen", o.MQTT, err)
 		}
@@ -45,7 +47,7 @@ func (n *Node) openListeners() (err error) {
 			return openToAll("coap.listen", o.CoAP)
 		}
 		l.server, err = coap.NewServer(coap.ServerOptions{Listen: o.CoAP, Mesh: mesh, From: did.Consumer(did.Loopback, ""), Find: n.view.Get,
-			Known: n.view.Known, Log: o.Log})
+			Known: n.view.Known, Gate: &n.gate, Log: o.Log})
 		if err != nil {
 			return cannotListen("coap.listen", o.CoAP, err)
 		}

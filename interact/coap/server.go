@@ -49,6 +49,8 @@ type ServerOptions struct {
 	Find func(ctx context.Context, ref string) (*td.Description, error)
 	// Known lists the things of /.well-known/core; nil lists none.
 	Known func() iter.Seq[*td.Description]
+	// Gate holds the requests until their responses are sent; nil holds none.
+	Gate *interact.Gate
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
 	// MaxBody is the limit of a body in bytes, all blocks together, both ways; 0 means 4 MiB.
@@ -243,7 +245,9 @@ func (s *Server) request(ctx context.Context, q *messaging.Packet, from messagin
 		x.respond(ctx, failure(err))
 		return
 	}
+	release := s.o.Gate.Hold()
 	s.work.Go(func() {
+		defer release()
 		defer s.busy.Leave(x.host)
 		x.run(ctx)
 	})

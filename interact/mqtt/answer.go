@@ -55,10 +55,13 @@ func (b *Broker) accept(c *consumer, pk packets.Packet) packets.Code {
 		r.fail(interact.Errorf(interact.Overloaded, "wait for answers before you ask more", "too many requests run"))
 		return packets.CodeSuccess
 	}
+	release := b.o.Gate.Hold()
 	if !b.spawn(func() {
+		defer release()
 		defer r.leave()
 		r.serve()
 	}) {
+		release()
 		r.leave()
 		return packets.ErrServerShuttingDown
 	}

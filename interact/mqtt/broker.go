@@ -51,6 +51,8 @@ type BrokerOptions struct {
 	Find func(ctx context.Context, ref string) (*td.Description, error)
 	// Auth reports whether a user may connect; nil accepts all, and Listen must then be a loopback or private address.
 	Auth func(user, password string) bool
+	// Gate holds the requests until their responses are sent; nil holds none.
+	Gate *interact.Gate
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
 	// MaxConnections is how many clients may be connected, of which one host other than this may have half; 0 means 128.

@@ -50,7 +50,7 @@ func Attach(ctx context.Context, o AttachOptions) error {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	gate := new(interact.Gate)
 	o.Thing = interact.Chain(o.Thing, gate.Middleware())
-	c, err := o.connect(ctx)
+	c, err := o.connect(ctx, gate)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -69,7 +69,7 @@ func Attach(ctx context.Context, o AttachOptions) error {
 }
 
 // connect dials the node.
-func (o *AttachOptions) connect(ctx context.Context) (*conn, error) {
+func (o *AttachOptions) connect(ctx context.Context, gate *interact.Gate) (*conn, error) {
 	header := http.Header{"User-Agent": {"lmosd"}}
 	if o.Token != "" {
 		header.Set("Authorization", "Bearer "+o.Token)
@@ -77,7 +77,7 @@ func (o *AttachOptions) connect(ctx context.Context) (*conn, error) {
 	s, status, err := dialer{dial: o.Dial}.open(ctx, o.URL, header, "lmosprotocol")
 	switch name := form.Plain(o.URL); {
 	case err == nil:
-		h := &host{isAgent: true, refusal: interact.Errorf(interact.Forbidden, "register it with a node", "this is an agent, not a node")}
+		h := &host{isAgent: true, gate: gate, refusal: interact.Errorf(interact.Forbidden, "register it with a node", "this is an agent, not a node")}
 		h.find = func(_ context.Context, ref string) (target, error) { return target{ref: ref, thing: o.Thing}, nil }
 		own := settings{log: o.Log, maxPending: 4 * defaultPending, rate: 1e6}.withDefaults() // the node has limits of its own
 		return newConn(context.Background(), s, name, own, frame.Doc, h), nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/lmosd/lmosd/interact"
 )
@@ -131,6 +133,45 @@ func TestAttach(t *testing.T) {
 	if e := wantError(t, err, interact.Unreachable); e.Started {
 		t.Error("who is not connected has not begun")
 	}
+}
+
+// A slowLog is a log whose writes end when it is closed.
+type slowLog chan struct{}
+
+func (l slowLog) Write(p []byte) (int, error) {
+	<-l
+	return len(p), nil
+}
+
+// An agent that ends unregisters after the answers of its running calls, also of those whose Thing has returned.
+func TestAttachEndsAfterItsAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, log := newRegistry(), make(slowLog)
+		agent := interact.Func(func(context.Context, *interact.Message) iter.Seq2[*interact.Message, error] {
+			panic("a defect, which is logged before it is answered")
+		})
+		bubble(t, newLab(), ServerOptions{Register: r.register}, func(t *testing.T, p *pipes, _ *Server) {
+			id, stop := attach(t, AttachOptions{URL: "ws://node/ws", Dial: p.dial, TD: []byte(`{"title":"lab"}`), Thing: agent,
+				Log: slog.New(slog.NewTextHandler(log, nil))})
+			answer := make(chan error, 1)
+			go func() {
+				_, err := ask(t, r.agent(id), message(interact.InvokeAction, "chat", ""))
+				answer <- err
+			}()
+			synctest.Wait()
+			go func() { _ = stop() }()
+			synctest.Wait()
+			if r.agent(id) == nil {
+				t.Error("the agent is unregistered before its answer")
+			}
+			close(log)
+			wantError(t, <-answer, interact.Internal)
+			if err := stop(); err != nil || r.agent(id) != nil {
+				t.Errorf("Attach returned %v; the agent is %v", err, r.agent(id))
+			}
+		})
+	})
 }
 
 func TestAttachErrors(t *testing.T) {

@@ -202,32 +202,41 @@ func (c *conn) dispatch(data []byte) {
 	}
 }
 
-// write writes frames until the connection ends, and then says goodbye.
+// write writes frames until the connection ends, then those that wait if this side ends it, and then the reason.
 func (c *conn) write() {
 	for c.ctx.Err() == nil {
 		select {
 		case <-c.ctx.Done():
 		case o := <-c.out:
-			c.waiting.Add(-o.weight())
-			poke(c.room)
-			if o.sent != nil {
-				o.sent.Store(true)
-			}
-			// Longer than writeTimeout: a slow peer still receives the current frame and the reason.
-			ctx, cancel := context.WithTimeout(context.Background(), writeTimeout+farewell)
-			c.writing.Store(true)
-			kind := websocket.MessageText
-			if o.binary {
-				kind = websocket.MessageBinary
-			}
-			if c.ws.Write(ctx, kind, o.data) != nil {
-				c.end(wroteBadly)
-			}
-			c.writing.Store(false)
-			cancel()
+			c.writeFrame(o)
+		}
+	}
+	if why := context.Cause(c.ctx); why == error(goingAway) || why == error(goodbye) {
+		for len(c.out) > 0 { // responses
+			c.writeFrame(<-c.out)
 		}
 	}
 	c.close()
+}
+
+func (c *conn) writeFrame(o outgoing) {
+	c.waiting.Add(-o.weight())
+	poke(c.room)
+	if o.sent != nil {
+		o.sent.Store(true)
+	}
+	// Longer than writeTimeout: a slow peer still receives the current frame and the reason.
+	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout+farewell)
+	defer cancel()
+	c.writing.Store(true)
+	defer c.writing.Store(false)
+	kind := websocket.MessageText
+	if o.binary {
+		kind = websocket.MessageBinary
+	}
+	if c.ws.Write(ctx, kind, o.data) != nil {
+		c.end(wroteBadly)
+	}
 }
 
 // close performs the close handshake as far as the peer takes part in it.

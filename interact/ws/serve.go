@@ -35,6 +35,8 @@ type host struct {
 	// from is the caller. isAgent means that this side is an agent: the peer is its node, and names the caller in each request.
 	from    *did.Principal
 	isAgent bool
+	// gate holds the requests until their responses are with the writer; nil holds none.
+	gate *interact.Gate
 	// parent and state are the trace context of the upgrade, for messages that have none.
 	parent, state string
 }
@@ -90,7 +92,9 @@ func (c *conn) request(f *frame.Frame) {
 	default:
 		wait, done := c.turn(f)
 		flow, err := c.accept(f)
+		release := s.host.gate.Hold()
 		c.work.Go(func() {
+			defer release()
 			defer s.pending.Add(-1)
 			defer done()
 			defer flow.drop()

@@ -32,6 +32,8 @@ type ServerOptions struct {
 	// here or over another connection, is not its business. agent answers only after Register has returned. Nil refuses all
 	// agents.
 	Register func(ctx context.Context, raw []byte, agent interact.Thing) (id string, release func(over bool), err error)
+	// Gate holds the requests until their responses are sent; nil holds none.
+	Gate *interact.Gate
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
 	// MaxMessage is the limit of a frame in bytes, in both directions; 0 means 4 MiB. Who sends a larger one loses the
@@ -130,7 +132,7 @@ func (s *Server) remove(c *conn) {
 
 // host returns the host for r.
 func (s *Server) host(r *http.Request, mayRegister bool) *host {
-	h := &host{detaches: true, from: did.PrincipalOf(r.Context())}
+	h := &host{detaches: true, gate: s.o.Gate, from: did.PrincipalOf(r.Context())}
 	h.parent, h.state = interact.TraceContext(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
 	h.find = func(ctx context.Context, ref string) (target, error) {
 		d, err := s.o.Find(ctx, ref)
