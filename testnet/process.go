@@ -82,15 +82,21 @@ func spawn(ctx context.Context, n int, o Options) (*Member, error) {
 		return nil, err
 	}
 	m := &Member{N: n, DID: key.DID(), DataDir: dir, Socket: filepath.Join(dir, "lmosd.sock"), Log: filepath.Join(dir, "log")}
-	p, err := command(o, m, ready)
-	if err != nil {
-		return nil, err
-	}
-	m.PID, m.stop, m.kill = p.PID(), p.stop, p.kill
-	if err := m.attach(ctx, ready, p); err != nil {
+	for try := 1; ; try++ {
+		p, err := command(o, m, ready)
+		if err != nil {
+			return nil, err
+		}
+		m.PID, m.stop, m.kill = p.PID(), p.stop, p.kill
+		err = m.attach(ctx, ready, p)
+		switch {
+		case err == nil:
+			return m, nil
+		case try < 5 && o.Topology != "full" && strings.Contains(err.Error(), syscall.EADDRINUSE.Error()):
+			continue // another program has taken a port since it was chosen
+		}
 		return nil, errors.Join(fmt.Errorf("node %d did not start: %w (log: %s)", n, err, m.Log), p.kill())
 	}
-	return m, nil
 }
 
 // identify writes the key of node n into its folder. Another key there is that of another testnet.
@@ -148,7 +154,7 @@ func command(o Options, m *Member, ready string) (*process, error) {
 	args := []string{"run", "--profile", "test", "--data-dir", m.DataDir, "--mesh.network", o.Network,
 		"--node.name", "node-" + strconv.Itoa(m.N), "--ready-file", ready}
 	if o.Topology != "full" {
-		own, err := secluded()
+		own, err := secluded(o.freePorts)
 		if err != nil {
 			return nil, err
 		}
@@ -169,23 +175,31 @@ func command(o Options, m *Member, ready string) (*process, error) {
 }
 
 // secluded returns the flags of a node that does not announce its addresses, so that only its topology connects to it. The records that it
-// signs contain them, so calls work. The ports are chosen before; they are free until the node uses them.
-func secluded() ([]string, error) {
+// signs contain them, so calls work.
+func secluded(ports func() (tcp, udp int, err error)) ([]string, error) {
+	if ports == nil {
+		ports = freePorts
+	}
+	tcp, udp, err := ports()
+	args := []string{"--listen.private=false"}
+	// TCP first, which connects the members: the system then reports the end of a killed process at once.
+	for _, addr := range []string{fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", tcp), fmt.Sprintf("/ip4/127.0.0.1/udp/%d/quic-v1", udp)} {
+		args = append(args, "--listen.p2p", addr, "--listen.announce", addr)
+	}
+	return args, err
+}
+
+// freePorts returns ports of 127.0.0.1 that are free now.
+func freePorts() (tcp, udp int, err error) {
 	t, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
-		return nil, err
+		return 0, 0, err
 	}
 	u, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
-		return nil, errors.Join(err, t.Close())
+		return 0, 0, errors.Join(err, t.Close())
 	}
-	args := []string{"--listen.private=false"}
-	// TCP first, which connects the members: the system then reports the end of a killed process at once.
-	for _, addr := range []string{fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", t.Addr().(*net.TCPAddr).Port),
-		fmt.Sprintf("/ip4/127.0.0.1/udp/%d/quic-v1", u.LocalAddr().(*net.UDPAddr).Port)} {
-		args = append(args, "--listen.p2p", addr, "--listen.announce", addr)
-	}
-	return args, errors.Join(t.Close(), u.Close())
+	return t.Addr().(*net.TCPAddr).Port, u.LocalAddr().(*net.UDPAddr).Port, errors.Join(t.Close(), u.Close())
 }
 
 func (p *process) PID() int { return p.cmd.Process.Pid }

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net"
 	"net/http/httptest"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -127,6 +129,26 @@ func TestKilledNodeRestoresItsPublications(t *testing.T) {
 	d, err := again.Members[1].Agent(t.Context(), p.Ref)
 	if err != nil || d.Signature.Seq <= p.Seq {
 		t.Errorf("after the restart the record has seq %d (%v), want more than %d", d.Signature.Seq, err, p.Seq)
+	}
+}
+
+// A port that is taken between its choice and its use is replaced by another.
+func TestTakenPortIsReplaced(t *testing.T) {
+	taken, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	var chosen atomic.Int32
+	processes(t, 2, Options{Dir: shortDir(t), Topology: "line", freePorts: func() (tcp, udp int, err error) {
+		tcp, udp, err = freePorts()
+		if chosen.Add(1) == 1 {
+			tcp = taken.Addr().(*net.TCPAddr).Port
+		}
+		return tcp, udp, err
+	}})
+	if n := chosen.Load(); n != 3 {
+		t.Errorf("ports were chosen %d times for 2 nodes, want 3", n)
 	}
 }
 

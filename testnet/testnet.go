@@ -47,6 +47,8 @@ type Options struct {
 	Dir, Binary string
 	Args        []string
 	Log         *slog.Logger
+
+	freePorts func() (tcp, udp int, err error) // nil means freePorts
 }
 
 func (o Options) withDefaults() Options {
