@@ -26,13 +26,9 @@ func (n *Node) openListeners() (err error) {
 		Keep: o.Tasks.Keep})
 	n.life.onClose(func() error { l.sockets.Close(); return nil })
 	if o.MQTT != "" {
-		auth, err := o.mqttAuth()
+		auth, from, err := o.mqttAuth()
 		if err != nil {
 			return err
-		}
-		from := did.Consumer(did.Loopback, "")
-		if auth != nil {
-			from = did.Consumer(did.Token, gateway.Operator)
 		}
 		l.broker, err = mqtt.NewBroker(mqtt.BrokerOptions{Listen: o.MQTT, Mesh: mesh, From: from, Find: n.view.Get, Auth: auth, Gate: &n.gate,
 			Log: o.Log})
@@ -87,19 +83,20 @@ func openToAll(key, addr string) error {
 		Then(interact.StepRun, key, "127.0.0.1:0")
 }
 
-// mqttAuth returns the check of passwords: clients on other hosts need the token of the API. It is nil on loopback.
-func (o *Options) mqttAuth() (func(user, password string) bool, error) {
+// mqttAuth returns the check of passwords, and the principal of the clients. Clients on other hosts need the token of the API. On loopback
+// the check is nil.
+func (o *Options) mqttAuth() (auth func(user, password string) bool, from *did.Principal, err error) {
 	switch {
 	case onLoopback(o.MQTT):
-		return nil, nil
+		return nil, did.Consumer(did.Loopback, ""), nil
 	case o.HTTP != nil && o.HTTP.NoAuth:
-		return nil, openToAll("mqtt.listen", o.MQTT)
+		return nil, nil, openToAll("mqtt.listen", o.MQTT)
 	}
 	token, err := apiToken(o.Dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	return func(_, password string) bool {
 		return token != "" && subtle.ConstantTimeCompare([]byte(password), []byte(token)) == 1
-	}, nil
+	}, did.Consumer(did.Token, gateway.Operator), nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -59,13 +60,13 @@ func TestListeners(t *testing.T) {
 func TestMQTTPasswordIsTheToken(t *testing.T) {
 	t.Parallel()
 	n := &Node{opts: Options{MQTT: "127.0.0.1:1", Dir: t.TempDir()}}
-	if auth, err := n.opts.mqttAuth(); auth != nil || err != nil {
-		t.Errorf("on loopback: %v", err)
+	if auth, from, err := n.opts.mqttAuth(); auth != nil || err != nil || from.Via != did.Loopback {
+		t.Errorf("on loopback: %v, %v", from, err)
 	}
 	n.opts.MQTT = "192.0.2.1:1883"
-	auth, err := n.opts.mqttAuth()
-	if err != nil {
-		t.Fatal(err)
+	auth, from, err := n.opts.mqttAuth()
+	if err != nil || from.Via != did.Token {
+		t.Fatal(from, err)
 	}
 	token, err := os.ReadFile(filepath.Join(n.opts.Dir, "api.token"))
 	if err != nil {
