@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"fmt"
@@ -93,9 +94,7 @@ func structSchema(t reflect.Type, depth int) map[string]any {
 		if !f.IsExported() || name == "-" && options == "" || f.Anonymous && name == "" || inUnexported(t, f) {
 			continue
 		}
-		if name == "" {
-			name = f.Name
-		}
+		name = cmp.Or(name, f.Name)
 		optional := strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")
 		s := fieldSchema(f.Type, optional, depth+1)
 		if desc := f.Tag.Get("desc"); desc != "" {

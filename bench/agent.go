@@ -151,12 +151,11 @@ func download(m *interact.Message) iter.Seq2[*interact.Message, error] {
 
 // stats is the resource usage of a process.
 type stats struct {
-	Mallocs       uint64        // allocated objects since the start
-	Heap          uint64        // bytes in use after a collection
-	Stacks        uint64        // bytes
-	Goroutines    int           //
-	CPU           time.Duration // since the start
-	Subscriptions int           // of the agent
+	Mallocs    uint64        // allocated objects since the start
+	Heap       uint64        // bytes in use after a collection
+	Stacks     uint64        // bytes
+	Goroutines int           //
+	CPU        time.Duration // since the start
 }
 
 // memory returns the bytes of heap and stacks.
@@ -175,10 +174,6 @@ func measured() stats {
 }
 
 func (a *agent) stats(_ context.Context, m *interact.Message) (*interact.Message, error) {
-	s := measured()
-	a.mu.Lock()
-	s.Subscriptions = len(a.subs)
-	a.mu.Unlock()
-	b, err := json.Marshal(s)
+	b, err := json.Marshal(measured())
 	return completed(m, b), err
 }

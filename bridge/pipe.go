@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"io"
 	"sync"
 )
@@ -76,12 +77,8 @@ func (p *pipe) Write(b []byte) (n int, err error) {
 func (p *pipe) finish(why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if why == nil {
-		why = io.EOF
-	}
-	if p.end == nil {
-		p.end = why
-	}
+	why = cmp.Or(why, io.EOF)
+	p.end = cmp.Or(p.end, why)
 	p.changed.Broadcast()
 }
 

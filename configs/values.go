@@ -22,9 +22,6 @@ func (d *Duration) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Duration returns d as a [time.Duration].
-func (d Duration) Duration() time.Duration { return time.Duration(d) }
-
 // String returns the shortest common form: "24h", not "24h0m0s".
 func (d Duration) String() string {
 	s := time.Duration(d).String()

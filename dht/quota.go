@@ -2,7 +2,7 @@ package dht
 
 import (
 	"bytes"
-	"container/heap"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
@@ -16,6 +16,8 @@ import (
 	dsq "github.com/ipfs/go-datastore/query"
 	"github.com/libp2p/go-libp2p-kad-dht/records"
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/lmosd/lmosd/internal/heap"
 )
 
 // errFull means that a store is full of entries that are closer to this node.
@@ -54,7 +56,7 @@ type quota struct {
 	// The following fields are owned by mu, which also orders the writes to the datastore.
 	mu      sync.Mutex
 	entries map[ds.Key]*entry
-	far     farthest
+	far     heap.Heap[*entry]     // the farthest first
 	sets    map[[32]byte]siblings // by distance; only with sample
 	used    Usage
 }
@@ -312,7 +314,7 @@ func (q *quota) setLocked(k ds.Key, size int) {
 	}
 	e := &entry{key: k, size: size, distance: q.distance(k)}
 	q.entries[k] = e
-	heap.Push(&q.far, e)
+	q.far.Add(e)
 	if q.sample > 0 {
 		set := q.sets[e.distance]
 		e.place = len(set)
@@ -337,7 +339,7 @@ func (q *quota) dropLocked(k ds.Key) {
 		return
 	}
 	delete(q.entries, k)
-	heap.Remove(&q.far, e.at)
+	q.far.Remove(e)
 	if set := q.sets[e.distance]; len(set) > 1 {
 		last := len(set) - 1
 		set.swap(e.place, last)
@@ -364,36 +366,13 @@ func (s siblings) swap(i, j int) {
 	s[i].place, s[j].place = i, j
 }
 
-// farthest is a heap of entries, the farthest first; entries of one DHT key are ordered by datastore key.
-type farthest []*entry
-
-func (f farthest) Len() int { return len(f) }
-
-func (f farthest) Less(i, j int) bool {
-	if c := bytes.Compare(f[i].distance[:], f[j].distance[:]); c != 0 {
-		return c > 0
-	}
-	return f[i].key.String() > f[j].key.String()
+// Before orders entries by distance, the farthest first, and those of one DHT key by datastore key.
+func (e *entry) Before(o *entry) bool {
+	return cmp.Or(bytes.Compare(e.distance[:], o.distance[:]), strings.Compare(e.key.String(), o.key.String())) > 0
 }
 
-func (f farthest) Swap(i, j int) {
-	f[i], f[j] = f[j], f[i]
-	f[i].at, f[j].at = i, j
-}
-
-func (f *farthest) Push(x any) {
-	e := x.(*entry)
-	e.at = len(*f)
-	*f = append(*f, e)
-}
-
-func (f *farthest) Pop() any {
-	last := len(*f) - 1
-	e := (*f)[last]
-	(*f)[last] = nil
-	*f = (*f)[:last]
-	return e
-}
+// Position implements [heap.Element].
+func (e *entry) Position() *int { return &e.at }
 
 // noPad is the encoding of DHT keys in datastore keys of the library.
 var noPad = base32.StdEncoding.WithPadding(base32.NoPadding)

@@ -68,7 +68,7 @@ func (d *Directory) putWith(desc *td.Description, from origin, with arrival) (ch
 		e = &entry{Item: eviction.Item{Key: key}}
 		d.entries[key] = e
 		// Until setLocked below, the entry is gone.
-		d.gone.add(e)
+		d.gone.Add(e)
 	}
 	d.setLocked(e, in, own)
 	if from == received || from == published {
@@ -230,7 +230,7 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 	was := e.view
 	d.room.Leave(&e.Item)
 	if was == nil {
-		d.gone.remove(e)
+		d.gone.Remove(e)
 		d.dropTombstoneLocked(e)
 	} else {
 		d.countHostsLocked(e, false)
@@ -242,17 +242,17 @@ func (d *Directory) liveLocked(e *entry, in *arrival, own bool) {
 	}
 	switch {
 	case was == nil:
-		d.living.add(e)
+		d.living.Add(e)
 		d.enterLocked(e, in)
 		d.initReachableLocked(e)
 		d.changed.add(logEntry{kind: Added, reason: Published, thing: e.view})
 	case refreshes(was.record, e.view.record):
-		d.living.fix(e) // its terms are unchanged
+		d.living.Fix(e) // its terms are unchanged
 		e.view.vector.Store(was.vector.Load())
 		d.shareLocked(e.view)
 		d.index.Refresh(e.at, e.view.record)
 	default:
-		d.living.fix(e)
+		d.living.Fix(e)
 		d.leaveLocked(e)
 		d.enterLocked(e, in)
 		d.initReachableLocked(e)
@@ -316,11 +316,11 @@ func (d *Directory) endLocked(e *entry, why Reason) {
 	d.uncountNameLocked(e)
 	d.countHostsLocked(e, false)
 	d.weighLocked(e, 0)
-	d.living.remove(e)
+	d.living.Remove(e)
 	d.leaveLocked(e)
 	d.embeddings.Dequeue(e.Key)
 	e.view, e.bound, e.own = nil, nil, false
-	d.gone.add(e)
+	d.gone.Add(e)
 	d.store.Mark(persist.Seqs, e.Key)
 	d.notifyLocked(e)
 	d.boundGoneLocked()
@@ -347,7 +347,7 @@ func (d *Directory) withdrawLocked(e *entry, r *td.Record) {
 		g.names = e.tombstone.names
 		d.dropTombstoneLocked(e)
 	}
-	d.gone.fix(e)
+	d.gone.Fix(e)
 	if len(r.Raw) <= maxTombstone {
 		e.tombstone = g
 		d.tombstones.add(e)
@@ -365,7 +365,7 @@ func (d *Directory) dropTombstoneLocked(e *entry) {
 // forgetLocked drops a gone e.
 func (d *Directory) forgetLocked(e *entry) {
 	d.dropTombstoneLocked(e)
-	d.gone.remove(e)
+	d.gone.Remove(e)
 	delete(d.entries, e.Key)
 	if e.stored {
 		d.store.Mark(persist.Seqs, e.Key)

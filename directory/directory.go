@@ -8,6 +8,7 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"log/slog"
@@ -28,6 +29,7 @@ import (
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/heap"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -128,11 +130,11 @@ type Directory struct {
 	room          *eviction.Room
 	// lackUntil is the time until which the index may lack Things that did not fit.
 	lackUntil time.Time
-	weight    int             // memory of living entries of others, in bytes
-	weights   map[did.DID]int // the same by owner
-	living    expiries        // entries with a description, by expiration
-	gone      expiries        // entries without one, by the time when they can be dropped
-	wakeAt    time.Time       // until when expire sleeps
+	weight    int               // memory of living entries of others, in bytes
+	weights   map[did.DID]int   // the same by owner
+	living    heap.Heap[*entry] // entries with a description, by expiration
+	gone      heap.Heap[*entry] // entries without one, by the time when they can be dropped
+	wakeAt    time.Time         // until when expire sleeps
 
 	loading atomic.Bool // the store is not completely loaded
 }
@@ -172,19 +174,11 @@ func (o *Options) complete() {
 	if o.Verifier == nil {
 		o.Verifier = td.NewVerifier(did.Keys())
 	}
-	if o.Timeout <= 0 {
-		o.Timeout = 2 * time.Second
-	}
-	if o.Max <= 0 {
-		o.Max = 100_000
-	}
+	o.Timeout = cmp.Or(max(o.Timeout, 0), 2*time.Second)
+	o.Max = cmp.Or(max(o.Max, 0), 100_000)
 	o.Max = min(o.Max, index.MaxSlots/2)
-	if o.PerOwner <= 0 {
-		o.PerOwner = 4096
-	}
-	if o.Bytes <= 0 {
-		o.Bytes = max(o.Max*16_000, leastBytes)
-	}
+	o.PerOwner = cmp.Or(max(o.PerOwner, 0), 4096)
+	o.Bytes = cmp.Or(max(o.Bytes, 0), max(o.Max*16_000, leastBytes))
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -1,7 +1,6 @@
 package directory
 
 import (
-	"container/heap"
 	"sync/atomic"
 	"time"
 
@@ -81,29 +80,11 @@ func (e *entry) due() time.Time {
 	return e.until
 }
 
-// expiries is a heap of entries, the earliest first.
-type expiries []*entry
+// Before orders entries by due.
+func (e *entry) Before(o *entry) bool { return e.due().Before(o.due()) }
 
-func (h expiries) Len() int           { return len(h) }
-func (h expiries) Less(i, j int) bool { return h[i].due().Before(h[j].due()) }
-func (h expiries) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].heapIndex, h[j].heapIndex = i, j
-}
-func (h *expiries) Push(e any) {
-	e.(*entry).heapIndex = len(*h)
-	*h = append(*h, e.(*entry))
-}
-func (h *expiries) Pop() any {
-	last := len(*h) - 1
-	e := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return e
-}
-func (h *expiries) add(e *entry)    { heap.Push(h, e) }
-func (h *expiries) remove(e *entry) { heap.Remove(h, e.heapIndex) }
-func (h *expiries) fix(e *entry)    { heap.Fix(h, e.heapIndex) }
+// Position implements [heap.Element].
+func (e *entry) Position() *int { return &e.heapIndex }
 
 // tombstones finds withdrawn Things by id and by earlier names.
 type tombstones struct {

@@ -115,7 +115,7 @@ func (d *Directory) restoreSeq(key [32]byte, value []byte) error {
 		return nil
 	}
 	d.entries[key] = e
-	d.gone.add(e)
+	d.gone.Add(e)
 	if e.tombstone != nil {
 		d.tombstones.add(e)
 		d.notifyLocked(e)

@@ -94,8 +94,7 @@ type Options struct {
 	LocalName string
 	// Callbacks receives the webhook events below CallbacksPath (rest.Callbacks); nil receives none.
 	Callbacks Callbacks
-	// CallbackDial connects to the webhook URLs of consumers. Nil connects only to public addresses, or to all with PrivateCallbacks.
-	CallbackDial     func(ctx context.Context, network, addr string) (net.Conn, error)
+	// PrivateCallbacks permits webhook URLs of consumers with addresses that are not public.
 	PrivateCallbacks bool
 	// Bridges serve clients of other protocols. Run ends their requests; their owner closes them.
 	Bridges []Bridge
@@ -204,9 +203,7 @@ func (o Options) withDefaults() Options {
 	if o.MaxTD <= 0 || o.MaxTD > td.MaxTD {
 		o.MaxTD = td.MaxTD
 	}
-	if o.MaxConns <= 0 {
-		o.MaxConns = 1024
-	}
+	o.MaxConns = cmp.Or(max(o.MaxConns, 0), 1024)
 	if o.LocalName != "" && o.OpenDirectory {
 		o.Hosts = append(slices.Clone(o.Hosts), o.LocalName)
 	}

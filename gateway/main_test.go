@@ -49,20 +49,19 @@ type fakeNode struct {
 	things map[string]*td.Description // owned by mu
 	asked  chan<- string              // receives unknown references; may be nil
 
-	mesh      interact.Func
-	find      func(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
-	publish   func(ctx context.Context, raw []byte) (*api.Publication, error)
-	connect   func(ctx context.Context, addr string) error
-	status    func() *api.Status
-	peers     []api.Peer
-	doubts    []api.Warning
-	notReady  error
-	described []byte
-	changes   []directory.Change
+	mesh     interact.Func
+	find     func(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error]
+	publish  func(ctx context.Context, raw []byte) (*api.Publication, error)
+	connect  func(ctx context.Context, addr string) error
+	status   func() *api.Status
+	peers    []api.Peer
+	doubts   []api.Warning
+	notReady error
+	changes  []directory.Change
 }
 
 func newFake(ds ...*td.Description) *fakeNode {
-	n := &fakeNode{things: map[string]*td.Description{}, described: []byte(`{"title":"a node"}`)}
+	n := &fakeNode{things: map[string]*td.Description{}}
 	for _, d := range ds {
 		n.things[d.ID] = d
 	}
@@ -302,7 +301,7 @@ func (n *fakeNode) Connect(ctx context.Context, addr string) error {
 	return nil
 }
 
-func (n *fakeNode) Description() []byte { return n.described }
+func (n *fakeNode) Description() []byte { return []byte(`{"title":"a node"}`) }
 
 func (n *fakeNode) Ready() error { return n.notReady }
 

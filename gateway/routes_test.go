@@ -191,13 +191,6 @@ func TestNotReady(t *testing.T) {
 	r.check(t, exchange{path: "/metrics", status: 200, contain: "lmosd_ready 0"})
 }
 
-func TestNotDescribedYet(t *testing.T) {
-	t.Parallel()
-	node := newFake()
-	node.described = nil
-	start(t, serving(node, Options{})).check(t, exchange{path: "/.well-known/wot", status: 503, code: "LMOS-3031"})
-}
-
 func TestHiddenMetrics(t *testing.T) {
 	t.Parallel()
 	start(t, Options{HideMetrics: true}).check(t, exchange{path: "/metrics", status: 404})

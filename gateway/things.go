@@ -71,7 +71,7 @@ func (r registrar) Withdraw(ctx context.Context, id string) error {
 // newThings creates the server of the paths below /things/{id}.
 func (g *Gateway) newThings() *server.Server {
 	o := server.Options{Mesh: g.o.Mesh, Find: g.o.Directory.Get, Log: g.log, Base: g.base, Count: g.metrics.event,
-		Bearer: g.tcp != nil && !g.guard.loopback, CallbackDial: g.o.CallbackDial, PrivateCallbacks: g.o.PrivateCallbacks}
+		Bearer: g.tcp != nil && !g.guard.loopback, PrivateCallbacks: g.o.PrivateCallbacks}
 	if g.o.WS != nil {
 		o.Socket = socketRoute
 	}

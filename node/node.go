@@ -152,9 +152,7 @@ func (n *Node) openDir(aside string) error {
 func (n *Node) openHost() (err error) {
 	n.opts.Policy.Self = n.DID()
 	n.policy = policy.New(n.opts.Policy)
-	if n.metrics = n.opts.Metrics; n.metrics == nil {
-		n.metrics = gateway.NewMetrics()
-	}
+	n.metrics = gateway.NewMetrics()
 	n.network, err = n.openNetwork()
 	return err
 }

@@ -94,8 +94,6 @@ type Options struct {
 	Bridges []bridge.Bridge
 	// HTTP serves the API; nil serves only [Node.Client].
 	HTTP *HTTP
-	// Metrics counts; nil creates its own. Nodes in one process need one each.
-	Metrics *gateway.Metrics
 	// Host is an existing libp2p host, for simulations. Its key is Key. The node closes it.
 	Host host.Host
 	Log  *slog.Logger

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,9 +42,6 @@ type Options struct {
 	Degree int
 	// Shards are the shards to subscribe to, each below 16. Nil means all. Records can be announced on any shard.
 	Shards []byte
-	// SharedNets are networks in which many nodes share an address, for example behind a NAT. In other networks, more than 16 nodes
-	// with one address lose score. Loopback is exempt.
-	SharedNets []netip.Prefix
 	// Deliver receives each accepted and new record, from one goroutine of Run. It may block: records that exceed the queue are
 	// dropped and counted. It must not change its arguments. Nil discards all records.
 	Deliver func(s *td.Signed, r *td.Record)

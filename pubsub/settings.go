@@ -2,8 +2,6 @@ package pubsub
 
 import (
 	"crypto/sha256"
-	"net"
-	"net/netip"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -97,7 +95,6 @@ func (p *PubSub) scoring() *gossip.PeerScoreParams {
 		AppSpecificWeight:           1,
 		IPColocationFactorWeight:    -5,
 		IPColocationFactorThreshold: 16,
-		IPColocationFactorWhitelist: ipNets(p.opts.SharedNets),
 		BehaviourPenaltyWeight:      -10,
 		BehaviourPenaltyThreshold:   6,
 		BehaviourPenaltyDecay:       gossip.ScoreParameterDecay(10 * time.Minute),
@@ -135,17 +132,4 @@ func thresholds() *gossip.PeerScoreThresholds {
 		AcceptPXThreshold:           20,
 		OpportunisticGraftThreshold: 2,
 	}
-}
-
-// ipNets converts prefixes for gossipsub.
-func ipNets(prefixes []netip.Prefix) []*net.IPNet {
-	var nets []*net.IPNet
-	for _, p := range prefixes {
-		p = p.Masked()
-		nets = append(nets, &net.IPNet{
-			IP:   p.Addr().AsSlice(),
-			Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen()),
-		})
-	}
-	return nets
 }

@@ -1,7 +1,6 @@
 package pubsub
 
 import (
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -107,13 +106,5 @@ func TestOptions(t *testing.T) {
 	o := Options{Network: "main"}
 	if err := o.complete(); err != nil || o.Degree != 5 || len(o.Shards) != Shards {
 		t.Errorf("got %+v, %v", o, err)
-	}
-}
-
-func TestIPNets(t *testing.T) {
-	t.Parallel()
-	nets := ipNets([]netip.Prefix{netip.MustParsePrefix("10.1.2.3/8"), netip.MustParsePrefix("fd00::1/64")})
-	if len(nets) != 2 || nets[0].String() != "10.0.0.0/8" || nets[1].String() != "fd00::/64" {
-		t.Errorf("got %v", nets)
 	}
 }

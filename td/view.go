@@ -1,6 +1,7 @@
 package td
 
 import (
+	"cmp"
 	"maps"
 
 	"github.com/lmosd/lmosd/td/schema"
@@ -115,9 +116,7 @@ func (b *builder) securityDefs() map[string]*SecurityScheme {
 	return each(b.doc["securityDefinitions"], func(m map[string]any) *SecurityScheme {
 		s := &SecurityScheme{Scheme: text(m["scheme"]), In: text(m["in"]), Name: text(m["name"]),
 			OneOf: texts(m["oneOf"]), AllOf: texts(m["allOf"]), Raw: bytesOf(m)}
-		if s.In == "" {
-			s.In = defaultIn[s.Scheme]
-		}
+		s.In = cmp.Or(s.In, defaultIn[s.Scheme])
 		return s
 	})
 }

@@ -160,7 +160,7 @@ func command(o Options, m *Member, ready string) (*process, error) {
 		}
 		args = append(args, own...)
 	}
-	cmd := exec.Command(o.Binary, append(args, o.Args...)...)
+	cmd := exec.Command(o.Binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C in a terminal is for the starter, not for the nodes.
 	if err := cmd.Start(); err != nil {

@@ -43,9 +43,8 @@ type Options struct {
 	Farthest time.Duration
 	// Lifetime is the validity period of a record; 0 means a day. Not for [Processes].
 	Lifetime time.Duration
-	// Dir has the data directories and logs; Binary is the lmosd program, and Args are arguments of each `lmosd run`. [Processes] only.
+	// Dir has the data directories and logs, and Binary is the lmosd program. [Processes] only.
 	Dir, Binary string
-	Args        []string
 	Log         *slog.Logger
 
 	freePorts func() (tcp, udp int, err error) // nil means freePorts

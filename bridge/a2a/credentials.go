@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -60,9 +61,7 @@ func (s *credentialSet) of(c *card.Card) func(*http.Request) error {
 			if err == nil {
 				return nil
 			}
-			if first == nil {
-				first = err
-			}
+			first = cmp.Or(first, err)
 		}
 		if first != nil {
 			return &interact.Error{Code: interact.Unauthenticated,

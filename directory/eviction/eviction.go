@@ -11,8 +11,9 @@
 package eviction
 
 import (
-	"container/heap"
 	"sync/atomic"
+
+	"github.com/lmosd/lmosd/internal/heap"
 )
 
 // A Tier is the value of a Thing of others.
@@ -111,29 +112,17 @@ type share struct {
 	heapIndex int
 }
 
+// Before orders shares by size, the largest first.
+func (s *share) Before(o *share) bool { return s.units > o.units }
+
+// Position implements [heap.Element].
+func (s *share) Position() *int { return &s.heapIndex }
+
 // shares finds the largest share.
 type shares struct {
 	bag  int // of share.plain
 	by   map[string]*share
-	heap []*share
-}
-
-func (s *shares) Len() int           { return len(s.heap) }
-func (s *shares) Less(i, j int) bool { return s.heap[i].units > s.heap[j].units }
-func (s *shares) Swap(i, j int) {
-	s.heap[i], s.heap[j] = s.heap[j], s.heap[i]
-	s.heap[i].heapIndex, s.heap[j].heapIndex = i, j
-}
-func (s *shares) Push(one any) {
-	one.(*share).heapIndex = len(s.heap)
-	s.heap = append(s.heap, one.(*share))
-}
-func (s *shares) Pop() any {
-	last := len(s.heap) - 1
-	one := s.heap[last]
-	s.heap[last] = nil
-	s.heap = s.heap[:last]
-	return one
+	heap heap.Heap[*share]
 }
 
 // of returns the share of a name, and creates it if necessary.
@@ -142,7 +131,7 @@ func (s *shares) of(name string) *share {
 	if one == nil {
 		one = &share{name: name, plain: bag{of: s.bag}}
 		s.by[name] = one
-		heap.Push(s, one)
+		s.heap.Add(one)
 	}
 	return one
 }
@@ -151,10 +140,10 @@ func (s *shares) of(name string) *share {
 func (s *shares) charge(one *share, units int) {
 	one.units += units
 	if one.units > 0 {
-		heap.Fix(s, one.heapIndex)
+		s.heap.Fix(one)
 		return
 	}
-	heap.Remove(s, one.heapIndex)
+	s.heap.Remove(one)
 	delete(s.by, one.name)
 }
 

@@ -127,9 +127,7 @@ type Router struct {
 
 // New returns a Router, or an error if the endpoint of a method is missing.
 func New(o Options) (*Router, error) {
-	if o.Method == "" {
-		o.Method = Lexical
-	}
+	o.Method = cmp.Or(o.Method, Lexical)
 	if o.Thresholds == (Thresholds{}) {
 		o.Thresholds = DefaultThresholds
 	}
@@ -214,9 +212,7 @@ func (r *Router) agents(q Request) []*td.Description {
 	if !q.All && !q.Filter.HasCriteria() && len(q.Filter.Or) == 0 {
 		q.Filter.Type = "agent"
 	}
-	if q.Filter.Limit == 0 {
-		q.Filter.Limit = 10_000
-	}
+	q.Filter.Limit = cmp.Or(q.Filter.Limit, 10_000)
 	return slices.SortedFunc(r.o.Find(q.Filter), func(a, b *td.Description) int { return strings.Compare(a.Ref(), b.Ref()) })
 }
 

@@ -260,13 +260,7 @@ func (s *Server) coreThings(w http.ResponseWriter, _ *http.Request) error {
 
 // self serves the TD of the directory (WoT Discovery §6.2 and §7.2).
 func (s *Server) self(w http.ResponseWriter, r *http.Request) error {
-	var raw []byte
-	if s.o.Describe != nil {
-		raw = s.o.Describe()
-	}
-	if len(raw) == 0 {
-		return interact.Errorf(interact.NotReady, "try again in a moment", "the TD of the node does not exist yet")
-	}
+	raw := s.o.Describe()
 	sum := sha256.Sum256(raw)
 	writeTagged(w, r, `"`+hex.EncodeToString(sum[:])+`"`, accepted(r, typeTD, typeJSON), raw)
 	return nil

@@ -192,7 +192,6 @@ func TestSelf(t *testing.T) {
 	w.run(t, []exchange{{method: "HEAD", path: "/.well-known/wot", want: map[string]string{"Content-Length": "16"}},
 		{path: "/.well-known/wot", header: map[string]string{"If-None-Match": tag}, status: 304},
 		{path: "/.well-known/wot", header: map[string]string{"Accept": typeJSON}, want: map[string]string{"Content-Type": typeJSON}}})
-	newWorld(t, func(o *Options) { o.Describe = nil }).do(t, exchange{path: "/.well-known/wot", status: 503})
 }
 
 // A name that resembles that of a Thing of this node is marked in the registration; the signed TD is unchanged.

@@ -88,9 +88,7 @@ type Index struct {
 
 // Page implements [Things].
 func (x Index) Page(s Scope, offset, limit int) Page {
-	if limit <= 0 {
-		limit = math.MaxInt
-	}
+	limit = cmp.Or(max(limit, 0), math.MaxInt)
 	var p directory.Page
 	switch s {
 	case Local:
@@ -141,7 +139,7 @@ const (
 // A Handler answers a request, or returns an error before it wrote anything.
 type Handler func(w http.ResponseWriter, r *http.Request) error
 
-// Options are the settings of a [Server]. Things is required.
+// Options are the settings of a [Server]. Things and Describe are required.
 type Options struct {
 	Things Things
 	// Publisher makes changes. Nil makes the directory read-only: changes are 405.
@@ -150,17 +148,14 @@ type Options struct {
 	Resembles func(*td.Record) string
 	// Guard adds the authorization of a route, and writes its error. Nil authorizes all requests.
 	Guard func(a Access, h Handler) http.Handler
-	// Describe returns the TD of the directory; an empty TD, or nil, is 503.
+	// Describe returns the TD of the directory.
 	Describe func() []byte
 	// RewriteForms returns a TD with forms of this node, for ?forms=node; nil rejects that.
 	RewriteForms func(r *http.Request, d *td.Description) ([]byte, error)
 	// MaxTD limits a TD, in bytes; zero or more than td.MaxTD means td.MaxTD.
 	MaxTD int
-	// QueryTime limits a query; zero means 5 s. A higher value lets one caller occupy a core for longer.
+	// QueryTime limits a query, and its wait for one of the cores; zero means 5 s. A higher value lets one caller occupy a core for longer.
 	QueryTime time.Duration
-	// Queries limits the concurrent queries; further ones wait for up to QueryTime. Zero means one per core. One calling host may use all
-	// but one, and at least one.
-	Queries int
 	// Cache limits the memory of decoded TDs, in bytes; zero means 128 MiB. Other TDs are decoded for each query.
 	Cache int
 	// Watchers limits the clients that receive events; zero means 256.
@@ -173,25 +168,12 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	set := func(p *int, otherwise int) {
-		if *p <= 0 {
-			*p = otherwise
-		}
-	}
-	wait := func(p *time.Duration, otherwise time.Duration) {
-		if *p <= 0 {
-			*p = otherwise
-		}
-	}
-	if o.MaxTD = min(o.MaxTD, td.MaxTD); o.MaxTD <= 0 {
-		o.MaxTD = td.MaxTD
-	}
-	set(&o.Queries, runtime.GOMAXPROCS(0))
-	set(&o.Cache, 128<<20)
-	set(&o.Watchers, 256)
-	wait(&o.QueryTime, 5*time.Second)
-	wait(&o.beat, 15*time.Second)
-	wait(&o.write, 30*time.Second)
+	o.MaxTD = cmp.Or(max(min(o.MaxTD, td.MaxTD), 0), td.MaxTD)
+	o.Cache = cmp.Or(max(o.Cache, 0), 128<<20)
+	o.Watchers = cmp.Or(max(o.Watchers, 0), 256)
+	o.QueryTime = cmp.Or(max(o.QueryTime, 0), 5*time.Second)
+	o.beat = cmp.Or(max(o.beat, 0), 15*time.Second)
+	o.write = cmp.Or(max(o.write, 0), 30*time.Second)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Guard == nil {
 		o.Guard = func(_ Access, h Handler) http.Handler {
@@ -229,7 +211,7 @@ type Server struct {
 // New returns a server. [Server.Run] withdraws expired Things; [Server.Drain] ends the streams.
 func New(o Options) *Server {
 	o = o.withDefaults()
-	s := &Server{o: o, queries: newQueries(o.Queries), large: make(chan struct{}, 1), waker: backoff.NewWaker(),
+	s := &Server{o: o, queries: newQueries(runtime.GOMAXPROCS(0)), large: make(chan struct{}, 1), waker: backoff.NewWaker(),
 		decoded: decoded{most: o.Cache}, seed: maphash.MakeSeed()}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.routes = map[string]map[string]http.Handler{

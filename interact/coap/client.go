@@ -60,9 +60,7 @@ type Client struct {
 func NewClient(o Options) *Client {
 	c := &Client{log: o.Log, limit: o.MaxBody}
 	c.log = cmp.Or(c.log, slog.New(slog.DiscardHandler))
-	if c.limit <= 0 {
-		c.limit = MaxBody
-	}
+	c.limit = cmp.Or(max(c.limit, 0), MaxBody)
 	if o.Dial == nil {
 		o.Dial = new(net.Dialer).DialContext
 	}

@@ -2,6 +2,7 @@ package coap
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -228,9 +229,7 @@ func (x *exchange) find(ctx context.Context, p place) (*td.Description, error) {
 		if err == nil {
 			err = interact.Errorf(interact.NotFound, "", "no agent matches %q", clip(interact.Readable(id), 200)).Then(interact.StepFind)
 		}
-		if first == nil {
-			first = err
-		}
+		first = cmp.Or(first, err)
 		if interact.AsError(err).Code != interact.NotFound {
 			break
 		}

@@ -2,6 +2,7 @@ package coap
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -212,9 +213,7 @@ func (o *observer) waitingLocked() (n int) {
 }
 
 func (o *observer) finishLocked(err error) {
-	if o.end == nil {
-		o.end = err
-	}
+	o.end = cmp.Or(o.end, err)
 	o.wakeLocked()
 }
 

@@ -1,6 +1,7 @@
 package form
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,9 +114,7 @@ func (c *Consumer) do(ctx context.Context, t *td.Thing, m *interact.Message, yie
 		if !ok || replied || m.Chunks != nil || ctx.Err() != nil { // a stream can be read once
 			return err
 		}
-		if first == nil {
-			first = err
-		}
+		first = cmp.Or(first, err)
 	}
 	return first
 }

@@ -118,15 +118,9 @@ type Broker struct {
 // address that others reach without Auth, or ConfigInvalid.
 func NewBroker(o BrokerOptions) (*Broker, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	if o.MaxConnections <= 0 {
-		o.MaxConnections = defaultConnections
-	}
-	if o.MaxRequests <= 0 {
-		o.MaxRequests = defaultRequests
-	}
-	if o.MaxPacket <= 0 {
-		o.MaxPacket = MaxPacket
-	}
+	o.MaxConnections = cmp.Or(max(o.MaxConnections, 0), defaultConnections)
+	o.MaxRequests = cmp.Or(max(o.MaxRequests, 0), defaultRequests)
+	o.MaxPacket = cmp.Or(max(o.MaxPacket, 0), MaxPacket)
 	socket, err := listen(o)
 	if err != nil {
 		return nil, err

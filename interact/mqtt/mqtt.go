@@ -134,15 +134,9 @@ func NewClient(o Options) *Client {
 		o.Dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
 	}
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	if o.MaxPacket <= 0 {
-		o.MaxPacket = MaxPacket
-	}
-	if o.Queue <= 0 {
-		o.Queue = maxQueue
-	}
-	if o.Idle <= 0 {
-		o.Idle = idleTime
-	}
+	o.MaxPacket = cmp.Or(max(o.MaxPacket, 0), MaxPacket)
+	o.Queue = cmp.Or(max(o.Queue, 0), maxQueue)
+	o.Idle = cmp.Or(max(o.Idle, 0), idleTime)
 	c := &Client{o: o, sessions: map[sessionKey]*session{}, versions: map[string]known{}}
 	c.consumer = form.Consumer{Transport: c, NoVariables: true, Security: form.Security{Protocol: "MQTT", Schemes: []string{"basic"},
 		Credentials: o.Credentials, Log: o.Log, Add: (*form.Secrets).AddLogin}}

@@ -82,9 +82,7 @@ func NewClient(o Options) *Client {
 	c.log = cmp.Or(c.log, slog.New(slog.DiscardHandler))
 	c.consumer = form.Consumer{Transport: c, Security: form.Security{Protocol: "HTTP", Schemes: []string{"basic", "bearer", "apikey"},
 		Credentials: o.Credentials, Log: c.log}}
-	if c.limit <= 0 {
-		c.limit = MaxBody
-	}
+	c.limit = cmp.Or(max(c.limit, 0), MaxBody)
 	if c.transport == nil {
 		c.transport, c.lasting = newTransport(o, max(cmp.Or(o.MaxConns, idleConns), 0)), newTransport(o, 0)
 	}

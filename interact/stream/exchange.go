@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -80,9 +81,7 @@ func poke(c chan struct{}) {
 func (e *exchange) end(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.err == nil {
-		e.err = err
-	}
+	e.err = cmp.Or(e.err, err)
 	poke(e.ready)
 	poke(e.more)
 	if e.work != nil {

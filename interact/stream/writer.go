@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"sync"
@@ -224,9 +225,7 @@ func (w *writer) stuck(now time.Time) bool {
 func (w *writer) fail(err error) (writing bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err == nil {
-		w.err = err
-	}
+	w.err = cmp.Or(w.err, err)
 	w.buf = nil
 	w.signal()
 	return w.writing > 0

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
@@ -35,8 +34,6 @@ type Options struct {
 	// MaxMessage is the limit of a frame in bytes, in both directions; 0 means 4 MiB. An agent that sends a larger one loses
 	// its connection.
 	MaxMessage int64
-	// Ping is the time without frames after which an agent is pinged; 0 means 30 s. It has 10 s to answer.
-	Ping time.Duration
 }
 
 // A Client calls agents that are WebSocket servers. It keeps one connection per address and credentials, opens a new one when
@@ -71,7 +68,7 @@ type line struct {
 // NewClient returns a client with options o. Close it when it is done.
 func NewClient(o Options) *Client {
 	c := &Client{dialer: dialer{o.Dial, o.TLS}, lines: map[lineKey]*line{}}
-	c.settings = settings{log: o.Log, maxMessage: o.MaxMessage, ping: o.Ping, idle: idle}.withDefaults()
+	c.settings = settings{log: o.Log, maxMessage: o.MaxMessage, idle: idle}.withDefaults()
 	c.consumer = form.Consumer{Transport: c, LongActions: true, NoVariables: true, Security: form.Security{Protocol: "WebSockets",
 		Schemes: []string{"basic", "bearer", "apikey"}, NotIn: []string{"body", "uri"}, Credentials: o.Credentials, Log: c.settings.log}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())

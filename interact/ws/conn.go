@@ -24,31 +24,17 @@ type settings struct {
 	maxPending       int
 	maxSubscriptions int
 	rate             float64       // inbound frames per second
-	ping             time.Duration // of silence, after which the peer is pinged
 	keep             time.Duration // of the last states of actions
 	idle             time.Duration // after which an unused connection ends; 0 means never
 }
 
 func (s settings) withDefaults() settings {
 	s.log = cmp.Or(s.log, slog.New(slog.DiscardHandler))
-	if s.maxMessage <= 0 {
-		s.maxMessage = defaultMessage
-	}
-	if s.maxPending <= 0 {
-		s.maxPending = defaultPending
-	}
-	if s.maxSubscriptions <= 0 {
-		s.maxSubscriptions = defaultSubscriptions
-	}
-	if s.rate <= 0 {
-		s.rate = defaultRate
-	}
-	if s.ping <= 0 {
-		s.ping = defaultPing
-	}
-	if s.keep <= 0 {
-		s.keep = defaultKeep
-	}
+	s.maxMessage = cmp.Or(max(s.maxMessage, 0), defaultMessage)
+	s.maxPending = cmp.Or(max(s.maxPending, 0), defaultPending)
+	s.maxSubscriptions = cmp.Or(max(s.maxSubscriptions, 0), defaultSubscriptions)
+	s.rate = cmp.Or(max(s.rate, 0), defaultRate)
+	s.keep = cmp.Or(max(s.keep, 0), defaultKeep)
 	return s
 }
 
@@ -251,7 +237,7 @@ func (c *conn) close() {
 
 // watch pings a silent peer, and ends an unused connection.
 func (c *conn) watch() {
-	t := time.NewTicker(max(c.ping/2, time.Millisecond))
+	t := time.NewTicker(pingAfter / 2)
 	defer t.Stop()
 	for c.ctx.Err() == nil {
 		select {
@@ -267,7 +253,7 @@ func (c *conn) check(now time.Time) {
 		c.end(goodbye)
 		return
 	}
-	if now.Sub(time.Unix(0, c.lastRead.Load())) < c.ping || c.writing.Load() { // a frame that is being written has its own limit
+	if now.Sub(time.Unix(0, c.lastRead.Load())) < pingAfter || c.writing.Load() { // a frame that is being written has its own limit
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, pongWait)

@@ -45,8 +45,6 @@ type ServerOptions struct {
 	MaxSubscriptions int
 	// Rate is how many frames a connection may send in a second; 0 means 50,000. Requests beyond are refused.
 	Rate float64
-	// Ping is the time without frames after which a peer is pinged; 0 means 30 s. It has 10 s to answer.
-	Ping time.Duration
 	// Keep is how long the last state of an action that has ended is kept for queries of the connection that began it, if it is
 	// no task of its host; 0 means 10 min. A connection keeps at most 1 MiB of outputs.
 	Keep time.Duration
@@ -71,7 +69,7 @@ type Server struct {
 func NewServer(o ServerOptions) *Server {
 	s := &Server{o: o, conns: map[*conn]bool{}}
 	s.settings = settings{log: o.Log, maxMessage: o.MaxMessage, maxPending: o.MaxPending, maxSubscriptions: o.MaxSubscriptions,
-		rate: o.Rate, ping: o.Ping, keep: o.Keep}.withDefaults()
+		rate: o.Rate, keep: o.Keep}.withDefaults()
 	return s
 }
 

@@ -167,7 +167,7 @@ func TestHalfOpenConnection(t *testing.T) {
 			l.watched(t, 1)
 			began := time.Now() // from now on nobody reads the pipe
 			l.watched(t, 0)
-			if took := time.Since(began); took < defaultPing || took > 2*defaultPing+pongWait {
+			if took := time.Since(began); took < pingAfter || took > 2*pingAfter+pongWait {
 				t.Errorf("it took %v", took)
 			}
 		})
@@ -199,7 +199,7 @@ func TestHalfOpenConnection(t *testing.T) {
 		if e := wantError(t, <-done, interact.Unreachable); !e.Started || !strings.Contains(e.Error(), "ping") {
 			t.Errorf("got %v", e)
 		}
-		if took := time.Since(began); took < defaultPing || took > 2*defaultPing+pongWait {
+		if took := time.Since(began); took < pingAfter || took > 2*pingAfter+pongWait {
 			t.Errorf("it took %v", took)
 		}
 	})
@@ -269,7 +269,7 @@ func TestUnusedConnectionOfAClientEnds(t *testing.T) {
 				t.Errorf("%d connections while it is used", conns())
 			}
 			cancel()
-			time.Sleep(idle + defaultPing)
+			time.Sleep(idle + pingAfter)
 			if conns() != 0 {
 				t.Errorf("%d connections after it was not used", conns())
 			}

@@ -52,7 +52,7 @@ const (
 	defaultPending       = 256
 	defaultSubscriptions = 1000
 	defaultRate          = 50_000 // frames per second
-	defaultPing          = 30 * time.Second
+	pingAfter            = 30 * time.Second
 	defaultKeep          = 10 * time.Minute
 	pongWait             = 10 * time.Second
 	writeTimeout         = 10 * time.Second // for a peer that reads too slowly

@@ -10,6 +10,7 @@
 package netguard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -156,9 +157,7 @@ func (g *Guard) dial(ctx context.Context, network string, port uint16, addrs []n
 		if err == nil {
 			return c, nil
 		}
-		if first == nil {
-			first = err
-		}
+		first = cmp.Or(first, err)
 		if ctx.Err() != nil {
 			break
 		}

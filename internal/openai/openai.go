@@ -4,6 +4,7 @@ package openai
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,8 +45,6 @@ type Options struct {
 	Key string
 	// Timeout bounds one question, with all its attempts; zero means 10 s. A context may end it earlier.
 	Timeout time.Duration
-	// Transport carries the requests; nil means a transport of its own. Redirects are not followed.
-	Transport http.RoundTripper
 }
 
 // A Client asks one endpoint. It is safe for concurrent use.
@@ -66,14 +65,9 @@ func New(o Options) (*Client, error) {
 	if o.Model == "" {
 		return nil, errors.New("the model is missing: name one that the endpoint has")
 	}
-	if o.Timeout <= 0 {
-		o.Timeout = 10 * time.Second
-	}
-	c := &Client{o: o, base: strings.TrimSuffix(o.URL, "/"), http: o.Transport, pause: 250 * time.Millisecond}
-	if c.http == nil {
-		c.http = &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second}
-	}
-	return c, nil
+	o.Timeout = cmp.Or(max(o.Timeout, 0), 10*time.Second)
+	return &Client{o: o, base: strings.TrimSuffix(o.URL, "/"), pause: 250 * time.Millisecond,
+		http: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second}}, nil
 }
 
 // plain is an address without what may be secret.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -60,9 +61,7 @@ func Fetch(ctx context.Context, client *http.Client, target *url.URL, auth func(
 		if err == nil {
 			return found, nil
 		}
-		if first == nil {
-			first = err
-		}
+		first = cmp.Or(first, err)
 	}
 	return Found{}, first
 }

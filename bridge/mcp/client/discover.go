@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,12 +43,8 @@ func challengeOf(h http.Header) (ch challenge) {
 		if c.Scheme != "bearer" {
 			continue
 		}
-		if ch.metadata == "" {
-			ch.metadata = c.Params["resource_metadata"]
-		}
-		if ch.code == "" {
-			ch.code = c.Params["error"]
-		}
+		ch.metadata = cmp.Or(ch.metadata, c.Params["resource_metadata"])
+		ch.code = cmp.Or(ch.code, c.Params["error"])
 		ch.scopes = union(ch.scopes, strings.Fields(c.Params["scope"]))
 	}
 	ch.scopes = ch.scopes[:min(len(ch.scopes), maxScopes)]
@@ -110,9 +107,7 @@ func (l *Login) discover(ctx context.Context, ch challenge) (*authTarget, error)
 			continue
 		}
 		meta, err := l.metadata(ctx, place.at, place.resource)
-		if first == nil {
-			first = err
-		}
+		first = cmp.Or(first, err)
 		if meta == nil {
 			continue
 		}

@@ -58,15 +58,9 @@ const (
 
 // New returns a handler, which the caller must close.
 func New(o Options) *Handler {
-	if o.MaxBody <= 0 {
-		o.MaxBody = protocol.MaxMessage
-	}
-	if o.MaxSessions <= 0 {
-		o.MaxSessions = 64
-	}
-	if o.Idle <= 0 {
-		o.Idle = 30 * time.Minute
-	}
+	o.MaxBody = cmp.Or(max(o.MaxBody, 0), protocol.MaxMessage)
+	o.MaxSessions = cmp.Or(max(o.MaxSessions, 0), 64)
+	o.Idle = cmp.Or(max(o.Idle, 0), 30*time.Minute)
 	if o.Caller == nil {
 		o.Caller = func(*http.Request) string { return "" }
 	}

@@ -4,6 +4,7 @@ package packet
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -355,9 +356,7 @@ func (c *Conn) IsV3() bool {
 func (c *Conn) fail(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cause == nil {
-		c.cause = err
-	}
+	c.cause = cmp.Or(c.cause, err)
 	return c.cause
 }
 

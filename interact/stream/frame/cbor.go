@@ -1,6 +1,7 @@
 package frame
 
 import (
+	"cmp"
 	"math"
 	"unicode/utf8"
 )
@@ -128,9 +129,7 @@ func (r *mapReader) next() (key byte, ok bool) {
 }
 
 func (r *mapReader) fail() {
-	if r.err == nil {
-		r.err = errCBOR
-	}
+	r.err = cmp.Or(r.err, errCBOR)
 }
 
 // head reads the head of an item of the given major type whose value is at most limit.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -209,9 +210,7 @@ func problemOf(e *interact.Error) []byte {
 	}
 	p := document{Type: problem.TypePrefix + e.Code.Slug(), Code: e.Code.String(), Title: e.Code.Title(), Status: problem.Status(e.Code),
 		Detail: e.Title, Hint: e.Hint, Retryable: e.Code.Retryable(), Remote: e.Remote, Exit: ExitOf(e.Code), Issues: e.Issues}
-	if p.Detail == "" {
-		p.Detail = p.Title
-	}
+	p.Detail = cmp.Or(p.Detail, p.Title)
 	if e.Err != nil {
 		p.Cause = e.Err.Error()
 	}

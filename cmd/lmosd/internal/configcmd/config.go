@@ -1,6 +1,7 @@
 package configcmd
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -189,9 +190,7 @@ func validateConfig(c *cli.Console, cmd *cobra.Command) error {
 		Valid bool   `json:"valid"`
 	}{cli.NewHead("ConfigVerdict"), file, true}
 	return c.Show(cli.View{Doc: doc, Names: []string{file}, People: func(s *terminal.Screen, _ bool) {
-		if file == "" {
-			file = "no file, the defaults"
-		}
+		file = cmp.Or(file, "no file, the defaults")
 		s.Line(s.Paint(terminal.Green, "valid") + " " + terminal.OneLine(file))
 	}})
 }

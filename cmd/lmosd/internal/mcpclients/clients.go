@@ -3,6 +3,7 @@ package mcpclients
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"path"
 	"slices"
@@ -139,9 +140,7 @@ func (c *Client) File(system, home string, variable func(string) string, there f
 	}
 	if name, rest, found := strings.Cut(strings.TrimPrefix(file, "$"), "/"); found && strings.HasPrefix(file, "$") {
 		folder := variable(name)
-		if folder == "" {
-			folder = defaults[name]
-		}
+		folder = cmp.Or(folder, defaults[name])
 		file = path.Join(folder, rest)
 	}
 	if rest, ours := strings.CutPrefix(file, "~/"); ours {
