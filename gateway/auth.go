@@ -13,6 +13,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/gateway/tdd"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/rest/server"
 )
@@ -103,7 +104,7 @@ func (g *guard) browser(r *http.Request) error {
 	}
 	if !g.hostAllowed(r) {
 		return interact.Errorf(interact.Forbidden, "use http://127.0.0.1, or add the name to http.hosts",
-			"the name %q is not one of this node's", clip(r.Host))
+			"the name %q is not one of this node's", tdd.Clip(r.Host))
 	}
 	reads := (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.URL.Path != socketRoute
 	if isCard(r) && (reads || r.Method == http.MethodOptions) {
@@ -113,7 +114,7 @@ func (g *guard) browser(r *http.Request) error {
 		return nil
 	}
 	return interact.Errorf(interact.Forbidden, "send the request from the page of the node, or from a program",
-		"a web page of origin %q may not send this request", clip(r.Header.Get("Origin")))
+		"a web page of origin %q may not send this request", tdd.Clip(r.Header.Get("Origin")))
 }
 
 // isInteraction reports whether r causes work at an agent, the mesh or this node: routes below a Thing except its description, and
@@ -238,8 +239,8 @@ func (g *guard) authorize(r *http.Request, a access) error {
 	}
 	token, ok := bearer(r.Header.Get("Authorization"))
 	if !ok {
-		return interact.Errorf(interact.Unauthenticated, g.tokenHint(), "%s %s needs the token of the node", clip(r.Method),
-			clip(r.URL.Path))
+		return interact.Errorf(interact.Unauthenticated, g.tokenHint(), "%s %s needs the token of the node", tdd.Clip(r.Method),
+			tdd.Clip(r.URL.Path))
 	}
 	if !g.isToken(token) {
 		return interact.Errorf(interact.TokenRejected, g.tokenHint(), "this is not the token of the node")

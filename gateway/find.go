@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -300,13 +299,13 @@ func parseFind(r *http.Request) (f finding, err error) {
 	if common.Host, err = parseDID(v, "host"); err != nil {
 		return f, err
 	}
-	if common.Limit, err = whole(v, "limit", 1, maxFind, 0); err != nil {
+	if common.Limit, err = tdd.Integer(v, "limit", 1, maxFind, 0); err != nil {
 		return f, err
 	}
 	if f.query, err = querytext.Parse(v.Get("q"), common); err != nil {
 		return f, interact.Errorf(interact.Usage, "for example q=weather type:agent OR capability:urn:example:weather", "q: %v", err)
 	}
-	if f.explain, err = yes(v, "explain"); err != nil {
+	if f.explain, err = tdd.Flag(v, "explain", false); err != nil {
 		return f, err
 	}
 	if f.strategy, err = strategyOf(v.Get("strategy"), f.query); err != nil {
@@ -321,7 +320,7 @@ func strategyOf(name string, q td.Query) (td.Strategy, error) {
 	s := td.Strategy(strings.ToUpper(name))
 	switch {
 	case s != "" && s != td.Highest && s != td.MostSimilar:
-		return "", interact.Errorf(interact.Usage, "strategy=HIGHEST or strategy=MOST_SIMILAR", "%q is not a strategy", clip(name))
+		return "", interact.Errorf(interact.Usage, "strategy=HIGHEST or strategy=MOST_SIMILAR", "%q is not a strategy", tdd.Clip(name))
 	case s != "" && (len(q.Capability) != 1 || len(q.Or) > 0):
 		return "", interact.Errorf(interact.Usage, "for example capability=urn:example:weather&version=^1&strategy=HIGHEST",
 			"a strategy requires exactly one capability")
@@ -337,7 +336,7 @@ func checkTerms(q td.Query) error {
 	for _, c := range q.Capability {
 		if _, ok := td.Normal(c); !ok {
 			return interact.Errorf(interact.Usage, "a capability looks like urn:example:weather:forecast",
-				"%q is not a capability: it is empty or has more than %d bytes", clip(c), td.MaxCapability)
+				"%q is not a capability: it is empty or has more than %d bytes", tdd.Clip(c), td.MaxCapability)
 		}
 	}
 	if _, err := td.ParseRange(q.Version); q.Version != "" && err != nil {
@@ -364,35 +363,9 @@ func parseDID(v url.Values, name string) (did.DID, error) {
 	}
 	id, err := did.Parse(s)
 	if err != nil {
-		return "", interact.Errorf(interact.Usage, name+"=did:key:z6Mk…", "%s is %q: %v", name, clip(s), err)
+		return "", interact.Errorf(interact.Usage, name+"=did:key:z6Mk…", "%s is %q: %v", name, tdd.Clip(s), err)
 	}
 	return id, nil
-}
-
-// yes reads a boolean parameter.
-func yes(v url.Values, name string) (bool, error) {
-	switch s := v.Get(name); s {
-	case "", "false", "0":
-		return false, nil
-	case "true", "1":
-		return true, nil
-	default:
-		return false, interact.Errorf(interact.Usage, name+"=true", "%s is %q; expected true or false", name, clip(s))
-	}
-}
-
-// whole reads an integer from low to high; an absent one is otherwise.
-func whole(q url.Values, name string, low, high, otherwise int) (int, error) {
-	if !q.Has(name) {
-		return otherwise, nil
-	}
-	n, err := strconv.Atoi(q.Get(name))
-	if err != nil || n < low || n > high {
-		return 0, interact.Errorf(interact.Usage, name+"="+strconv.Itoa(max(low, 10)),
-			"%s is %q; expected a number from %d to %d",
-			name, clip(q.Get(name)), low, high)
-	}
-	return n, nil
 }
 
 // duration reads a positive duration of at most high; an absent one is otherwise.
@@ -404,7 +377,7 @@ func duration(q url.Values, name string, high, otherwise time.Duration) (time.Du
 	if err != nil || d <= 0 || d > high {
 		return 0, interact.Errorf(interact.Usage, name+"="+otherwise.String(),
 			"%s is %q; expected a duration with a unit, up to %s",
-			name, clip(q.Get(name)), high)
+			name, tdd.Clip(q.Get(name)), high)
 	}
 	return d, nil
 }

@@ -193,12 +193,12 @@ func muxError(mux *http.ServeMux, w http.ResponseWriter, r *http.Request) error 
 		rec := &recorder{ResponseWriter: discard{http.Header{}}}
 		h.ServeHTTP(rec, r)
 		if rec.status == http.StatusMethodNotAllowed {
-			return notAllowed(w, r, rec.Header().Get("Allow"))
+			return tdd.NotAllowed(w, r, rec.Header().Get("Allow"))
 		}
 	}
 	return interact.Errorf(interact.NoAffordance,
 		"GET /.well-known/wot describes the node, GET /things lists its directory",
-		"nothing is served at %s", clip(r.URL.Path))
+		"nothing is served at %s", tdd.Clip(r.URL.Path))
 }
 
 // dispatch calls the handler of the method of r; HEAD is that of GET.
@@ -216,7 +216,7 @@ func (g *Gateway) dispatch(methods map[string]http.Handler, w http.ResponseWrite
 		allow = append(allow, http.MethodHead)
 	}
 	slices.Sort(allow)
-	g.fail(w, r, notAllowed(w, r, strings.Join(allow, ", ")))
+	g.fail(w, r, tdd.NotAllowed(w, r, strings.Join(allow, ", ")))
 }
 
 // A recorder records the status of a response; zero means that nothing was written.

@@ -51,7 +51,7 @@ func (g *Gateway) listTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	known, err := yes(q, "known")
+	known, err := tdd.Flag(q, "known", false)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (g *Gateway) ping(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	n, err := whole(q, "n", 1, maxPings, 1)
+	n, err := tdd.Integer(q, "n", 1, maxPings, 1)
 	if err != nil {
 		return err
 	}

@@ -221,7 +221,7 @@ func checkPattern(pattern string) (program int, err error) {
 		return 0, nil // it matches nothing
 	}
 	if len(code.Inst) > maxProgram {
-		return 0, interact.Errorf(interact.Usage, "use fewer repetitions", "a regular expression is too large: %s", clip(pattern))
+		return 0, interact.Errorf(interact.Usage, "use fewer repetitions", "a regular expression is too large: %s", Clip(pattern))
 	}
 	return len(code.Inst), nil
 }

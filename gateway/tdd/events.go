@@ -28,13 +28,13 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	only := r.PathValue("type")
 	if only != "" && only != created && only != updated && only != deleted {
 		return interact.Errorf(interact.NoAffordance, "GET /events/"+created+", "+updated+" or "+deleted, "unknown event type %q",
-			clip(only))
+			Clip(only))
 	}
 	q, err := Params(r, "diff", "lastEventId")
 	if err != nil {
 		return err
 	}
-	diff, err := flag(q, "diff", false)
+	diff, err := Flag(q, "diff", false)
 	if err != nil {
 		return err
 	}

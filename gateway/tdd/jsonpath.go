@@ -136,7 +136,7 @@ func (p *pathRun) read(query string) error {
 	path, err := jsonpath.NewParser(jsonpath.WithRegistry(own)).Parse(renamed.String())
 	if err != nil {
 		return interact.Errorf(interact.Usage, "for example $[?@.title=='Lamp'] (RFC 9535)", "the query is not JSONPath: %s",
-			clip(err.Error()))
+			Clip(err.Error()))
 	}
 	p.segments = path.Query().Segments()
 	return nil

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -40,10 +41,10 @@ func readListing(r *http.Request) (l listing, err error) {
 		return l, err
 	}
 	l.query = q
-	if l.limit, err = whole(q, "limit", 1); err != nil {
+	if l.limit, err = Integer(q, "limit", 1, math.MaxInt32, 0); err != nil {
 		return l, err
 	}
-	if l.offset, err = whole(q, "offset", 0); err != nil {
+	if l.offset, err = Integer(q, "offset", 0, math.MaxInt32, 0); err != nil {
 		return l, err
 	}
 	format, err := oneOf(q, "format", "array", "collection")
@@ -59,13 +60,13 @@ func readListing(r *http.Request) (l listing, err error) {
 		return l, err
 	}
 	l.scope = Scope(scope)
-	if l.enriched, err = flag(q, "enriched", l.forms == ""); err != nil {
+	if l.enriched, err = Flag(q, "enriched", l.forms == ""); err != nil {
 		return l, err
 	}
 	if q.Has("fields") {
 		l.fields = strings.Split(q.Get("fields"), ",")
 		if len(l.fields) > maxFields || slices.Contains(l.fields, "") {
-			return l, interact.Errorf(interact.Usage, "fields=id,title", "fields is %q; expected 1 to %d names", clip(q.Get("fields")),
+			return l, interact.Errorf(interact.Usage, "fields=id,title", "fields is %q; expected 1 to %d names", Clip(q.Get("fields")),
 				maxFields)
 		}
 	}

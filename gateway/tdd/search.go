@@ -60,7 +60,7 @@ func attempt(b *budget, query string, run func(b *budget, query string) (found, 
 		case runtime.Error:
 			err = interact.Errorf(interact.Usage, "rewrite it", "the query cannot be evaluated")
 		default:
-			err = interact.Errorf(interact.Usage, "correct the query", "%s", clip(fmt.Sprint(v)))
+			err = interact.Errorf(interact.Usage, "correct the query", "%s", Clip(fmt.Sprint(v)))
 		}
 	}()
 	return run(b, query)

@@ -312,18 +312,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.o.Guard(Open, func(w http.ResponseWriter, r *http.Request) error {
 		if methods == nil {
 			return interact.Errorf(interact.NoAffordance, "GET /.well-known/wot describes the directory", "nothing is served at %s",
-				clip(r.URL.Path))
+				Clip(r.URL.Path))
 		}
 		allow := []string{http.MethodHead}
 		for m := range methods {
 			allow = append(allow, m)
 		}
 		slices.Sort(allow)
-		w.Header().Set("Allow", strings.Join(allow, ", "))
-		return interact.Errorf(interact.NotAllowed, "use "+strings.Join(allow, ", "), "method %s is not supported at %s", clip(r.Method),
-			clip(r.URL.Path))
+		return NotAllowed(w, r, strings.Join(allow, ", "))
 	}).ServeHTTP(w, r)
 }
-
-// clip shortens text of a caller for an error.
-func clip(s string) string { return interact.Clip(interact.Readable(s), 200) }

@@ -31,7 +31,7 @@ func (s *Server) retrieve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	enriched, err := flag(q, "enriched", false)
+	enriched, err := Flag(q, "enriched", false)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if t.ID != "" {
-		return interact.Errorf(interact.Invalid, "PUT "+ThingPath(t.ID), "the TD has the id %q; POST is for TDs without", clip(t.ID))
+		return interact.Errorf(interact.Invalid, "PUT "+ThingPath(t.ID), "the TD has the id %q; POST is for TDs without", Clip(t.ID))
 	}
 	open := bytes.IndexByte(raw, '{') + 1 // a parsed object with members
 	raw = slices.Concat(raw[:open], []byte(`"id":"urn:uuid:`+interact.NewID()+`",`), raw[open:])
@@ -88,7 +88,7 @@ func (s *Server) put(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	if t.ID != id {
 		return interact.Errorf(interact.Invalid, "PUT it to the path of its id, or POST /things without one",
-			"the path has the id %q, the TD %q", clip(id), clip(t.ID))
+			"the path has the id %q, the TD %q", Clip(id), Clip(t.ID))
 	}
 	defer s.hold(id)()
 	known, err := s.mine(id)
@@ -129,7 +129,7 @@ func (s *Server) mine(id string) (*td.Record, error) {
 // notMine is the error of changing a Thing of another owner.
 func notMine(r *td.Record) error {
 	return interact.Errorf(interact.Forbidden, "its owner is "+string(r.Owner)+"; change it at its node", "%s has another owner",
-		clip(r.Thing))
+		Clip(r.Thing))
 }
 
 // own returns this node's Thing of a reference and holds it. The caller must call release unless there is an error.
@@ -288,9 +288,9 @@ type preconditionError struct {
 
 func (e *preconditionError) Error() string {
 	if e.tag == "" {
-		return "unknown thing: " + clip(e.id)
+		return "unknown thing: " + Clip(e.id)
 	}
-	return clip(e.id) + " has the state " + e.tag
+	return Clip(e.id) + " has the state " + e.tag
 }
 
 // write writes 412 (RFC 9110 §15.5.13).
@@ -383,58 +383,4 @@ func ReadBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error)
 		return nil, &interact.Error{Code: interact.Invalid, Title: "the body is incomplete", Hint: "send it again", Err: err}
 	}
 	return body, nil
-}
-
-// Params reads the query of r. An unknown parameter is 400 (tdd-http-unsupported-feature), because ignoring it would answer another
-// query. Only capability may repeat.
-func Params(r *http.Request, known ...string) (url.Values, error) {
-	q, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, interact.Errorf(interact.Usage, "percent-encode its values", "invalid query: %v", err)
-	}
-	for name, values := range q {
-		if !slices.Contains(known, name) {
-			return nil, interact.Errorf(interact.Usage, "known parameters: "+strings.Join(known, ", "), "unknown parameter %q",
-				clip(name))
-		}
-		if len(values) > 1 && name != "capability" {
-			return nil, interact.Errorf(interact.Usage, "send it once", "the parameter %q is repeated %d times", clip(name), len(values))
-		}
-	}
-	return q, nil
-}
-
-// whole reads an integer of at least low; absent is 0.
-func whole(q url.Values, name string, low int) (int, error) {
-	if !q.Has(name) {
-		return 0, nil
-	}
-	n, err := strconv.Atoi(q.Get(name))
-	if err != nil || n < low || n > 1<<31-1 {
-		return 0, interact.Errorf(interact.Usage, name+"="+strconv.Itoa(max(low, 10)), "%s is %q; expected an integer of at least %d",
-			name, clip(q.Get(name)), low)
-	}
-	return n, nil
-}
-
-// flag reads a boolean.
-func flag(q url.Values, name string, otherwise bool) (bool, error) {
-	if !q.Has(name) {
-		return otherwise, nil
-	}
-	on, err := strconv.ParseBool(q.Get(name))
-	if err != nil {
-		return false, interact.Errorf(interact.Usage, name+"=true", "%s is %q; expected true or false", name, clip(q.Get(name)))
-	}
-	return on, nil
-}
-
-// oneOf reads one of some words; absent is "".
-func oneOf(q url.Values, name string, words ...string) (string, error) {
-	word := q.Get(name)
-	if word != "" && !slices.Contains(words, word) {
-		return "", interact.Errorf(interact.Usage, name+"="+strings.Join(words, " or ")+", or leave it out", "unknown %s %q",
-			name, clip(word))
-	}
-	return word, nil
 }

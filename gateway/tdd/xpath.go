@@ -35,7 +35,7 @@ func (s *Server) byXPath(b *budget, query string) (found, error) {
 	boundRegexps()
 	expr, err := xpath.Compile(query)
 	if err != nil {
-		return found{}, interact.Errorf(interact.Usage, "for example /*[title='Lamp']", "the query is not XPath: %s", clip(err.Error()))
+		return found{}, interact.Errorf(interact.Usage, "for example /*[title='Lamp']", "the query is not XPath: %s", Clip(err.Error()))
 	}
 	all := s.everything()
 	release, err := s.whole(b, all) // the library does not report its memory

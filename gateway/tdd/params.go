@@ -1,0 +1,74 @@
+package tdd
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lmosd/lmosd/interact"
+)
+
+// Params reads the query of r. An unknown parameter is 400 (tdd-http-unsupported-feature), because ignoring it would answer another
+// query. Only capability may repeat.
+func Params(r *http.Request, known ...string) (url.Values, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, interact.Errorf(interact.Usage, "percent-encode its values", "invalid query: %v", err)
+	}
+	for name, values := range q {
+		if !slices.Contains(known, name) {
+			return nil, interact.Errorf(interact.Usage, "known parameters: "+strings.Join(known, ", "), "unknown parameter %q",
+				Clip(name))
+		}
+		if len(values) > 1 && name != "capability" {
+			return nil, interact.Errorf(interact.Usage, "send it once", "the parameter %q is repeated %d times", Clip(name), len(values))
+		}
+	}
+	return q, nil
+}
+
+// Integer reads an integer from low to high; an absent one is otherwise.
+func Integer(q url.Values, name string, low, high, otherwise int) (int, error) {
+	if !q.Has(name) {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(q.Get(name))
+	if err != nil || n < low || n > high {
+		return 0, interact.Errorf(interact.Usage, name+"="+strconv.Itoa(max(low, 10)), "%s is %q; expected a number from %d to %d",
+			name, Clip(q.Get(name)), low, high)
+	}
+	return n, nil
+}
+
+// Flag reads a boolean; an absent or empty one is otherwise.
+func Flag(q url.Values, name string, otherwise bool) (bool, error) {
+	if q.Get(name) == "" {
+		return otherwise, nil
+	}
+	on, err := strconv.ParseBool(q.Get(name))
+	if err != nil {
+		return false, interact.Errorf(interact.Usage, name+"=true", "%s is %q; expected true or false", name, Clip(q.Get(name)))
+	}
+	return on, nil
+}
+
+// oneOf reads one of some words; absent is "".
+func oneOf(q url.Values, name string, words ...string) (string, error) {
+	word := q.Get(name)
+	if word != "" && !slices.Contains(words, word) {
+		return "", interact.Errorf(interact.Usage, name+"="+strings.Join(words, " or ")+", or leave it out", "unknown %s %q",
+			name, Clip(word))
+	}
+	return word, nil
+}
+
+// NotAllowed sets the methods of a path.
+func NotAllowed(w http.ResponseWriter, r *http.Request, allow string) error {
+	w.Header().Set("Allow", allow)
+	return interact.Errorf(interact.NotAllowed, "use "+allow, "method %s is not supported at %s", Clip(r.Method), Clip(r.URL.Path))
+}
+
+// Clip shortens text of a caller for an error, and removes control characters, which would command a terminal.
+func Clip(s string) string { return interact.Clip(interact.Readable(s), 200) }
