@@ -31,9 +31,9 @@ type owner struct {
 	again     bool // nameHash more than once: releasing the first claim does not end the ownership
 }
 
-// Claim records principal as the owner of name, unless the name has another owner. It reports whether principal owns the name, and
+// claim records principal as the owner of name, unless the name has another owner. It reports whether principal owns the name, and
 // whether the claim is new. An empty name is free for all callers.
-func (c *Owners) Claim(name, principal string) (own, fresh bool) {
+func (c *Owners) claim(name, principal string) (own, fresh bool) {
 	if name == "" {
 		return true, false
 	}
@@ -92,14 +92,14 @@ func (c *Owners) Release(name, principal string) {
 	}
 }
 
-// Allows reports whether a principal may use a name: it owns the name, or the name has no owner.
-func (c *Owners) Allows(name, principal string) bool {
+// allows reports whether a principal may use a name: it owns the name, or the name has no owner.
+func (c *Owners) allows(name, principal string) bool {
 	owner, known := c.owner(name)
 	return !known || owner.principal == principal
 }
 
-// Owns reports whether a principal owns a name.
-func (c *Owners) Owns(name, principal string) bool {
+// owns reports whether a principal owns a name.
+func (c *Owners) owns(name, principal string) bool {
 	owner, known := c.owner(name)
 	return known && owner.principal == principal
 }
@@ -127,21 +127,21 @@ func (n AgentOwners) qualify(name string) string {
 	return n.agent + "\x00" + name
 }
 
-// Claim is [Owners.Claim].
+// claim is [Owners.claim].
 func (n AgentOwners) Claim(name, principal string) (own, fresh bool) {
-	return n.all.Claim(n.qualify(name), principal)
+	return n.all.claim(n.qualify(name), principal)
 }
 
 // Release is [Owners.Release].
 func (n AgentOwners) Release(name, principal string) { n.all.Release(n.qualify(name), principal) }
 
-// Allows is [Owners.Allows].
+// allows is [Owners.allows].
 func (n AgentOwners) Allows(name, principal string) bool {
-	return n.all.Allows(n.qualify(name), principal)
+	return n.all.allows(n.qualify(name), principal)
 }
 
-// Owns is [Owners.Owns].
-func (n AgentOwners) Owns(name, principal string) bool { return n.all.Owns(n.qualify(name), principal) }
+// owns is [Owners.owns].
+func (n AgentOwners) Owns(name, principal string) bool { return n.all.owns(n.qualify(name), principal) }
 
 // Refused reports whether an agent rejected a request without starting it, so that a claim made for it may be released.
 func Refused(err error) bool {

@@ -11,11 +11,11 @@ func TestClaims(t *testing.T) {
 	c := &Owners{limit: 8}
 	claim := func(name, principal string, wantOwn, wantFresh bool) {
 		t.Helper()
-		if own, fresh := c.Claim(name, principal); own != wantOwn || fresh != wantFresh {
+		if own, fresh := c.claim(name, principal); own != wantOwn || fresh != wantFresh {
 			t.Errorf("%s claims %q: %t, %t", principal, name, own, fresh)
 		}
 	}
-	if !c.Allows("a", "ada") || c.Owns("a", "ada") {
+	if !c.allows("a", "ada") || c.owns("a", "ada") {
 		t.Error("a name without a claim has an owner")
 	}
 	claim("", "ada", true, false)
@@ -23,7 +23,7 @@ func TestClaims(t *testing.T) {
 	claim("a", "ada", true, true)
 	claim("a", "ada", true, false)
 	claim("a", "eve", false, false)
-	if c.Allows("a", "eve") || c.Owns("a", "eve") || !c.Allows("a", "ada") || !c.Owns("a", "ada") {
+	if c.allows("a", "eve") || c.owns("a", "eve") || !c.allows("a", "ada") || !c.owns("a", "ada") {
 		t.Error("a has another owner than ada")
 	}
 	c.Release("a", "ada")
@@ -37,7 +37,7 @@ func TestClaims(t *testing.T) {
 	for i := range 100 {
 		claim(fmt.Sprint(i), "mallory", true, true)
 	}
-	if !c.Owns("a", "ada") || !c.Owns("c", "eve") || !c.Owns("b", "ada") || !c.Owns("99", "mallory") || c.Owns("94", "mallory") || !c.Owns("95", "mallory") {
+	if !c.owns("a", "ada") || !c.owns("c", "eve") || !c.owns("b", "ada") || !c.owns("99", "mallory") || c.owns("94", "mallory") || !c.owns("95", "mallory") {
 		t.Error("a flood dropped claims of others, or not its oldest")
 	}
 	if len(c.owners) != 8 || len(c.order) != 3 {

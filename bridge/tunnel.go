@@ -27,8 +27,8 @@ func IsTunnel(types []string) bool {
 	return slices.Contains(types, MCPSession) || slices.Contains(types, A2AOperation) || slices.Contains(types, MoreTools)
 }
 
-// Octets is the media type of tunnel bytes.
-const Octets = "application/octet-stream"
+// octets is the media type of tunnel bytes.
+const octets = "application/octet-stream"
 
 // closeTimeout is how long a Thing may continue after its request stream has ended, for example a program that reads its input.
 const closeTimeout = time.Second
@@ -43,7 +43,7 @@ func Dial(ctx context.Context, t interact.Thing, m *interact.Message) io.ReadWri
 	in := newPipe()
 	d := &dialer{in: in, out: make(chan []byte), ctx: ctx, cancel: cancel, closed: make(chan struct{}), done: make(chan struct{})}
 	c := *m
-	c.Type, c.Accept = interact.InvokeAction, Octets
+	c.Type, c.Accept = interact.InvokeAction, octets
 	c.Chunks = d.chunks
 	d.run = func() {
 		go func() {
@@ -181,7 +181,7 @@ func Accept(ctx context.Context, m *interact.Message, serve func(context.Context
 		for {
 			select {
 			case b := <-a.out:
-				r := m.Reply(interact.ActionStatus, Octets, b)
+				r := m.Reply(interact.ActionStatus, octets, b)
 				r.Status = interact.StatusRunning
 				if !yield(r, nil) {
 					return

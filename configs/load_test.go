@@ -364,13 +364,13 @@ func TestPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := []string{c.KeyFile(), c.Socket(), c.CredentialsFile(), c.Engine()}
+	got := []string{c.KeyFile(), c.Socket(), c.CredentialsFile(), c.engine()}
 	want := []string{"/d/identity.pem", "/d/lmosd.sock", "/d/credentials.json", "pebble"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	c.Node.Key, c.HTTP.Socket, c.Interact.Credentials, c.Storage.Engine = "file:/k", "none", "/c", "memory"
-	got = []string{c.KeyFile(), c.Socket(), c.CredentialsFile(), c.Engine()}
+	got = []string{c.KeyFile(), c.Socket(), c.CredentialsFile(), c.engine()}
 	if want = []string{"/k", "", "/c", "memory"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -21,7 +21,7 @@ import (
 func (c *Config) Options() (node.Options, error) {
 	t := c.Traits()
 	o := node.Options{
-		Dir: c.Node.DataDir, Engine: c.Engine(), Name: c.Node.Name, Profile: c.Profile, Network: c.Mesh.Network,
+		Dir: c.Node.DataDir, Engine: c.engine(), Name: c.Node.Name, Profile: c.Profile, Network: c.Mesh.Network,
 		Listen: c.Listen.P2P, ListenExplicit: c.Explicit("listen.p2p"), Announce: c.Listen.Announce, NoAnnounce: c.Listen.NoAnnounce,
 		Bootstrap: c.Mesh.Bootstrap, MDNS: c.Mesh.MDNS, Introductions: c.Mesh.Introductions, Loopback: t.Loopback, Internet: t.Internet,
 		PublicOnly: !c.Listen.Private, NoNoise: t.NoNoise, GossipDegree: t.GossipDegree,

@@ -83,8 +83,8 @@ func (c *Config) inDataDir(value, name string) string {
 	return value
 }
 
-// Engine returns the database to use: pebble, leveldb or memory.
-func (c *Config) Engine() string {
+// engine returns the database to use: pebble, leveldb or memory.
+func (c *Config) engine() string {
 	if c.Storage.Engine == "auto" {
 		return "pebble"
 	}

@@ -39,7 +39,7 @@ func publishGetFind(t *testing.T, nodes []*node, inTime bool) {
 	s := nodes[1].thing(t, "Weather", 1, "urn:example:weather:forecast")
 	want := nodes[1].record(t, s)
 	r := nodes[1].offer(t, s)
-	if r.Replicas != 4 || r.Wanted != 4 || !r.Enough() {
+	if r.Replicas != 4 || r.Wanted != 4 || !r.enough() {
 		t.Errorf("got %+v, want all four others", r)
 	}
 	for i, n := range nodes {
@@ -99,7 +99,7 @@ func TestPublishAlone(t *testing.T) {
 	n := start(t, 0, loopback(t, 0), nil)
 	s := n.thing(t, "Lonely", 1, "x")
 	r, err := n.Publish(t.Context(), s)
-	if !errors.Is(err, ErrNoReplicas) || !errors.Is(err, ErrNoPeers) || r.Replicas != 0 || r.Enough() {
+	if !errors.Is(err, ErrNoReplicas) || !errors.Is(err, ErrNoPeers) || r.Replicas != 0 || r.enough() {
 		t.Errorf("got %+v, %v; want no replicas for want of peers", r, err)
 	}
 	if _, err := n.Provide(t.Context(), n.record(t, s)); !errors.Is(err, ErrNoReplicas) {
@@ -174,14 +174,14 @@ func TestNewerRecordWins(t *testing.T) {
 		if _, err := nodes[0].Publish(t.Context(), newer); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := nodes[0].Publish(t.Context(), old); !errors.Is(err, ErrNewer) {
+		if _, err := nodes[0].Publish(t.Context(), old); !errors.Is(err, errNewer) {
 			t.Errorf("an older record at home: got %v, want that a newer one is out", err)
 		}
 		// A node that has lost its memory finds out from the others.
 		other := net.add(nodes[1])
 		joined(t, append(nodes[1:], other))
 		r, err := other.Publish(t.Context(), old)
-		if !errors.Is(err, ErrNewer) || r.Replicas != 0 {
+		if !errors.Is(err, errNewer) || r.Replicas != 0 {
 			t.Errorf("an older record elsewhere: got %+v, %v; want that a newer one is out", r, err)
 		}
 		rec := nodes[0].record(t, newer)

@@ -264,17 +264,17 @@ func TestCallbacks(t *testing.T) {
 	t.Parallel()
 	took := make(fakeCallbacks, 10)
 	r := start(t, Options{Listen: "0.0.0.0:0", Callbacks: took})
-	if got, want := <-took, r.url+CallbacksPath; got != want {
+	if got, want := <-took, r.url+callbacksPath; got != want {
 		t.Errorf("listens below %s, want %s", got, want)
 	}
-	post := exchange{method: "POST", path: CallbacksPath + "x1", body: "1", header: map[string]string{"Content-Type": "application/json"}, status: 200}
+	post := exchange{method: "POST", path: callbacksPath + "x1", body: "1", header: map[string]string{"Content-Type": "application/json"}, status: 200}
 	r.check(t, post)
 	if got := <-took; got != "/callbacks/x1" {
 		t.Errorf("took %s", got)
 	}
 	r.check(t, exchange{path: post.path, status: 405, want: map[string]string{"Allow": "POST"}})
 	r.check(t, exchange{method: "POST", path: post.path + "/y", status: 404})
-	r.check(t, exchange{method: "POST", path: CallbacksPath, status: 404})
+	r.check(t, exchange{method: "POST", path: callbacksPath, status: 404})
 	r.check(t, exchange{method: "POST", path: post.path, status: 403, header: map[string]string{"Origin": "http://evil.example"}})
 	start(t, Options{}).check(t, exchange{method: "POST", path: post.path, status: 404, code: "LMOS-1405"})
 }

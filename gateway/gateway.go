@@ -21,14 +21,14 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// DefaultListen is the default address of the API.
-const DefaultListen = "127.0.0.1:4668"
+// defaultListen is the default address of the API.
+const defaultListen = "127.0.0.1:4668"
 
 // None as Listen or Socket in [Options] disables the listener.
 const None = "none"
 
-// CallbacksPath is the prefix of the URLs to which agents post webhook events for this node; one segment follows.
-const CallbacksPath = "/callbacks/"
+// callbacksPath is the prefix of the URLs to which agents post webhook events for this node; one segment follows.
+const callbacksPath = "/callbacks/"
 
 // Limits of a request, in bytes. Each route bounds its body.
 const (
@@ -64,7 +64,7 @@ type Options struct {
 	Describe func(more map[string]any) ([]byte, error)
 	// Tasks are the tasks of the node; nil: it has none.
 	Tasks Tasks
-	// Listen is the TCP address and port. Empty means [DefaultListen]; [None] serves only the socket. An address beyond loopback requires
+	// Listen is the TCP address and port. Empty means [defaultListen]; [None] serves only the socket. An address beyond loopback requires
 	// Token.
 	Listen string
 	// Explicit makes New fail if the port of Listen is busy. Otherwise New uses a free port.
@@ -92,7 +92,7 @@ type Options struct {
 	WS WebSocket
 	// LocalName is the host name by which other hosts find the API on the local network; empty means none.
 	LocalName string
-	// Callbacks receives the webhook events below CallbacksPath (rest.Callbacks); nil receives none.
+	// Callbacks receives the webhook events below callbacksPath (rest.Callbacks); nil receives none.
 	Callbacks Callbacks
 	// PrivateCallbacks permits webhook URLs of consumers with addresses that are not public.
 	PrivateCallbacks bool
@@ -184,7 +184,7 @@ func New(o Options) (*Gateway, error) {
 		return nil, errors.Join(err, g.Close())
 	}
 	if g.o.Callbacks != nil && g.URL() != "" {
-		g.o.Callbacks.Listen(g.URL() + CallbacksPath)
+		g.o.Callbacks.Listen(g.URL() + callbacksPath)
 	}
 	g.things = g.newThings()
 	g.directory = g.newDirectory()
@@ -199,7 +199,7 @@ func New(o Options) (*Gateway, error) {
 }
 
 func (o Options) withDefaults() Options {
-	o.Listen = cmp.Or(o.Listen, DefaultListen)
+	o.Listen = cmp.Or(o.Listen, defaultListen)
 	if o.MaxTD <= 0 || o.MaxTD > td.MaxTD {
 		o.MaxTD = td.MaxTD
 	}

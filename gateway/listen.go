@@ -25,7 +25,7 @@ const maxSocketPath = 100
 func listenTCP(o Options) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(o.Listen)
 	if err != nil {
-		return nil, &interact.Error{Code: interact.ConfigInvalid, Next: interact.Next(interact.StepRun, "http.listen", DefaultListen),
+		return nil, &interact.Error{Code: interact.ConfigInvalid, Next: interact.Next(interact.StepRun, "http.listen", defaultListen),
 			Title: fmt.Sprintf("expected an address and port to listen on, got %q", o.Listen), Err: err}
 	}
 	l, err := net.Listen("tcp", o.Listen)
@@ -39,7 +39,7 @@ func listenTCP(o Options) (net.Listener, error) {
 		}
 	}
 	if err != nil {
-		return nil, &interact.Error{Code: interact.ConfigInvalid, Next: interact.Next(interact.StepRun, "http.listen", DefaultListen),
+		return nil, &interact.Error{Code: interact.ConfigInvalid, Next: interact.Next(interact.StepRun, "http.listen", defaultListen),
 			Title: "cannot listen on " + o.Listen, Err: err}
 	}
 	if !isLoopback(l.Addr()) && (o.Token == "" || o.NoAuth) {

@@ -42,7 +42,7 @@ func (g *Gateway) fixed() map[string]http.Handler {
 		})
 	}
 	if g.o.Callbacks != nil {
-		routes["POST "+CallbacksPath+"{callback}"] = g.guarded(open, func(w http.ResponseWriter, r *http.Request) error {
+		routes["POST "+callbacksPath+"{callback}"] = g.guarded(open, func(w http.ResponseWriter, r *http.Request) error {
 			g.o.Callbacks.ServeHTTP(w, r)
 			return nil
 		})

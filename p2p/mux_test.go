@@ -65,7 +65,7 @@ func TestAReasonIsReadAfterAWriteFailed(t *testing.T) {
 		if _, err := m.OpenStream(t.Context()); err != nil { // its frame is what fails
 			t.Fatal(err)
 		}
-		if _, err := m.AcceptStream(); !IsRefusal(err) {
+		if _, err := m.AcceptStream(); !isRefusal(err) {
 			t.Errorf("the connection ended with %v", err)
 		}
 		if err := m.Close(); err != nil {

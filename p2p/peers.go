@@ -89,7 +89,7 @@ func (p *Peers) Share(node did.DID) string {
 		return string(node)
 	}
 	for _, c := range p.host.Network().ConnsToPeer(id) {
-		if r, ok := p.o.Ranges.Of(c.RemoteMultiaddr()); ok && !c.Stat().Limited {
+		if r, ok := p.o.Ranges.of(c.RemoteMultiaddr()); ok && !c.Stat().Limited {
 			return r.String()
 		}
 	}
@@ -172,7 +172,7 @@ func (p *Peers) Connect(ctx context.Context, addr string) error {
 		err = errors.New("the peer closed the connection at once")
 	}
 	switch {
-	case ForClocks(err):
+	case forClocks(err):
 		return &interact.Error{Code: interact.ClockSkew, Title: "the clocks of this node and of the peer differ by more than an hour", Err: err,
 			Hint: "compare them: date -u; then set the clock: timedatectl set-ntp true"}
 	case err != nil:

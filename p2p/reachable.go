@@ -62,8 +62,8 @@ func OnlyLoopback(announced, listening []ma.Multiaddr) bool {
 // Ranges are prefix lengths of address ranges that are treated as one address; 0 means single addresses.
 type Ranges struct{ IPv4, IPv6 int }
 
-// Of returns the range of a public address; false if a is not public, is relayed, or has no range.
-func (rs Ranges) Of(a ma.Multiaddr) (netip.Prefix, bool) {
+// of returns the range of a public address; false if a is not public, is relayed, or has no range.
+func (rs Ranges) of(a ma.Multiaddr) (netip.Prefix, bool) {
 	if isRelayed(a) || !manet.IsPublicAddr(a) {
 		return netip.Prefix{}, false
 	}

@@ -67,12 +67,12 @@ func TestRangesOfAddresses(t *testing.T) {
 		"/dns4/example.org/tcp/4667":        "",
 		"/ip4/8.8.4.4/tcp/4667/p2p/12D3KooWGC6TvWhfapngX6wvJHMYvKpDMXPb3ZnCZ6dMoaMtimQ5/p2p-circuit": "",
 	} {
-		got, ok := rs.Of(ma.StringCast(text))
+		got, ok := rs.of(ma.StringCast(text))
 		if ok != (want != "") || ok && got.String() != want {
 			t.Errorf("%s: got %v, %v, want %q", text, got, ok, want)
 		}
 	}
-	if got, ok := (Ranges{}).Of(ma.StringCast("/ip4/8.8.4.4/tcp/4667")); ok {
+	if got, ok := (Ranges{}).of(ma.StringCast("/ip4/8.8.4.4/tcp/4667")); ok {
 		t.Errorf("off: got %v", got)
 	}
 }

@@ -69,8 +69,8 @@ func (r *refusals) watch() {
 	}
 }
 
-// IsRefusal reports whether err of a connection or stream means that the policy of the peer rejects this node.
-func IsRefusal(err error) bool {
+// isRefusal reports whether err of a connection or stream means that the policy of the peer rejects this node.
+func isRefusal(err error) bool {
 	var early *quic.ApplicationError // of a QUIC dial that the peer closed early
 	return errors.Is(err, &network.ConnError{Remote: true, ErrorCode: network.ConnGated}) ||
 		errors.As(err, &early) && early.Remote && early.ErrorCode == quic.ApplicationErrorCode(network.ConnGated)
@@ -78,7 +78,7 @@ func IsRefusal(err error) bool {
 
 // received returns err of a dial, and records it if it is a refusal.
 func (r *refusals) received(id peer.ID, err error) error {
-	if IsRefusal(err) {
+	if isRefusal(err) {
 		r.note(id, time.Now())
 	}
 	return err

@@ -125,9 +125,9 @@ func (t *tlsTransport) secure(ctx context.Context, c *tls.Conn, raw net.Conn, ke
 	return s, nil
 }
 
-// ForClocks reports whether a dial failed because a certificate of the peer does not hold by this machine's clock. Nodes have
+// forClocks reports whether a dial failed because a certificate of the peer does not hold by this machine's clock. Nodes have
 // certificates that always hold; older ones, and other software, have not. The library passes the reason on as text alone.
-func ForClocks(err error) bool {
+func forClocks(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "certificate has expired or is not yet valid")
 }
 

@@ -176,7 +176,7 @@ func TestADialThatFailsForTheClock(t *testing.T) {
 	}
 	_, err = client.SecureOutbound(t.Context(), raw, "")
 	<-done
-	if !ForClocks(err) || ForClocks(nil) || ForClocks(context.Canceled) {
+	if !forClocks(err) || forClocks(nil) || forClocks(context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -126,7 +126,7 @@ func (p *Publisher) announceSoon(ctx context.Context, pub *Publication) Reach {
 // announce sends pub to the carriers of a, all at once, and notes which accepted it. The caller has begun the attempt. An unlisted Thing
 // is not sent.
 func (p *Publisher) announce(ctx context.Context, pub *Publication, a attempt, to *progress) {
-	if pub.IsUnlisted() {
+	if pub.isUnlisted() {
 		p.schedule.gossiped(pub)
 		p.schedule.replicated(pub)
 		return

@@ -40,7 +40,7 @@ func NewIndex(owner did.DID) *Index {
 
 // set replaces the publication of p's Thing.
 func (x *Index) set(p *Publication) {
-	if key := td.Key(x.owner, p.Thing); p.IsUnlisted() {
+	if key := td.Key(x.owner, p.Thing); p.isUnlisted() {
 		x.unlisted.Store(key, true)
 	} else {
 		x.unlisted.Delete(key)
@@ -155,8 +155,8 @@ func (x *Index) AgentOf(d *td.Description) interact.Thing {
 	return nil
 }
 
-// ByKey returns the publication in force whose record has the key, or nil.
-func (x *Index) ByKey(key [32]byte) *Publication {
+// byKey returns the publication in force whose record has the key, or nil.
+func (x *Index) byKey(key [32]byte) *Publication {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.keys[key]
@@ -189,7 +189,7 @@ func (x *Index) Len() int {
 	return len(x.refs)
 }
 
-// IsUnlisted reports whether key is that of the record of an unlisted Thing of this node.
+// isUnlisted reports whether key is that of the record of an unlisted Thing of this node.
 func (x *Index) IsUnlisted(key [32]byte) bool {
 	_, is := x.unlisted.Load(key)
 	return is
@@ -197,7 +197,7 @@ func (x *Index) IsUnlisted(key [32]byte) bool {
 
 // Listed removes the unlisted Things of this node from all.
 func (x *Index) Listed(all []*td.Signed) []*td.Signed {
-	unlisted := slices.DeleteFunc(x.All(), func(p *Publication) bool { return !p.IsUnlisted() })
+	unlisted := slices.DeleteFunc(x.All(), func(p *Publication) bool { return !p.isUnlisted() })
 	return slices.DeleteFunc(all, func(s *td.Signed) bool {
 		return slices.ContainsFunc(unlisted, func(p *Publication) bool {
 			return bytes.Equal(s.Record, p.Signed.Record) || bytes.Equal(s.Record, p.Description.Record.WithoutTD())
@@ -213,7 +213,7 @@ func (x *Index) Hosted(q td.Query) []*td.Signed {
 	}
 	var out []*td.Signed
 	for _, p := range candidates {
-		if p != nil && !p.IsUnlisted() && q.Match(p.Description) && len(out) < q.Max() {
+		if p != nil && !p.isUnlisted() && q.Match(p.Description) && len(out) < q.Max() {
 			out = append(out, p.Signed)
 		}
 	}

@@ -214,7 +214,7 @@ func (p *Publisher) States(ctx context.Context, keys [][32]byte) []dht.AgentStat
 	states := make([]dht.AgentState, len(keys))
 	var g sync.WaitGroup
 	for i, key := range keys {
-		if pub := p.o.Index.ByKey(key); pub != nil && !pub.IsUnlisted() {
+		if pub := p.o.Index.byKey(key); pub != nil && !pub.isUnlisted() {
 			g.Go(func() {
 				if states[i] = dht.AgentPresent; !p.IsUp(ctx, pub) {
 					states[i] = dht.AgentAway

@@ -45,8 +45,8 @@ type Publication struct {
 	handler interact.Thing // the agent in this process, or an attached one; nil for an agent that is called over the forms of its TD
 }
 
-// IsUnlisted reports whether p is never announced, because its TD requests so.
-func (p *Publication) IsUnlisted() bool { return p.Description != nil && p.Description.Unlisted }
+// isUnlisted reports whether p is never announced, because its TD requests so.
+func (p *Publication) isUnlisted() bool { return p.Description != nil && p.Description.Unlisted }
 
 // describe returns the description for the directory: that of the tombstone for a withdrawn Thing.
 func (p *Publication) describe(ctx context.Context, v *td.Verifier, now time.Time) (*td.Description, error) {

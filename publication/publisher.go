@@ -221,7 +221,7 @@ type Result struct {
 
 // IsPending reports whether no other node had received the record, and some are to receive it.
 func (r *Result) IsPending() bool {
-	return r.Reach.GossipPeers == 0 && r.Reach.Replicas == 0 && !r.IsUnlisted()
+	return r.Reach.GossipPeers == 0 && r.Reach.Replicas == 0 && !r.isUnlisted()
 }
 
 // Publish completes and signs a TD, stores it durably and announces it. The Thing is withdrawn when its registration expires. Handler

@@ -148,10 +148,10 @@ func TestTamperedRecordsCostScore(t *testing.T) {
 		}
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
-		if score, ok := victim.Score(evil.host.ID()); !ok || score > -160 {
+		if score, ok := victim.score(evil.host.ID()); !ok || score > -160 {
 			t.Errorf("the attacker's score is %v, %v; want it below the graylist threshold", score, ok)
 		}
-		if score, _ := behind.Score(victim.host.ID()); score < 0 {
+		if score, _ := behind.score(victim.host.ID()); score < 0 {
 			t.Errorf("the victim's score is %v: it forwarded invalid records", score)
 		}
 		// The second invalid record takes the peer below the graylist threshold; later ones are not verified.
@@ -198,7 +198,7 @@ func TestIgnoredRecordsCostNothing(t *testing.T) {
 		if st := victim.Stats(); st.Ignored != 5 || st.Delivered != 1 || st.Rejected != 0 || st.Banned != 0 {
 			t.Errorf("got %+v", st)
 		}
-		if score, ok := victim.Score(other.host.ID()); !ok || score < 0 {
+		if score, ok := victim.score(other.host.ID()); !ok || score < 0 {
 			t.Errorf("score %v, %v", score, ok)
 		}
 		if got := behind.delivered(a.id); got != "[5]" {

@@ -299,9 +299,9 @@ func (p *PubSub) Peers() int {
 	return len(all)
 }
 
-// Score returns the gossipsub score of a peer, at most 1 s old: below -40 the peer receives no gossip, below -160 its messages are
+// score returns the gossipsub score of a peer, at most 1 s old: below -40 the peer receives no gossip, below -160 its messages are
 // ignored. ok is false for an unknown peer.
-func (p *PubSub) Score(id peer.ID) (score float64, ok bool) {
+func (p *PubSub) score(id peer.ID) (score float64, ok bool) {
 	scores := p.scores.Load()
 	if scores == nil {
 		return 0, false

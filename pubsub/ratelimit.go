@@ -104,7 +104,7 @@ func (p *PubSub) refuses(id peer.ID) bool {
 	if p.limiter.isBanned(id, time.Now()) {
 		return true
 	}
-	score, ok := p.Score(id)
+	score, ok := p.score(id)
 	return ok && score < thresholds().GraylistThreshold
 }
 

@@ -175,7 +175,7 @@ func TestFlood(t *testing.T) {
 			}
 		}
 		time.Sleep(6 * time.Second)
-		if score, ok := victim.Score(flooder.host.ID()); !ok || score < 0 {
+		if score, ok := victim.score(flooder.host.ID()); !ok || score < 0 {
 			t.Errorf("the flooder's score is %v, %v, want at least 0: its records are valid", score, ok)
 		}
 	})

@@ -16,8 +16,8 @@ import (
 	"github.com/lmosd/lmosd/internal/atomicfile"
 )
 
-// StateFile is the name of the file that describes a testnet of processes, in its directory.
-const StateFile = "testnet.json"
+// stateFile is the name of the file that describes a testnet of processes, in its directory.
+const stateFile = "testnet.json"
 
 // State is the content of testnet.json.
 type State struct {
@@ -64,18 +64,18 @@ func (t *Net) Save(dir, topology string, agents []Proc) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, atomicfile.Write(filepath.Join(dir, StateFile), append(b, '\n'), 0o600)
+	return s, atomicfile.Write(filepath.Join(dir, stateFile), append(b, '\n'), 0o600)
 }
 
 // Load reads the state of the testnet in dir. The error wraps fs.ErrNotExist if there is none.
 func Load(dir string) (*State, error) {
-	b, err := os.ReadFile(filepath.Join(dir, StateFile))
+	b, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {
 		return nil, err
 	}
 	var s State
 	if err := json.Unmarshal(b, &s); err != nil {
-		return nil, fmt.Errorf("read %s: %w", filepath.Join(dir, StateFile), err)
+		return nil, fmt.Errorf("read %s: %w", filepath.Join(dir, stateFile), err)
 	}
 	return &s, nil
 }
@@ -89,7 +89,7 @@ func (s *State) Down() error {
 	for _, n := range s.Nodes {
 		errs = append(errs, end(n.PID, n.Born))
 	}
-	if err := os.Remove(filepath.Join(s.Dir, StateFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(filepath.Join(s.Dir, stateFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -26,14 +26,14 @@ import (
 	"github.com/lmosd/lmosd/interact/credentials"
 )
 
-// Verbatim is the action of an imported agent that carries A2A.
-const Verbatim = "a2a"
+// verbatim is the action of an imported agent that carries A2A.
+const verbatim = "a2a"
 
-// Namespace is the IRI of the terms of A2A in descriptions.
-const Namespace = "https://lmosd.dev/ns/a2a#"
+// namespace is the IRI of the terms of A2A in descriptions.
+const namespace = "https://lmosd.dev/ns/a2a#"
 
-// Libp2pBinding is the URI of the custom binding between nodes (A2A 1.0 §5.8): the action [Verbatim] of a Thing.
-const Libp2pBinding = "https://lmosd.dev/a2a/bindings/libp2p/v1"
+// libp2pBinding is the URI of the custom binding between nodes (A2A 1.0 §5.8): the action [verbatim] of a Thing.
+const libp2pBinding = "https://lmosd.dev/a2a/bindings/libp2p/v1"
 
 // Options configure a [Bridge]. The zero value works.
 type Options struct {

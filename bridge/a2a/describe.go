@@ -20,7 +20,7 @@ import (
 )
 
 // describeThing returns a card for a description, with a skill for each action. No member is empty, so that all verifiers compute the
-// same payload (see card.Canonical).
+// same payload (see card.canonical).
 func describeThing(t *td.Thing) *card.Card {
 	yes, no := true, false
 	title := cmp.Or(strings.TrimSpace(t.Title), t.Name(), "thing")
@@ -42,10 +42,10 @@ func describeThing(t *td.Thing) *card.Card {
 	return c
 }
 
-// SchemasExtension is the URI of the A2A extension with the schemas of skills (docs/interop.md, "Schemas of skills"): its params are
+// schemasExtension is the URI of the A2A extension with the schemas of skills (docs/interop.md, "Schemas of skills"): its params are
 // {"skills": {"id": {"inputSchema": "…", "outputSchema": "…"}}}, JSON Schemas as strings. Strings survive conversion to proto unchanged,
 // where objects lose empty members and numbers lose digits.
-const SchemasExtension = "https://lmosd.dev/a2a/extensions/skill-schemas/v1"
+const schemasExtension = "https://lmosd.dev/a2a/extensions/skill-schemas/v1"
 
 // maxSchemas is the size limit of the schemas in a card, in bytes. The message that asks for the skill has the others.
 const maxSchemas = 64 << 10
@@ -72,7 +72,7 @@ func schemas(t *td.Thing, room int) []card.Extension {
 	if len(skills) == 0 {
 		return nil
 	}
-	return []card.Extension{{URI: SchemasExtension, Description: "JSON Schemas of the input and output of skills, as strings.",
+	return []card.Extension{{URI: schemasExtension, Description: "JSON Schemas of the input and output of skills, as strings.",
 		Params: protocol.Encode(map[string]any{"skills": skills})}}
 }
 

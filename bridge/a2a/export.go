@@ -279,7 +279,7 @@ func (e *exporter) sign(c *card.Card, place server.Endpoint) (*card.Card, error)
 	if name != "" {
 		c.Interfaces = slices.Insert(c.Interfaces, 2, card.Interface{URL: base, Binding: card.JSONRPC, Version: "1.0", Tenant: name})
 		c.Interfaces = append(c.Interfaces, card.Interface{URL: "libp2p://" + signer.DID().PeerText() + "/a2a/" + url.PathEscape(name),
-			Binding: Libp2pBinding, Version: "1.0", Tenant: name})
+			Binding: libp2pBinding, Version: "1.0", Tenant: name})
 	}
 	c.Signatures = nil
 	if err := card.Sign(c, signer); err != nil {

@@ -21,17 +21,17 @@ import (
 )
 
 // Extensions in cards of a node (A2A 1.0 §4.6). None is required. Their params have non-empty strings only, because verifiers treat other
-// values differently (see card.Canonical).
+// values differently (see card.canonical).
 const (
-	// DescriptionExtension identifies the Thing Description of a card: {"thing": its id, "owner": the DID that signed it, "sha256": of
+	// descriptionExtension identifies the Thing Description of a card: {"thing": its id, "owner": the DID that signed it, "sha256": of
 	// its bytes, "href": its URL}.
-	DescriptionExtension = "https://lmosd.dev/a2a/extensions/description/v1"
+	descriptionExtension = "https://lmosd.dev/a2a/extensions/description/v1"
 )
 
-// provenance adds the DescriptionExtension to a card, in place of that of another node.
+// provenance adds the descriptionExtension to a card, in place of that of another node.
 func provenance(c *card.Card, d *td.Description, at server.Endpoint) {
-	others := slices.DeleteFunc(slices.Clone(c.Capabilities.Extensions), func(x card.Extension) bool { return x.URI == DescriptionExtension })
-	c.Capabilities.Extensions = append(others, card.Extension{URI: DescriptionExtension,
+	others := slices.DeleteFunc(slices.Clone(c.Capabilities.Extensions), func(x card.Extension) bool { return x.URI == descriptionExtension })
+	c.Capabilities.Extensions = append(others, card.Extension{URI: descriptionExtension,
 		Description: "The signed description of this agent. The node that serves the agent signs this card; the owner signs the description.",
 		Params: protocol.Encode(map[string]string{"thing": d.ID, "owner": string(d.Record.Owner), "sha256": hex.EncodeToString(d.Record.Hash[:]),
 			"href": strings.TrimSuffix(at.Base, "/a2a") + "/things/" + url.PathEscape(d.Ref())})})
@@ -90,7 +90,7 @@ func extend(c *card.Card, t *td.Thing) {
 		}
 	}
 	c.Skills = slices.DeleteFunc(c.Skills, func(s card.Skill) bool { return all.Actions[s.ID] == nil && len(all.Actions) > 0 }) // "none"
-	others := slices.DeleteFunc(slices.Clone(c.Capabilities.Extensions), func(x card.Extension) bool { return x.URI == SchemasExtension })
+	others := slices.DeleteFunc(slices.Clone(c.Capabilities.Extensions), func(x card.Extension) bool { return x.URI == schemasExtension })
 	c.Capabilities.Extensions = append(others, schemas(all, math.MaxInt)...)
 }
 

@@ -91,7 +91,7 @@ func TestExtendedCardOfThing(t *testing.T) {
 	}
 	// The owner signs the description, regardless of the signer of the card.
 	sum := sha256.Sum256(d.Thing.Raw)
-	from := extensionOf(public, DescriptionExtension)
+	from := extensionOf(public, descriptionExtension)
 	for member, want := range map[string]string{"thing": d.ID, "owner": string(d.Record.Owner), "sha256": hex.EncodeToString(sum[:])} {
 		if got := string(from[member]); got != string(protocol.Encode(want)) {
 			t.Errorf("%s is %s, want %s", member, got, want)
@@ -117,7 +117,7 @@ func TestExtendedCardOfThing(t *testing.T) {
 			t.Errorf("%s: the skills are %s", over, got)
 		}
 		var schemas map[string]struct{ InputSchema, OutputSchema string }
-		params := extensionOf(c, SchemasExtension)
+		params := extensionOf(c, schemasExtension)
 		_ = json.Unmarshal(params["skills"], &schemas)
 		if schemas["reset"].InputSchema != `{"default":"","enum":[""],"type":"string"}` || !strings.Contains(schemas["set_unit"].InputSchema, `"string"`) ||
 			!strings.Contains(schemas["get_count"].OutputSchema, `"integer"`) || schemas["get_odd"].OutputSchema != "" {
@@ -173,7 +173,7 @@ func TestExtendedCardElsewhere(t *testing.T) {
 		if err != nil || c.Description != "more" || c.Interfaces[0].URL != root+"/f" || strings.Contains(string(a.result), f.URL) {
 			t.Fatalf("%s: %s, %v", over, a.result, err)
 		}
-		if string(extensionOf(c, DescriptionExtension)["thing"]) != string(protocol.Encode(d.ID)) || len(c.Capabilities.Extensions) != 2 {
+		if string(extensionOf(c, descriptionExtension)["thing"]) != string(protocol.Encode(d.ID)) || len(c.Capabilities.Extensions) != 2 {
 			t.Errorf("%s: the extensions are %+v", over, c.Capabilities.Extensions)
 		}
 		if _, err := card.Verify(t.Context(), a.result, did.Keys()); err != nil {

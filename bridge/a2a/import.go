@@ -104,7 +104,7 @@ func (i *imported) load(ctx context.Context) (changed bool, err error) {
 	}
 	for _, s := range c.Skills {
 		name := key(s.ID)
-		for name == Verbatim || name == sendAction || k.skills[name] != "" {
+		for name == verbatim || name == sendAction || k.skills[name] != "" {
 			name += "_"
 		}
 		k.skills[name] = s.ID
@@ -243,7 +243,7 @@ func (i *imported) describe() ([]byte, error) {
 	k := i.cached.Load()
 	c := k.card
 	actions := map[string]any{
-		Verbatim: map[string]any{"@type": bridge.A2AOperation, "title": "A2A", "synchronous": true,
+		verbatim: map[string]any{"@type": bridge.A2AOperation, "title": "A2A", "synchronous": true,
 			"description": "Carries the Agent2Agent protocol: an operation {method, params, serviceParameters}. " +
 				"A2A clients use it through their own node."},
 		sendAction: map[string]any{"@type": bridge.TurnAction, "title": "Send a message", "synchronous": true, "input": map[string]any{},
@@ -277,7 +277,7 @@ func (i *imported) describe() ([]byte, error) {
 		source["key"], source["payload"] = k.signature.Key, k.signature.Form
 	}
 	doc := map[string]any{
-		"@context": []any{td.Context10, td.Context11, map[string]any{"lmos": td.ContextLMOS, "a2a": Namespace}},
+		"@context": []any{td.Context10, td.Context11, map[string]any{"lmos": td.ContextLMOS, "a2a": namespace}},
 		"@type":    "lmos:Agent", "title": cmp.Or(i.as.Name, c.Name), "actions": actions, "lmosd:source": source,
 		"properties": map[string]any{tasksProperty: map[string]any{"title": "Tasks", "readOnly": true, "type": "object",
 			"description": "The tasks of the caller (ListTasks of A2A)."}},

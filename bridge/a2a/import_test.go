@@ -85,7 +85,7 @@ func TestImport(t *testing.T) {
 	if len(a.Warnings) != 0 || d.Thing.Title != "far desk" || d.Thing.Description != "Does this and that." || d.Thing.Version != "1.0.0" {
 		t.Errorf("the description is %s, with warnings %v", d.Thing.Raw, a.Warnings)
 	}
-	if d.Thing.Actions["echo"] == nil || d.Thing.Actions[sendAction] == nil || d.Thing.Actions[Verbatim].Types[0] != bridge.A2AOperation || !strings.Contains(string(d.Thing.Raw), `"verified":true`) {
+	if d.Thing.Actions["echo"] == nil || d.Thing.Actions[sendAction] == nil || d.Thing.Actions[verbatim].Types[0] != bridge.A2AOperation || !strings.Contains(string(d.Thing.Raw), `"verified":true`) {
 		t.Errorf("the description is %s", d.Thing.Raw)
 	}
 	if raw := string(d.Thing.Raw); strings.Contains(raw, s.url) || strings.Contains(raw, "signatures") {
@@ -222,7 +222,7 @@ func TestCardsOverHTTP(t *testing.T) {
 			if err != nil || c.Name != name || strings.Contains(a.raw, `"preferredTransport"`) != old {
 				t.Fatalf("%s: %s, %v", at, a.raw, err)
 			}
-			binding := slices.IndexFunc(c.Interfaces, func(i card.Interface) bool { return i.Binding == Libp2pBinding })
+			binding := slices.IndexFunc(c.Interfaces, func(i card.Interface) bool { return i.Binding == libp2pBinding })
 			if of := name == "Desk"; of != (binding >= 0) {
 				t.Errorf("%s: the bindings are %+v", at, c.Interfaces)
 			} else if of && (!strings.HasPrefix(c.Interfaces[binding].URL, "libp2p://12D3Koo") || c.Interfaces[binding].Tenant != "desk") {

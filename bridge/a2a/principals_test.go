@@ -89,7 +89,7 @@ func TestTasksBesideA2A(t *testing.T) {
 		t.Helper()
 		op := &protocol.Operation{Method: method, Params: json.RawMessage(params), Service: map[string]string{"A2A-Version": "1.0", protocol.PrincipalParam: name}}
 		said := ""
-		for r, err := range m.Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: Verbatim, ID: interact.NewID(), Data: op.Bytes(), From: did.NodePrincipal(from, "")}) {
+		for r, err := range m.Do(t.Context(), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: verbatim, ID: interact.NewID(), Data: op.Bytes(), From: did.NodePrincipal(from, "")}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -54,7 +54,7 @@ func (i *imported) do(ctx context.Context, m *interact.Message) iter.Seq2[*inter
 	k := i.cached.Load()
 	agent := i.owners.guard(withCaller(k.agent, m.From), m.From.ID())
 	switch {
-	case m.Type == interact.InvokeAction && m.Name == Verbatim:
+	case m.Type == interact.InvokeAction && m.Name == verbatim:
 		return i.verbatim(ctx, k.agent, m)
 	case m.Type == interact.InvokeAction:
 		return (&invocation{imported: i, cachedCard: k, agent: agent, m: m, skill: k.skills[m.Name]}).run(ctx)

@@ -234,7 +234,7 @@ func TestSchemas(t *testing.T) {
 	const want = `{"skills":{"a":{"inputSchema":"{\"type\":\"object\",\"properties\":{},\"x\":1.0}"},` +
 		`"b":{"inputSchema":"{\"type\":\"string\"}","outputSchema":"{\"type\":\"number\"}"},` +
 		`"c":{"inputSchema":"{\"properties\":{\"n\":{\"type\":\"number\"}},\"type\":\"object\"}"}}}`
-	if e.URI != SchemasExtension || e.Required || string(e.Params) != want {
+	if e.URI != schemasExtension || e.Required || string(e.Params) != want {
 		t.Errorf("got %+v %s, want %s", e, e.Params, want)
 	}
 	for i, want := range []string{"application/json text/plain", "application/json text/plain", "application/json"} {

@@ -70,7 +70,7 @@ func TestApprovals(t *testing.T) {
 // throughTunnel lists and calls in a revision.
 func throughTunnel(t *testing.T, thing interact.Thing, era string) (list, call string) {
 	t.Helper()
-	conn := protocol.Lines(bridge.Dial(t.Context(), thing, &interact.Message{Name: Tunnel}))
+	conn := protocol.Lines(bridge.Dial(t.Context(), thing, &interact.Message{Name: tunnelAction}))
 	defer conn.Close()
 	ask := asker(t, conn, era)
 	return ask("2", listTools, map[string]any{}), ask("3", protocol.CallTool, map[string]any{"name": "pay", "arguments": struct{}{}})

@@ -93,7 +93,7 @@ func TestGuardEndsAnInvalidTunnel(t *testing.T) {
 		})
 		doc := described(t, []byte(`{"title":"x","actions":{"mcp":{"@type":"mcp:Session"}}}`))
 		wrapped := New(Options{}).Guard(doc, func(context.Context, *interact.Message) error { return nil })(thing)
-		conn := protocol.Lines(bridge.Dial(t.Context(), wrapped, &interact.Message{Name: Tunnel}))
+		conn := protocol.Lines(bridge.Dial(t.Context(), wrapped, &interact.Message{Name: tunnelAction}))
 		if err := conn.Write(t.Context(), protocol.Request("7", "x", nil)); err != nil {
 			t.Fatal(err)
 		}

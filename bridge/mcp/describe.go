@@ -17,17 +17,17 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Namespace is the IRI of the terms for members of MCP in a Thing Description:
+// namespace is the IRI of the terms for members of MCP in a Thing Description:
 //
 //	mcp:name                            name of a tool or prompt at the server
 //	mcp:inputSchema, mcp:outputSchema   schemas of a tool, verbatim; input and output approximate them
 //	mcp:destructive, mcp:openWorld      hints of a tool; readOnlyHint and idempotentHint are safe and idempotent
 //	mcp:uri, mcp:uriTemplate            of a resource, which is a property
 //	lmosd:unlisted                      true for a server with private lists (cacheScope), which is not announced (bridge.Import.PublishPrivate)
-//	mcp:omitted                         number of tools, prompts and resources that do not fit ([More] lists the tools)
+//	mcp:omitted                         number of tools, prompts and resources that do not fit ([moreTools] lists the tools)
 //	mcp:icons, mcp:meta                 of any of them, if small
 //	mcp:capabilities, mcp:protocolVersions, mcp:serverInfo   of the server
-const Namespace = "https://lmosd.dev/ns/mcp#"
+const namespace = "https://lmosd.dev/ns/mcp#"
 
 // omitted is the term for the number of omitted affordances.
 const omitted = "mcp:omitted"
@@ -94,7 +94,7 @@ func (c *serverFeatures) describe(target string, o bridge.Import) ([]byte, *inde
 	d.fit(maxDraft - len(raw))
 	if d.omitted > 0 {
 		head[omitted] = d.omitted
-		head["actions"].(map[string]any)[More] = moreAction // set by head
+		head["actions"].(map[string]any)[moreTools] = moreAction // set by head
 	}
 	for _, p := range d.parts {
 		all, _ := head[p.kind].(map[string]any)
@@ -113,9 +113,9 @@ func (c *serverFeatures) describe(target string, o bridge.Import) ([]byte, *inde
 func (c *serverFeatures) head(target string, o bridge.Import) map[string]any {
 	name := cmp.Or(o.Name, title(c.info.Server.Title), title(c.info.Server.Name), title(target), "mcp")
 	doc := map[string]any{
-		"@context": []any{td.Context10, td.Context11, map[string]any{"lmos": td.ContextLMOS, "mcp": Namespace}},
+		"@context": []any{td.Context10, td.Context11, map[string]any{"lmos": td.ContextLMOS, "mcp": namespace}},
 		"@type":    "lmos:Tool", "title": name,
-		"actions": map[string]any{Tunnel: map[string]any{"@type": bridge.MCPSession, "title": "MCP", "synchronous": true,
+		"actions": map[string]any{tunnelAction: map[string]any{"@type": bridge.MCPSession, "title": "MCP", "synchronous": true,
 			"description": "Carries the Model Context Protocol, one message per line. MCP clients use it through their own node."}},
 	}
 	if text := cmp.Or(o.Description, clip(c.info.Instructions, maxText)); text != "" {
@@ -156,7 +156,7 @@ func (d *draft) actions() {
 	for _, p := range d.c.prompts {
 		all = append(all, entry{"prompt", p.Name, p.Name})
 	}
-	names := keys(all, Tunnel, More)
+	names := keys(all, tunnelAction, moreTools)
 	for i, t := range d.c.tools {
 		full, lean := t.action()
 		d.add(part{kind: "actions", key: names[i], what: "the tool " + t.Name, full: full, lean: lean,

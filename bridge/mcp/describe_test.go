@@ -123,11 +123,11 @@ func TestBadTools(t *testing.T) {
 		}
 		kept := ""
 		for key := range thing.Actions {
-			if key != "good" && key != Tunnel && key != More {
+			if key != "good" && key != tunnelAction && key != moreTools {
 				kept = key
 			}
 		}
-		if more := thing.Actions[More] != nil && strings.Contains(string(doc), `"mcp:omitted":1`); more != (name == "too large") {
+		if more := thing.Actions[moreTools] != nil && strings.Contains(string(doc), `"mcp:omitted":1`); more != (name == "too large") {
 			t.Errorf("%s: that there is more is said: %t", name, more)
 		}
 		if kept != test.kept && !(strings.HasSuffix(test.kept, "n_") && strings.HasPrefix(kept, test.kept)) || (kept == "") != (len(c.warnings) > 0) {
@@ -154,7 +154,7 @@ func TestManyTools(t *testing.T) {
 			t.Fatal(err)
 		}
 		thing := described(t, doc)
-		if left := thing.Actions[More] != nil; left != want.left || len(doc) > td.MaxTD-2<<10 || strings.Contains(string(doc), strings.Repeat("word ", 300)) != want.words {
+		if left := thing.Actions[moreTools] != nil; left != want.left || len(doc) > td.MaxTD-2<<10 || strings.Contains(string(doc), strings.Repeat("word ", 300)) != want.words {
 			t.Errorf("%d: %d actions, %d bytes, %q", n, len(thing.Actions), len(doc), c.warnings)
 		}
 	}
@@ -237,10 +237,10 @@ func FuzzDescribe(f *testing.F) {
 		}
 		thing := described(t, doc)
 		own := 1 // the tunnel
-		if thing.Actions[More] != nil {
+		if thing.Actions[moreTools] != nil {
 			own++
 		}
-		if len(doc) > td.MaxTD || thing.Actions[Tunnel] == nil || len(thing.Actions) != len(index.actions)+own || len(thing.Properties) != len(index.properties) {
+		if len(doc) > td.MaxTD || thing.Actions[tunnelAction] == nil || len(thing.Actions) != len(index.actions)+own || len(thing.Properties) != len(index.properties) {
 			t.Fatalf("%d bytes: %s", len(doc), doc)
 		}
 	})

@@ -56,7 +56,7 @@ func TestDeceptiveNames(t *testing.T) {
 		"a line separator":       {"pay\u2028", ""},
 		"a private character":    {"pay\ue000", ""},
 		"a path":                 {"../pay", ".._pay"},
-		"the tunnel":             {Tunnel, "mcp_"},
+		"the tunnel":             {tunnelAction, "mcp_"},
 		"like a tool of lmosd":   {"mesh_call", "mesh_call"},
 		"empty":                  {"", ""},
 		"very long":              {strings.Repeat("x", 5000), strings.Repeat("x", maxName-9) + "_"},
@@ -66,7 +66,7 @@ func TestDeceptiveNames(t *testing.T) {
 		thing := described(t, a.TD)
 		found, key := 0, ""
 		for name := range thing.Actions {
-			if name != "other" && name != Tunnel {
+			if name != "other" && name != tunnelAction {
 				found, key = found+1, name
 			}
 		}
@@ -108,7 +108,7 @@ func TestNothingIsFetched(t *testing.T) {
 		"resources/list": strings.ReplaceAll(`{"resources":[{"uri":"$URL/r","name":"r"}]}`, "$URL", web.URL)}), bridge.Import{})
 	thing := described(t, a.TD)
 	for name := range thing.Actions {
-		if name == Tunnel {
+		if name == tunnelAction {
 			continue
 		}
 		if r, err := interact.Call(t.Context(), a.Thing, invoke(name, `{}`)); err != nil || string(r.Data) != `"done"` {
@@ -146,7 +146,7 @@ func TestHintsDoNotChangePolicy(t *testing.T) {
 	thing := New(Options{}).Guard(described(t, a.TD), judge)(a.Thing)
 	for _, params := range []string{`{"name":"drop"}`, `{"name":"\u0064rop"}`, `{"Name":"drop"}`, `{"name":"x","Name":"drop"}`, `{"name":"x","name":"drop"}`,
 		`{"name":["drop"]}`} {
-		conn := protocol.Lines(bridge.Dial(t.Context(), thing, &interact.Message{Name: Tunnel}))
+		conn := protocol.Lines(bridge.Dial(t.Context(), thing, &interact.Message{Name: tunnelAction}))
 		text := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":` + strings.Replace(params, "{", `{"_meta":{"`+protocol.MetaVersion+`":"2026-07-28","`+
 			protocol.MetaCapabilities+`":{}},`, 1) + `}`
 		m, err := protocol.Parse([]byte(text))
@@ -384,7 +384,7 @@ func FuzzCatalogue(f *testing.F) {
 		}
 		thing := described(t, doc)
 		for name := range thing.Actions {
-			if _, ok := index.actions[name]; !ok && name != Tunnel {
+			if _, ok := index.actions[name]; !ok && name != tunnelAction {
 				t.Errorf("the action %q leads nowhere", name)
 			}
 		}

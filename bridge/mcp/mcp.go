@@ -25,8 +25,8 @@ import (
 	"github.com/lmosd/lmosd/interact/credentials"
 )
 
-// Tunnel is the action of an imported server that carries MCP, one message per line.
-const Tunnel = "mcp"
+// tunnelAction is the action of an imported server that carries MCP, one message per line.
+const tunnelAction = "mcp"
 
 // Options configure a [Bridge].
 type Options struct {
@@ -117,7 +117,7 @@ func (b *Bridge) program(line string, o bridge.Import) (*source, error) {
 		return nil, err
 	}
 	return &source{close: run.Close, dial: func(ctx context.Context) (protocol.Conn, error) {
-		return protocol.Lines(bridge.Dial(ctx, run, &interact.Message{Name: Tunnel, ID: interact.NewID()})), nil
+		return protocol.Lines(bridge.Dial(ctx, run, &interact.Message{Name: tunnelAction, ID: interact.NewID()})), nil
 	}}, nil
 }
 

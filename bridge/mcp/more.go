@@ -10,9 +10,9 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// More is the action of a server with more tools than its description contains. It lists all current tools in pages, or calls one. MCP
+// moreTools is the action of a server with more tools than its description contains. It lists all current tools in pages, or calls one. MCP
 // clients use the tunnel instead.
-const More = "mcp-more"
+const moreTools = "mcp-more"
 
 // moreRoom is the size of the action in a description, in bytes.
 const moreRoom = 2 << 10
@@ -35,7 +35,7 @@ func moreInputOf(m *interact.Message) (w moreInput, err error) {
 		return w, err
 	}
 	if json.Unmarshal(data, &w) != nil || len(w.Arguments) > 0 && w.Arguments[0] != '{' {
-		return w, interact.Errorf(interact.Invalid, `for example {"tool":"name","arguments":{}}`, "expected a tool with its arguments, or a cursor, as the input of %s", More)
+		return w, interact.Errorf(interact.Invalid, `for example {"tool":"name","arguments":{}}`, "expected a tool with its arguments, or a cursor, as the input of %s", moreTools)
 	}
 	return w, nil
 }

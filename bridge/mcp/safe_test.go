@@ -87,7 +87,7 @@ func TestHeldDefinitions(t *testing.T) {
 			a := join(t, sayer(t, era, &is), bridge.Import{Pins: file})
 			warned := strings.Join(a.Warnings, "\n")
 			shows := string(a.TD)
-			conn := protocol.Lines(bridge.Dial(t.Context(), a.Thing, &interact.Message{Name: Tunnel}))
+			conn := protocol.Lines(bridge.Dial(t.Context(), a.Thing, &interact.Message{Name: tunnelAction}))
 			ask := asker(t, conn, era)
 			if era == "new" {
 				shows += ask("2", protocol.Discover, map[string]any{})

@@ -66,7 +66,7 @@ func counting(t *testing.T, version string) *bridge.Agent {
 func tunnelled(t *testing.T, a *bridge.Agent, version string, o *sdk.ClientOptions) *sdk.ClientSession {
 	t.Helper()
 	relay := backend.New(backend.Options{Relay: true, Name: "relay", Dial: func(ctx context.Context) (protocol.Conn, error) {
-		return protocol.Lines(bridge.Dial(ctx, a.Thing, &interact.Message{Name: Tunnel, ID: interact.NewID()})), nil
+		return protocol.Lines(bridge.Dial(ctx, a.Thing, &interact.Message{Name: tunnelAction, ID: interact.NewID()})), nil
 	}})
 	here, there := net.Pipe()
 	served := make(chan struct{})

@@ -151,7 +151,7 @@ func (s *server) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 			defer cancel()
 		}
 		switch {
-		case m.Type == interact.InvokeAction && m.Name == Tunnel:
+		case m.Type == interact.InvokeAction && m.Name == tunnelAction:
 			bridge.Accept(ctx, m, s.tunnel(m))(yield)
 		case m.Type == interact.InvokeAction:
 			s.invoke(ctx, m, yield)
@@ -187,7 +187,7 @@ func (s *server) invoke(ctx context.Context, m *interact.Message, yield func(*in
 }
 
 func (s *server) run(ctx context.Context, m *interact.Message, yield func(*interact.Message, error) bool) (*interact.Message, error) {
-	if m.Name == More {
+	if m.Name == moreTools {
 		return s.more(ctx, m, yield)
 	}
 	target, ok := s.index.Load().actions[m.Name]

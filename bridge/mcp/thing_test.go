@@ -72,7 +72,7 @@ func TestCalls(t *testing.T) {
 			{&interact.Message{Type: interact.ReadProperty, Name: "page", Data: []byte(`{"n":7}`)}, []string{" text/markdown # test://pages/7"}, 0, ""},
 			{&interact.Message{Type: interact.ReadProperty, Name: "none"}, nil, interact.NoAffordance, "no none"},
 			{&interact.Message{Type: interact.WriteProperty, Name: "page"}, nil, interact.NotAllowed, "writeproperty"},
-			{invoke(Tunnel, ``), nil, interact.Invalid, "request stream"},
+			{invoke(tunnelAction, ``), nil, interact.Invalid, "request stream"},
 		} {
 			got, err := asked(t, thing, test.m)
 			if e := interact.AsError(err); fmt.Sprint(got) != fmt.Sprint(test.want) && !sameJSON(got, test.want) || (err == nil) != (test.code == 0) ||

@@ -22,19 +22,19 @@ import (
 // the invocation of its action, reading a resource is the reading of its property, and subscribing is its observation. Features that d
 // does not describe have their name at the server.
 func (b *Bridge) Guard(d *td.Thing, check bridge.PolicyCheck) interact.Middleware {
-	a := d.Actions[Tunnel]
+	a := d.Actions[tunnelAction]
 	if a == nil || !slices.Contains(a.Types, bridge.MCPSession) {
 		return nil
 	}
 	g := newTunnelPolicy(d, check)
 	return func(t interact.Thing) interact.Thing {
 		return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
-			if m.Type == interact.InvokeAction && m.Name == More {
+			if m.Type == interact.InvokeAction && m.Name == moreTools {
 				if err := g.checkMore(ctx, m); err != nil {
 					return interact.Fail(err)
 				}
 			}
-			if m.Type != interact.InvokeAction || m.Name != Tunnel || m.Chunks == nil {
+			if m.Type != interact.InvokeAction || m.Name != tunnelAction || m.Chunks == nil {
 				return t.Do(ctx, m)
 			}
 			return bridge.Accept(ctx, m, func(ctx context.Context, stream io.ReadWriteCloser) error {

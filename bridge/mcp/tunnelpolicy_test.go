@@ -34,7 +34,7 @@ func TestGuard(t *testing.T) {
 			}
 			return nil
 		})
-		conn := protocol.Lines(bridge.Dial(t.Context(), wrap(a.Thing), &interact.Message{Name: Tunnel, From: did.NodePrincipal("did:key:zBob", "")}))
+		conn := protocol.Lines(bridge.Dial(t.Context(), wrap(a.Thing), &interact.Message{Name: tunnelAction, From: did.NodePrincipal("did:key:zBob", "")}))
 		ask := asker(t, conn, era)
 		for i, test := range []struct{ method, key, value, says string }{
 			{protocol.CallTool, "name", "say", `"result"`},
@@ -54,7 +54,7 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%s: judged %q", era, judged)
 		}
 		for input, want := range map[string]string{`{"tool":"say","arguments":{"text":"x"}}`: `"x"`, `{"tool":"greet"}`: "not greet", `{"tool":["greet"]}`: "expected a tool", `{}`: `"name":"say"`} {
-			m := invoke(More, input)
+			m := invoke(moreTools, input)
 			m.From = did.NodePrincipal("did:key:zBob", "")
 			r, err := interact.Call(t.Context(), wrap(a.Thing), m)
 			if got := fmt.Sprint(r, err); err == nil && !strings.Contains(string(r.Data), want) || err != nil && !strings.Contains(got, want) {

@@ -14,8 +14,8 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// MaxProofs limits the proofs of a document.
-const MaxProofs = 8
+// maxProofs limits the proofs of a document.
+const maxProofs = 8
 
 // A Check has the requirements for a proof. The zero value requires an assertion by a did:key, now.
 type Check struct {
@@ -45,7 +45,7 @@ type Verified struct {
 }
 
 // Verify verifies the member "proof" of doc, which comes from strictly decoded JSON and is not changed. A proof may be
-// one object or an array of 1 to [MaxProofs], all of which must verify, each over the document without any proof. The
+// one object or an array of 1 to [maxProofs], all of which must verify, each over the document without any proof. The
 // key must be an Ed25519 key that the signer's document lists under the purpose and controls. A proof must have a time of creation, and may
 // be [Skew] in the future or past its expiry.
 //
@@ -119,8 +119,8 @@ func list(v any) ([]map[string]any, error) {
 	case []any:
 		all = v
 	}
-	if len(all) == 0 || len(all) > MaxProofs {
-		return nil, fmt.Errorf("the proof is neither an object nor an array of 1 to %d", MaxProofs)
+	if len(all) == 0 || len(all) > maxProofs {
+		return nil, fmt.Errorf("the proof is neither an object nor an array of 1 to %d", maxProofs)
 	}
 	proofs := make([]map[string]any, len(all))
 	for i, p := range all {

@@ -15,7 +15,7 @@ func (m openAI) Decide(ctx context.Context, prompt string, turns []Turn) (string
 	messages := []openai.Turn{{Role: openai.System, Content: prompt}}
 	for _, t := range turns {
 		role := openai.User
-		if t.Assistant() {
+		if t.assistant() {
 			role = openai.Assistant
 		}
 		messages = append(messages, openai.Turn{Role: role, Content: t.Content})

@@ -31,8 +31,8 @@ const (
 
 // Limits of a question.
 const (
-	MaxMessage    = 16 << 10 // bytes of each message
-	MaxHistory    = 100      // earlier messages
+	maxMessage    = 16 << 10 // bytes of each message
+	maxHistory    = 100      // earlier messages
 	lastTurns     = 10       // messages that are matched (lmos-classifier, vector)
 	maxAgents     = 64       // agents that are matched by vectors or sent to a model: the best by words
 	maxPrompt     = 48 << 10 // bytes of the descriptions that are sent to a model
@@ -46,8 +46,8 @@ type Turn struct {
 	Content string `json:"content"`
 }
 
-// Assistant reports whether an agent sent the message.
-func (t Turn) Assistant() bool { return strings.EqualFold(t.Role, "assistant") }
+// assistant reports whether an agent sent the message.
+func (t Turn) assistant() bool { return strings.EqualFold(t.Role, "assistant") }
 
 // A Question is a request for an agent (lmos-classifier, ClassificationRequest).
 type Request struct {
@@ -91,8 +91,8 @@ type Thresholds struct {
 	RelDistance float64 // the same by the number of its hits
 }
 
-// DefaultThresholds are those of lmos-classifier.
-var DefaultThresholds = Thresholds{Total: 5, Mean: 0.8, Distance: 4, RelDistance: 0.3}
+// defaultThresholds are those of lmos-classifier.
+var defaultThresholds = Thresholds{Total: 5, Mean: 0.8, Distance: 4, RelDistance: 0.3}
 
 // An Embedder converts texts to vectors of length 1.
 type Embedder interface {
@@ -115,7 +115,7 @@ type Options struct {
 	// Embedder and Model are the endpoints; a method whose endpoint is nil is refused.
 	Embedder Embedder
 	Model    Model
-	// Thresholds of the vector method; zero means DefaultThresholds.
+	// Thresholds of the vector method; zero means defaultThresholds.
 	Thresholds Thresholds
 }
 
@@ -129,7 +129,7 @@ type Router struct {
 func New(o Options) (*Router, error) {
 	o.Method = cmp.Or(o.Method, Lexical)
 	if o.Thresholds == (Thresholds{}) {
-		o.Thresholds = DefaultThresholds
+		o.Thresholds = defaultThresholds
 	}
 	if o.State == nil {
 		o.State = func(*td.Description) AgentState { return AgentState{} }
@@ -187,12 +187,12 @@ func (q *Request) check() error {
 	if strings.TrimSpace(q.Message) == "" {
 		return interact.Errorf(interact.Usage, "send it as text, for example: show my bill", "the task is missing")
 	}
-	if len(q.History) > MaxHistory {
-		return interact.Errorf(interact.TooLarge, "send the last ones", "the history has %d messages, the limit is %d", len(q.History), MaxHistory)
+	if len(q.History) > maxHistory {
+		return interact.Errorf(interact.TooLarge, "send the last ones", "the history has %d messages, the limit is %d", len(q.History), maxHistory)
 	}
 	for _, text := range append([]Turn{{Content: q.Message}}, q.History...) {
-		if len(text.Content) > MaxMessage {
-			return interact.Errorf(interact.TooLarge, "shorten the message", "a message has %d bytes, the limit is %d", len(text.Content), MaxMessage)
+		if len(text.Content) > maxMessage {
+			return interact.Errorf(interact.TooLarge, "shorten the message", "a message has %d bytes, the limit is %d", len(text.Content), maxMessage)
 		}
 	}
 	return nil

@@ -109,7 +109,7 @@ func TestLexical(t *testing.T) {
 	}
 	// Long requests, each with thousands of different words, are limited.
 	var long []string
-	for i := range MaxMessage / 8 {
+	for i := range maxMessage / 8 {
 		long = append(long, fmt.Sprintf("w%06x", i))
 	}
 	crowd := router(t, Options{Find: finder(slices.Repeat([]*td.Description{named("Talker", "x: "+strings.Join(long, "; "))}, 500))})
@@ -131,9 +131,9 @@ func TestInvalidRequests(t *testing.T) {
 		code interact.Code
 	}{
 		"nothing":             {Request{Message: " \n"}, interact.Usage},
-		"too long":            {Request{Message: strings.Repeat("x", MaxMessage+1)}, interact.TooLarge},
-		"history too long":    {Request{Message: "x", History: []Turn{{Content: strings.Repeat("x", MaxMessage+1)}}}, interact.TooLarge},
-		"too many turns":      {Request{Message: "x", History: make([]Turn, MaxHistory+1)}, interact.TooLarge},
+		"too long":            {Request{Message: strings.Repeat("x", maxMessage+1)}, interact.TooLarge},
+		"history too long":    {Request{Message: "x", History: []Turn{{Content: strings.Repeat("x", maxMessage+1)}}}, interact.TooLarge},
+		"too many turns":      {Request{Message: "x", History: make([]Turn, maxHistory+1)}, interact.TooLarge},
 		"no method":           {Request{Message: "x", Method: "magic"}, interact.Usage},
 		"vector, no endpoint": {Request{Message: "x", Method: Vector}, interact.Usage},
 		"LLM, no endpoint":    {Request{Message: "x", Method: LLM}, interact.Usage},
@@ -231,7 +231,7 @@ func TestChoose(t *testing.T) {
 		{"second by hits, first by sum", append(of(b, 0.85), of(a, many...)...), a},
 		{"equal", append(of(a, many...), of(b, many...)...), nil},
 	} {
-		got, reason := choose(c.hits, DefaultThresholds)
+		got, reason := choose(c.hits, defaultThresholds)
 		if got != c.want || reason == "" {
 			t.Errorf("%s: got %v, %q", c.name, got, reason)
 		}

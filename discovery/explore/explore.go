@@ -129,9 +129,9 @@ func rewrite(f dnssd.Found, id string) ([]byte, error) {
 		}
 	}
 	members = slices.DeleteFunc(members, func(m jcs.Member) bool {
-		return slices.Contains([]string{"id", "links", "proof", "registration", Mark}, m.Name)
+		return slices.Contains([]string{"id", "links", "proof", "registration", mark}, m.Name)
 	})
-	more := map[string]any{"id": id, "links": links, Mark: f.From}
+	more := map[string]any{"id": id, "links": links, mark: f.From}
 	if base != "" {
 		more["base"] = base
 	}

@@ -44,8 +44,8 @@ const (
 	keptFor       = 3 * visitEvery // validity of a description, which an exploration renews
 )
 
-// Mark is the member of a discovered Thing's TD with the URL where it was found.
-const Mark = "lmosd:discovered"
+// mark is the member of a discovered Thing's TD with the URL where it was found.
+const mark = "lmosd:discovered"
 
 // A Source yields the introductions of the local network: a [dnssd.Service].
 type Source interface {

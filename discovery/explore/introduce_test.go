@@ -171,7 +171,7 @@ func TestOnChange(t *testing.T) {
 	_, before := d.All()
 	l.introduce("/lamp")
 	one := d.has(t, 1)[0]
-	if one.ID != "urn:dev:lamp" || one.Record.Owner != d.Owner() || !strings.Contains(string(one.Raw), `"`+Mark+`":"`+l.URL+`/lamp"`) {
+	if one.ID != "urn:dev:lamp" || one.Record.Owner != d.Owner() || !strings.Contains(string(one.Raw), `"`+mark+`":"`+l.URL+`/lamp"`) {
 		t.Errorf("found %s of %s: %s", one.ID, one.Record.Owner, one.Raw)
 	}
 	if _, err := interact.Call(t.Context(), one.Agent, &interact.Message{Type: interact.ReadProperty, Thing: one.Ref(), Name: "on"}); interact.AsError(err).Code != interact.Unreachable {
@@ -312,7 +312,7 @@ func TestNames(t *testing.T) {
 		{"unknown", "", 0},
 		{"urn:dev:gone", "", 0},
 	} {
-		got, err := d.Named(t.Context(), c.ref, get, func(*td.Record) bool { return false })
+		got, err := d.named(t.Context(), c.ref, get, func(*td.Record) bool { return false })
 		switch {
 		case c.code != 0:
 			if e := interact.AsError(err); e == nil || e.Code != c.code || !strings.Contains(fmt.Sprint(e.Next), d.Owner().Multibase()) {

@@ -202,9 +202,9 @@ func (d *Discoveries) All() (all []*Discovered, state uint64) {
 	return all, state + uint64(len(all))<<32 // Things that this node publishes itself are hidden without a change of state
 }
 
-// Named returns the discovered Thing that ref names, or nil if the result of get, the directory, holds. A Thing of the mesh takes precedence
+// named returns the discovered Thing that ref names, or nil if the result of get, the directory, holds. A Thing of the mesh takes precedence
 // over a discovered one with the same id, and with the same name if it is established; otherwise a name of both is [interact.Ambiguous].
-func (d *Discoveries) Named(ctx context.Context, ref string,
+func (d *Discoveries) named(ctx context.Context, ref string,
 	get func(context.Context, string) (*td.Description, error), established func(*td.Record) bool) (*Discovered, error) {
 	r := td.ParseRef(ref)
 	found := d.things.matching(r.Match)

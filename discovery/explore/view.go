@@ -30,7 +30,7 @@ func (v View) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Description, e
 }
 
 // Get returns the Thing that ref names. An id without an owner names the Thing of the mesh, if the mesh has it. A name of a Thing of the mesh
-// and of a discovered one is [interact.Ambiguous], see [Discoveries.Named].
+// and of a discovered one is [interact.Ambiguous], see [Discoveries.named].
 func (v View) Get(ctx context.Context, ref string) (*td.Description, error) {
 	h, err := v.named(ctx, ref)
 	switch {
@@ -61,7 +61,7 @@ func (v View) named(ctx context.Context, ref string) (*Discovered, error) {
 	get := func(ctx context.Context, ref string) (*td.Description, error) {
 		return v.Directory.Get(directory.WithoutUse(ctx), ref)
 	}
-	return v.Discoveries.Named(ctx, ref, get, v.Established)
+	return v.Discoveries.named(ctx, ref, get, v.Established)
 }
 
 // Known yields the Things in the directory; it sends no request.

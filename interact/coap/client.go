@@ -30,8 +30,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// MaxBody is the limit of the body of a request or an answer in bytes, all blocks together, unless Options say otherwise.
-const MaxBody = 4 << 20
+// maxBody is the limit of the body of a request or an answer in bytes, all blocks together, unless Options say otherwise.
+const maxBody = 4 << 20
 
 // Options are the settings of a [Client]. The zero value works.
 type Options struct {
@@ -43,7 +43,7 @@ type Options struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
-	// MaxBody is the limit of an answer in bytes, and of an input that comes in chunks; 0 means 4 MiB.
+	// maxBody is the limit of an answer in bytes, and of an input that comes in chunks; 0 means 4 MiB.
 	MaxBody int
 }
 
@@ -60,7 +60,7 @@ type Client struct {
 func NewClient(o Options) *Client {
 	c := &Client{log: o.Log, limit: o.MaxBody}
 	c.log = cmp.Or(c.log, slog.New(slog.DiscardHandler))
-	c.limit = cmp.Or(max(c.limit, 0), MaxBody)
+	c.limit = cmp.Or(max(c.limit, 0), maxBody)
 	if o.Dial == nil {
 		o.Dial = new(net.Dialer).DialContext
 	}

@@ -53,7 +53,7 @@ type ServerOptions struct {
 	Gate *interact.Gate
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
-	// MaxBody is the limit of a body in bytes, all blocks together, both ways; 0 means 4 MiB.
+	// maxBody is the limit of a body in bytes, all blocks together, both ways; 0 means 4 MiB.
 	MaxBody int
 	// MaxObservers is how many observations are kept, of which one host may have half; 0 means 1000.
 	MaxObservers int
@@ -137,7 +137,7 @@ func NewServer(o ServerOptions) (*Server, error) {
 
 func newServer(o ServerOptions, l messaging.Socket) *Server {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	o.MaxBody = positive(o.MaxBody, MaxBody)
+	o.MaxBody = positive(o.MaxBody, maxBody)
 	o.MaxObservers = positive(o.MaxObservers, defaultObservers)
 	o.MaxRequests = positive(o.MaxRequests, defaultRequests)
 	o.Rate = cmp.Or(o.Rate, defaultRate)

@@ -605,7 +605,7 @@ func TestPartsOfAnOutput(t *testing.T) {
 		if a := b.ask(b.request(codes.PUT, at+"/properties/p", payload("1234567890123", 50))); !strings.HasPrefix(told(a), "4.13") {
 			t.Errorf("an input beyond the limit: %s", told(a))
 		}
-		b.server.o.MaxBody = MaxBody
+		b.server.o.MaxBody = maxBody
 		if a := b.ask(b.request(codes.POST, at+"/actions/go")); told(a) != "2.05 [0] one two three" {
 			t.Errorf("got %s", told(a))
 		}

@@ -43,12 +43,12 @@ import (
 
 // Limits, where Options say nothing.
 const (
-	// MaxOutput is the limit of an output in bytes.
-	MaxOutput = 4 << 20
-	// Grace is the time between SIGTERM and SIGKILL.
-	Grace = 2 * time.Second
-	// MaxConcurrent is how many processes run at once.
-	MaxConcurrent = 16
+	// maxOutput is the limit of an output in bytes.
+	maxOutput = 4 << 20
+	// grace is the time between SIGTERM and SIGKILL.
+	grace = 2 * time.Second
+	// maxConcurrent is how many processes run at once.
+	maxConcurrent = 16
 
 	maxWaiting = 1024     // calls that wait for a process
 	maxStderr  = 4 << 10  // bytes of stderr that are kept
@@ -71,11 +71,11 @@ type Options struct {
 	Inherit []string
 	// Chunk is the delimiter that ends the parts of the output, for example "\n"; empty means the output is one.
 	Chunk string
-	// MaxOutput is the limit of an output, or of one part between delimiters, in bytes; 0 means 4 MiB. A raw stream has none.
+	// maxOutput is the limit of an output, or of one part between delimiters, in bytes; 0 means 4 MiB. A raw stream has none.
 	MaxOutput int64
-	// Grace is the time between SIGTERM and SIGKILL; 0 means 2 s.
+	// grace is the time between SIGTERM and SIGKILL; 0 means 2 s.
 	Grace time.Duration
-	// MaxConcurrent is how many processes run at once; 0 means 16. More calls wait until their deadline.
+	// maxConcurrent is how many processes run at once; 0 means 16. More calls wait until their deadline.
 	MaxConcurrent int
 	// Thing is the description, if there is one: an output whose schema says string is a string, even if it reads 42 or true.
 	Thing *td.Thing
@@ -117,9 +117,9 @@ func New(o Options) (*Agent, error) {
 				Hint: "name one that exists", Err: err}
 		}
 	}
-	o.MaxOutput = cmp.Or(max(o.MaxOutput, 0), MaxOutput)
-	o.Grace = cmp.Or(max(o.Grace, 0), Grace)
-	o.MaxConcurrent = cmp.Or(max(o.MaxConcurrent, 0), MaxConcurrent)
+	o.MaxOutput = cmp.Or(max(o.MaxOutput, 0), maxOutput)
+	o.Grace = cmp.Or(max(o.Grace, 0), grace)
+	o.MaxConcurrent = cmp.Or(max(o.MaxConcurrent, 0), maxConcurrent)
 	o.Env = slices.Clone(o.Env)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	a := &Agent{o: o, argv: argv, slots: make(chan struct{}, o.MaxConcurrent)}

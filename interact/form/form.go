@@ -39,12 +39,12 @@ func Within(ctx context.Context, m *interact.Message) (context.Context, context.
 	return context.WithTimeout(ctx, DefaultTimeout)
 }
 
-// Label names a Thing in errors.
-func Label(t *td.Thing) string { return cmp.Or(t.Title, t.ID) }
+// label names a Thing in errors.
+func label(t *td.Thing) string { return cmp.Or(t.Title, t.ID) }
 
-// What names the affordance and the Thing of an operation in errors.
-func What(t *td.Thing, m *interact.Message) string {
-	return cmp.Or(m.Name, m.Type.Op()) + " of " + Label(t)
+// what names the affordance and the Thing of an operation in errors.
+func what(t *td.Thing, m *interact.Message) string {
+	return cmp.Or(m.Name, m.Type.Op()) + " of " + label(t)
 }
 
 func noForm(protocol, what, op string, forms []td.Form) error {

@@ -22,8 +22,8 @@ type Request struct {
 	Rank    int                 // lower is better; Prepare may add to it
 }
 
-// What names the affordance and the Thing in errors.
-func (r *Request) What() string { return What(r.Thing, r.Message) }
+// what names the affordance and the Thing in errors.
+func (r *Request) What() string { return what(r.Thing, r.Message) }
 
 // request splits m into variables and body. It checks what [interact.Check] leaves to the binding: an input of which some members are
 // variables of the address, or secrets of this node.
@@ -33,7 +33,7 @@ func (c *Consumer) request(t *td.Thing, m *interact.Message) (*Request, error) {
 	switch {
 	case !isRequest(m.Type):
 		return nil, interact.Errorf(interact.NotAllowed, "ask for one of the operations of TD 1.1 §5.3.4.2; to end a subscription, leave it",
-			"%s is not asked like this (message type %d)", Label(t), m.Type)
+			"%s is not asked like this (message type %d)", label(t), m.Type)
 	case m.Type == interact.ReadMultipleProperties:
 		_, err := interact.Names(t, m)
 		return r, err

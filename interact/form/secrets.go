@@ -34,7 +34,7 @@ func (s *Secrets) Sum() [sha256.Size]byte { return sha256.Sum256(fmt.Append(nil,
 
 // Add puts the credential of a scheme where the scheme wants it. The error is an [*interact.Error].
 func (s *Secrets) Add(by *Scheme) error {
-	found, err := by.Credential()
+	found, err := by.credential()
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (s *Secrets) Add(by *Scheme) error {
 
 // AddLogin sets the login to the credential of a scheme.
 func (s *Secrets) AddLogin(by *Scheme) error {
-	found, err := by.Credential()
+	found, err := by.credential()
 	if err == nil {
 		s.Login = found
 	}

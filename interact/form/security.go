@@ -105,9 +105,9 @@ func (s *Scheme) Errorf(hint, format string, args ...any) error {
 var wanted = map[string]string{"basic": `"username" and "password"`, "bearer": `"token"`, "apikey": `"key"`,
 	"psk": `"username" (the identity) and "key"`}
 
-// Credential returns the credential of this node for the scheme. The error names the missing member of the credentials file. The
+// credential returns the credential of this node for the scheme. The error names the missing member of the credentials file. The
 // full path of the file is only in the log of this node.
-func (s *Scheme) Credential() (credentials.Credential, error) {
+func (s *Scheme) credential() (credentials.Credential, error) {
 	store := s.by.Credentials
 	found, err := store.Lookup(s.thing.ID, s.Ref, s.Form.Href)
 	if err == nil && s.Scheme == "psk" && found.Key == "" {

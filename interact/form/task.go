@@ -11,8 +11,8 @@ import (
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
-// MaxPause limits the pauses between two polls of a task, unless the agent requires a longer one.
-const MaxPause = 2 * time.Second
+// maxPause limits the pauses between two polls of a task, unless the agent requires a longer one.
+const maxPause = 2 * time.Second
 
 // Farewell limits the cancellation of an interaction that its consumer has left.
 const Farewell = 2 * time.Second
@@ -44,7 +44,7 @@ type Task struct {
 	Message   *interact.Message
 	What      string        // names the action in errors
 	State     State         // as the agent announced it
-	Pause     time.Duration // before the first poll; it doubles up to MaxPause
+	Pause     time.Duration // before the first poll; it doubles up to maxPause
 	KeepsNull bool          // an output of null is a value
 	// Words returns the text of the error of a failed task, without secrets and bounded.
 	Words func(error json.RawMessage) string
@@ -55,7 +55,7 @@ type Task struct {
 func (t *Task) Follow(ctx context.Context, yield func(*interact.Message) bool) error {
 	last := interact.StatusNone
 	var after time.Duration // as the agent requires
-	for pauses := (backoff.Backoff{First: t.Pause, Max: MaxPause}); ; {
+	for pauses := (backoff.Backoff{First: t.Pause, Max: maxPause}); ; {
 		s := t.State.Of()
 		if s.Final() {
 			last, err := t.end(s)

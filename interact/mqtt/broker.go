@@ -59,7 +59,7 @@ type BrokerOptions struct {
 	MaxConnections int
 	// MaxRequests is how many requests of one client may run at once; 0 means 32.
 	MaxRequests int
-	// MaxPacket is the limit of a packet from a client in bytes; 0 means 4 MiB.
+	// maxPacket is the limit of a packet from a client in bytes; 0 means 4 MiB.
 	MaxPacket int
 }
 
@@ -120,7 +120,7 @@ func NewBroker(o BrokerOptions) (*Broker, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.MaxConnections = cmp.Or(max(o.MaxConnections, 0), defaultConnections)
 	o.MaxRequests = cmp.Or(max(o.MaxRequests, 0), defaultRequests)
-	o.MaxPacket = cmp.Or(max(o.MaxPacket, 0), MaxPacket)
+	o.MaxPacket = cmp.Or(max(o.MaxPacket, 0), maxPacket)
 	socket, err := listen(o)
 	if err != nil {
 		return nil, err

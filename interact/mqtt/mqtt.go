@@ -45,8 +45,8 @@ import (
 	"github.com/lmosd/lmosd/td/scheme"
 )
 
-// MaxPacket is the limit of a packet in bytes, unless [Options] say otherwise.
-const MaxPacket = 4 << 20
+// maxPacket is the limit of a packet in bytes, unless [Options] say otherwise.
+const maxPacket = 4 << 20
 
 // Limits of a client.
 const (
@@ -99,7 +99,7 @@ type Options struct {
 	TLS *tls.Config
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
-	// MaxPacket is the limit of a packet from a broker in bytes; 0 means 4 MiB. It is announced to MQTT 5
+	// maxPacket is the limit of a packet from a broker in bytes; 0 means 4 MiB. It is announced to MQTT 5
 	// brokers, which then drop larger packets; the payload of a larger packet from a 3.1.1 broker is dropped, and its interaction fails.
 	MaxPacket int
 	// Queue is how many messages, and 8 MiB at most, may wait for a slow consumer before its observation fails (Overloaded);
@@ -134,7 +134,7 @@ func NewClient(o Options) *Client {
 		o.Dial = (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext
 	}
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	o.MaxPacket = cmp.Or(max(o.MaxPacket, 0), MaxPacket)
+	o.MaxPacket = cmp.Or(max(o.MaxPacket, 0), maxPacket)
 	o.Queue = cmp.Or(max(o.Queue, 0), maxQueue)
 	o.Idle = cmp.Or(max(o.Idle, 0), idleTime)
 	c := &Client{o: o, sessions: map[sessionKey]*session{}, versions: map[string]known{}}

@@ -139,15 +139,15 @@ func (r *request) build(ctx context.Context) (*http.Request, error) {
 
 // The headers with the caller, for agents of this node: [did.Principal.ID] and [did.Principal.Via].
 const (
-	CallerHeader    = "Lmos-Caller"
-	CallerViaHeader = "Lmos-Caller-Via"
+	callerHeader    = "Lmos-Caller"
+	callerViaHeader = "Lmos-Caller-Via"
 )
 
 // HopsHeader is the header with the number of nodes that relayed a request, so that a loop ends.
 const HopsHeader = "Lmos-Hops"
 
 // callerPrefix is the prefix of the headers about the caller.
-const callerPrefix = CallerHeader
+const callerPrefix = callerHeader
 
 // setCaller sets the headers of the caller and of its timeout (RFC 7240, §4.3), if the message has them: messages to agents of other
 // owners have no caller, and observations are shared. Headers of a form with these names are removed, because a description may name
@@ -166,9 +166,9 @@ func setCaller(req *http.Request, m *interact.Message) {
 			req.Header.Set("Prefer", "wait="+strconv.Itoa(left))
 		}
 	}
-	if id := m.From.ID(); id != "" && form.HeaderOK(CallerHeader, id) {
-		req.Header.Set(CallerHeader, id)
-		req.Header.Set(CallerViaHeader, string(m.From.Via))
+	if id := m.From.ID(); id != "" && form.HeaderOK(callerHeader, id) {
+		req.Header.Set(callerHeader, id)
+		req.Header.Set(callerViaHeader, string(m.From.Via))
 	}
 }
 

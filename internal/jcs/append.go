@@ -11,7 +11,7 @@ import (
 
 // Append appends the canonical form of v to dst (RFC 8785 §3.2). v consists of nil, bool, float64, string, []any and
 // map[string]any, as [Decode] returns them. Anything else, NaN, an infinity, a string that is not UTF-8, and nesting
-// beyond [MaxDepth] are errors; dst is then returned as it was. Append does not change v; calls may run side by side.
+// beyond [maxDepth] are errors; dst is then returned as it was. Append does not change v; calls may run side by side.
 func Append(dst []byte, v any) ([]byte, error) {
 	room := rooms.Get().(*[]member)
 	e := encoder{dst: dst, members: (*room)[:0]}
@@ -66,8 +66,8 @@ func (e *encoder) value(v any, depth int) error {
 }
 
 func tooDeep(depth int) error {
-	if depth > MaxDepth {
-		return fmt.Errorf("canonical JSON: nested deeper than %d levels", MaxDepth)
+	if depth > maxDepth {
+		return fmt.Errorf("canonical JSON: nested deeper than %d levels", maxDepth)
 	}
 	return nil
 }

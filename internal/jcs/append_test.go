@@ -121,7 +121,7 @@ func TestEscapes(t *testing.T) {
 func TestAppendRefuses(t *testing.T) {
 	t.Parallel()
 	deep := any(1.0)
-	for range MaxDepth + 1 {
+	for range maxDepth + 1 {
 		deep = []any{deep}
 	}
 	loop := map[string]any{}
@@ -272,7 +272,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		if err != nil {
 			var e *SyntaxError
-			if !errors.As(err, &e) && !errors.Is(err, ErrTooLarge) {
+			if !errors.As(err, &e) && !errors.Is(err, errTooLarge) {
 				t.Fatalf("error of another kind: %v", err)
 			}
 			return

@@ -16,11 +16,11 @@ import (
 	"unsafe"
 )
 
-// MaxDepth is how deep arrays and objects may nest. A value in 64 pairs of brackets is accepted, in 65 it is refused.
-const MaxDepth = 64
+// maxDepth is how deep arrays and objects may nest. A value in 64 pairs of brackets is accepted, in 65 it is refused.
+const maxDepth = 64
 
-// ErrTooLarge says that the input passed the caller's limit. Nothing of it was read.
-var ErrTooLarge = errors.New("JSON too large")
+// errTooLarge says that the input passed the caller's limit. Nothing of it was read.
+var errTooLarge = errors.New("JSON too large")
 
 // A SyntaxError says where and why an input is not strict JSON.
 type SyntaxError struct {
@@ -37,10 +37,10 @@ func (e *SyntaxError) Error() string {
 
 // Decode reads one JSON value from b, which may have max bytes. The value consists of nil, bool, float64, string, []any
 // and map[string]any, and shares no memory with b. An integer is refused if its digits are not exactly those of its
-// binary64 value; that concerns some beyond 2^53. The error is a [*SyntaxError], or wraps [ErrTooLarge].
+// binary64 value; that concerns some beyond 2^53. The error is a [*SyntaxError], or wraps [errTooLarge].
 func Decode(b []byte, max int) (any, error) {
 	if len(b) > max {
-		return nil, fmt.Errorf("%w: %d bytes, %d are allowed", ErrTooLarge, len(b), max)
+		return nil, fmt.Errorf("%w: %d bytes, %d are allowed", errTooLarge, len(b), max)
 	}
 	return decode(string(b))
 }
@@ -217,8 +217,8 @@ func (d *decoder) literal(word string) {
 }
 
 func (d *decoder) enter() {
-	if d.depth++; d.depth > MaxDepth {
-		d.fail(d.i, "nested deeper than %d levels", MaxDepth)
+	if d.depth++; d.depth > maxDepth {
+		d.fail(d.i, "nested deeper than %d levels", maxDepth)
 	}
 	d.i++
 }

@@ -182,7 +182,7 @@ func TestLimit(t *testing.T) {
 		t.Error(err)
 	}
 	for _, max := range []int{2, 0, -1} {
-		if _, err := Decode([]byte("[1]"), max); !errors.Is(err, ErrTooLarge) {
+		if _, err := Decode([]byte("[1]"), max); !errors.Is(err, errTooLarge) {
 			t.Errorf("limit %d: %v", max, err)
 		}
 	}

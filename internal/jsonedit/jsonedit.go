@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 )
 
-// ErrTwice is said of an object that names a member twice: one reader takes the first, another the last, and what one of them
+// errTwice is said of an object that names a member twice: one reader takes the first, another the last, and what one of them
 // has checked is not what the other does.
-var ErrTwice = errors.New("a member is there twice")
+var errTwice = errors.New("a member is there twice")
 
 // A Span is where a value stands in a text. The zero value is nowhere.
 type Span struct{ From, To int }
@@ -28,7 +28,7 @@ type Member struct {
 type Object []Member
 
 // Members appends the members of the object that begins at text[0] to room, which may be nil. Names are compared as they are
-// spelled, with escapes undone. The error is [ErrTwice].
+// spelled, with escapes undone. The error is [errTwice].
 func Members(room Object, text []byte) (Object, error) {
 	all := room
 	for i := SkipSpace(text, 1); text[i] != '}'; {
@@ -45,7 +45,7 @@ func Members(room Object, text []byte) (Object, error) {
 		}
 	}
 	if all[len(room):].twice() {
-		return nil, ErrTwice
+		return nil, errTwice
 	}
 	return all, nil
 }
@@ -154,7 +154,7 @@ func SkipValue(text []byte, i int) int {
 }
 
 // Find returns where the value stands that path leads to, through objects. It is nowhere if an element of the path is no object
-// or has no such member. The error is [ErrTwice], of an object on the way.
+// or has no such member. The error is [errTwice], of an object on the way.
 func Find(text []byte, path ...string) (Span, error) {
 	at := Span{0, len(text)}
 	var room [few]Member
@@ -185,7 +185,7 @@ func Splice(text []byte, at Span, value []byte) []byte {
 }
 
 // Set returns the object text with value at path; objects on the way are made where there are none. A nil value takes the
-// member away. text itself stays. The error is [ErrTwice].
+// member away. text itself stays. The error is [errTwice].
 func Set(text, value []byte, path ...string) ([]byte, error) {
 	at, err := Find(text, path...)
 	there := at != (Span{})

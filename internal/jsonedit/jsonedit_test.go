@@ -22,7 +22,7 @@ func TestFind(t *testing.T) {
 		}
 	}
 	for _, twice := range []string{`{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, "{" + strings.Repeat(`"x":1,`, 40) + `"y":2}`} {
-		if _, err := Find([]byte(twice), "y"); err != ErrTwice {
+		if _, err := Find([]byte(twice), "y"); err != errTwice {
 			t.Errorf("%s gives %v", twice, err)
 		}
 	}

@@ -22,12 +22,12 @@ import (
 
 // Bounds of one question.
 const (
-	// MaxTexts is how many texts are embedded by one request; more are sent by several, one after the other.
-	MaxTexts = 64
-	// MaxText is how many bytes of a text are sent; the rest is cut off.
-	MaxText = 8 << 10
-	// MaxDimensions is how long a vector may be.
-	MaxDimensions = 8192
+	// maxTexts is how many texts are embedded by one request; more are sent by several, one after the other.
+	maxTexts = 64
+	// maxText is how many bytes of a text are sent; the rest is cut off.
+	maxText = 8 << 10
+	// maxDimensions is how long a vector may be.
+	maxDimensions = 8192
 
 	maxAnswer = 32 << 20
 	maxWords  = 512 // bytes of the endpoint's own words in an error
@@ -96,7 +96,7 @@ func (c *Client) Embed(ctx context.Context, texts []string) ([][]float32, error)
 	defer cancel()
 	all := make([][]float32, 0, len(texts))
 	for len(texts) > 0 {
-		part := texts[:min(len(texts), MaxTexts)]
+		part := texts[:min(len(texts), maxTexts)]
 		texts = texts[len(part):]
 		vectors, err := c.embed(ctx, part)
 		if err != nil {
@@ -112,7 +112,7 @@ func (c *Client) Embed(ctx context.Context, texts []string) ([][]float32, error)
 func (c *Client) embed(ctx context.Context, texts []string) ([][]float32, error) {
 	cut := make([]string, len(texts))
 	for i, text := range texts {
-		cut[i] = strings.ToValidUTF8(text[:min(len(text), MaxText)], "")
+		cut[i] = strings.ToValidUTF8(text[:min(len(text), maxText)], "")
 	}
 	var answer struct {
 		Data []struct {
@@ -128,7 +128,7 @@ func (c *Client) embed(ctx context.Context, texts []string) ([][]float32, error)
 		switch {
 		case d.Index < 0 || d.Index >= len(vectors) || vectors[d.Index] != nil:
 			return nil, c.nonsense("a vector for no text")
-		case len(d.Embedding) > MaxDimensions, len(d.Embedding) != len(answer.Data[0].Embedding), !unit(d.Embedding):
+		case len(d.Embedding) > maxDimensions, len(d.Embedding) != len(answer.Data[0].Embedding), !unit(d.Embedding):
 			return nil, c.nonsense("a vector that is none")
 		}
 		vectors[d.Index] = d.Embedding

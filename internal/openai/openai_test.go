@@ -58,18 +58,18 @@ func TestEmbed(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	c := endpoint(t, Options{}, embedder(t, &asked))
-	texts := make([]string, MaxTexts+2)
+	texts := make([]string, maxTexts+2)
 	for i := range texts {
 		texts[i] = strings.Repeat("x", i)
 	}
-	texts[MaxTexts+1] = strings.Repeat("y", 2*MaxText)
+	texts[maxTexts+1] = strings.Repeat("y", 2*maxText)
 	vectors, err := c.Embed(t.Context(), texts)
 	if err != nil || len(vectors) != len(texts) || asked.Load() != 2 {
 		t.Fatalf("%d vectors by %d requests, %v", len(vectors), asked.Load(), err)
 	}
 	for i, v := range vectors {
 		length := math.Hypot(float64(v[0]), float64(v[1]))
-		if want := min(len(texts[i]), MaxText); math.Abs(length-1) > 1e-6 || math.Abs(float64(v[0]/v[1])-float64(want)) > 0.01*float64(want) {
+		if want := min(len(texts[i]), maxText); math.Abs(length-1) > 1e-6 || math.Abs(float64(v[0]/v[1])-float64(want)) > 0.01*float64(want) {
 			t.Errorf("text %d: got %v", i, v)
 		}
 	}
@@ -110,7 +110,7 @@ func TestBadAnswers(t *testing.T) {
 		"an index below":       {`{"data":[{"index":-1,"embedding":[1]}]}`, 200, "for no text", 1},
 		"no direction":         {`{"data":[{"index":0,"embedding":[0,0]}]}`, 200, "a vector that is none", 1},
 		"an empty one":         {`{"data":[{"index":0,"embedding":[]}]}`, 200, "a vector that is none", 1},
-		"too long":             {`{"data":[{"index":0,"embedding":[` + strings.Repeat("1,", MaxDimensions) + `1]}]}`, 200, "a vector that is none", 1},
+		"too long":             {`{"data":[{"index":0,"embedding":[` + strings.Repeat("1,", maxDimensions) + `1]}]}`, 200, "a vector that is none", 1},
 		"different dimensions": {`{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1,2]}]}`, 200, "a vector that is none", 1},
 		"a refusal":            {`{"error":{"message":"wrong\nkey sesame"}}`, 401, "refused with 401: wrong key …", 1},
 		"a redirect":           {``, 307, "refused with 307", 1},

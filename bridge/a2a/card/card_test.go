@@ -52,7 +52,7 @@ func golden(t testing.TB) *Card {
 func TestGoldenVector(t *testing.T) {
 	t.Parallel()
 	c := golden(t)
-	payload, err := Canonical(c)
+	payload, err := canonical(c)
 	if err != nil || string(payload) != goldenPayload {
 		t.Errorf("the payload is %s, %v", payload, err)
 	}

@@ -16,9 +16,9 @@ import (
 
 var b64 = base64.RawURLEncoding
 
-// Canonical returns the payload of a card's signature (A2A 1.0 §8.4): the JCS of its 1.0 members, without signatures and without
+// canonical returns the payload of a card's signature (A2A 1.0 §8.4): the JCS of its 1.0 members, without signatures and without
 // empty values. Verifiers treat empty values differently, so cards of lmosd have none.
-func Canonical(c *Card) ([]byte, error) {
+func canonical(c *Card) ([]byte, error) {
 	plain := *c
 	plain.Signatures = nil
 	raw, err := json.Marshal(&plain)
@@ -73,7 +73,7 @@ func empty(v any) bool {
 // which verifiers treat differently; the caller must set the members that 1.0 requires.
 func Sign(c *Card, s did.Signer) error {
 	c.tidy()
-	payload, err := Canonical(c)
+	payload, err := canonical(c)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ type Verification struct {
 const maxSignatures = 8
 
 // Verify checks the signatures of a received card: EdDSA, ES256 and RS256, with the keys that r resolves, or finds if it is a
-// [SetFinder]. One valid signature is sufficient. An invalid signature is [ErrSignature] even if others are valid, because the card
+// [setFinder]. One valid signature is sufficient. An invalid signature is [ErrSignature] even if others are valid, because the card
 // was modified.
 func Verify(ctx context.Context, raw []byte, r did.Resolver) (*Verification, error) {
 	doc, err := jcs.Object(raw, maxCard)

@@ -16,8 +16,8 @@ import (
 
 // Metadata members of parts and artifacts for data without a member in A2A.
 const (
-	// ProgressTerm is the progress of an action: "progress", "total", "message".
-	ProgressTerm = "lmosd:progress"
+	// progressTerm is the progress of an action: "progress", "total", "message".
+	progressTerm = "lmosd:progress"
 	// The others are what an MCP content block has besides its data, as the server sent it.
 	annotationsTerm = "mcp:annotations"
 	metaTerm        = "mcp:meta"

@@ -315,7 +315,7 @@ func (a *agent) progressLocked(t *task, data []byte) {
 	}
 	part := protocol.TextPart(interact.Clip(text, maxProgressText))
 	if json.Valid(data) {
-		part.Metadata = protocol.Encode(map[string]json.RawMessage{ProgressTerm: data})
+		part.Metadata = protocol.Encode(map[string]json.RawMessage{progressTerm: data})
 	}
 	t.open = nil
 	a.setStatusLocked(t, protocol.Working, t.agentMessage(part))

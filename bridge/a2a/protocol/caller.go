@@ -6,8 +6,8 @@ import (
 	"github.com/lmosd/lmosd/internal/jsonedit"
 )
 
-// CallerKey is the metadata member that identifies the caller to an agent: {"id", "did", "node", "name", "via"}.
-const CallerKey = "io.lmosd/caller"
+// callerKey is the metadata member that identifies the caller to an agent: {"id", "did", "node", "name", "via"}.
+const callerKey = "io.lmosd/caller"
 
 // WithCaller returns op with caller in the metadata of the request if op sends a message; nil removes it. A value of the client there, or in
 // the metadata of the message, is removed. The error is an [*Error] for params with duplicate fields.
@@ -47,7 +47,7 @@ func setMetadata(text, caller json.RawMessage) (json.RawMessage, *Error) {
 	if _, e := Field(text, "metadata"); e != nil {
 		return nil, e
 	}
-	text, err := jsonedit.Set(text, caller, spelling(text, "metadata"), CallerKey)
+	text, err := jsonedit.Set(text, caller, spelling(text, "metadata"), callerKey)
 	if err != nil {
 		return nil, Errorf(InvalidParams, "%v", err)
 	}

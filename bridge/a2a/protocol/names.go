@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Camel returns the ProtoJSON name of a field: "taskId" for "task_id".
-func Camel(name string) string {
+// camel returns the ProtoJSON name of a field: "taskId" for "task_id".
+func camel(name string) string {
 	if !strings.Contains(name, "_") {
 		return name
 	}
@@ -26,8 +26,8 @@ func Camel(name string) string {
 	return b.String()
 }
 
-// Snake returns the proto name of a field: "task_id" for "taskId".
-func Snake(name string) string {
+// snake returns the proto name of a field: "task_id" for "taskId".
+func snake(name string) string {
 	var b strings.Builder
 	for _, r := range name {
 		if r >= 'A' && r <= 'Z' {
@@ -89,7 +89,7 @@ func normal(v json.RawMessage, depth int) json.RawMessage {
 		}
 		out := make(map[string]json.RawMessage, len(members))
 		for name, m := range members {
-			camel := Camel(name)
+			camel := camel(name)
 			if _, both := members[camel]; both && camel != name {
 				continue
 			}

@@ -204,8 +204,8 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"taskId", "id", "statusTimestampAfter"} {
-		if Camel(Snake(name)) != name {
-			t.Errorf("%s is %s", name, Snake(name))
+		if camel(snake(name)) != name {
+			t.Errorf("%s is %s", name, snake(name))
 		}
 	}
 }

@@ -122,15 +122,15 @@ func (p RESTMatch) Params(query url.Values, body []byte) (json.RawMessage, *Erro
 	}
 	members := map[string]json.RawMessage{}
 	for name, values := range query {
-		kind, known := queryNames[Camel(name)]
+		kind, known := queryNames[camel(name)]
 		if !known || len(values) == 0 {
 			continue
 		}
-		v, e := queryValue(Camel(name), kind, values[0])
+		v, e := queryValue(camel(name), kind, values[0])
 		if e != nil {
 			return nil, e
 		}
-		members[Camel(name)] = v
+		members[camel(name)] = v
 	}
 	id, task := "id", "taskId"
 	switch p.Method {
@@ -152,7 +152,7 @@ func (p RESTMatch) Params(query url.Values, body []byte) (json.RawMessage, *Erro
 		return nil, Errorf(ParseError, "the body is not a JSON object")
 	}
 	for name, v := range members {
-		delete(have, Snake(name))
+		delete(have, snake(name))
 		have[name] = v
 	}
 	return object(have), nil
@@ -214,7 +214,7 @@ func ToREST(op *Operation) (*Route, *Error) {
 	}
 	take := func(name string) string {
 		var s string
-		for _, spelling := range []string{name, Snake(name)} {
+		for _, spelling := range []string{name, snake(name)} {
 			if json.Unmarshal(members[spelling], &s) == nil {
 				delete(members, spelling)
 				break
@@ -276,7 +276,7 @@ func asQuery(members map[string]json.RawMessage) url.Values {
 		if json.Unmarshal(v, &text) != nil {
 			text = string(v)
 		}
-		q.Set(Camel(name), text)
+		q.Set(camel(name), text)
 	}
 	return q
 }

@@ -36,8 +36,8 @@ var methods = map[string]string{
 	protocol.ExtendedCard: "agent/getAuthenticatedExtendedCard",
 }
 
-// Method returns the method of 1.0 for a method of 0.3; empty if there is none.
-func Method(old string) string {
+// methodOf returns the method of 1.0 for a method of 0.3; empty if there is none.
+func methodOf(old string) string {
 	for modern, name := range methods {
 		if name == old {
 			return modern
@@ -140,7 +140,7 @@ func (d Dialect) oldParams(method string, p object) object {
 
 // Operation converts a JSON-RPC request of 0.3 to 1.0.
 func Operation(method string, params json.RawMessage) (*protocol.Operation, *protocol.Error) {
-	modern := Method(method)
+	modern := methodOf(method)
 	if modern == "" {
 		return nil, protocol.Errorf(protocol.UnknownMethod, "A2A 0.3 has no method %q", method)
 	}

@@ -54,7 +54,7 @@ type Options struct {
 	// issued them.
 	Mesh bridge.Mesh
 	// Pins are the features that /mcp lists besides its own tools: "thing" for all features of a Thing, or "thing/name" for one tool,
-	// prompt, property or event. Pins after the first [MaxPins] are ignored.
+	// prompt, property or event. Pins after the first [maxPins] are ignored.
 	Pins []string
 	// Version is the version of lmosd, also for Things without a version. Empty means "dev".
 	Version string

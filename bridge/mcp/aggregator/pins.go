@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// MaxPins bounds the pins.
-	MaxPins = 256
+	// maxPins bounds the pins.
+	maxPins = 256
 	// findTimeout bounds the search for a pinned Thing, and missFor is the time until an unsuccessful search is repeated.
 	findTimeout = time.Second
 	missFor     = 10 * time.Second
@@ -43,7 +43,7 @@ type pin struct {
 // pinsOf parses the configured pins. Names of affordances contain no slash; ids may.
 func pinsOf(all []string) []*pin {
 	var out []*pin
-	for _, text := range all[:min(len(all), MaxPins)] {
+	for _, text := range all[:min(len(all), maxPins)] {
 		p := &pin{ref: strings.TrimSpace(text)}
 		if i := strings.LastIndexByte(p.ref, '/'); i > 0 && !strings.HasSuffix(p.ref[:i], "/") {
 			p.ref, p.name = p.ref[:i], p.ref[i+1:]

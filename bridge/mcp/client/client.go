@@ -254,7 +254,7 @@ func (c *conn) authorized(ctx context.Context, send func() (*http.Response, *pro
 		if resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden {
 			return resp, nil
 		}
-		again, err := c.o.Login.Reauthorize(ctx, resp)
+		again, err := c.o.Login.reauthorize(ctx, resp)
 		if err != nil {
 			drain(resp)
 			e := interact.AsError(err)

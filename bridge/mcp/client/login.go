@@ -185,9 +185,9 @@ func (l *Login) enter(ctx context.Context) bool {
 
 func (l *Login) leave() { <-l.turn }
 
-// Reauthorize obtains a grant after a denied request and reports whether to repeat the request. The error is an [*interact.Error] with
+// reauthorize obtains a grant after a denied request and reports whether to repeat the request. The error is an [*interact.Error] with
 // the code Unauthenticated or Forbidden. False without an error means that no login would change the response.
-func (l *Login) Reauthorize(ctx context.Context, denied *http.Response) (bool, error) {
+func (l *Login) reauthorize(ctx context.Context, denied *http.Response) (bool, error) {
 	ch := challengeOf(denied.Header)
 	if denied.StatusCode == http.StatusForbidden && ch.code != "insufficient_scope" {
 		return false, nil

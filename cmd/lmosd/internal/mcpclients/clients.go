@@ -79,8 +79,8 @@ func enabled(s Server) any {
 	}{"local", append([]string{s.Command}, s.Args...), true}
 }
 
-// All are the known clients by name, each with the documentation of its form and the date of reading, or a page that quotes it.
-var All = []*Client{
+// all are the known clients by name, each with the documentation of its form and the date of reading, or a page that quotes it.
+var all = []*Client{
 	// https://code.claude.com/docs/en/mcp (user scope), quoted, 2026-11-22
 	{Name: "claude", Title: "Claude Code", section: []string{"mcpServers"}, entry: typed, paths: map[string]string{"": "~/.claude.json"}},
 	// https://modelcontextprotocol.io/docs/develop/connect-local-servers, quoted, 2026-11-22
@@ -112,8 +112,8 @@ var All = []*Client{
 
 // Names returns the names of All.
 func Names() []string {
-	names := make([]string, len(All))
-	for i, c := range All {
+	names := make([]string, len(all))
+	for i, c := range all {
 		names[i] = c.Name
 	}
 	return names
@@ -121,12 +121,12 @@ func Names() []string {
 
 // Find returns the client of a name. The error is an [*interact.Error] of code Usage.
 func Find(name string) (*Client, error) {
-	i := slices.IndexFunc(All, func(c *Client) bool { return c.Name == name })
+	i := slices.IndexFunc(all, func(c *Client) bool { return c.Name == name })
 	if i < 0 {
 		return nil, interact.Errorf(interact.Usage, "one of "+strings.Join(Names(), ", ")+"; any other starts the command lmosd mcp",
 			"%q is no client that is known", name)
 	}
-	return All[i], nil
+	return all[i], nil
 }
 
 // defaults are those of unset variables.

@@ -171,7 +171,7 @@ func TestFormOfEachClient(t *testing.T) {
 		"windsurf":       plain,
 		"zed":            `{"context_servers":{"lmosd":{"command":"/usr/bin/lmosd","args":["mcp"],"env":{}}}}`,
 	}
-	for _, c := range All {
+	for _, c := range all {
 		got, err := c.Add(nil, server)
 		if err != nil {
 			t.Fatal(err)

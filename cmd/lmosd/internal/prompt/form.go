@@ -141,7 +141,7 @@ func (p *Person) form(ctx context.Context, schema json.RawMessage) (json.RawMess
 // Missing prompts for the required members of a schema that an input lacks: JSON of an object, or nothing. It returns the completed input.
 // After a refusal, or at the end of the terminal's input, the input is unchanged. The error is that of ctx.
 func (p *Person) Missing(ctx context.Context, s *td.Schema, given []byte) ([]byte, error) {
-	names := Needed(s, given)
+	names := needed(s, given)
 	if len(names) == 0 {
 		return given, nil
 	}
@@ -175,8 +175,8 @@ func oneValue(s *td.Schema) *td.Schema {
 	return s
 }
 
-// Needed returns the names of the required members that given, JSON or nothing, lacks; none if given is not an object.
-func Needed(s *td.Schema, given []byte) (names []string) {
+// needed returns the names of the required members that given, JSON or nothing, lacks; none if given is not an object.
+func needed(s *td.Schema, given []byte) (names []string) {
 	var members map[string]json.RawMessage
 	if t := s.Type(); t != "object" || len(given) > 0 && (json.Unmarshal(given, &members) != nil || members == nil) {
 		return nil

@@ -179,7 +179,7 @@ func (p *Person) model(ctx context.Context, in interact.Input) (json.RawMessage,
 		case err != nil && (!errors.Is(err, io.EOF) || len(words) == 0):
 			return nil, err
 		case text == "" && len(words) > 0:
-			return FreeText(strings.Join(words, "\n")), nil
+			return freeText(strings.Join(words, "\n")), nil
 		case text != "":
 			words = append(words, text)
 		}
@@ -234,7 +234,7 @@ func (p *Person) folders(ctx context.Context) (json.RawMessage, error) {
 		if err != nil {
 			return nil, err
 		}
-		roots, err := Roots(strings.Fields(text))
+		roots, err := roots(strings.Fields(text))
 		if err == nil {
 			return roots, nil
 		}
@@ -246,14 +246,14 @@ func (p *Person) wrong(why string) {
 	p.to.Item("  "+p.to.Paint(terminal.Red, "✗")+" ", 4, why)
 }
 
-// FreeText returns the answer of a model (MCP 2026-07-28, "CreateMessageResult"), given by a person.
-func FreeText(text string) json.RawMessage {
+// freeText returns the answer of a model (MCP 2026-07-28, "CreateMessageResult"), given by a person.
+func freeText(text string) json.RawMessage {
 	return encoded(map[string]any{"role": "assistant", "model": "person", "stopReason": "endTurn",
 		"content": map[string]string{"type": "text", "text": text}})
 }
 
-// Roots returns folders as an answer (MCP 2026-07-28, "ListRootsResult"). The error is of code [interact.Usage].
-func Roots(dirs []string) (json.RawMessage, error) {
+// roots returns folders as an answer (MCP 2026-07-28, "ListRootsResult"). The error is of code [interact.Usage].
+func roots(dirs []string) (json.RawMessage, error) {
 	type root struct {
 		URI  string `json:"uri"`
 		Name string `json:"name"`

@@ -61,7 +61,7 @@ func (w *Words) Folders(in interact.Inputs) (interact.Answers, error) {
 		if one.Kind != interact.InputRoots || len(w.Roots) == 0 {
 			continue
 		}
-		content, err := Roots(w.Roots)
+		content, err := roots(w.Roots)
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +144,7 @@ func (w *Words) model(c *cli.Console) (json.RawMessage, error) {
 	if err != nil || json.Unmarshal(raw, &words) != nil {
 		return raw, err
 	}
-	return FreeText(words), nil
+	return freeText(words), nil
 }
 
 // text is the schema of words.

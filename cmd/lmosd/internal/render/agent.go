@@ -31,7 +31,7 @@ func Agent(d *api.AgentDetail, t *td.Thing, now time.Time) *terminal.Sheet {
 	if json.Unmarshal(d.TD, &found) == nil {
 		s.Add("found at", found.At)
 	}
-	s.Add("host", DIDs(g.Hosts)...)
+	s.Add("host", dids(g.Hosts)...)
 	s.Add("signature", signature(d.Signature, g.Owner))
 	s.Add("record", fmt.Sprintf("revision %d · %s · sha256 %s", d.Signature.Seq, terminal.Size(d.Signature.Size), d.Signature.Hash))
 	for _, other := range d.Namesakes {
@@ -41,7 +41,7 @@ func Agent(d *api.AgentDetail, t *td.Thing, now time.Time) *terminal.Sheet {
 		s.Add("warning", fmt.Sprintf("equivocation: its owner signed two different records of revision %d, seen %s ago; two programs may use its key",
 			e.Seq, terminal.Ago(e.Seen, now)))
 	}
-	s.Add("state", fmt.Sprintf("%s · seen %s ago · expires in %s", State(g), terminal.Ago(g.LastSeen, now), terminal.Span(g.Expires.Sub(now))))
+	s.Add("state", fmt.Sprintf("%s · seen %s ago · expires in %s", stateText(g), terminal.Ago(g.LastSeen, now), terminal.Span(g.Expires.Sub(now))))
 	for _, c := range t.Capabilities {
 		if c.Name == c.ID {
 			c.Name = ""

@@ -20,10 +20,10 @@ func Agents(items []api.Agent, wide bool, now time.Time) *terminal.Table {
 	name := Names(items)
 	for _, g := range items {
 		row := []terminal.Cell{terminal.Short(name(g)), terminal.Text(strings.Join(g.Capabilities, ",")),
-			terminal.Text(strings.Join(g.Actions, ",")), terminal.Text(State(g)),
+			terminal.Text(strings.Join(g.Actions, ",")), terminal.Text(stateText(g)),
 			terminal.Short(terminal.Ago(g.LastSeen, now), g.LastSeen.Format(time.RFC3339))}
 		if wide {
-			row = append(row, terminal.Texts(g.Title, g.ID, string(g.Owner), strings.Join(DIDs(g.Hosts), ","), g.Expires.Format(time.RFC3339))...)
+			row = append(row, terminal.Texts(g.Title, g.ID, string(g.Owner), strings.Join(dids(g.Hosts), ","), g.Expires.Format(time.RFC3339))...)
 		}
 		t.Add(row...)
 	}
@@ -104,7 +104,7 @@ func Change(s *terminal.Screen, c api.AgentChange, now time.Time) {
 	if c.Agent != nil {
 		what = Name(*c.Agent)
 		if !s.TTY {
-			what = FullName(*c.Agent)
+			what = fullName(*c.Agent)
 		}
 	}
 	at := c.Time
@@ -113,7 +113,7 @@ func Change(s *terminal.Screen, c api.AgentChange, now time.Time) {
 	}
 	why := c.Reason
 	if why == "" && c.Agent != nil {
-		why = State(*c.Agent)
+		why = stateText(*c.Agent)
 	}
 	if !s.TTY {
 		s.Line(strings.Join([]string{signs[c.Change], at.Format(time.RFC3339Nano), terminal.OneLine(what), why}, "\t"))

@@ -23,8 +23,8 @@ func Name(g api.Agent) string {
 	return g.Name + "@" + key[:min(len(key), ShortKey)]
 }
 
-// FullName returns the name of g with the whole key of its owner.
-func FullName(g api.Agent) string {
+// fullName returns the name of g with the whole key of its owner.
+func fullName(g api.Agent) string {
 	if key := g.Owner.Multibase(); g.Name != "" && key != "" {
 		return g.Name + "@" + key
 	}
@@ -40,7 +40,7 @@ func Names(items []api.Agent) func(api.Agent) (short, full string) {
 	}
 	return func(g api.Agent) (short, full string) {
 		if count[Name(g)] == 1 {
-			return Name(g), FullName(g)
+			return Name(g), fullName(g)
 		}
 		r := td.ParseRef(g.Ref)
 		if strings.HasPrefix(r.Owner, "z6Mk") {
@@ -63,9 +63,9 @@ func WithMethod(owner string) string {
 	return owner
 }
 
-// State returns the state of g: whether it can be called now, whether its owner signed contradictory records, and whether its name
+// stateText returns the state of g: whether it can be called now, whether its owner signed contradictory records, and whether its name
 // resembles another.
-func State(g api.Agent) string {
+func stateText(g api.Agent) string {
 	s := string(g.State)
 	switch {
 	case g.State == api.StateUnreachable, g.State == api.StateRefused:
@@ -89,8 +89,8 @@ func Join(sep string, parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), sep)
 }
 
-// DIDs returns ids as texts.
-func DIDs(ids []did.DID) []string {
+// dids returns ids as texts.
+func dids(ids []did.DID) []string {
 	texts := make([]string, len(ids))
 	for i, id := range ids {
 		texts[i] = string(id)

@@ -16,7 +16,7 @@ func TestNamesCanBeCopied(t *testing.T) {
 	if r := td.ParseRef(Name(g)); r.Name != "weather" || len(r.Owner) != ShortKey || !r.Owns(owner) {
 		t.Errorf("%s is read as %+v", Name(g), r)
 	}
-	if got := FullName(g); got != "weather@"+owner.Multibase() {
+	if got := fullName(g); got != "weather@"+owner.Multibase() {
 		t.Errorf("the full name is %s", got)
 	}
 	g.Name = ""
@@ -37,7 +37,7 @@ func TestNamesThatLookAlikeAreMarked(t *testing.T) {
 		"unreachable, ≈ echo (0)":             {Name: "ech0", Resembles: "echo", State: api.StateUnreachable},
 		"here, ≈ echo":                        {Name: "echo", Resembles: "echo", Local: true, State: api.StateReachable},
 	} {
-		if got := State(g); got != want {
+		if got := stateText(g); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
