@@ -55,8 +55,8 @@ const (
 var (
 	// ErrNoReplicas means that no other node stored the published or provided record.
 	ErrNoReplicas = errors.New("no other node stored it")
-	// errNewer means that a newer record of the Thing is in the mesh.
-	errNewer = errors.New("a newer record exists")
+	// ErrNewer means that a newer record of the Thing is in the mesh.
+	ErrNewer = errors.New("a newer record exists")
 	// ErrNoPeers means that there is no peer to query.
 	ErrNoPeers = errors.New("no peers in the DHT yet")
 

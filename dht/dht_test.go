@@ -174,14 +174,14 @@ func TestNewerRecordWins(t *testing.T) {
 		if _, err := nodes[0].Publish(t.Context(), newer); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := nodes[0].Publish(t.Context(), old); !errors.Is(err, errNewer) {
+		if _, err := nodes[0].Publish(t.Context(), old); !errors.Is(err, ErrNewer) {
 			t.Errorf("an older record at home: got %v, want that a newer one is out", err)
 		}
 		// A node that has lost its memory finds out from the others.
 		other := net.add(nodes[1])
 		joined(t, append(nodes[1:], other))
 		r, err := other.Publish(t.Context(), old)
-		if !errors.Is(err, errNewer) || r.Replicas != 0 {
+		if !errors.Is(err, ErrNewer) || r.Replicas != 0 {
 			t.Errorf("an older record elsewhere: got %+v, %v; want that a newer one is out", r, err)
 		}
 		rec := nodes[0].record(t, newer)

@@ -38,7 +38,7 @@ func (r Receipt) enough() bool { return r.Wanted > 0 && 2*r.Replicas >= r.Wanted
 // Publish stores the record of s on this node and on the nodes closest to its key, and counts the acknowledgements. Missing ones
 // are retried once.
 //
-// The error wraps one of the td errors if the record is not valid, [errNewer] if the mesh has a newer record, and [ErrNoReplicas]
+// The error wraps one of the td errors if the record is not valid, [ErrNewer] if the mesh has a newer record, and [ErrNoReplicas]
 // if no other node stored it; the receipt is valid in that case too, and the record is stored here. A record is kept for 24 h after
 // its last Publish, and no longer than it is valid.
 func (d *DHT) Publish(ctx context.Context, s *td.Signed) (Receipt, error) {
@@ -60,7 +60,7 @@ func (d *DHT) Publish(ctx context.Context, s *td.Signed) (Receipt, error) {
 	case r.enough():
 		return r, nil
 	case d.isOutdated(ctx, key, raw):
-		return r, fmt.Errorf("publish %s: %w", rec.Thing, errNewer)
+		return r, fmt.Errorf("publish %s: %w", rec.Thing, ErrNewer)
 	case r.Replicas == 0:
 		return r, fmt.Errorf("publish %s: %w: %w", rec.Thing, ErrNoReplicas, err)
 	}
@@ -72,7 +72,7 @@ func (d *DHT) keep(ctx context.Context, key string, raw []byte) error {
 	err := d.values.Put(ctx, key, record.MakePutRecord(key, raw))
 	switch {
 	case errors.Is(err, records.ErrOldRecord):
-		return errNewer
+		return ErrNewer
 	case errors.Is(err, errFull):
 		return nil // stored by closer nodes
 	}

@@ -22,7 +22,7 @@ const (
 	maxKeySet = 64 << 10
 )
 
-// A keyring resolves the keys of card signatures: those of did:key and did:web, and those in key sets (card.setFinder) at the origin of
+// A keyring resolves the keys of card signatures: those of did:key and did:web, and those in key sets (card.SetFinder) at the origin of
 // the card, or at a trusted origin. Addresses are checked when they are dialed.
 type keyring struct {
 	did.Resolver
@@ -40,7 +40,7 @@ func newKeyring(target *url.URL, client *http.Client, trusted []string) *keyring
 	return k
 }
 
-// KeySet implements card.setFinder.
+// KeySet implements card.SetFinder.
 func (k *keyring) KeySet(ctx context.Context, jku string) ([]byte, error) {
 	u, err := url.Parse(jku)
 	if err != nil || u.User != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {

@@ -47,12 +47,12 @@ type ExplorerOptions struct {
 	// Secure restricts all fetches to https.
 	Secure bool
 	// Fetch fetches TDs of the coap schemes (coap, coaps, coap+tcp, coaps+tcp) from a URL whose host is an address that Allow has
-	// allowed; it must respect ctx and read td.MaxTD bytes at most. Nil skips them: [errScheme].
+	// allowed; it must respect ctx and read td.MaxTD bytes at most. Nil skips them: [ErrScheme].
 	Fetch func(ctx context.Context, url string) ([]byte, error)
 }
 
-// errScheme is wrapped by errors about URLs of unsupported schemes.
-var errScheme = errors.New("unsupported URL scheme")
+// ErrScheme is wrapped by errors about URLs of unsupported schemes.
+var ErrScheme = errors.New("unsupported URL scheme")
 
 // A Found is a TD from the local network. Nothing is verified but that it is a strict JSON object and not larger than [td.MaxTD].
 type Found struct {

@@ -126,7 +126,7 @@ func TestExplore(t *testing.T) {
 		{"a link to a name",
 			site{wellKnown: link("l", "http://localhost/")}, "l", `does not name the host "localhost"`},
 		{"a link to a file", site{wellKnown: link("l", "file:///etc/passwd")}, "l", "invalid absolute URL"},
-		{"a link to another scheme", site{wellKnown: link("l", "gopher://127.0.0.1/")}, "l", errScheme.Error()},
+		{"a link to another scheme", site{wellKnown: link("l", "gopher://127.0.0.1/")}, "l", ErrScheme.Error()},
 		{"a redirect on the server", site{wellKnown: "302 /td", "/td": thing}, "thing", ""},
 		{"a redirect elsewhere", site{wellKnown: "302 http://127.0.0.1:1/"}, "", "redirected to http://127.0.0.1:1/"},
 		{"a redirect to itself", site{wellKnown: "302 " + wellKnown}, "", "redirected"},
@@ -289,8 +289,8 @@ func TestOtherSchemes(t *testing.T) {
 	t.Parallel()
 	lo := netip.MustParseAddr("127.0.0.1")
 	in := Introduction{URL: "coap://127.0.0.1:5683/td", Addrs: []netip.Addr{lo}, From: lo}
-	if _, err := explore(t, NewExplorer(ExplorerOptions{}), in); !errors.Is(err, errScheme) {
-		t.Errorf("got %v, want %v", err, errScheme)
+	if _, err := explore(t, NewExplorer(ExplorerOptions{}), in); !errors.Is(err, ErrScheme) {
+		t.Errorf("got %v, want %v", err, ErrScheme)
 	}
 	o := ExplorerOptions{Fetch: func(_ context.Context, u string) ([]byte, error) { return []byte(`{"title":"` + u + `"}`), nil }}
 	got, err := explore(t, NewExplorer(o), in)

@@ -48,7 +48,7 @@ func (v *visit) newClient() *http.Client {
 // get fetches u: JSON of at most limit bytes, and its Link headers.
 func (v *visit) get(u *url.URL, limit int64) (body []byte, links []string, err error) {
 	if u.Scheme != "https" && (u.Scheme != "http" || v.x.o.Secure) {
-		return nil, nil, fmt.Errorf("%s: %w", u, errScheme)
+		return nil, nil, fmt.Errorf("%s: %w", u, ErrScheme)
 	}
 	r, err := http.NewRequestWithContext(v.ctx, http.MethodGet, u.String(), nil)
 	if err != nil {

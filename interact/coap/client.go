@@ -43,7 +43,7 @@ type Options struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
-	// maxBody is the limit of an answer in bytes, and of an input that comes in chunks; 0 means 4 MiB.
+	// MaxBody is the limit of an answer in bytes, and of an input that comes in chunks; 0 means 4 MiB.
 	MaxBody int
 }
 

@@ -53,7 +53,7 @@ type ServerOptions struct {
 	Gate *interact.Gate
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
-	// maxBody is the limit of a body in bytes, all blocks together, both ways; 0 means 4 MiB.
+	// MaxBody is the limit of a body in bytes, all blocks together, both ways; 0 means 4 MiB.
 	MaxBody int
 	// MaxObservers is how many observations are kept, of which one host may have half; 0 means 1000.
 	MaxObservers int

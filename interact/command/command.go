@@ -71,11 +71,11 @@ type Options struct {
 	Inherit []string
 	// Chunk is the delimiter that ends the parts of the output, for example "\n"; empty means the output is one.
 	Chunk string
-	// maxOutput is the limit of an output, or of one part between delimiters, in bytes; 0 means 4 MiB. A raw stream has none.
+	// MaxOutput is the limit of an output, or of one part between delimiters, in bytes; 0 means 4 MiB. A raw stream has none.
 	MaxOutput int64
-	// grace is the time between SIGTERM and SIGKILL; 0 means 2 s.
+	// Grace is the time between SIGTERM and SIGKILL; 0 means 2 s.
 	Grace time.Duration
-	// maxConcurrent is how many processes run at once; 0 means 16. More calls wait until their deadline.
+	// MaxConcurrent is how many processes run at once; 0 means 16. More calls wait until their deadline.
 	MaxConcurrent int
 	// Thing is the description, if there is one: an output whose schema says string is a string, even if it reads 42 or true.
 	Thing *td.Thing

@@ -59,7 +59,7 @@ type BrokerOptions struct {
 	MaxConnections int
 	// MaxRequests is how many requests of one client may run at once; 0 means 32.
 	MaxRequests int
-	// maxPacket is the limit of a packet from a client in bytes; 0 means 4 MiB.
+	// MaxPacket is the limit of a packet from a client in bytes; 0 means 4 MiB.
 	MaxPacket int
 }
 

@@ -99,7 +99,7 @@ type Options struct {
 	TLS *tls.Config
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
-	// maxPacket is the limit of a packet from a broker in bytes; 0 means 4 MiB. It is announced to MQTT 5
+	// MaxPacket is the limit of a packet from a broker in bytes; 0 means 4 MiB. It is announced to MQTT 5
 	// brokers, which then drop larger packets; the payload of a larger packet from a 3.1.1 broker is dropped, and its interaction fails.
 	MaxPacket int
 	// Queue is how many messages, and 8 MiB at most, may wait for a slow consumer before its observation fails (Overloaded);

@@ -19,9 +19,9 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// A setFinder is a resolver that also fetches key sets (RFC 7517 §5), at the URLs that signatures name in "jku". It decides which URLs
+// A SetFinder is a resolver that also fetches key sets (RFC 7517 §5), at the URLs that signatures name in "jku". It decides which URLs
 // are trusted, because a key set does not identify its owner. The error is the reason of a refusal.
-type setFinder interface {
+type SetFinder interface {
 	KeySet(ctx context.Context, jku string) ([]byte, error)
 }
 
@@ -81,7 +81,7 @@ func (c jwsHeader) find(ctx context.Context, r did.Resolver) (crypto.PublicKey, 
 	var key crypto.PublicKey
 	var err error
 	name := c.kid
-	if sets, ok := r.(setFinder); c.jku != "" && ok && !strings.HasPrefix(c.kid, "did:") {
+	if sets, ok := r.(SetFinder); c.jku != "" && ok && !strings.HasPrefix(c.kid, "did:") {
 		name = c.jku + "#" + c.kid
 		var set []byte
 		if set, err = sets.KeySet(ctx, c.jku); err == nil {

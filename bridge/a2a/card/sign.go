@@ -139,7 +139,7 @@ type Verification struct {
 const maxSignatures = 8
 
 // Verify checks the signatures of a received card: EdDSA, ES256 and RS256, with the keys that r resolves, or finds if it is a
-// [setFinder]. One valid signature is sufficient. An invalid signature is [ErrSignature] even if others are valid, because the card
+// [SetFinder]. One valid signature is sufficient. An invalid signature is [ErrSignature] even if others are valid, because the card
 // was modified.
 func Verify(ctx context.Context, raw []byte, r did.Resolver) (*Verification, error) {
 	doc, err := jcs.Object(raw, maxCard)
