@@ -1,3 +1,4 @@
+// Package gateway is the HTTP server of a node: directory, interactions, well-known resources, administration and metrics.
 package gateway
 
 import (

@@ -1,3 +1,10 @@
+// Package explore follows WoT Discovery introductions and serves what it finds as discovered Things.
+//
+// It explores introductions by DNS-SD (package dnssd) and the DID documents and URLs that the operator has configured (configured.go), at
+// once and every 10 minutes. The TDs of discovered Things are signed by this node, with a key that ends with the process, and by no owner.
+// They are separate from the directory, so they are not stored, announced, reconciled or sent to peers.
+//
+// Sources: WoT Discovery §6 (introductions) and §7.1 (exploration).
 package explore
 
 import (

@@ -1,3 +1,14 @@
+// Package task runs long-running actions as tasks that continue when their consumer disconnects.
+//
+// A [Runner] is a layer in front of the agents of a node. An action that is called with Detach or with a Key, or that the description
+// declares asynchronous, becomes a task (task.go, watch.go). A task has an unguessable id, runs in a goroutine of the runner, and its result
+// is retained for a time (retention.go, output.go). Its caller can query, cancel, continue and list it (answer.go); other callers cannot
+// see it. Other messages pass unchanged.
+//
+// A [Ledger] is at the other end: it stores the tasks that consumers of this node started at other nodes, over restarts too (ledger.go).
+//
+// Sources: WoT Profile, HTTP Basic, "asynchronous actions"; Web Thing Protocol, "queryaction", "cancelaction",
+// "queryallactions"; LMOS WebSocket subprotocol, "actionStatus".
 package task
 
 import (

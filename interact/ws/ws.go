@@ -4,8 +4,7 @@
 //
 // One codec (interact/ws/frame) reads three dialects, frame by frame, and replies in the same dialect: the LMOS documents (doc), the
 // Kotlin SDK (kotlin), and the Web Thing Protocol (wtp). A connection is symmetric (conn.go): it serves the requests of its peer
-// (serve.go, subscription.go, invocation.go) and sends its own (call.go,
-// peer.go). It does not matter which side dialed.
+// (requests.go, subscription.go, invocation.go) and sends its own (call.go, peer.go). It does not matter which side dialed.
 //
 // # Extensions
 //

@@ -103,3 +103,31 @@ func TestPackageCommentsNameTheirFiles(t *testing.T) {
 		t.Errorf("%d files are named", named)
 	}
 }
+
+// TestPackageCommentsAreWhereReadersLook holds the rules of docs/contributing.md for the file of a package comment and for file names.
+func TestPackageCommentsAreWhereReadersLook(t *testing.T) {
+	t.Parallel()
+	names := map[string][]string{} // by folder
+	for path := range goFiles(t) {
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../..", path), nil, parser.PackageClauseOnly|parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir, name := filepath.Split(path)
+		names[dir] = append(names[dir], strings.TrimSuffix(name, ".go"))
+		if own := filepath.Base(dir) + ".go"; f.Doc != nil && strings.HasPrefix(f.Doc.Text(), "Package ") && name != own && name != "doc.go" {
+			t.Errorf("the comment of package %s is in %s, expected %s or doc.go", dir, name, own)
+		} else if f.Doc != nil && strings.HasPrefix(f.Doc.Text(), "Command ") && name != "main.go" {
+			t.Errorf("the comment of the command %s is in %s, expected main.go", dir, name)
+		}
+	}
+	for dir, all := range names {
+		for _, long := range all {
+			for _, short := range all {
+				if ending := strings.TrimPrefix(long, short); ending != "" && len(ending) <= 2 && ending != long && strings.Trim(ending, "0123456789") != "" && len(short) > 3 {
+					t.Errorf("%s has %s.go beside %s.go: names that differ by an ending are confused", dir, short, long)
+				}
+			}
+		}
+	}
+}

@@ -1,4 +1,4 @@
-// Taskserver is an MCP server of 2026-07-28 with the extension io.modelcontextprotocol/tasks on standard input and output. It has the tools
+// Command taskserver is an MCP server of 2026-07-28 with the extension io.modelcontextprotocol/tasks on standard input and output. It has the tools
 // of the scenarios tasks-* of the conformance suite, for which no third-party server exists yet.
 package main
 

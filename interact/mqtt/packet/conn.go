@@ -1,4 +1,3 @@
-// Package packet checks MQTT packets before a library reads them, and compares topics with filters.
 package packet
 
 import (

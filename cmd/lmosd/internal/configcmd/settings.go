@@ -1,4 +1,3 @@
-// Package configcmd implements lmosd config and maps every configuration key to a flag of lmosd run.
 package configcmd
 
 import (

@@ -1,5 +1,3 @@
-// Package localnet implements lmosd demo and lmosd testnet, which run meshes of local processes. Their nodes and agents are
-// processes of this program.
 package localnet
 
 import (

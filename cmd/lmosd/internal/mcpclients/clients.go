@@ -1,4 +1,3 @@
-// Package mcpclients edits the configuration files of MCP clients and changes only the entry for lmosd.
 package mcpclients
 
 import (
