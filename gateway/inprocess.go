@@ -36,6 +36,7 @@ func (t inside) RoundTrip(req *http.Request) (*http.Response, error) {
 	case r.Body != http.NoBody && r.ContentLength == 0:
 		r.ContentLength = -1 // an unknown length is 0 in a client's request, and -1 in a server's
 	}
+	r.Body = &clientBody{r.Body, req.Context()}
 	body, out := io.Pipe()
 	w := &written{header: http.Header{}, out: out, head: req.Method == http.MethodHead, started: make(chan struct{})}
 	done := make(chan struct{})
@@ -54,6 +55,20 @@ func (t inside) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.ContentLength = n
 	}
 	return resp, nil
+}
+
+// A clientBody is the body of a request. It ends when its client leaves, as it does over a connection.
+type clientBody struct {
+	io.ReadCloser
+	client context.Context
+}
+
+// Read implements [io.Reader].
+func (b *clientBody) Read(p []byte) (int, error) {
+	if err := b.client.Err(); err != nil {
+		return 0, err
+	}
+	return b.ReadCloser.Read(p)
 }
 
 // An insideBody ends its handler when it is closed.
