@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
-
 	"github.com/lmosd/lmosd/did"
 )
 
@@ -26,27 +24,23 @@ var (
 	ErrNoTD      = errors.New("the TD is missing; fetch it by hash")
 )
 
-// maxCached is the number of records that a [Verifier] caches, about 100 bytes each.
+// maxCached limits the records that a [Verifier] caches, about 100 bytes each. It keeps at least the half that was used last.
 const maxCached = 16 << 10
 
 // A Verifier verifies records and descriptions and caches the results. It is safe for concurrent use.
 type Verifier struct {
 	keys did.Resolver
-	// verified has the SHA-256 of encoded records, over all bytes, whose signature and inline TD are valid. The result depends on nothing
+	// recent and older have the SHA-256 of encoded records, over all bytes, whose signature and inline TD are valid. The result depends on nothing
 	// else, because the owner's key is in the record. Times are checked again each time. Invalid records are not cached, so that they
 	// cannot evict valid ones.
-	mu       sync.Mutex
-	verified *simplelru.LRU[[32]byte, struct{}] // owned by mu
+	mu            sync.Mutex
+	recent, older map[[32]byte]bool // owned by mu
 }
 
 // NewVerifier returns a verifier that resolves the keys of proofs with r. Records need no resolver: their owners are
 // did:keys.
 func NewVerifier(r did.Resolver) *Verifier {
-	good, err := simplelru.NewLRU[[32]byte, struct{}](maxCached, nil)
-	if err != nil {
-		panic(err) // only for a size below one
-	}
-	return &Verifier{keys: r, verified: good}
+	return &Verifier{keys: r, recent: map[[32]byte]bool{}}
 }
 
 // Record decodes and verifies an encoded record at the time now: size, strict deterministic CBOR, bounds, signature, the TD inside if there
@@ -74,21 +68,26 @@ func (v *Verifier) record(raw []byte, now time.Time) (*Record, []byte, error) {
 }
 
 // cached calls check unless it succeeded before for raw.
-func (v *Verifier) cached(raw []byte, check func() ([]byte, error)) ([]byte, error) {
+func (v *Verifier) cached(raw []byte, check func() ([]byte, error)) (td []byte, err error) {
 	key := sha256.Sum256(raw)
 	v.mu.Lock()
-	_, known := v.verified.Get(key)
+	recent, older := v.recent[key], v.older[key]
 	v.mu.Unlock()
-	if known {
+	if recent {
 		return nil, nil
 	}
-	td, err := check()
-	if err == nil {
-		v.mu.Lock()
-		v.verified.Add(key, struct{}{})
-		v.mu.Unlock()
+	if !older {
+		if td, err = check(); err != nil {
+			return td, err
+		}
 	}
-	return td, err
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.recent) >= maxCached/2 {
+		v.recent, v.older = map[[32]byte]bool{}, v.recent
+	}
+	v.recent[key] = true
+	return td, nil
 }
 
 // authenticate checks the signature, then the TD inside, which it returns.

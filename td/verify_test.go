@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -232,13 +233,31 @@ func TestVerifierRemembers(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	if n := v.verified.Len(); n != 1 {
+	if n := len(v.recent); n != 1 {
 		t.Errorf("%d verdicts, want that on the good one", n)
 	}
 	// The memory is of all bytes: a good record with a bad TD inside is another record.
 	spoiled := forge(t, k, func(w *wireRecord) { w.Inline = []byte("x") })
 	if _, err := v.Record(spoiled, epoch); !errors.Is(err, ErrHash) {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestVerifierCacheIsBounded(t *testing.T) {
+	t.Parallel()
+	v := NewVerifier(did.Keys())
+	checks := 0
+	check := func(i int) {
+		if _, err := v.cached(strconv.AppendInt(nil, int64(i), 10), func() ([]byte, error) { checks++; return nil, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 2 * maxCached {
+		check(i)
+		check(0)
+	}
+	if n := len(v.recent) + len(v.older); n > maxCached || checks != 2*maxCached {
+		t.Errorf("%d records are cached after %d checks; want at most %d after %d, because the first stays in use", n, checks, maxCached, 2*maxCached)
 	}
 }
 

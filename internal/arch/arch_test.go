@@ -87,7 +87,6 @@ var homes = []struct {
 	{"github.com/santhosh-tekuri/jsonschema/v6", []string{"td/schema"}, "descriptions are validated in one place"},
 	{"go.mau.fi/util", []string{"internal/confusable"}, "which characters look alike, by the table of Unicode"},
 	{"github.com/klauspost/compress", []string{"td"}, "a TD inside its record"},
-	{"github.com/hashicorp/golang-lru/v2", []string{"td"}, "verdicts on signatures are remembered by the verifier"},
 	{"golang.org/x/text", []string{"td", "internal/textmatch"}, "normal forms of capability ids and of words"},
 	{"github.com/Masterminds/semver/v3", []string{"td"}, "ranges of versions"},
 	{"github.com/fxamacker/cbor/v2", []string{"internal/cbor"}, "one strict configuration for all"},
