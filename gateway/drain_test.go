@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/poll"
 )
 
 // A heldMesh replies when the test releases it.
@@ -59,18 +60,7 @@ func (r *running) asynchronously(t *testing.T, x exchange) <-chan struct{} {
 	return done
 }
 
-// until waits for a condition that another goroutine brings about.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	for !holds() {
-		select {
-		case <-deadline:
-			t.Fatalf("waited in vain for %s", what)
-		case <-time.After(time.Millisecond):
-		}
-	}
-}
+var until = poll.Until
 
 func TestDrainLetsCallsFinish(t *testing.T) {
 	t.Parallel()

@@ -24,6 +24,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap/messaging"
+	"github.com/lmosd/lmosd/internal/poll"
 )
 
 // A villain is an HTTP agent that violates most of its description.
@@ -115,15 +116,7 @@ func (v *villain) left(t *testing.T, who string) {
 	eventually(t, who+" has left the agent", func() bool { return v.calls.Load() == 0 })
 }
 
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(stepTimeout); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited too long until %s", what)
-		}
-	}
-}
+var eventually = poll.Until
 
 // A measure has the resources that a flood must not leak.
 type measure struct {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
 )
@@ -192,17 +193,7 @@ func connect(t testing.TB, from, to *running) {
 	}
 }
 
-// until waits for a condition.
-func until(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); !cond(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited for: %s", what)
-		}
-	}
-}
+var until = poll.Until
 
 // knows waits until a node's directory has the thing.
 func knows(t testing.TB, n *running, ref string) {

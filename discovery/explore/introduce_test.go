@@ -29,6 +29,7 @@ import (
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/discovery/dnssd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -144,16 +145,7 @@ func (l *lan) introduction(path string) dnssd.Introduction {
 	return dnssd.Introduction{Name: path, Instance: path, URL: url, Host: "lamp.local", Addrs: []netip.Addr{here}, From: here}
 }
 
-func until(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	end := time.Now().Add(time.Minute)
-	for !cond() {
-		if time.Now().After(end) {
-			t.Fatalf("timeout: %s", what)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
+var until = poll.Until
 
 // has waits for a number of discovered Things.
 func (d *Discoveries) has(t testing.TB, n int) []*Discovered {

@@ -27,6 +27,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 	"github.com/lmosd/lmosd/interact/interacttest"
+	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -211,15 +212,7 @@ func startServer(t testing.TB, o ServerOptions, things ...*td.Thing) netip.AddrP
 	return s.Addr()
 }
 
-// eventually waits for a condition, within a time that no test needs.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for until := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("it never came to that: %s", what)
-		}
-	}
-}
+var eventually = poll.Until
 
 // big is JSON text of n bytes that is not the same anywhere.
 func big(n int) string {

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/poll"
 )
 
 // helperMode is set where this test binary runs as a host that is killed.
@@ -51,18 +52,7 @@ func mkfifo(t *testing.T, path string) {
 	}
 }
 
-// until waits for a condition.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	end := time.Now().Add(time.Minute)
-	for !ok() {
-		if time.Now().After(end) {
-			t.Fatalf("waited for: %s", what)
-		}
-		runtime.Gosched()
-		time.Sleep(time.Millisecond)
-	}
-}
+var until = poll.Until
 
 // living reports whether there is a process in the group, or one of that id. A dead one that its parent, init, has not looked at
 // yet is not living.

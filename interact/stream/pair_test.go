@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/libp2p/go-libp2p"
 	"github.com/libp2p/go-libp2p/core/host"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -74,17 +74,7 @@ func newPair(t testing.TB, transport string, local interact.Thing, caller, serve
 	return p
 }
 
-// until waits for a condition that another goroutine brings about.
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for tick := time.NewTicker(time.Millisecond); !ok(); {
-		select {
-		case <-tick.C:
-		case <-t.Context().Done():
-			t.Fatal("waited for nothing: ", what)
-		}
-	}
-}
+var until = poll.Until
 
 func connect(t testing.TB, a, b host.Host) {
 	t.Helper()

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/interact/form"
 	"github.com/lmosd/lmosd/interact/ws/frame"
+	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -235,19 +235,7 @@ func lineOf(thing interact.Thing) (c *conn) {
 	return c
 }
 
-// eventually waits for a condition inside of a connection, which nothing tells of.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick, late := time.NewTicker(time.Millisecond), time.After(2*time.Minute)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatalf("waited too long until %s", what)
-		}
-	}
-}
+var eventually = poll.Until
 
 // watched waits until n consumers watch a thing that is connected.
 func watched(t *testing.T, thing interact.Thing, n int) {
