@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // A Key is one setting; its name is that of flags ("mesh.dht.mode") and, by level, of the file.
@@ -28,15 +29,17 @@ func (k Key) Env() string {
 }
 
 // Keys returns every key in the order of the file.
-func Keys() []Key {
+func Keys() []Key { return slices.Clone(keys()) }
+
+// keys parses the source of the documentation once.
+var keys = sync.OnceValue(func() (keys []Key) {
 	docs := fieldDocs()
-	var keys []Key
 	for f := range Default().fields() {
 		keys = append(keys, Key{Name: f.key, Type: f.kind(), Default: f.yaml(), Doc: docs[f.owner.Name()+"."+f.field.Name],
 			Values: f.values()})
 	}
 	return keys
-}
+})
 
 // A field is one key of a Config: its value and its struct field.
 type field struct {

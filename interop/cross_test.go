@@ -159,7 +159,6 @@ func (k *crossAgent) do(ctx context.Context, x *a2asrv.ExecutorContext, verb, re
 			if !status(a2asdk.TaskStateWorking, words("step "+word)) {
 				return false
 			}
-			time.Sleep(120 * time.Millisecond) // progress is limited in rate
 		}
 		return give(words("there"))
 	case "wait":
@@ -245,7 +244,6 @@ func (c *crossing) serveMCP(t *testing.T) string {
 		for i := range 3 {
 			_ = r.Session.NotifyProgress(ctx, &mcpsdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i + 1), Total: 3,
 				Message: fmt.Sprintf("step %d", i+1)})
-			time.Sleep(120 * time.Millisecond) // progress is limited in rate
 		}
 		return say("there"), nil
 	})

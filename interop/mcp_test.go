@@ -57,7 +57,6 @@ func (c *clerk) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact
 				if !yield(r, nil) {
 					return
 				}
-				time.Sleep(60 * time.Millisecond) // progress is limited in rate
 			}
 			r := m.Reply(interact.ActionStatus, "", nil)
 			r.Status = interact.StatusCompleted

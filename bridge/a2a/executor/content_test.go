@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/interact"
@@ -70,6 +69,40 @@ func TestProgress(t *testing.T) {
 	synctest.Test(t, progress)
 }
 
+// Progress updates above the rate are dropped, and the result is not.
+func TestProgressRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Options{})
+		defer d.Close()
+		s := subject(nil)
+		s.Thing = interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
+			return func(yield func(*interact.Message, error) bool) {
+				for range 1000 {
+					r := m.Reply(interact.ActionStatus, interact.Progress, []byte(`{"message":"on"}`))
+					if r.Status = interact.StatusRunning; !yield(r, nil) {
+						return
+					}
+				}
+				r := m.Reply(interact.ActionStatus, "", []byte(`"done"`))
+				r.Status = interact.StatusCompleted
+				yield(r, nil)
+			}
+		})
+		came, done := 0, false
+		for raw, err := range d.Agent(s, "").Do(t.Context(), &protocol.Operation{Method: protocol.SendStreamingMessage, Params: json.RawMessage(say("1", "x"))}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			came += strings.Count(string(raw), `"text":"on"`)
+			done = done || strings.Contains(string(raw), `"text":"done"`)
+		}
+		if came == 0 || came > 1+int(progressLimit.Burst) || !done { // the first sets the state
+			t.Errorf("%d came; done: %t", came, done)
+		}
+	})
+}
+
 func progress(t *testing.T) {
 	d := New(Options{})
 	defer d.Close()
@@ -81,7 +114,6 @@ func progress(t *testing.T) {
 				if r.Status = interact.StatusRunning; !yield(r, nil) {
 					return
 				}
-				time.Sleep(2 * minProgressInterval)
 			}
 			r := m.Reply(interact.ActionStatus, "", []byte(`"done"`))
 			r.Status = interact.StatusCompleted

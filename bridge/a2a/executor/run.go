@@ -11,6 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 // states maps the status of an action to the state of its task (A2A 1.0 §4.1.3). The first of several rows with one status is the
@@ -289,16 +290,14 @@ func (a *agent) handleReply(t *task, r *interact.Message) bool {
 	return !t.shown.Status.State.Terminal()
 }
 
-// minProgressInterval is the shortest interval between two progress updates.
-const minProgressInterval = 50 * time.Millisecond
+// progressLimit is the rate of progress updates of a task. Updates above it are dropped.
+var progressLimit = ratelimit.Every(32, 50*time.Millisecond)
 
 // progressLocked updates the status with the progress of a run. Progress is not part of the history.
 func (a *agent) progressLocked(t *task, data []byte) {
-	now := time.Now()
-	if t.shown.Status.State == protocol.Working && now.Sub(t.progressAt) < minProgressInterval {
+	if !t.progress.Take(progressLimit, 1, time.Now()) && t.shown.Status.State == protocol.Working {
 		return
 	}
-	t.progressAt = now
 	var p struct {
 		Progress, Total json.Number
 		Message         string

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 // A task is an A2A task of a principal.
@@ -24,16 +25,16 @@ type task struct {
 	done             chan struct{}      // closed at the end
 
 	// The rest is owned by Executor.mu.
-	shown      protocol.Task // artifacts and history only grow; elements change only in the parts of an artifact
-	at         time.Time     // of the status
-	progressAt time.Time     // of the last progress update
-	bytes      int64
-	action     string            // the running action
-	run        string            // its ActionID, if it has one
-	open       interact.Inputs   // the input that it requires
-	undecided  *protocol.Message // the message that does not identify an action
-	canceled   bool              // canceled by the client: later errors of the run are ignored
-	readers    map[*reader]bool
+	shown     protocol.Task    // artifacts and history only grow; elements change only in the parts of an artifact
+	at        time.Time        // of the status
+	progress  ratelimit.Bucket // of progress updates
+	bytes     int64
+	action    string            // the running action
+	run       string            // its ActionID, if it has one
+	open      interact.Inputs   // the input that it requires
+	undecided *protocol.Message // the message that does not identify an action
+	canceled  bool              // canceled by the client: later errors of the run are ignored
+	readers   map[*reader]bool
 }
 
 // Limits of a task.

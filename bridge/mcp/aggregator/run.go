@@ -16,6 +16,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/opaque"
+	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
 const (
@@ -26,8 +27,6 @@ const (
 	maxSuspendedEach = 64
 	// maxOutput bounds an output that comes in parts, in bytes.
 	maxOutput = 16 << 20
-	// progressInterval is the minimum time between progress notifications.
-	progressInterval = 50 * time.Millisecond
 	// taskAfter is the time after which a turn becomes a task, for clients that support tasks.
 	taskAfter = time.Second
 	// cancelTimeout bounds the cancellation of a detached action.
@@ -77,10 +76,10 @@ type run struct {
 	inputID string // the ActionID of the input
 	expiry  *time.Timer
 
-	parts        []interact.Part
-	size         int
-	reported     float64 // last progress value
-	lastProgress time.Time
+	parts    []interact.Part
+	size     int
+	reported float64 // last progress value
+	rate     ratelimit.Bucket
 }
 
 type reply struct {
@@ -344,13 +343,12 @@ func (one *run) handle(ctx context.Context, m *protocol.Message, r *interact.Mes
 	return nil, nil
 }
 
-// progress sends a progress notification. A textual reply is its message.
+// progress sends a progress notification, unless there are too many. A textual reply is its message.
 func (one *run) progress(m *protocol.Message, r *interact.Message, notify func(*protocol.Message) error) error {
 	token := m.ProgressToken()
-	if token == nil || time.Since(one.lastProgress) < progressInterval {
+	if token == nil || !one.rate.Take(protocol.ProgressLimit, 1, time.Now()) {
 		return nil
 	}
-	one.lastProgress = time.Now()
 	params := map[string]any{"progressToken": token}
 	if r.ContentType == interact.Progress {
 		one.setProgress(r.Data, params)

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -101,7 +100,6 @@ func (k *talker) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 				if r.Status = interact.StatusRunning; !yield(r, nil) {
 					return
 				}
-				time.Sleep(2 * progressInterval)
 			}
 		}
 		out.Artifacts = []bridge.Artifact{{ID: "a", Name: "A", Parts: []bridge.Part{{Text: &text}}}}
