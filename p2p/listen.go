@@ -77,7 +77,7 @@ func multiaddrs(key string, ss []string) ([]ma.Multiaddr, error) {
 	for _, s := range ss {
 		a, err := ma.NewMultiaddr(s)
 		if err != nil {
-			return nil, &interact.Error{Code: interact.ConfigInvalid, Title: key + " has an address that is no multiaddr: " + s,
+			return nil, &interact.Error{Code: interact.ConfigInvalid, Title: key + " contains an invalid multiaddr: " + s,
 				Hint: "write it like /ip4/192.0.2.7/udp/4667/quic-v1", Err: err}
 		}
 		as = append(as, a)

@@ -98,7 +98,7 @@ func (a *agent) preferred() (TieBreak, string) {
 	_, by := compare(a, a.same[0])
 	why := map[TieBreak]string{ByLocal: "this one is here", ByTrust: "the owner of this one is trusted more", ByReached: "this one is known to be reachable",
 		ByRoundTrip: "this one is the nearest, " + a.state.RoundTrip.Round(10*time.Microsecond).String() + " away",
-		ByReference: "nothing is known that tells them apart, so it is the first by reference"}[by]
+		ByReference: "no known state distinguishes them, so the first by reference is chosen"}[by]
 	return by, fmt.Sprintf("%d agents offer the same (%s also of %s): %s", len(a.same)+1, interact.Clip(a.desc.Name(), 60),
 		a.same[0].desc.Record.Owner.Short(), why)
 }

@@ -31,7 +31,7 @@ func TestTieBreak(t *testing.T) {
 		"reached":          {map[string]AgentState{"a": {RoundTrip: ms}, "b": {Reached: true, RoundTrip: 2 * ms}}, "b", ByReached, "reachable"},
 		"the nearest":      {map[string]AgentState{"a": {RoundTrip: 3 * ms}, "b": {RoundTrip: 2 * ms}}, "b", ByRoundTrip, "2ms away"},
 		"not measured":     {map[string]AgentState{"a": {}, "b": {RoundTrip: 2 * ms}}, "b", ByRoundTrip, "2ms away"},
-		"unknown state":    {nil, "a", ByReference, "tells them apart"},
+		"unknown state":    {nil, "a", ByReference, "no known state"},
 		"one unreachable":  {map[string]AgentState{"a": {Unreachable: true, Local: true, Trust: 1}, "b": {}}, "b", "", ""},
 		"one refuses":      {map[string]AgentState{"a": {Refused: true, Reached: true, Trust: 1}, "b": {}}, "b", "", ""},
 		"both refuse":      {map[string]AgentState{"a": {Refused: true}, "b": {Refused: true}}, "", "", "refuses this node"},

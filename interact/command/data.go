@@ -21,7 +21,7 @@ const octets = "application/octet-stream"
 func input(m *interact.Message) ([]byte, error) {
 	if m.Chunks != nil && len(m.Data) > 0 {
 		return nil, interact.Errorf(interact.Invalid, "send one of them",
-			"%s takes its input or a stream: both cannot be told apart on stdin", m.Name)
+			"%s accepts an input or a stream, not both: stdin carries one of them", m.Name)
 	}
 	data, media, err := interact.Transcode(m.Data, m.Media(), interact.JSON)
 	if err != nil || !td.IsJSON(media) {

@@ -33,7 +33,7 @@ func (a *Agent) environment(ctx context.Context, m *interact.Message) ([]string,
 		const most = 16 << 10 // of the 128 KiB that Linux allows
 		if name, _, _ := strings.Cut(v, "="); len(v) > most || strings.IndexByte(v, 0) >= 0 {
 			return nil, interact.Errorf(interact.Invalid, "send text of at most 16 KiB without NUL bytes",
-				"%s cannot be told to the command", name)
+				"%s cannot be passed to the command", name)
 		}
 	}
 	// The last of a name counts: ours, then the user's.

@@ -128,7 +128,7 @@ func (t *task) wait(ctx context.Context, deadline time.Time) error {
 		return ctx.Err()
 	}
 	return interact.Errorf(interact.Timeout, "read its state later (queryaction)",
-		"%s was told to stop, and has not yet", t.name)
+		"%s received the cancellation and has not stopped yet", t.name)
 }
 
 // list handles QueryAllActions with the tasks of the consumer by action, newest first. Outputs without a JSON form, and those

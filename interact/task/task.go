@@ -168,7 +168,7 @@ func (h *host) ask(ctx context.Context, t *task) (final *interact.Message, err e
 		case r.Status == interact.StatusCancelled:
 			return nil, &interact.Error{Code: interact.Cancelled, Title: "the agent cancelled " + t.name, Remote: true}
 		case r.Status == interact.StatusFailed:
-			return nil, &interact.Error{Code: interact.AgentFailed, Title: "the agent says that it failed " + t.name, Remote: true}
+			return nil, &interact.Error{Code: interact.AgentFailed, Title: "the agent reported the failure of " + t.name, Remote: true}
 		case r.Status != interact.StatusPending || len(r.Data) > 0: // the followers know that it is pending
 			h.report(ctx, t, r)
 		}

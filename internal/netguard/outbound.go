@@ -160,7 +160,7 @@ func (g *Guard) dial(ctx context.Context, network string, port uint16, addrs []n
 func (g *Guard) control(_, addr string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {
-		return &Error{Host: addr, Why: "it is no address"}
+		return &Error{Host: addr, Why: "not an IP address"}
 	}
 	return g.Check(to.Addr())
 }

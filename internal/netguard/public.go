@@ -67,7 +67,7 @@ var (
 func notPublic(addr netip.Addr) string {
 	switch {
 	case !addr.IsValid():
-		return "it is no address"
+		return "not an IP address"
 	case addr.Is4():
 		return find(special4, addr)
 	case addr.Zone() != "":
