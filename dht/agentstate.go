@@ -18,15 +18,15 @@ const (
 	AgentAway                      // the agent does not answer its host
 )
 
-// States queries p for the states of Things that it hosts, by record key, at most [MaxStates]. Any answer means that p was reached.
+// States queries p for the states of Things that it hosts, by record key, at most [MaxStates]. Any response means that p was reached.
 // An error means that it was not, or that it violated the protocol; ctx should have a deadline.
 func (d *DHT) States(ctx context.Context, p peer.ID, keys [][32]byte) ([]AgentState, error) {
-	q := &question{Op: opState}
+	q := &recordsRequest{Op: opState}
 	for _, key := range keys {
 		q.Keys = append(q.Keys, key[:]...)
 	}
 	var states []AgentState
-	_, err := d.exchange(ctx, p, q, func(a *answer) (bool, error) {
+	_, err := d.exchange(ctx, p, q, func(a *recordsResponse) (bool, error) {
 		if states != nil || len(a.States) != len(keys) {
 			return false, fmt.Errorf("%w: want %d states", errWire, len(keys))
 		}
@@ -49,12 +49,12 @@ func (s *recordServer) states(st network.Stream, raw []byte) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), recordsTime)
 	defer cancel()
-	a := &answer{}
+	a := &recordsResponse{}
 	for _, state := range s.d.o.States(ctx, keys) {
 		a.States = append(a.States, byte(state))
 	}
 	if err := s.send(st, a); err != nil {
 		return err
 	}
-	return s.send(st, &answer{End: true})
+	return s.send(st, &recordsResponse{End: true})
 }

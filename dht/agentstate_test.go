@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 )
 
-// A host says of each thing whether its agent answers; a node that has no such thing says that.
+// A host reports the state of each agent, also of Things that it does not host.
 func TestStates(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -63,7 +63,7 @@ func honestUntil(t *testing.T, reply func(*pb.Message) []byte) network.StreamHan
 	})
 }
 
-// TestEvilServers publishes to, and gets from, servers whose replies are wrong in every way; nothing crashes, each is
+// TestEvilServers publishes to, and gets from, servers with all kinds of invalid replies; nothing crashes, each is
 // counted, and the peer leaves the routing table.
 func TestEvilServers(t *testing.T) {
 	t.Parallel()

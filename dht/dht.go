@@ -110,12 +110,12 @@ type Options struct {
 	// Evidence receives two different valid records of one Thing with one sequence number (an equivocation of the owner). A query
 	// for the Thing returns only one of them. Evidence must not block. Nil discards them.
 	Evidence func(s *td.Signed)
-	// Missed receives each peer of a search that did not answer in time and is not connected: it may have failed, or be slow. It
+	// OnTimeout receives each peer of a search that did not answer in time and is not connected: it may have failed, or be slow. It
 	// must not block. Nil discards it.
-	Missed func(id peer.ID)
-	// Reached receives the result for each peer of a search: true if it answered, false if a dial failed. It must not block. Nil
+	OnTimeout func(id peer.ID)
+	// OnResult receives the result for each peer of a search: true if it answered, false if a dial failed. It must not block. Nil
 	// discards it.
-	Reached func(id peer.ID, ok bool)
+	OnResult func(id peer.ID, ok bool)
 	// Down reports whether a peer is known as failed: without a connection to it, a search counts it as unreachable and does not
 	// wait. It must be fast, and its owner must detect the return of the peer. Nil means that no peer is.
 	Down func(id peer.ID) bool
@@ -157,7 +157,7 @@ type DHT struct {
 	valueDS      *quota
 	providerDS   *quota
 	recordServer *recordServer
-	offers       *offers
+	provided     *providedKeys
 	faults       *faults
 	indexes      indexes
 
@@ -178,7 +178,7 @@ func New(h host.Host, o Options) (*DHT, error) {
 	}
 	d := &DHT{o: o, host: h, log: o.Log, stats: &counters{}}
 	_, d.records = Protocols(o.Network)
-	d.offers = newOffers()
+	d.provided = newProvidedKeys()
 	d.faults = &faults{host: h, log: o.Log}
 	d.validator = record.NamespacedValidator{namespaceTD: &validator{verifier: o.Verifier, equivocations: &equivocations{report: o.Evidence}}}
 	if err := d.open(); err != nil {
@@ -203,7 +203,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Verifier = td.NewVerifier(did.Keys())
 	}
 	if o.Local == nil {
-		o.Local = nothing{}
+		o.Local = emptyLocal{}
 	}
 	o.K = cmp.Or(o.K, bucketSize)
 	if o.K < minBucket {
@@ -215,11 +215,11 @@ func (o Options) withDefaults() (Options, error) {
 	if o.States == nil {
 		o.States = func(_ context.Context, keys [][32]byte) []AgentState { return make([]AgentState, len(keys)) }
 	}
-	if o.Missed == nil {
-		o.Missed = func(peer.ID) {}
+	if o.OnTimeout == nil {
+		o.OnTimeout = func(peer.ID) {}
 	}
-	if o.Reached == nil {
-		o.Reached = func(peer.ID, bool) {}
+	if o.OnResult == nil {
+		o.OnResult = func(peer.ID, bool) {}
 	}
 	if o.Down == nil {
 		o.Down = func(peer.ID) bool { return false }
@@ -327,7 +327,7 @@ func (d *DHT) Run(ctx context.Context) error {
 	d.joining.Store(true)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { d.join(ctx); return nil })
-	g.Go(func() error { d.offerRoles(ctx); d.reprovide(ctx); return nil })
+	g.Go(func() error { d.provideRoles(ctx); d.reprovide(ctx); return nil })
 	return g.Wait()
 }
 
@@ -351,8 +351,8 @@ func (d *DHT) Size() int { return d.kad.RoutingTable().Size() }
 // Peers returns the peers in the routing table, in no order.
 func (d *DHT) Peers() []peer.ID { return d.kad.RoutingTable().ListPeers() }
 
-// nothing is the Local of a node without data.
-type nothing struct{}
+// emptyLocal is the Local of a node without data.
+type emptyLocal struct{}
 
-func (nothing) Body([32]byte) ([]byte, bool) { return nil, false }
-func (nothing) Hosted(td.Query) []*td.Signed { return nil }
+func (emptyLocal) Body([32]byte) ([]byte, bool) { return nil, false }
+func (emptyLocal) Hosted(td.Query) []*td.Signed { return nil }

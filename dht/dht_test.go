@@ -51,7 +51,7 @@ func publishGetFind(t *testing.T, nodes []*node, inTime bool) {
 			t.Errorf("node %d: got %q", i, d.Title)
 		}
 		if i == 1 {
-			continue // it does not ask itself
+			continue // it does not query itself
 		}
 		for _, q := range []td.Query{
 			{Capability: []string{"urn:example:weather:forecast"}},
@@ -80,7 +80,7 @@ func publishGetFind(t *testing.T, nodes []*node, inTime bool) {
 	}
 }
 
-func TestGetWhatIsNotThere(t *testing.T) {
+func TestGetMissingRecord(t *testing.T) {
 	t.Parallel()
 	nodes := loopbackMesh(t, 2)
 	_, err := nodes[0].Get(t.Context(), nodes[0].key.DID(), "urn:none")
@@ -90,7 +90,7 @@ func TestGetWhatIsNotThere(t *testing.T) {
 	alone := start(t, 9, loopback(t, 9), nil)
 	_, err = alone.Get(t.Context(), alone.key.DID(), "urn:none")
 	if !errors.Is(err, did.ErrNotFound) || !errors.Is(err, ErrNoPeers) {
-		t.Errorf("alone: got %v, want that there is nobody to ask", err)
+		t.Errorf("alone: got %v, want ErrNoPeers", err)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestPublishAlone(t *testing.T) {
 	}
 }
 
-// TestProvideCatchesUp provides while nobody is there; who comes later finds it.
+// TestProvideCatchesUp provides without peers; a peer that joins later finds the Thing.
 func TestProvideCatchesUp(t *testing.T) {
 	t.Parallel()
 	a := start(t, 0, loopback(t, 0), nil)
@@ -197,7 +197,7 @@ func TestNewerRecordWins(t *testing.T) {
 	})
 }
 
-func TestTombstoneIsAnAnswer(t *testing.T) {
+func TestGetReturnsTombstone(t *testing.T) {
 	t.Parallel()
 	simulate(t, 3, func(t *testing.T, net *simulated, nodes []*node) {
 		s := nodes[0].thing(t, "Weather", 1, "x")
@@ -247,7 +247,7 @@ func TestBodyOfALargeTD(t *testing.T) {
 		other := *rec
 		other.Hash[0]++
 		if _, err := nodes[2].Body(t.Context(), &other); !errors.Is(err, errRemote) {
-			t.Errorf("a hash that nobody has: got %v", err)
+			t.Errorf("an unknown hash: got %v", err)
 		}
 		net.kill(nodes[0])
 		if _, err := nodes[2].Body(t.Context(), rec); err == nil {
@@ -259,20 +259,20 @@ func TestBodyOfALargeTD(t *testing.T) {
 	})
 }
 
-// liar is a Local that answers with what others made.
-type liar struct{ *held }
+// faultyLocal is a Local that answers with what others made.
+type faultyLocal struct{ *held }
 
-func (l liar) Body([32]byte) ([]byte, bool) { return []byte(`{"title":"another TD"}`), true }
+func (l faultyLocal) Body([32]byte) ([]byte, bool) { return []byte(`{"title":"another TD"}`), true }
 
-func (l liar) Hosted(q td.Query) []*td.Signed {
+func (l faultyLocal) Hosted(q td.Query) []*td.Signed {
 	good := l.held.Hosted(q)
 	return append([]*td.Signed{{Record: []byte("garbage")}}, good...)
 }
 
-func TestLiarsAreCounted(t *testing.T) {
+func TestInvalidResponsesAreCounted(t *testing.T) {
 	t.Parallel()
 	simulate(t, 3, func(t *testing.T, net *simulated, nodes []*node) {
-		bad := net.add(nodes[0], func(o *Options) { o.Local = liar{o.Local.(*held)} })
+		bad := net.add(nodes[0], func(o *Options) { o.Local = faultyLocal{o.Local.(*held)} })
 		joined(t, append(nodes, bad))
 		big := bad.bigThing(t, "Big", "urn:fruit:apple")
 		bad.offer(t, big)
@@ -287,8 +287,8 @@ func TestLiarsAreCounted(t *testing.T) {
 		if _, err := nodes[2].Body(t.Context(), bad.record(t, big)); !errors.Is(err, errBody) {
 			t.Errorf("another TD: got %v", err)
 		}
-		if s := nodes[2].Stats(); s.AskFailed < 2 {
-			t.Errorf("%d failures counted, want two at least", s.AskFailed)
+		if s := nodes[2].Stats(); s.QueriesFailed < 2 {
+			t.Errorf("%d failures counted, want two at least", s.QueriesFailed)
 		}
 	})
 }
@@ -307,10 +307,10 @@ func TestUnprovide(t *testing.T) {
 		if got := nodes[0].Stats().Provided; got != before-3 {
 			t.Errorf("%d keys provided, want %d: fruit, pear and the action stay", got, before-3)
 		}
-		// Others still remember a provider, and hear from it that there is nothing.
+		// Others still have the provider record, and the provider returns no result.
 		all, c := nodes[2].found(t, td.Query{Capability: []string{"fruit:apple"}})
 		if len(all) != 0 || c.Asked != 1 || c.Answered != 1 || c.Truncated {
-			t.Errorf("found %d, coverage %+v; want that one was asked, and has answered that there is nothing", len(all), c)
+			t.Errorf("found %d, coverage %+v; want one peer queried, with an empty response", len(all), c)
 		}
 		if all := mustFind(t, nodes[2], td.Query{Capability: []string{"fruit"}}); len(all) != 1 || all[0].Title != "B" {
 			t.Errorf("found %d of the others, want B", len(all))
@@ -345,24 +345,24 @@ func TestFindAndDeadPeers(t *testing.T) {
 		nodes[1].offer(t, nodes[1].thing(t, "Here", 1, "urn:fruit"))
 		net.kill(nodes[0])
 		var mu sync.Mutex
-		said := map[string]int{}
+		reported := map[string]int{}
 		say := func(what any, p peer.ID) {
 			mu.Lock()
 			defer mu.Unlock()
-			said[fmt.Sprint(what, " ", p)]++
+			reported[fmt.Sprint(what, " ", p)]++
 		}
-		nodes[3].o.Missed = func(p peer.ID) { say("missed", p) }
-		nodes[3].o.Reached = func(p peer.ID, ok bool) { say(ok, p) }
+		nodes[3].o.OnTimeout = func(p peer.ID) { say("missed", p) }
+		nodes[3].o.OnResult = func(p peer.ID, ok bool) { say(ok, p) }
 		all, c := nodes[3].found(t, td.Query{Capability: []string{"fruit"}})
-		if gone, here := nodes[0].host.ID(), nodes[1].host.ID(); said[fmt.Sprint("false ", gone)] != 1 || said[fmt.Sprint("true ", here)] != 1 || len(said) != 2 {
-			t.Errorf("it says %v", said)
+		if gone, here := nodes[0].host.ID(), nodes[1].host.ID(); reported[fmt.Sprint("false ", gone)] != 1 || reported[fmt.Sprint("true ", here)] != 1 || len(reported) != 2 {
+			t.Errorf("reported %v", reported)
 		}
-		clear(said)
+		clear(reported)
 		hasty, cancel := context.WithTimeout(t.Context(), -1)
 		defer cancel()
-		newSearch(nodes[3].DHT, td.Query{Counter: new(td.CoverageCounter)}).ask(hasty, peer.AddrInfo{ID: nodes[0].host.ID()})
-		if said[fmt.Sprint("missed ", nodes[0].host.ID())] != 1 || len(said) != 1 {
-			t.Errorf("of who had no time to answer it says %v", said)
+		newSearch(nodes[3].DHT, td.Query{Counter: new(td.CoverageCounter)}).queryPeer(hasty, peer.AddrInfo{ID: nodes[0].host.ID()})
+		if reported[fmt.Sprint("missed ", nodes[0].host.ID())] != 1 || len(reported) != 1 {
+			t.Errorf("after a timeout: reported %v", reported)
 		}
 		if len(all) != 1 || all[0].Title != "Here" {
 			t.Errorf("found %d, want the one that is there", len(all))
@@ -373,8 +373,8 @@ func TestFindAndDeadPeers(t *testing.T) {
 	})
 }
 
-// TestWhoIsDownIsNotWaitedFor: a peer that is known to be gone is counted, and not asked unless it is connected.
-func TestWhoIsDownIsNotWaitedFor(t *testing.T) {
+// TestFindSkipsDownPeers: a failed peer is counted, and queried only if it is connected.
+func TestFindSkipsDownPeers(t *testing.T) {
 	t.Parallel()
 	simulate(t, 4, func(t *testing.T, net *simulated, nodes []*node) {
 		nodes[0].offer(t, nodes[0].thing(t, "Gone", 1, "urn:fruit"))
@@ -385,16 +385,16 @@ func TestWhoIsDownIsNotWaitedFor(t *testing.T) {
 			t.Errorf("found %v, coverage %+v; want both while there is a connection", titles(all), c)
 		}
 		net.kill(nodes[0])
-		client.o.Reached = func(p peer.ID, _ bool) {
+		client.o.OnResult = func(p peer.ID, _ bool) {
 			if p == gone {
 				t.Error("it was dialled")
 			}
 		}
 		client.Forget(gone)
-		before := client.Stats().Asked
+		before := client.Stats().Queried
 		all, c := client.found(t, td.Query{Capability: []string{"fruit"}})
-		if !slices.Equal(titles(all), []string{"Here"}) || c.Asked != 2 || c.Unreachable != 1 || client.Stats().Asked != before+1 {
-			t.Errorf("found %v, coverage %+v, asked %d; want one asked and one unreachable", titles(all), c, client.Stats().Asked-before)
+		if !slices.Equal(titles(all), []string{"Here"}) || c.Asked != 2 || c.Unreachable != 1 || client.Stats().Queried != before+1 {
+			t.Errorf("found %v, coverage %+v, queried %d; want one queried and one unreachable", titles(all), c, client.Stats().Queried-before)
 		}
 		if client.kad.RoutingTable().Find(gone) != "" {
 			t.Error("it is in the routing table")
@@ -429,20 +429,20 @@ func TestFindOutsideTheMesh(t *testing.T) {
 	_ = gone.host.Close()
 	n := start(t, 0, loopback(t, 0), func() []peer.AddrInfo { return []peer.AddrInfo{info} })
 	if _, c := n.found(t, td.Query{Capability: []string{"x"}}); c.Complete() {
-		t.Errorf("coverage %+v says complete, and there was nobody to ask", c)
+		t.Errorf("coverage %+v is complete without peers", c)
 	}
 	alone := start(t, 1, loopback(t, 1), nil)
 	if _, c := alone.found(t, td.Query{Capability: []string{"x"}}); !c.Complete() {
-		t.Errorf("coverage %+v of a mesh of one says incomplete", c)
+		t.Errorf("coverage %+v of a mesh of one node is incomplete", c)
 	}
 }
 
 func TestAdmits(t *testing.T) {
 	t.Parallel()
-	stranger := testSigner(t, 2).DID()
+	rejected := testSigner(t, 2).DID()
 	admits := func(o *Options) {
 		o.Admits = func(id did.DID) error {
-			if id == stranger {
+			if id == rejected {
 				return errors.New("not a member")
 			}
 			return nil
@@ -459,8 +459,8 @@ func TestAdmits(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.offer(t, a.thing(t, "Secret", 1, "urn:secret"))
-		if _, err := c.askBody(t.Context(), a.host.ID(), [32]byte{}); err == nil || errors.Is(err, errRemote) {
-			t.Errorf("a stranger's question: got %v, want a reset", err)
+		if _, err := c.fetchBody(t.Context(), a.host.ID(), [32]byte{}); err == nil || errors.Is(err, errRemote) {
+			t.Errorf("the query of a rejected peer: got %v, want a reset", err)
 		}
 		net.wait(time.Minute)
 		if n := a.Size(); n != 1 {
@@ -503,7 +503,7 @@ func TestNetworksDoNotMerge(t *testing.T) {
 	if err := b.host.Connect(t.Context(), a.info()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.askBody(t.Context(), a.host.ID(), [32]byte{}); err == nil || errors.Is(err, errRemote) {
+	if _, err := b.fetchBody(t.Context(), a.host.ID(), [32]byte{}); err == nil || errors.Is(err, errRemote) {
 		t.Errorf("got an answer over networks: %v", err)
 	}
 	if a.Size() != 0 || b.Size() != 0 {

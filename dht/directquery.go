@@ -13,10 +13,10 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// askBody fetches the TD with the hash from p. The caller checks it.
-func (d *DHT) askBody(ctx context.Context, p peer.ID, hash [32]byte) ([]byte, error) {
+// fetchBody fetches the TD with the hash from p. The caller checks it.
+func (d *DHT) fetchBody(ctx context.Context, p peer.ID, hash [32]byte) ([]byte, error) {
 	var body []byte
-	_, err := d.ask(ctx, p, &question{Op: opBody, Hash: hash[:]}, func(s *td.Signed) (bool, error) {
+	_, err := d.queryRecords(ctx, p, &recordsRequest{Op: opBody, Hash: hash[:]}, func(s *td.Signed) (bool, error) {
 		if s.Record != nil || body != nil {
 			return false, fmt.Errorf("%w: want one TD", errWire)
 		}
@@ -29,11 +29,11 @@ func (d *DHT) askBody(ctx context.Context, p peer.ID, hash [32]byte) ([]byte, er
 	return body, err
 }
 
-// ask sends one query to p, and calls take with each part of the answer until it returns false or an error. truncated means that p
-// has more results. ask has released everything when it returns, at the latest when ctx ends.
-func (d *DHT) ask(ctx context.Context, p peer.ID, q *question, take func(*td.Signed) (bool, error)) (truncated bool, err error) {
+// queryRecords sends one request to p, and calls take with each record of the response until it returns false or an error. truncated
+// means that p has more results. All memory is released when it returns, at the latest when ctx ends.
+func (d *DHT) queryRecords(ctx context.Context, p peer.ID, q *recordsRequest, take func(*td.Signed) (bool, error)) (truncated bool, err error) {
 	from, _ := did.FromPeer([]byte(p)) // the host accepts only Ed25519 keys
-	return d.exchange(ctx, p, q, func(a *answer) (bool, error) {
+	return d.exchange(ctx, p, q, func(a *recordsResponse) (bool, error) {
 		if len(a.States) > 0 {
 			return false, fmt.Errorf("%w: unexpected states", errWire)
 		}
@@ -41,9 +41,9 @@ func (d *DHT) ask(ctx context.Context, p peer.ID, q *question, take func(*td.Sig
 	})
 }
 
-// exchange is ask for answers that are not records.
-func (d *DHT) exchange(ctx context.Context, p peer.ID, q *question, take func(*answer) (bool, error)) (truncated bool, err error) {
-	frame, err := encodeMessage(q, maxQuestion)
+// exchange is queryRecords for all kinds of responses.
+func (d *DHT) exchange(ctx context.Context, p peer.ID, q *recordsRequest, take func(*recordsResponse) (bool, error)) (truncated bool, err error) {
+	frame, err := encodeMessage(q, maxRecordsRequest)
 	if err != nil {
 		return false, err
 	}
@@ -53,23 +53,23 @@ func (d *DHT) exchange(ctx context.Context, p peer.ID, q *question, take func(*a
 		return false, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = st.Reset() })
-	truncated, err = converse(st, frame, take)
+	truncated, err = roundTripRecords(st, frame, take)
 	if !stop() {
 		return false, context.Cause(ctx)
 	}
-	_ = st.Reset() // the answer is complete; unlike Close, Reset never waits
+	_ = st.Reset() // the response is complete; unlike Close, Reset never waits
 	return truncated, err
 }
 
-func converse(st network.Stream, frame []byte, take func(*answer) (bool, error)) (truncated bool, err error) {
+func roundTripRecords(st network.Stream, frame []byte, take func(*recordsResponse) (bool, error)) (truncated bool, err error) {
 	if _, err := st.Write(frame); err != nil {
-		return false, fmt.Errorf("ask: %w", err)
+		return false, fmt.Errorf("send request: %w", err)
 	}
 	if err := st.CloseWrite(); err != nil {
-		return false, fmt.Errorf("ask: %w", err)
+		return false, fmt.Errorf("send request: %w", err)
 	}
 	for range maxResults + 1 {
-		a, release, err := readAnswer(st, st.Scope())
+		a, release, err := readRecordsResponse(st, st.Scope())
 		if err != nil {
 			return false, err
 		}
@@ -86,13 +86,13 @@ func converse(st network.Stream, frame []byte, take func(*answer) (bool, error))
 	return false, fmt.Errorf("%w: more than %d records", errWire, maxResults)
 }
 
-// readAnswer reads one frame of an answer. release frees its memory.
-func readAnswer(r io.Reader, m streamserver.Memory) (a *answer, release func(), err error) {
-	frame, release, err := streamserver.ReadFrame(r, m, maxAnswer)
+// readRecordsResponse reads one frame of a response. release frees its memory.
+func readRecordsResponse(r io.Reader, m streamserver.Memory) (a *recordsResponse, release func(), err error) {
+	frame, release, err := streamserver.ReadFrame(r, m, maxRecordsResponse)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read answer: %w", err)
+		return nil, nil, fmt.Errorf("read response: %w", err)
 	}
-	if a, err = decodeAnswer(frame); err != nil {
+	if a, err = decodeRecordsResponse(frame); err != nil {
 		release()
 		return nil, nil, err
 	}

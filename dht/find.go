@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	findTime      = 2 * time.Second // of Find, if ctx has no deadline
-	askTime       = time.Second     // per peer
-	maxAsking     = 16              // peers queried concurrently
-	maxAsked      = 128             // peers queried per search
-	maxNeighbours = 16              // connected peers queried if the query has no key
-	maxFew        = 4               // up to this limit, as many providers are queried first
-	resultRoom    = 64              // results that wait for the reader
+	findTimeout          = 2 * time.Second // of Find, if ctx has no deadline
+	peerTimeout          = time.Second     // per peer
+	maxConcurrentQueries = 16              // peers queried concurrently
+	maxQueried           = 128             // peers queried per search
+	maxConnected         = 16              // connected peers queried if the query has no key
+	maxFirstProviders    = 4               // up to this limit, as many providers are queried first
+	resultBuffer         = 64              // results that wait for the reader
 )
 
 // Find queries the nodes that provide terms of q, and yields their results. Each branch of q is looked up, and each node that is
@@ -46,7 +46,7 @@ func (d *DHT) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Signed, error]
 			return
 		}
 		outer := ctx
-		ctx, cancel := withDefault(ctx, findTime)
+		ctx, cancel := withDefault(ctx, findTimeout)
 		go s.run(ctx)
 		// The goroutines end before this returns.
 		defer func() {
@@ -62,16 +62,16 @@ func (d *DHT) Find(ctx context.Context, q td.Query) iter.Seq2[*td.Signed, error]
 
 // A search is a running Find.
 type search struct {
-	d        *DHT
-	q        td.Query
-	question *question
-	tally    *td.CoverageCounter
-	results  chan *td.Signed // closed after the last query
-	asking   sync.WaitGroup
+	d       *DHT
+	q       td.Query
+	request *recordsRequest
+	tally   *td.CoverageCounter
+	results chan *td.Signed // closed after the last query
+	queries sync.WaitGroup
 
 	// The following fields are used by run only.
-	tried map[peer.ID]bool // queried peers, and this node
-	many  bool             // there are more providers than the limit
+	queried   map[peer.ID]bool // queried peers, and this node
+	truncated bool             // there are more providers than the limit
 
 	mu   sync.Mutex
 	sent map[[32]byte]bool // results so far, by hash; owned by mu
@@ -80,17 +80,17 @@ type search struct {
 func newSearch(d *DHT, q td.Query) *search {
 	q.Limit = q.Max()
 	return &search{
-		d: d, q: q, question: findQuestion(q), tally: q.Counter, results: make(chan *td.Signed, resultRoom),
-		tried: map[peer.ID]bool{d.host.ID(): true}, sent: map[[32]byte]bool{},
+		d: d, q: q, request: newFindRequest(q), tally: q.Counter, results: make(chan *td.Signed, resultBuffer),
+		queried: map[peer.ID]bool{d.host.ID(): true}, sent: map[[32]byte]bool{},
 	}
 }
 
 // check returns an error if q cannot be sent to others.
 func (s *search) check() error {
-	if err := s.question.Query.check(); err != nil {
+	if err := s.request.Query.check(); err != nil {
 		return err
 	}
-	_, err := encodeMessage(s.question, maxQuestion)
+	_, err := encodeMessage(s.request, maxRecordsRequest)
 	return err
 }
 
@@ -112,32 +112,32 @@ func (s *search) deliver(yield func(*td.Signed, error) bool) bool {
 // run runs the search, and closes the results after the last query.
 func (s *search) run(ctx context.Context) {
 	defer close(s.results)
-	w := waysOf(&s.q)
+	w := lookupsOf(&s.q)
 	for _, q := range w.exact {
-		s.asking.Go(func() { s.get(ctx, q) })
+		s.queries.Go(func() { s.get(ctx, q) })
 	}
-	if few := s.q.Limit; few <= maxFew && len(w.keys) > 0 {
+	if few := s.q.Limit; few <= maxFirstProviders && len(w.keys) > 0 {
 		s.stage(ctx, s.providers(ctx, w, few))
 	}
 	s.stage(ctx, s.providers(ctx, w, 0))
-	if w.open || s.many {
+	if w.open || s.truncated {
 		s.stage(ctx, slices.Values(s.d.indexPeers(ctx)))
 	}
 	if w.open {
-		s.stage(ctx, s.d.neighbours(maxNeighbours))
+		s.stage(ctx, s.d.connectedPeers(maxConnected))
 	}
-	s.conclude(ctx, w)
+	s.countUnreachedMesh(ctx, w)
 }
 
-// ways are the lookups of a query.
-type ways struct {
+// lookups are the lookups of a query.
+type lookups struct {
 	exact []*td.Query  // Things by id and owner
 	keys  []provideKey // provider keys to look up, without duplicates
 	hosts []did.DID    // nodes that are queried directly
 	open  bool         // a branch has no key: query index nodes and neighbors
 }
 
-func waysOf(q *td.Query) (w ways) {
+func lookupsOf(q *td.Query) (w lookups) {
 	for one := range q.Branches() {
 		key, ok := keyFor(one)
 		switch {
@@ -177,58 +177,58 @@ func (s *search) get(ctx context.Context, q *td.Query) {
 	}
 }
 
-// stage queries peers, each once, and waits for their answers. It does nothing if the earlier results are enough.
+// stage queries peers, each once, and waits for their responses. It does nothing if the earlier results are enough.
 func (s *search) stage(ctx context.Context, peers iter.Seq[peer.AddrInfo]) {
 	if s.full() || ctx.Err() != nil {
 		return
 	}
-	asked, places := 0, make(chan struct{}, maxAsking)
+	queried, slots := 0, make(chan struct{}, maxConcurrentQueries)
 	for ai := range peers { // to the end, see providers
-		if s.tried[ai.ID] || !s.d.admits(ai.ID) {
+		if s.queried[ai.ID] || !s.d.admits(ai.ID) {
 			continue
 		}
-		if asked == maxAsked {
-			s.many = true
+		if queried == maxQueried {
+			s.truncated = true
 			s.tally.SetTruncated()
 			continue
 		}
-		asked++
-		s.tried[ai.ID] = true
+		queried++
+		s.queried[ai.ID] = true
 		s.tally.CountAsked(1)
 		if s.d.isDown(ai.ID) {
 			s.tally.CountUnreachable() // its provider records live for a day; do not dial it in each search
 			continue
 		}
-		s.begin(ctx, ai, places)
+		s.startQuery(ctx, ai, slots)
 	}
-	s.asking.Wait()
+	s.queries.Wait()
 }
 
-// begin queries a peer when a slot is free. Connected peers need no slot: provider records of nonexistent nodes must not delay
+// startQuery queries a peer when a slot is free. Connected peers need no slot: provider records of nonexistent nodes must not delay
 // them.
-func (s *search) begin(ctx context.Context, ai peer.AddrInfo, places chan struct{}) {
+func (s *search) startQuery(ctx context.Context, ai peer.AddrInfo, slots chan struct{}) {
 	if s.d.host.Network().Connectedness(ai.ID) == network.Connected {
-		s.asking.Go(func() { s.ask(ctx, ai) })
+		s.queries.Go(func() { s.queryPeer(ctx, ai) })
 		return
 	}
 	select {
-	case places <- struct{}{}:
+	case slots <- struct{}{}:
 	case <-ctx.Done():
 		s.tally.CountUnreachable()
 		return
 	}
-	s.asking.Go(func() {
-		defer func() { <-places }()
-		s.ask(ctx, ai)
+	s.queries.Go(func() {
+		defer func() { <-slots }()
+		s.queryPeer(ctx, ai)
 	})
 }
 
-// conclude records in the counter why the search is incomplete, apart from single peers.
-func (s *search) conclude(ctx context.Context, w ways) {
+// countUnreachedMesh records in the counter why the search is incomplete, apart from single peers.
+func (s *search) countUnreachedMesh(ctx context.Context, w lookups) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		s.tally.SetTruncated()
 	}
-	if len(s.tried) == 1 && len(w.exact) == 0 && s.d.Size() == 0 && len(s.d.o.BootstrapPeers()) > 0 {
+	if len(s.queried) == 1 && len(w.exact) == 0 && s.d.Size() == 0 && len(s.d.o.BootstrapPeers()) > 0 {
 		// This node has not joined the mesh.
 		s.tally.CountAsked(1)
 		s.tally.CountUnreachable()
@@ -237,7 +237,7 @@ func (s *search) conclude(ctx context.Context, w ways) {
 
 // providers yields the named hosts, and the providers of the keys: up to few of each key, or all if few is 0. All keys are looked
 // up concurrently. The loop must not be left early: the goroutines of the library would block without a limit.
-func (s *search) providers(ctx context.Context, w ways, few int) iter.Seq[peer.AddrInfo] {
+func (s *search) providers(ctx context.Context, w lookups, few int) iter.Seq[peer.AddrInfo] {
 	return func(yield func(peer.AddrInfo) bool) {
 		found := make(chan peer.AddrInfo)
 		var looking sync.WaitGroup
@@ -302,8 +302,8 @@ func deepest(terms []string) (level string) {
 	return level
 }
 
-// neighbours yields connected peers that support the protocol, at most limit.
-func (d *DHT) neighbours(limit int) iter.Seq[peer.AddrInfo] {
+// connectedPeers yields connected peers that support the protocol, at most limit.
+func (d *DHT) connectedPeers(limit int) iter.Seq[peer.AddrInfo] {
 	return func(yield func(peer.AddrInfo) bool) {
 		n := 0
 		for _, p := range d.host.Network().Peers() {
@@ -317,15 +317,15 @@ func (d *DHT) neighbours(limit int) iter.Seq[peer.AddrInfo] {
 	}
 }
 
-// ask sends the whole query to one peer, and forwards valid matching results.
-func (s *search) ask(ctx context.Context, ai peer.AddrInfo) {
+// queryRecords sends the whole query to one peer, and forwards valid matching results.
+func (s *search) queryPeer(ctx context.Context, ai peer.AddrInfo) {
 	d := s.d
-	d.stats.asked.Add(1)
-	inner, cancel := context.WithTimeout(ctx, askTime)
+	d.stats.queried.Add(1)
+	inner, cancel := context.WithTimeout(ctx, peerTimeout)
 	defer cancel()
 	d.locate(inner, ai)
 	gave, matched := false, 0
-	truncated, err := d.ask(inner, ai.ID, s.question, func(r *td.Signed) (bool, error) {
+	truncated, err := d.queryRecords(inner, ai.ID, s.request, func(r *td.Signed) (bool, error) {
 		ok, err := s.fits(r)
 		if err != nil || !ok {
 			return err == nil, err
@@ -343,16 +343,16 @@ func (s *search) ask(ctx context.Context, ai peer.AddrInfo) {
 	case err != nil:
 		switch gone := d.host.Network().Connectedness(ai.ID) == network.NotConnected; {
 		case gone && inner.Err() != nil:
-			d.o.Missed(ai.ID)
+			d.o.OnTimeout(ai.ID)
 		case gone:
-			d.o.Reached(ai.ID, false)
+			d.o.OnResult(ai.ID, false)
 		}
-		d.stats.askFailed.Add(1)
+		d.stats.queriesFailed.Add(1)
 		d.indexes.drop(ai.ID)
 		s.tally.CountUnreachable()
 		d.log.Debug("peer did not answer", "peer", ai.ID, "err", err)
 	default:
-		d.o.Reached(ai.ID, true)
+		d.o.OnResult(ai.ID, true)
 		s.tally.CountAnswer()
 	}
 	switch {
@@ -375,7 +375,7 @@ func (d *DHT) locate(ctx context.Context, ai peer.AddrInfo) {
 	}
 }
 
-// fits reports whether r belongs in the answer. An error means that no honest node would send it.
+// fits reports whether r can match the query. An error means that the peer violates the protocol.
 func (s *search) fits(r *td.Signed) (bool, error) {
 	rec, err := s.d.o.Verifier.Record(r.Record, time.Now())
 	switch {
@@ -396,15 +396,15 @@ func (s *search) fits(r *td.Signed) (bool, error) {
 // limit with irrelevant Things.
 func plausible(q *td.Query, r *td.Record) bool {
 	for one := range q.Branches() {
-		if mayHold(one, r) {
+		if plausibleBranch(one, r) {
 			return true
 		}
 	}
 	return false
 }
 
-// mayHold reports whether the fields of q itself can match.
-func mayHold(q *td.Query, r *td.Record) bool {
+// plausibleBranch reports whether the fields of q itself can match.
+func plausibleBranch(q *td.Query, r *td.Record) bool {
 	if q.ID != "" && q.ID != r.Thing || q.Name != "" && !r.HasName(q.Name) || q.Owner != "" && q.Owner != r.Owner {
 		return false
 	}
@@ -423,13 +423,15 @@ func mayHold(q *td.Query, r *td.Record) bool {
 func hasTerm(r *td.Record, term string) bool {
 	id, ok := td.Normal(term)
 	return ok && slices.ContainsFunc(r.Capabilities, func(c string) bool {
-		rest, under := strings.CutPrefix(levelled(c), levelled(id))
+		rest, under := strings.CutPrefix(normalizeLevels(c), normalizeLevels(id))
 		return under && (rest == "" || rest[0] == ':')
 	})
 }
 
-// levelled normalizes the level separators of a capability id: ":" and "/" are equal.
-func levelled(id string) string { return strings.ReplaceAll(strings.TrimPrefix(id, "urn:"), "/", ":") }
+// normalizeLevels normalizes the level separators of a capability id: ":" and "/" are equal.
+func normalizeLevels(id string) string {
+	return strings.ReplaceAll(strings.TrimPrefix(id, "urn:"), "/", ":")
+}
 
 // send yields r, each record once, unless ctx ends first.
 func (s *search) send(ctx context.Context, r *td.Signed) bool {

@@ -22,8 +22,8 @@ func titles(all []*td.Record) (names []string) {
 	return names
 }
 
-// TestEveryBranchIsAsked has providers of different branches, and one of both, who is asked once.
-func TestEveryBranchIsAsked(t *testing.T) {
+// TestFindQueriesEveryBranch has providers of different branches, and one of both, which is queried once.
+func TestFindQueriesEveryBranch(t *testing.T) {
 	t.Parallel()
 	simulate(t, 5, func(t *testing.T, _ *simulated, nodes []*node) {
 		nodes[0].offer(t, nodes[0].thing(t, "Apple", 1, "urn:fruit:apple"))
@@ -48,7 +48,7 @@ func TestEveryBranchIsAsked(t *testing.T) {
 				[]string{"Apple", "Jam", "Traffic"}, 3},
 			{"what has no key", td.Query{Protocol: "http", Or: []td.Query{fruit}},
 				[]string{"Apple", "Jam", "Other", "Pear", "Traffic"}, 4},
-			{"what nobody has", td.Query{Capability: []string{"fruit"}, Protocol: "mqtt"}, nil, 2},
+			{"no match", td.Query{Capability: []string{"fruit"}, Protocol: "mqtt"}, nil, 2},
 			{"a host", td.Query{Capability: []string{"fruit"}, Host: nodes[2].key.DID()}, []string{"Pear"}, 2},
 			{"all of a host", td.Query{Host: nodes[2].key.DID()}, []string{"Jam", "Pear"}, 4},
 		} {
@@ -60,7 +60,7 @@ func TestEveryBranchIsAsked(t *testing.T) {
 	})
 }
 
-// TestIndexRole has a node that knows more than others host. It is asked for what has no key, before the neighbours are.
+// TestIndexRole has an index node with Things of other hosts. Queries without a key go to it first, then to connected peers.
 func TestIndexRole(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestIndexRole(t *testing.T) {
 		joined(t, []*node{nodes[0], client})
 		s.wait(10 * time.Second)
 		found, c := client.found(t, td.Query{Text: "thing"})
-		if len(found) != maxNeighbours || c.Asked != maxNeighbours {
+		if len(found) != maxConnected || c.Asked != maxConnected {
 			t.Errorf("without an index: found %d, coverage %+v", len(found), c)
 		}
 		index := s.add(nodes[3], func(o *Options) { o.Index = all.Hosted })
@@ -88,11 +88,11 @@ func TestIndexRole(t *testing.T) {
 			t.Errorf("found %d, coverage %+v; want all, of one", len(found), c)
 		}
 		found, c = client.found(t, td.Query{Text: "thing"})
-		if len(found) != 20 || c.Asked != maxNeighbours && c.Asked != maxNeighbours+1 {
-			t.Errorf("found %d, coverage %+v; want the neighbours asked too, who may know what is new", len(found), c)
+		if len(found) != 20 || c.Asked != maxConnected && c.Asked != maxConnected+1 {
+			t.Errorf("found %d, coverage %+v; want the connected peers queried too", len(found), c)
 		}
 		n := 0
-		for r, err := range client.Ask(t.Context(), index.host.ID(), td.Query{}) {
+		for r, err := range client.Query(t.Context(), index.host.ID(), td.Query{}) {
 			if err != nil || client.record(t, r).Title != "Its own" {
 				t.Errorf("everything that it hosts: %v", err)
 			}
@@ -106,13 +106,13 @@ func TestIndexRole(t *testing.T) {
 			t.Errorf("coverage %+v, want the index unreachable", c)
 		}
 		if _, c = client.found(t, td.Query{Text: "thing"}); !c.Complete() {
-			t.Errorf("coverage %+v, want that it is not asked again", c)
+			t.Errorf("coverage %+v, want that it is not queried again", c)
 		}
 	})
 }
 
-// Who says first that it is an index, and then knows nothing, does not keep the others from being asked.
-func TestOtherIndexesAreAsked(t *testing.T) {
+// An index node without results does not prevent queries to the others.
+func TestFindQueriesOtherIndexes(t *testing.T) {
 	t.Parallel()
 	var x indexes
 	var known []peer.AddrInfo
@@ -131,26 +131,26 @@ func TestOtherIndexesAreAsked(t *testing.T) {
 		}
 	}
 	if len(asked) != knownIndex || known[0].ID != testPeer(t, 0) {
-		t.Errorf("%d of %d are asked", len(asked), knownIndex)
+		t.Errorf("%d of %d are queried", len(asked), knownIndex)
 	}
 }
 
-// TestEvidenceIsPassedOn has two records of one thing with one seq at different nodes. Who gets the thing is given one of them;
-// both are passed on.
-func TestEvidenceIsPassedOn(t *testing.T) {
+// TestFindReportsEquivocation has two records of one thing with one sequence number at different nodes. A query returns one of them;
+// both are reported.
+func TestFindReportsEquivocation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t)
 		defer s.close()
 		nodes := s.mesh(5)
 		var mu sync.Mutex
-		told := map[string]bool{}
+		reported := map[string]bool{}
 		late := s.add(nodes[0], func(o *Options) {
 			o.Mode = ModeClient
 			o.Evidence = func(s *td.Signed) {
 				mu.Lock()
 				defer mu.Unlock()
-				told[string(s.Record)] = true
+				reported[string(s.Record)] = true
 			}
 		})
 		joined(t, []*node{nodes[0], late})
@@ -171,14 +171,14 @@ func TestEvidenceIsPassedOn(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if len(told) != 2 || !told[string(one.Record)] || !told[string(other.Record)] {
-			t.Errorf("%d records told, want both", len(told))
+		if len(reported) != 2 || !reported[string(one.Record)] || !reported[string(other.Record)] {
+			t.Errorf("%d records reported, want both", len(reported))
 		}
 	})
 }
 
 // TestPoisonedProviderRecords has provider records of nodes that were never there, and of one that hosts something else. They are
-// hints: nobody shows what comes of them, and they do not hide what is there.
+// hints: their results are not shown, and they do not hide other providers.
 func TestPoisonedProviderRecords(t *testing.T) {
 	t.Parallel()
 	const dead = 40
@@ -187,7 +187,7 @@ func TestPoisonedProviderRecords(t *testing.T) {
 		nodes[1].offer(t, real)
 		bait := nodes[2].thing(t, "Bait", 1, "urn:bait")
 		nodes[2].held.add(bait)
-		// It answers every question with what nobody asked for.
+		// It answers every query with unrelated records.
 		pusher := s.add(nodes[0], func(o *Options) { o.Local = everything{o.Local.(*held)} })
 		pusher.held.add(pusher.thing(t, "Pushed", 1, "urn:pushed"))
 		joined(t, append(nodes, pusher))
@@ -220,9 +220,9 @@ type everything struct{ *held }
 
 func (e everything) Hosted(td.Query) []*td.Signed { return e.things }
 
-// TestAColdClientFindsACapability counts the messages with which a node without an index, that has just joined, finds one thing
+// TestNewClientFindsCapability counts the messages with which a node without an index, that has just joined, finds one thing
 // with a capability: DHT messages of every type, and questions (as in the costs of the DHT, N = 200, K = 20, warm servers).
-func TestAColdClientFindsACapability(t *testing.T) {
+func TestNewClientFindsCapability(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const size, clients = 200, 5
@@ -262,7 +262,7 @@ func TestAColdClientFindsACapability(t *testing.T) {
 // messages returns how many messages a node has sent: to the DHT, and questions.
 func messages(n *node) int {
 	s := n.Stats()
-	sum := s.Asked
+	sum := s.Queried
 	for _, c := range s.Calls {
 		sum += c.Sent
 	}

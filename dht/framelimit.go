@@ -16,11 +16,11 @@ const (
 	idleTime   = time.Minute      // G4: between requests
 )
 
-// A gate is between a stream and the handler of the library, which would read frames of up to 4 MiB. It checks each length prefix
+// A frameLimiter is between a stream and the handler of the library, which would read frames of up to 4 MiB. It checks each length prefix
 // and resets the stream before the handler can act on an invalid one. No Read crosses the end of a frame.
 //
 // Only one goroutine reads and writes, as the handler does.
-type gate struct {
+type frameLimiter struct {
 	network.Stream
 	head    streamserver.Prefix
 	left    int // unread bytes of the current frame
@@ -28,20 +28,20 @@ type gate struct {
 	refused func(error)
 }
 
-// newGate wraps s. refused is called for an invalid prefix. stop must be called after the handler.
+// newFrameLimiter wraps s. refused is called for an invalid prefix. stop must be called after the handler.
 //
 // It uses timers, because stream deadlines apply to one direction or both, and a stream may wait a minute for its next request, but
 // not for a reply.
-func newGate(s network.Stream, refused func(error)) *gate {
-	g := &gate{Stream: s, refused: refused}
+func newFrameLimiter(s network.Stream, refused func(error)) *frameLimiter {
+	g := &frameLimiter{Stream: s, refused: refused}
 	g.timer = time.AfterFunc(idleTime, func() { _ = s.Reset() })
 	return g
 }
 
-func (g *gate) stop() { g.timer.Stop() }
+func (g *frameLimiter) stop() { g.timer.Stop() }
 
 // Read returns one byte of a prefix or a part of one frame's body.
-func (g *gate) Read(p []byte) (int, error) {
+func (g *frameLimiter) Read(p []byte) (int, error) {
 	switch {
 	case len(p) == 0:
 		return 0, nil
@@ -56,7 +56,7 @@ func (g *gate) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (g *gate) readHead(p []byte) (int, error) {
+func (g *frameLimiter) readHead(p []byte) (int, error) {
 	n, err := g.Stream.Read(p)
 	if n == 0 {
 		return 0, err
@@ -80,7 +80,7 @@ func (g *gate) readHead(p []byte) (int, error) {
 }
 
 // Write sends a part of a reply. A stream that does not accept it in time is reset.
-func (g *gate) Write(p []byte) (int, error) {
+func (g *frameLimiter) Write(p []byte) (int, error) {
 	g.timer.Reset(frameTime)
 	n, err := g.Stream.Write(p)
 	g.timer.Reset(idleTime)

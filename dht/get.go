@@ -21,7 +21,7 @@ import (
 
 const (
 	getTime  = 10 * time.Second // of Get, if ctx has no deadline
-	quorum   = 3                // the library stops after one answer more
+	quorum   = 3                // the library stops after one more response
 	settle   = 250 * time.Millisecond
 	bodyTime = 5 * time.Second // of one host's TD
 )
@@ -29,8 +29,8 @@ const (
 // errBody means that a host sent a TD that does not match the record.
 var errBody = errors.New("the TD does not match the record")
 
-// Get returns the record of a Thing, and its TD unless it is inside the record. It selects the best of the first answers, and waits
-// 250 ms after the first one for a better: an answer may be outdated, so the caller keeps the record with the higher sequence
+// Get returns the record of a Thing, and its TD unless it is inside the record. It selects the best of the first responses, and waits
+// 250 ms after the first one for a better: a response may be outdated, so the caller keeps the record with the higher sequence
 // number. The result may be a tombstone.
 //
 // The error wraps [did.ErrNotFound] if no peer that answered has a valid record, and also [ErrNoPeers] if there are no peers. The
@@ -135,14 +135,14 @@ func (d *DHT) Body(ctx context.Context, r *td.Record) ([]byte, error) {
 func (d *DHT) bodyFrom(ctx context.Context, ai peer.AddrInfo, r *td.Record) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, bodyTime)
 	defer cancel()
-	d.stats.asked.Add(1)
+	d.stats.queried.Add(1)
 	d.host.Peerstore().AddAddrs(ai.ID, ai.Addrs, peerstore.TempAddrTTL)
-	b, err := d.askBody(ctx, ai.ID, r.Hash)
+	b, err := d.fetchBody(ctx, ai.ID, r.Hash)
 	if err == nil {
 		err = checkBody(r, b)
 	}
 	if err != nil {
-		d.stats.askFailed.Add(1)
+		d.stats.queriesFailed.Add(1)
 		return nil, err
 	}
 	return b, nil

@@ -33,7 +33,7 @@ const (
 //
 //   - G1 new streams have a rate per address or subnet
 //   - G2 streams at once are bounded; none waits for a slot
-//   - G3 a frame with a too large prefix does not reach the reader: see gate
+//   - G3 a frame with a too large prefix does not reach the reader: see frameLimiter
 //   - G4 frames and idle streams time out
 //   - G5 one peer has eight streams at most
 //   - G6 a panic of the handler costs its stream
@@ -93,7 +93,7 @@ func (g *guard) SetStreamHandler(id protocol.ID, h network.StreamHandler) {
 // serve runs h on s if a slot is free.
 func (g *guard) serve(s network.Stream, h network.StreamHandler) {
 	g.server.Serve(s, func(s network.Stream) error {
-		gate := newGate(s, func(err error) { g.refuse(s, err) })
+		gate := newFrameLimiter(s, func(err error) { g.refuse(s, err) })
 		defer gate.stop()
 		h(gate)
 		return nil

@@ -23,10 +23,10 @@ import (
 	"github.com/lmosd/lmosd/internal/streamserver"
 )
 
-// readAll reads frames through a gate the way the library does, and returns the sizes of those that came whole.
+// readAll reads frames through a frameLimiter as the library does, and returns the sizes of those that came whole.
 func readAll(in io.Reader) (sizes []int, st *script, err error) {
 	st = &script{r: in}
-	g := newGate(st, func(error) {})
+	g := newFrameLimiter(st, func(error) {})
 	defer g.stop()
 	r := msgio.NewVarintReaderSize(g, network.MessageSizeMax)
 	for {
@@ -39,7 +39,7 @@ func readAll(in io.Reader) (sizes []int, st *script, err error) {
 	}
 }
 
-func TestGateLetsFramesThrough(t *testing.T) {
+func TestFrameLimiterPassesFrames(t *testing.T) {
 	t.Parallel()
 	var in []byte
 	want := []int{0, 1, 127, 128, 16384, maxInbound}
@@ -62,7 +62,7 @@ func TestGateLetsFramesThrough(t *testing.T) {
 	}
 }
 
-func TestGateRefuses(t *testing.T) {
+func TestFrameLimiterRejects(t *testing.T) {
 	t.Parallel()
 	good := streamserver.AppendFrame(nil, []byte("abc"))
 	tests := map[string][]byte{
@@ -86,14 +86,14 @@ func TestGateRefuses(t *testing.T) {
 	}
 }
 
-// FuzzGate compares what passes the gate with what a plain reading of the bytes says.
-func FuzzGate(f *testing.F) {
+// FuzzFrameLimiter compares the output of the limiter with a plain reading of the bytes.
+func FuzzFrameLimiter(f *testing.F) {
 	f.Add(streamserver.AppendFrame(streamserver.AppendFrame(nil, []byte("abc")), nil), 1)
 	f.Add(binary.AppendUvarint(nil, 1<<32), 3)
 	f.Add([]byte{0x80, 0x80, 0x04}, 2)
 	f.Fuzz(func(t *testing.T, in []byte, step int) {
 		st := &script{r: bytes.NewReader(in)}
-		g := newGate(st, func(error) {})
+		g := newFrameLimiter(st, func(error) {})
 		defer g.stop()
 		buf := make([]byte, 1+(step&0x3ff))
 		var passed []byte
@@ -132,7 +132,7 @@ func allowed(in []byte) (n int, bad bool) {
 	return n, false
 }
 
-func TestGateDeadlines(t *testing.T) {
+func TestFrameLimiterDeadlines(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
@@ -149,7 +149,7 @@ func TestGateDeadlines(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, w := io.Pipe()
 				st := &script{r: r, onEnd: func() { _ = w.CloseWithError(network.ErrReset) }}
-				g := newGate(st, func(error) {})
+				g := newFrameLimiter(st, func(error) {})
 				defer g.stop()
 				go func() { _, _ = w.Write(tt.sent) }()
 				start := time.Now()
@@ -200,7 +200,7 @@ func TestGuardSurvivesPanics(t *testing.T) {
 	g.close()
 }
 
-func TestGuardRefusesWhoIsNotAdmitted(t *testing.T) {
+func TestGuardRejectsUnadmittedPeers(t *testing.T) {
 	t.Parallel()
 	g, serve := guarded(t, func(peer.ID) bool { return false }, func(network.Stream) { t.Error("it was served") })
 	st := inbound(t, 1, "/ip4/10.0.0.1/tcp/1")

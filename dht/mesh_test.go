@@ -104,7 +104,7 @@ func (s *simulated) warm(n int) []*node {
 	return s.nodes
 }
 
-// simulate runs test on a mesh of n simulated nodes, whose time no load of the machine can change.
+// simulate runs test on a mesh of n simulated nodes, in simulated time.
 func simulate(t *testing.T, n int, test func(t *testing.T, s *simulated, nodes []*node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -186,7 +186,7 @@ func (s *simulated) kill(n *node) {
 		if other == id {
 			continue
 		}
-		// The link first: in between, somebody may dial again.
+		// The link first: in between, a peer may dial again.
 		if err := s.net.UnlinkPeers(id, other); err != nil {
 			s.t.Fatal(err)
 		}
@@ -272,8 +272,8 @@ func TestNetworkLargerThanK(t *testing.T) {
 	})
 }
 
-// TestDayOfTheMesh lets more than a day pass: what is provided and published again lives on, the rest dies.
-func TestDayOfTheMesh(t *testing.T) {
+// TestMeshForADay lets more than a day pass: what is provided and published again lives on, the rest dies.
+func TestMeshForADay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulated(t)
@@ -296,7 +296,7 @@ func TestDayOfTheMesh(t *testing.T) {
 		}
 		all, c := nodes[0].found(t, td.Query{Capability: []string{"fruit"}})
 		if len(all) != 1 || all[0].Seq != 6 || c.Asked != 1 {
-			t.Errorf("found %d, asked %d; want what was renewed, of its one provider", len(all), c.Asked)
+			t.Errorf("found %d, asked %d; want the renewed Thing, from its one provider", len(all), c.Asked)
 		}
 		for i, n := range nodes {
 			if u := n.Stats().Values; u.Entries != 1 {

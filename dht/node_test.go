@@ -219,7 +219,7 @@ func (n *node) record(t testing.TB, s *td.Signed) *td.Record {
 	return r
 }
 
-// offer makes n host s: it publishes and provides it.
+// providedKey makes n host s: it publishes and provides it.
 func (n *node) offer(t testing.TB, s *td.Signed) Receipt {
 	t.Helper()
 	n.held.add(s)

@@ -96,11 +96,11 @@ func keysOf(r *td.Record) []provideKey {
 // The error wraps [ErrNoReplicas] if no other node stored a key.
 func (d *DHT) Provide(ctx context.Context, r *td.Record) (Receipt, error) {
 	keys := keysOf(r)
-	due := d.offers.add(thingName(r.Owner, r.Thing), keys)
+	due := d.provided.add(thingName(r.Owner, r.Thing), keys)
 	if len(due) > 0 {
 		d.provide(ctx, due)
 	}
-	receipt := d.offers.receipt(keys)
+	receipt := d.provided.receipt(keys)
 	if receipt.Replicas == 0 {
 		return receipt, fmt.Errorf("provide %s: %w", r.Thing, cmp.Or(ctx.Err(), ErrNoReplicas))
 	}
@@ -109,14 +109,14 @@ func (d *DHT) Provide(ctx context.Context, r *td.Record) (Receipt, error) {
 
 // Unprovide ends Provide for a Thing. The DHT has no message for removal: other nodes keep the provider records for up to a day,
 // and queries to this node return no result.
-func (d *DHT) Unprovide(owner did.DID, thing string) { d.offers.remove(thingName(owner, thing)) }
+func (d *DHT) Unprovide(owner did.DID, thing string) { d.provided.remove(thingName(owner, thing)) }
 
 func thingName(owner did.DID, thing string) string { return string(owner) + "\x00" + thing }
 
 // reprovide renews each key in time. It ends with ctx.
 func (d *DHT) reprovide(ctx context.Context) {
 	for {
-		keys, pause := d.offers.due(time.Now(), provideBatch)
+		keys, pause := d.provided.due(time.Now(), provideBatch)
 		if len(keys) > 0 {
 			d.provide(ctx, keys)
 		}
@@ -125,7 +125,7 @@ func (d *DHT) reprovide(ctx context.Context) {
 		case len(keys) == provideBatch:
 			alive = backoff.Sleep(ctx, batchPause) == nil
 		case len(keys) == 0:
-			alive = d.offers.sleep(ctx, pause)
+			alive = d.provided.sleep(ctx, pause)
 		}
 		if !alive || ctx.Err() != nil {
 			return
@@ -148,7 +148,7 @@ func (d *DHT) provide(ctx context.Context, keys []provideKey) {
 	for _, k := range keys {
 		// The library answers queries from its own store.
 		_ = d.kad.ProviderStore().AddProvider(ctx, []byte(k), peer.AddrInfo{ID: d.host.ID()})
-		d.offers.provided(k, taken[k], wanted[k], d.o.K, now, factor)
+		d.provided.recordRound(k, taken[k], wanted[k], d.o.K, now, factor)
 	}
 }
 
@@ -194,35 +194,35 @@ func addProviders(keys []provideKey, self []peer.AddrInfo) []*pb.Message {
 	return ms
 }
 
-// offers are the provided keys of this node. It is safe for concurrent use.
-type offers struct {
+// providedKeys are the provided keys of this node. It is safe for concurrent use.
+type providedKeys struct {
 	changed chan struct{} // wakes the loop
 
 	// things and keys are owned by mu.
 	mu     sync.Mutex
 	things map[string][]provideKey
-	keys   map[provideKey]*offer
+	keys   map[provideKey]*providedKey
 }
 
-// An offer is one provided key.
-type offer struct {
+// A providedKey is the state of one key.
+type providedKey struct {
 	users         int // Things with the key
 	taken, wanted int // in the last round
 	failures      int // consecutive rounds without a peer that stored it
 	next          time.Time
 }
 
-func newOffers() *offers {
-	return &offers{changed: make(chan struct{}, 1), things: map[string][]provideKey{}, keys: map[provideKey]*offer{}}
+func newProvidedKeys() *providedKeys {
+	return &providedKeys{changed: make(chan struct{}, 1), things: map[string][]provideKey{}, keys: map[provideKey]*providedKey{}}
 }
 
 // add sets the keys of a Thing, and returns those to send now; the loop skips these for a while.
-func (o *offers) add(thing string, keys []provideKey) (due []provideKey) {
+func (o *providedKeys) add(thing string, keys []provideKey) (due []provideKey) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, k := range keys {
 		if o.keys[k] == nil {
-			o.keys[k] = &offer{}
+			o.keys[k] = &providedKey{}
 		}
 		o.keys[k].users++
 	}
@@ -238,14 +238,14 @@ func (o *offers) add(thing string, keys []provideKey) (due []provideKey) {
 	return due
 }
 
-func (o *offers) remove(thing string) {
+func (o *providedKeys) remove(thing string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.dropLocked(o.things[thing])
 	delete(o.things, thing)
 }
 
-func (o *offers) dropLocked(keys []provideKey) {
+func (o *providedKeys) dropLocked(keys []provideKey) {
 	for _, k := range keys {
 		if of := o.keys[k]; of.users > 1 {
 			of.users--
@@ -255,8 +255,8 @@ func (o *offers) dropLocked(keys []provideKey) {
 	}
 }
 
-// targets records a round of k: the peers that stored it, and those tried. spread is the jitter of the next round.
-func (o *offers) provided(k provideKey, taken, wanted, enough int, now time.Time, spread float64) {
+// recordRound records a round of k: the peers that stored it, and those tried. spread is the jitter of the next round.
+func (o *providedKeys) recordRound(k provideKey, taken, wanted, enough int, now time.Time, spread float64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	of := o.keys[k]
@@ -285,7 +285,7 @@ func (o *offers) provided(k provideKey, taken, wanted, enough int, now time.Time
 }
 
 // due returns at most limit due keys, or the time until the next one.
-func (o *offers) due(now time.Time, limit int) (keys []provideKey, pause time.Duration) {
+func (o *providedKeys) due(now time.Time, limit int) (keys []provideKey, pause time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	pause = provideEvery
@@ -300,7 +300,7 @@ func (o *offers) due(now time.Time, limit int) (keys []provideKey, pause time.Du
 }
 
 // sleep waits for pause or a change, and reports false if ctx ended.
-func (o *offers) sleep(ctx context.Context, pause time.Duration) bool {
+func (o *providedKeys) sleep(ctx context.Context, pause time.Duration) bool {
 	t := time.NewTimer(pause)
 	defer t.Stop()
 	select {
@@ -312,14 +312,14 @@ func (o *offers) sleep(ctx context.Context, pause time.Duration) bool {
 }
 
 // receipt summarizes the last round of keys.
-func (o *offers) receipt(keys []provideKey) Receipt {
+func (o *providedKeys) receipt(keys []provideKey) Receipt {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var r Receipt
 	for i, k := range keys {
 		of := o.keys[k]
 		if of == nil {
-			of = &offer{}
+			of = &providedKey{}
 		}
 		if i == 0 || of.taken < r.Replicas {
 			r.Replicas, r.Wanted = of.taken, of.wanted
@@ -328,7 +328,7 @@ func (o *offers) receipt(keys []provideKey) Receipt {
 	return r
 }
 
-func (o *offers) len() int {
+func (o *providedKeys) len() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.keys)

@@ -40,15 +40,15 @@ func TestKeysOf(t *testing.T) {
 	}
 }
 
-func TestOffersShareKeys(t *testing.T) {
+func TestProvidedKeysAreShared(t *testing.T) {
 	t.Parallel()
-	o := newOffers()
+	o := newProvidedKeys()
 	if due := o.add("a", []provideKey{"1", "2"}); len(due) != 2 {
 		t.Errorf("%d keys due, want 2", len(due))
 	}
 	now := time.Now()
 	for _, k := range []provideKey{"1", "2"} {
-		o.provided(k, 20, 20, 20, now, 1)
+		o.recordRound(k, 20, 20, 20, now, 1)
 	}
 	if due := o.add("b", []provideKey{"2", "3"}); !slices.Equal(due, []provideKey{"3"}) {
 		t.Errorf("%q due, want the new key", due)
@@ -65,13 +65,13 @@ func TestOffersShareKeys(t *testing.T) {
 	if o.len() != 0 {
 		t.Errorf("%d keys are left, want 0", o.len())
 	}
-	o.provided("1", 20, 20, 20, now, 1) // comes late, and must not bring it back
+	o.recordRound("1", 20, 20, 20, now, 1) // comes late, and must not bring it back
 	if o.len() != 0 {
 		t.Error("a key came back")
 	}
 }
 
-func TestOffersComeDue(t *testing.T) {
+func TestProvidedKeysBecomeDue(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	tests := []struct {
@@ -83,18 +83,18 @@ func TestOffersComeDue(t *testing.T) {
 		{"all have it", 20, 20, 1, provideEvery},
 		{"a small network", 3, 3, 1, thinEvery},
 		{"some have not taken it", 15, 20, 1, thinEvery},
-		{"nobody took it", 0, 20, 1, time.Second},
-		{"nobody took it three times", 0, 20, 3, 4 * time.Second},
-		{"nobody ever took it", 0, 20, 60, retryLast},
-		{"nobody was ever there", 0, 0, 60, retryAlone},
+		{"not stored", 0, 20, 1, time.Second},
+		{"not stored 3 times", 0, 20, 3, 4 * time.Second},
+		{"never stored", 0, 20, 60, retryLast},
+		{"never a peer", 0, 0, 60, retryAlone},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			o := newOffers()
+			o := newProvidedKeys()
 			o.add("a", []provideKey{"1"})
 			for range tt.rounds {
-				o.provided("1", tt.taken, tt.wanted, 20, now, 1)
+				o.recordRound("1", tt.taken, tt.wanted, 20, now, 1)
 			}
 			keys, pause := o.due(now, 10)
 			if len(keys) != 0 || pause != tt.want {
@@ -110,7 +110,7 @@ func TestOffersComeDue(t *testing.T) {
 	}
 }
 
-// TestRegions checks what a look-up says about neighbours against all nodes of a network.
+// TestRegions checks the result of a lookup against all nodes of a network.
 func TestRegions(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(3, 4))
@@ -123,7 +123,7 @@ func TestRegions(t *testing.T) {
 		for range 200 {
 			keys = append(keys, capabilityKey(fmt.Sprint(rnd.Uint64())))
 		}
-		keys = sortByPlace(keys)
+		keys = sortByPosition(keys)
 		var r *region
 		lookups := 0
 		for _, k := range keys {

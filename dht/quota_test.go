@@ -114,8 +114,8 @@ func TestQuotaBoundsBytes(t *testing.T) {
 	checkQuota(t, q)
 }
 
-// TestQuotaAccounts does what a store does, at random, one by one and in batches.
-func TestQuotaAccounts(t *testing.T) {
+// TestQuotaCountsRandomWrites does what a store does, at random, one by one and in batches.
+func TestQuotaCountsRandomWrites(t *testing.T) {
 	t.Parallel()
 	q := smallQuota(t, 40, 6000)
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -152,7 +152,7 @@ func TestQuotaAccounts(t *testing.T) {
 	}
 }
 
-func TestQuotaCountsWhatIsThere(t *testing.T) {
+func TestQuotaCountsStoredEntries(t *testing.T) {
 	t.Parallel()
 	store := dssync.MutexWrap(ds.NewMapDatastore())
 	for i := range 10 {

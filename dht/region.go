@@ -56,7 +56,7 @@ func (r *region) has(key provideKey) bool {
 // closestOfAll returns the peers to send each key to, with few lookups: one for a network of fewer than K nodes, otherwise about
 // one per K/2 nodes or per key, whichever is less. Keys with a failed lookup are omitted.
 func (d *DHT) closestOfAll(ctx context.Context, keys []provideKey) map[peer.ID][]provideKey {
-	keys = sortByPlace(keys)
+	keys = sortByPosition(keys)
 	first, err := d.closest(ctx, string(keys[0]))
 	if err != nil {
 		d.log.Debug("no peers for provider keys", "keys", len(keys), "err", err)
@@ -97,8 +97,8 @@ func (d *DHT) lookUp(ctx context.Context, near *region, keys []provideKey, found
 	return nil
 }
 
-// sortByPlace returns keys in the order of the key space.
-func sortByPlace(keys []provideKey) []provideKey {
+// sortByPosition returns keys in the order of the key space.
+func sortByPosition(keys []provideKey) []provideKey {
 	return slices.SortedFunc(slices.Values(keys), func(a, b provideKey) int {
 		return bytes.Compare(kb.ConvertKey(string(a)), kb.ConvertKey(string(b)))
 	})

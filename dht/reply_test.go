@@ -32,7 +32,7 @@ func message(typ pb.Message_MessageType, key string, rec *recpb.Record) *pb.Mess
 	return m
 }
 
-func TestRoundTripRefusesWhatIsNoReply(t *testing.T) {
+func TestRoundTripRejectsInvalidReplies(t *testing.T) {
 	t.Parallel()
 	put := message(pb.Message_PUT_VALUE, "key", &recpb.Record{Key: []byte("key"), Value: []byte("value")})
 	get := message(pb.Message_GET_VALUE, "key", nil)
@@ -79,7 +79,7 @@ func TestRoundTripRefusesWhatIsNoReply(t *testing.T) {
 	}
 }
 
-func TestRoundTripReportsWhatIsMissing(t *testing.T) {
+func TestRoundTripReportsMissingReply(t *testing.T) {
 	t.Parallel()
 	find := message(pb.Message_FIND_NODE, "key", nil)
 	whole := streamserver.AppendFrame(nil, marshal(t, message(pb.Message_FIND_NODE, "", nil)))
@@ -139,7 +139,7 @@ func slicesRepeat(b []byte, n int) [][]byte {
 	return out
 }
 
-func TestReplyKeepsWhatBelongs(t *testing.T) {
+func TestReplyKeepsFieldsOfItsType(t *testing.T) {
 	t.Parallel()
 	peers := []*pb.Message_Peer{{Id: []byte(testPeer(t, 1))}}
 	rec := &recpb.Record{Key: []byte("key"), Value: []byte("value")}

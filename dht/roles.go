@@ -10,7 +10,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// Nodes with a role are the providers of its key. A node with the role index answers searches from its whole directory: free text,
+// Nodes with a role are the providers of its key. A node with the role index serves searches from its whole directory: free text,
 // which has no key, and terms with too many providers.
 const (
 	roleIndex   = "index"
@@ -24,13 +24,13 @@ const (
 // roleKey returns the provider key of a role.
 func roleKey(role string) provideKey { return newKey("role/" + role) }
 
-// offerRoles provides the keys of the roles of this node; reprovide renews them.
-func (d *DHT) offerRoles(ctx context.Context) {
+// provideRoles provides the keys of the roles of this node; reprovide renews them.
+func (d *DHT) provideRoles(ctx context.Context) {
 	if d.o.Index == nil {
 		return
 	}
 	// No Thing has an empty owner.
-	d.provide(ctx, d.offers.add(thingName("", roleIndex), []provideKey{roleKey(roleIndex)}))
+	d.provide(ctx, d.provided.add(thingName("", roleIndex), []provideKey{roleKey(roleIndex)}))
 }
 
 // indexes are the nodes with the role index of the last lookup. It is safe for concurrent use; the zero value is empty.
@@ -63,7 +63,7 @@ func (x *indexes) set(known []peer.AddrInfo, now time.Time) {
 	}
 }
 
-// drop removes a node that did not answer.
+// drop removes a node that did not respond.
 func (x *indexes) drop(p peer.ID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -21,10 +21,10 @@ import (
 
 // Limits of calls to one peer.
 const (
-	callTime  = 10 * time.Second // S2: of a request with its reply
-	idleLine  = 10 * time.Second // S11: lifetime of an unused stream; a server keeps it for a minute
-	maxIdle   = maxAtWork        // S11: unused streams per peer
-	maxAtWork = 4                // S11: concurrent calls to one peer; with as many unused streams, the limit of a server
+	callTime           = 10 * time.Second   // S2: of a request with its reply
+	idleTimeout        = 10 * time.Second   // S11: lifetime of an unused stream; a server keeps it for a minute
+	maxIdle            = maxConcurrentCalls // S11: unused streams per peer
+	maxConcurrentCalls = 4                  // S11: concurrent calls to one peer; with as many unused streams, the limit of a server
 )
 
 // A sender sends DHT messages and accepts only well-formed replies. The library and this package use it;
@@ -52,17 +52,17 @@ type sender struct {
 	// fault receives each malformed reply (S12).
 	fault func(peer.ID, error)
 
-	// lines and closed are owned by mu.
+	// peers and closed are owned by mu.
 	mu     sync.Mutex
-	lines  map[peer.ID]*line
+	peers  map[peer.ID]*peerStreams
 	closed bool
 }
 
-// A line is the set of streams to one peer. Its fields are owned by the mu of the sender, except the channel.
-type line struct {
-	places chan struct{} // one per running call
-	users  int           // running and waiting calls
-	idle   []*idleStream
+// peerStreams are the calls and unused streams of one peer. Its fields are owned by the mu of the sender, except the channel.
+type peerStreams struct {
+	slots chan struct{} // one per running call
+	users int           // running and waiting calls
+	idle  []*idleStream
 }
 
 type idleStream struct {
@@ -71,7 +71,7 @@ type idleStream struct {
 }
 
 func newSender(h host.Host, protos []protocol.ID, k int, stats *counters, fault func(peer.ID, error)) *sender {
-	return &sender{host: h, protos: protos, k: k, stats: stats, fault: fault, lines: map[peer.ID]*line{}}
+	return &sender{host: h, protos: protos, k: k, stats: stats, fault: fault, peers: map[peer.ID]*peerStreams{}}
 }
 
 // SendRequest sends m to p and returns the matching reply, which is not nil without an error.
@@ -96,7 +96,7 @@ func (s *sender) request(ctx context.Context, p peer.ID, m *pb.Message) (*pb.Mes
 		return nil, err
 	}
 	defer leave()
-	if st := s.take(p); st != nil {
+	if st := s.takeIdle(p); st != nil {
 		resp, err := s.exchange(ctx, p, st, m, frame)
 		if err == nil || ctx.Err() != nil || errors.Is(err, errMalformed) {
 			return resp, err
@@ -125,7 +125,7 @@ func (s *sender) exchange(ctx context.Context, p peer.ID, st network.Stream, m *
 		return nil, err
 	}
 	s.host.Peerstore().RecordLatency(p, rtt) // S10
-	s.park(p, st)
+	s.keepIdle(p, st)
 	return resp, nil
 }
 
@@ -225,16 +225,16 @@ func (s *sender) enter(ctx context.Context, p peer.ID) (leave func(), err error)
 		s.mu.Unlock()
 		return nil, errClosed
 	}
-	l := s.lines[p]
+	l := s.peers[p]
 	if l == nil {
-		l = &line{places: make(chan struct{}, maxAtWork)}
-		s.lines[p] = l
+		l = &peerStreams{slots: make(chan struct{}, maxConcurrentCalls)}
+		s.peers[p] = l
 	}
 	l.users++
 	s.mu.Unlock()
 	select {
-	case l.places <- struct{}{}:
-		return func() { <-l.places; s.release(p, l) }, nil
+	case l.slots <- struct{}{}:
+		return func() { <-l.slots; s.release(p, l) }, nil
 	case <-ctx.Done():
 		s.release(p, l)
 		return nil, context.Cause(ctx)
@@ -242,24 +242,24 @@ func (s *sender) enter(ctx context.Context, p peer.ID) (leave func(), err error)
 }
 
 // release releases a use of l, and removes it after the last.
-func (s *sender) release(p peer.ID, l *line) {
+func (s *sender) release(p peer.ID, l *peerStreams) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.users--
 	s.forgetLocked(p, l)
 }
 
-func (s *sender) forgetLocked(p peer.ID, l *line) {
-	if l.users == 0 && len(l.idle) == 0 && s.lines[p] == l {
-		delete(s.lines, p)
+func (s *sender) forgetLocked(p peer.ID, l *peerStreams) {
+	if l.users == 0 && len(l.idle) == 0 && s.peers[p] == l {
+		delete(s.peers, p)
 	}
 }
 
-// take returns an unused stream to p, or nil.
-func (s *sender) take(p peer.ID) network.Stream {
+// takeIdle returns an unused stream to p, or nil.
+func (s *sender) takeIdle(p peer.ID) network.Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.lines[p]
+	l := s.peers[p]
 	if l == nil || len(l.idle) == 0 {
 		return nil
 	}
@@ -269,25 +269,25 @@ func (s *sender) take(p peer.ID) network.Stream {
 	return st.Stream
 }
 
-// park keeps st for the next call, for a while.
-func (s *sender) park(p peer.ID, st network.Stream) {
+// keepIdle keeps st for the next call, for a while.
+func (s *sender) keepIdle(p peer.ID, st network.Stream) {
 	s.mu.Lock()
-	l := s.lines[p]
+	l := s.peers[p]
 	if s.closed || l == nil || len(l.idle) >= maxIdle {
 		s.mu.Unlock()
 		_ = st.Reset()
 		return
 	}
 	i := &idleStream{Stream: st}
-	i.timer = time.AfterFunc(idleLine, func() { s.drop(p, i) })
+	i.timer = time.AfterFunc(idleTimeout, func() { s.closeIdle(p, i) })
 	l.idle = append(l.idle, i)
 	s.mu.Unlock()
 }
 
-// drop closes an unused stream, if it is still unused.
-func (s *sender) drop(p peer.ID, st *idleStream) {
+// closeIdle closes an unused stream, if it is still unused.
+func (s *sender) closeIdle(p peer.ID, st *idleStream) {
 	s.mu.Lock()
-	l, n := s.lines[p], -1
+	l, n := s.peers[p], -1
 	if l != nil {
 		n = slices.Index(l.idle, st)
 	}
@@ -304,7 +304,7 @@ func (s *sender) drop(p peer.ID, st *idleStream) {
 // OnDisconnect removes the streams to p; the library calls it.
 func (s *sender) OnDisconnect(_ context.Context, p peer.ID) {
 	s.mu.Lock()
-	l := s.lines[p]
+	l := s.peers[p]
 	var idle []*idleStream
 	if l != nil {
 		idle, l.idle = l.idle, nil
@@ -319,7 +319,7 @@ func (s *sender) close() {
 	s.mu.Lock()
 	s.closed = true
 	var idle []*idleStream
-	for _, l := range s.lines {
+	for _, l := range s.peers {
 		idle = append(idle, l.idle...)
 		l.idle = nil
 	}

@@ -78,9 +78,9 @@ func TestSenderReusesStreams(t *testing.T) {
 		if d.host.Peerstore().LatencyEWMA(d.far) == 0 {
 			t.Error("no latency was recorded")
 		}
-		_ = backoff.Sleep(t.Context(), idleLine+time.Second)
-		if n := d.open.Load(); n != 0 || len(d.lines) != 0 {
-			t.Errorf("%d streams and %d lines are left when nobody uses them", n, len(d.lines))
+		_ = backoff.Sleep(t.Context(), idleTimeout+time.Second)
+		if n := d.open.Load(); n != 0 || len(d.peers) != 0 {
+			t.Errorf("%d streams and %d peers are left after the last call", n, len(d.peers))
 		}
 		if c := d.stats.calls(pb.Message_PING); c.sent.Load() != 50 || c.failed.Load() != 0 {
 			t.Errorf("%d sent and %d failed", c.sent.Load(), c.failed.Load())
@@ -102,16 +102,16 @@ func TestSenderBoundsStreams(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if n := d.most.Load(); n > maxAtWork {
-			t.Errorf("%d streams at once, want %d at most", n, maxAtWork)
+		if n := d.most.Load(); n > maxConcurrentCalls {
+			t.Errorf("%d streams at once, want %d at most", n, maxConcurrentCalls)
 		}
-		if n := d.opened.Load(); n > maxAtWork {
+		if n := d.opened.Load(); n > maxConcurrentCalls {
 			t.Errorf("%d streams in all, want that they are used again", n)
 		}
 	})
 }
 
-func TestSenderTriesAStaleStreamOnce(t *testing.T) {
+func TestSenderRetriesStaleStreamOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		// The far end answers once per stream, and then closes it.
@@ -132,7 +132,7 @@ func TestSenderTriesAStaleStreamOnce(t *testing.T) {
 	})
 }
 
-func TestSenderGivesUp(t *testing.T) {
+func TestSenderTimesOut(t *testing.T) {
 	t.Parallel()
 	silent := func(s network.Stream) { _, _ = io.Copy(io.Discard, s) }
 	synctest.Test(t, func(t *testing.T) {
@@ -160,12 +160,12 @@ func TestSenderGivesUp(t *testing.T) {
 	})
 }
 
-func TestSenderWaitsForAPlace(t *testing.T) {
+func TestSenderWaitsForSlot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, end := newDialogue(t, pong(t, 2*time.Second))
 		defer end()
-		for range maxAtWork {
+		for range maxConcurrentCalls {
 			go func() { _, _ = d.SendRequest(t.Context(), d.far, message(pb.Message_PING, "", nil)) }()
 		}
 		synctest.Wait()
@@ -260,7 +260,7 @@ func TestMessagesWithoutReply(t *testing.T) {
 	}
 }
 
-func TestSenderForgetsWhoIsGone(t *testing.T) {
+func TestSenderRemovesDisconnectedPeers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, end := newDialogue(t, pong(t, 0))
@@ -271,8 +271,8 @@ func TestSenderForgetsWhoIsGone(t *testing.T) {
 		d.OnDisconnect(t.Context(), d.far)
 		d.OnDisconnect(t.Context(), d.far)
 		synctest.Wait()
-		if len(d.lines) != 0 || d.open.Load() != 0 {
-			t.Errorf("%d lines and %d streams are left", len(d.lines), d.open.Load())
+		if len(d.peers) != 0 || d.open.Load() != 0 {
+			t.Errorf("%d lines and %d streams are left", len(d.peers), d.open.Load())
 		}
 		d.close()
 		if _, err := d.SendRequest(t.Context(), d.far, message(pb.Message_PING, "", nil)); !errors.Is(err, errClosed) {

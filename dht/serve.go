@@ -15,16 +15,16 @@ import (
 // Limits of serving the records protocol.
 const (
 	recordsService  = "lmos.records"
-	recordsTime     = 10 * time.Second // of a question with its answer
+	recordsTime     = 10 * time.Second // of a request with its response
 	maxQuestions    = 128              // at once
 	maxPeerQuestion = 16               // at once of one peer
 	questionRate    = 50               // per second of one peer
 	questionBurst   = 500
-	questionBytes   = 64 << 10 // of an answer count as one query: an answer may have 4 MB
-	maxBodies       = 2 << 20  // bytes of TDs in one answer; further ones must be fetched by hash
+	bytesPerQuery   = 64 << 10 // of a response count as one query: a response may have 4 MB
+	maxBodies       = 2 << 20  // bytes of TDs in one response; further ones must be fetched by hash
 )
 
-// A shelf answers the queries of other nodes from the data of this node. It is safe for concurrent use.
+// A recordServer serves the queries of other nodes from the data of this node. It is safe for concurrent use.
 type recordServer struct {
 	d      *DHT
 	server *streamserver.Server
@@ -63,11 +63,11 @@ func (s *recordServer) done(p peer.ID, err error) {
 }
 
 func (s *recordServer) serve(st network.Stream) error {
-	frame, release, err := streamserver.ReadFrame(st, st.Scope(), maxQuestion)
+	frame, release, err := streamserver.ReadFrame(st, st.Scope(), maxRecordsRequest)
 	if err != nil {
 		return fmt.Errorf("read question: %w", err)
 	}
-	q, err := decodeQuestion(frame)
+	q, err := decodeRecordsRequest(frame)
 	release()
 	if err != nil {
 		return err
@@ -84,12 +84,12 @@ func (s *recordServer) serve(st network.Stream) error {
 func (s *recordServer) body(st network.Stream, hash [32]byte) error {
 	b, ok := s.d.o.Local.Body(hash)
 	if !ok {
-		return s.send(st, &answer{Error: "not here"})
+		return s.send(st, &recordsResponse{Error: "not here"})
 	}
-	if err := s.send(st, &answer{TD: b}); err != nil {
+	if err := s.send(st, &recordsResponse{TD: b}); err != nil {
 		return err
 	}
-	return s.send(st, &answer{End: true})
+	return s.send(st, &recordsResponse{End: true})
 }
 
 // find sends at most q.Limit results, and whether there are more.
@@ -99,12 +99,12 @@ func (s *recordServer) find(st network.Stream, w *wireQuery) error {
 		return err
 	}
 	limit := q.Limit
-	q.Limit++ // one more shows whether the answer is cut; otherwise the counter does
+	q.Limit++ // one more shows whether the response is cut; otherwise the counter does
 	q.Counter = new(td.CoverageCounter)
 	found := s.search(q)
 	room := maxBodies
 	for _, f := range found[:min(len(found), limit)] {
-		a := &answer{Record: f.Record}
+		a := &recordsResponse{Record: f.Record}
 		if len(f.TD) <= room && !s.isInside(f) {
 			a.TD = f.TD
 			room -= len(f.TD)
@@ -113,7 +113,7 @@ func (s *recordServer) find(st network.Stream, w *wireQuery) error {
 			return err
 		}
 	}
-	return s.send(st, &answer{End: true, Truncated: len(found) > limit || q.Counter.Coverage().Truncated})
+	return s.send(st, &recordsResponse{End: true, Truncated: len(found) > limit || q.Counter.Coverage().Truncated})
 }
 
 // search returns the results of this node for q: with the role index from its whole directory, unless the query is empty, which
@@ -132,18 +132,18 @@ func (s *recordServer) isInside(f *td.Signed) bool {
 }
 
 // send writes one frame. Its memory is reserved until it is sent.
-func (s *recordServer) send(st network.Stream, a *answer) error {
+func (s *recordServer) send(st network.Stream, a *recordsResponse) error {
 	size := len(a.Record) + len(a.TD) + 128
 	if err := st.Scope().ReserveMemory(size, network.ReservationPriorityMedium); err != nil {
 		return err
 	}
 	defer st.Scope().ReleaseMemory(size)
-	frame, err := encodeMessage(a, maxAnswer)
+	frame, err := encodeMessage(a, maxRecordsResponse)
 	if err != nil {
 		return err
 	}
 	if data := len(a.Record) + len(a.TD); data > 0 {
-		s.rate.Charge(st.Conn().RemotePeer(), float64(data)/questionBytes, time.Now())
+		s.rate.Charge(st.Conn().RemotePeer(), float64(data)/bytesPerQuery, time.Now())
 	}
 	_, err = st.Write(frame)
 	return err

@@ -24,7 +24,7 @@ type panicky struct{}
 func (panicky) Body([32]byte) ([]byte, bool) { panic("a bug") }
 func (panicky) Hosted(td.Query) []*td.Signed { panic("a bug") }
 
-func TestShelfSurvivesPanics(t *testing.T) {
+func TestRecordServerSurvivesPanics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		net := newSimulated(t)
@@ -33,7 +33,7 @@ func TestShelfSurvivesPanics(t *testing.T) {
 		b := net.add(a)
 		joined(t, []*node{a, b})
 		for range 3 {
-			if _, err := b.askBody(t.Context(), a.host.ID(), [32]byte{}); err == nil || errors.Is(err, errRemote) {
+			if _, err := b.fetchBody(t.Context(), a.host.ID(), [32]byte{}); err == nil || errors.Is(err, errRemote) {
 				t.Errorf("got %v, want a reset", err)
 			}
 		}
@@ -43,7 +43,7 @@ func TestShelfSurvivesPanics(t *testing.T) {
 	})
 }
 
-func TestShelfBoundsAnAnswer(t *testing.T) {
+func TestRecordServerLimitsResponse(t *testing.T) {
 	t.Parallel()
 	simulate(t, 2, func(t *testing.T, _ *simulated, nodes []*node) {
 		a, b := nodes[0], nodes[1]
@@ -51,7 +51,7 @@ func TestShelfBoundsAnAnswer(t *testing.T) {
 			a.held.add(a.thing(t, fmt.Sprint("Thing ", i), 1, "urn:many"))
 		}
 		count := func(q td.Query) (n int, truncated bool) {
-			truncated, err := b.ask(t.Context(), a.host.ID(), findQuestion(q), func(s *td.Signed) (bool, error) {
+			truncated, err := b.queryRecords(t.Context(), a.host.ID(), newFindRequest(q), func(s *td.Signed) (bool, error) {
 				if n++; s.TD != nil {
 					t.Error("a TD came beside a record that has it inside")
 				}
@@ -74,7 +74,7 @@ func TestShelfBoundsAnAnswer(t *testing.T) {
 			t.Errorf("nothing: got %d, truncated %v", n, cut)
 		}
 		n := 0
-		for _, err := range b.Ask(t.Context(), a.host.ID(), td.Query{}) {
+		for _, err := range b.Query(t.Context(), a.host.ID(), td.Query{}) {
 			if n++; err != nil {
 				t.Error(err)
 			}
@@ -82,13 +82,13 @@ func TestShelfBoundsAnAnswer(t *testing.T) {
 		if n != maxResults {
 			t.Errorf("Ask: got %d, want %d", n, maxResults)
 		}
-		for range b.Ask(t.Context(), a.host.ID(), td.Query{}) {
+		for range b.Query(t.Context(), a.host.ID(), td.Query{}) {
 			break
 		}
 	})
 }
 
-func TestShelfBoundsTDs(t *testing.T) {
+func TestRecordServerLimitsTDs(t *testing.T) {
 	t.Parallel()
 	simulate(t, 2, func(t *testing.T, _ *simulated, nodes []*node) {
 		a, b := nodes[0], nodes[1]
@@ -99,7 +99,7 @@ func TestShelfBoundsTDs(t *testing.T) {
 			a.held.add(s)
 		}
 		bytes, without := 0, 0
-		_, err := b.ask(t.Context(), a.host.ID(), findQuestion(td.Query{}), func(s *td.Signed) (bool, error) {
+		_, err := b.queryRecords(t.Context(), a.host.ID(), newFindRequest(td.Query{}), func(s *td.Signed) (bool, error) {
 			bytes += len(s.TD)
 			if s.TD == nil {
 				without++
@@ -112,12 +112,12 @@ func TestShelfBoundsTDs(t *testing.T) {
 	})
 }
 
-func TestShelfRefuses(t *testing.T) {
+func TestRecordServerRejects(t *testing.T) {
 	t.Parallel()
 	tests := map[string][]byte{
 		"garbage":      streamserver.AppendFrame(nil, []byte("garbage")),
 		"empty":        {0},
-		"too large":    streamserver.AppendFrame(nil, make([]byte, maxQuestion+1)),
+		"too large":    streamserver.AppendFrame(nil, make([]byte, maxRecordsRequest+1)),
 		"4 GiB":        {0x80, 0x80, 0x80, 0x80, 0x10},
 		"half a frame": {10, 1, 2},
 	}
@@ -144,7 +144,7 @@ func TestShelfRefuses(t *testing.T) {
 	})
 }
 
-func TestShelfBoundsPeers(t *testing.T) {
+func TestRecordServerLimitsPeers(t *testing.T) {
 	t.Parallel()
 	simulate(t, 2, func(t *testing.T, net *simulated, nodes []*node) {
 		a, b := nodes[0], nodes[1]
@@ -158,7 +158,7 @@ func TestShelfBoundsPeers(t *testing.T) {
 			open = append(open, st)
 		}
 		net.wait(time.Second)
-		if _, err := b.askBody(t.Context(), a.host.ID(), [32]byte{}); err == nil || errors.Is(err, errRemote) {
+		if _, err := b.fetchBody(t.Context(), a.host.ID(), [32]byte{}); err == nil || errors.Is(err, errRemote) {
 			t.Errorf("a question beyond the places: got %v, want a reset", err)
 		}
 		for _, st := range open {
@@ -167,7 +167,7 @@ func TestShelfBoundsPeers(t *testing.T) {
 		net.wait(time.Second)
 		refused := 0
 		for range 2 * questionBurst {
-			if _, err := b.askBody(t.Context(), a.host.ID(), [32]byte{}); !errors.Is(err, errRemote) {
+			if _, err := b.fetchBody(t.Context(), a.host.ID(), [32]byte{}); !errors.Is(err, errRemote) {
 				refused++
 			}
 		}
@@ -177,10 +177,10 @@ func TestShelfBoundsPeers(t *testing.T) {
 	})
 }
 
-func TestShelfAsksForMemory(t *testing.T) {
+func TestRecordServerReservesMemory(t *testing.T) {
 	t.Parallel()
 	n := start(t, 0, loopback(t, 0), nil)
-	frame, err := encodeMessage(&question{Op: opBody, Hash: make([]byte, 32)}, maxQuestion)
+	frame, err := encodeMessage(&recordsRequest{Op: opBody, Hash: make([]byte, 32)}, maxRecordsRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestShelfAsksForMemory(t *testing.T) {
 	}
 }
 
-// TestStaleAddresses finds a provider whose address nobody has in the provider record any more.
+// TestStaleAddresses finds a provider whose address is not in its provider records any more.
 func TestStaleAddresses(t *testing.T) {
 	t.Parallel()
 	simulate(t, 4, func(t *testing.T, net *simulated, nodes []*node) {
@@ -285,7 +285,7 @@ func TestPublicNodeProvidesNothingPrivate(t *testing.T) {
 		}
 		s := b.thing(t, "Hidden", 1, "urn:hidden")
 		if _, err := b.Provide(t.Context(), b.record(t, s)); !errors.Is(err, ErrNoReplicas) {
-			t.Errorf("got %v, want that nobody was told", err)
+			t.Errorf("got %v, want ErrNoReplicas", err)
 		}
 		if c := b.Stats().Calls["ADD_PROVIDER"]; c.Sent != 0 {
 			t.Errorf("%d provider records were sent", c.Sent)

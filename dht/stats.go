@@ -13,8 +13,8 @@ type Stats struct {
 	// Calls counts outbound messages by type: "FIND_NODE", "PUT_VALUE", …
 	Calls map[string]Calls
 
-	Asked     uint64 // peers asked for records or bodies
-	AskFailed uint64 // of these, without a valid answer
+	Queried       uint64 // peers queried for records or bodies
+	QueriesFailed uint64 // of these, without a valid response
 
 	Served  uint64 // requests for records and bodies answered
 	Refused uint64 // such requests refused
@@ -45,7 +45,7 @@ type Usage struct {
 type counters struct {
 	byType [6]struct{ sent, failed, malformed atomic.Uint64 }
 
-	asked, askFailed                                       atomic.Uint64
+	queried, queriesFailed                                 atomic.Uint64
 	served, refused                                        atomic.Uint64
 	refusedStreams, refusedFrames, limitedRequests, panics atomic.Uint64
 }
@@ -59,8 +59,8 @@ func (c *counters) calls(t pb.Message_MessageType) *struct{ sent, failed, malfor
 func (d *DHT) Stats() Stats {
 	c := d.stats
 	s := Stats{
-		Provided: d.offers.len(), Calls: map[string]Calls{},
-		Asked: c.asked.Load(), AskFailed: c.askFailed.Load(),
+		Provided: d.provided.len(), Calls: map[string]Calls{},
+		Queried: c.queried.Load(), QueriesFailed: c.queriesFailed.Load(),
 		Served: c.served.Load(), Refused: c.refused.Load(),
 		RefusedStreams: c.refusedStreams.Load(), RefusedFrames: c.refusedFrames.Load(),
 		LimitedRequests: c.limitedRequests.Load(), Panics: c.panics.Load(),

@@ -29,7 +29,7 @@ func (a *accounts) ReserveMemory(n int, _ uint8) error {
 
 func (a *accounts) ReleaseMemory(n int) { a.held -= n }
 
-// A script is a stream whose far end says what it says, whatever is written.
+// A script is a stream whose far end sends a fixed text, independent of the input.
 type script struct {
 	network.Stream
 	r     io.Reader

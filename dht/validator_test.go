@@ -111,12 +111,12 @@ func TestSelectKeepsTheFirstOfEquals(t *testing.T) {
 	}
 }
 
-func TestForksAreTold(t *testing.T) {
+func TestEquivocationsAreReported(t *testing.T) {
 	t.Parallel()
 	one, key := signedBy(t, testSigner(t, 1), 5, time.Hour)
 	other, _ := signedBy(t, testSigner(t, 1), 5, 2*time.Hour)
 	newer, _ := signedBy(t, testSigner(t, 1), 6, time.Hour)
-	stranger, _ := signedBy(t, testSigner(t, 2), 5, 2*time.Hour)
+	foreign, _ := signedBy(t, testSigner(t, 2), 5, 2*time.Hour)
 	bare, err := one.WithoutTD()
 	if err != nil {
 		t.Fatal(err)
@@ -131,15 +131,15 @@ func TestForksAreTold(t *testing.T) {
 		{"the same", one.Record, one.Record, 2},
 		{"with and without its TD", one.Record, bare.Record, 2},
 		{"another seq", one.Record, newer.Record, 2},
-		{"another owner", one.Record, stranger.Record, 2},
+		{"another owner", one.Record, foreign.Record, 2},
 		{"garbage", one.Record, []byte("garbage"), 2},
 		{"another pair", other.Record, bare.Record, 4},
 	}
-	told := 0
-	v := &validator{verifier: td.NewVerifier(did.Keys()), equivocations: &equivocations{report: func(*td.Signed) { told++ }}}
+	reported := 0
+	v := &validator{verifier: td.NewVerifier(did.Keys()), equivocations: &equivocations{report: func(*td.Signed) { reported++ }}}
 	for _, tt := range tests {
-		if _, err := v.Select(key, [][]byte{tt.a, tt.b}); err != nil || told != tt.want {
-			t.Errorf("%s: %d records told, %v; want %d", tt.name, told, err, tt.want)
+		if _, err := v.Select(key, [][]byte{tt.a, tt.b}); err != nil || reported != tt.want {
+			t.Errorf("%s: %d records reported, %v; want %d", tt.name, reported, err, tt.want)
 		}
 	}
 	for i := range byte(250) {

@@ -12,30 +12,30 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// The protocol /lmos/<network>/records/1 is one question and its answer per stream. Each message is a frame: a uvarint
+// The protocol /lmos/<network>/records/1 is one request and its response per stream. Each message is a frame: a uvarint
 // length, and a map in deterministic CBOR.
 //
-//	question  {op: "find", query: {…}}  or  {op: "body", hash: h'…'}  or  {op: "state", keys: h'…'}
-//	answer    {record: h'…', td: h'…'}…   {end: true, truncated: true}
+//	request   {op: "find", query: {…}}  or  {op: "body", hash: h'…'}  or  {op: "state", keys: h'…'}
+//	response  {record: h'…', td: h'…'}…   {end: true, truncated: true}
 //	      or  {td: h'…'}                  {end: true}
 //	      or  {states: h'…'}              {end: true}
 //	      or  {error: "text"}
 //
-// td is absent if it is inside the record, or exceeds the answer. A node rejects a question with an unknown member, because an answer
+// td is absent if it is inside the record, or exceeds the response. A node rejects a request with an unknown member, because a response
 // that ignores it would be wrong.
 const (
-	maxQuestion  = 16 << 10  // bytes of a question
-	maxAnswer    = 160 << 10 // bytes of one frame of an answer: a TD, a record, and some
-	maxResults   = 256       // records of an answer
-	maxTerms     = 16        // capabilities of a query
-	maxTerm      = 1 << 10   // bytes of any text of a query
-	maxErrorText = 256
-	keySize      = 32 // bytes of td.Key
+	maxRecordsRequest  = 16 << 10  // bytes of a request
+	maxRecordsResponse = 160 << 10 // bytes of one frame of a response: a TD, a record, and some
+	maxResults         = 256       // records of a response
+	maxTerms           = 16        // capabilities of a query
+	maxTerm            = 1 << 10   // bytes of any text of a query
+	maxErrorText       = 256
+	keySize            = 32 // bytes of td.Key
 	// MaxStates limits the Things in one query for states.
 	MaxStates = 64
 )
 
-// errWire means that a question or an answer violates the protocol.
+// errWire means that a request or a response violates the protocol.
 const errWire = streamserver.Violation("malformed message of the records protocol")
 
 // errRemote means that the peer answered with an error.
@@ -47,8 +47,8 @@ const (
 	opState = "state"
 )
 
-// A question is a query to a node.
-type question struct {
+// A recordsRequest is a query to a node.
+type recordsRequest struct {
 	Op    string     `cbor:"op"`
 	Hash  []byte     `cbor:"hash,omitempty"`
 	Keys  []byte     `cbor:"keys,omitempty"` // of records, concatenated
@@ -75,8 +75,8 @@ type wireQuery struct {
 	Limit        int         `cbor:"limit,omitempty"`
 }
 
-// An answer is one frame of a reply.
-type answer struct {
+// A recordsResponse is one frame of a response.
+type recordsResponse struct {
 	Record    []byte `cbor:"record,omitempty"`
 	TD        []byte `cbor:"td,omitempty"`
 	States    []byte `cbor:"states,omitempty"` // an AgentState of each key
@@ -85,11 +85,11 @@ type answer struct {
 	Error     string `cbor:"error,omitempty"`
 }
 
-// findQuestion returns the question for q, with a limit of this protocol.
-func findQuestion(q td.Query) *question {
+// newFindRequest returns the request for q, with a limit of this protocol.
+func newFindRequest(q td.Query) *recordsRequest {
 	w := toWire(&q)
 	w.Or, w.Not, w.Limit = toWires(q.Or), toWires(q.Not), min(q.Limit, maxResults)
-	return &question{Op: opFind, Query: &w}
+	return &recordsRequest{Op: opFind, Query: &w}
 }
 
 // toWire returns the fields of q itself.
@@ -107,7 +107,7 @@ func toWires(qs []td.Query) (all []wireQuery) {
 	return all
 }
 
-// encodeMessage returns the frame of a question or an answer of at most limit bytes.
+// encodeMessage returns the frame of a request or a response of at most limit bytes.
 func encodeMessage(v any, limit int) ([]byte, error) {
 	body, err := cbor.Marshal(v)
 	if err != nil {
@@ -119,9 +119,9 @@ func encodeMessage(v any, limit int) ([]byte, error) {
 	return streamserver.AppendFrame(make([]byte, 0, len(body)+streamserver.MaxPrefix), body), nil
 }
 
-// decodeQuestion decodes a question and checks its limits. b has at most maxQuestion bytes.
-func decodeQuestion(b []byte) (*question, error) {
-	var q question
+// decodeRecordsRequest decodes a request and checks its limits. b has at most maxRecordsRequest bytes.
+func decodeRecordsRequest(b []byte) (*recordsRequest, error) {
+	var q recordsRequest
 	if err := cbor.Unmarshal(b, &q); err != nil {
 		return nil, fmt.Errorf("%w: %w", errWire, err)
 	}
@@ -165,7 +165,7 @@ func (q *wireQuery) checkFields() error {
 	return nil
 }
 
-// query returns the query of q. No limit means the maximum of an answer.
+// query returns the query of q. No limit means the maximum of a response.
 func (q *wireQuery) query() (td.Query, error) {
 	out, err := q.fields()
 	if err != nil {
@@ -216,9 +216,9 @@ func parseDID(text string) (did.DID, error) {
 	return id, nil
 }
 
-// decodeAnswer decodes one frame of an answer and checks its form. The error wraps errRemote if the peer reports one.
-func decodeAnswer(b []byte) (*answer, error) {
-	var a answer
+// decodeRecordsResponse decodes one frame of a response and checks its form. The error wraps errRemote if the peer reports one.
+func decodeRecordsResponse(b []byte) (*recordsResponse, error) {
+	var a recordsResponse
 	if err := cbor.Unmarshal(b, &a); err != nil {
 		return nil, fmt.Errorf("%w: %w", errWire, err)
 	}

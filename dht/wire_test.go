@@ -16,7 +16,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-func TestQuestionsTravel(t *testing.T) {
+func TestQueryRoundTrip(t *testing.T) {
 	t.Parallel()
 	all := td.Query{
 		Capability: []string{"a", "b:c"}, Version: "^1.2", ID: "urn:x", Name: "x", Owner: testSigner(t, 1).DID(), Organization: "Telekom",
@@ -29,15 +29,15 @@ func TestQuestionsTravel(t *testing.T) {
 			t.Errorf("the test has no %s", reflect.TypeFor[td.Query]().Field(i).Name)
 		}
 	}
-	frame, err := encodeMessage(findQuestion(q), maxQuestion)
+	frame, err := encodeMessage(newFindRequest(q), maxRecordsRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, _, err := streamserver.ReadFrame(bytes.NewReader(frame), &network.NullScope{}, maxQuestion)
+	body, _, err := streamserver.ReadFrame(bytes.NewReader(frame), &network.NullScope{}, maxRecordsRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := decodeQuestion(body)
+	w, err := decodeRecordsRequest(body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,41 +47,41 @@ func TestQuestionsTravel(t *testing.T) {
 	}
 }
 
-func TestDecodeQuestion(t *testing.T) {
+func TestDecodeRecordsRequest(t *testing.T) {
 	t.Parallel()
 	hash := make([]byte, 32)
-	asks := func(w *wireQuery) *question { return &question{Op: opFind, Query: w} }
+	request := func(w *wireQuery) *recordsRequest { return &recordsRequest{Op: opFind, Query: w} }
 	tests := []struct {
 		name string
 		q    any
 		ok   bool
 	}{
-		{"body", &question{Op: opBody, Hash: hash}, true},
-		{"state", &question{Op: opState, Keys: make([]byte, 32*MaxStates)}, true},
-		{"state of nothing", &question{Op: opState}, false},
-		{"state of half a key", &question{Op: opState, Keys: make([]byte, 33)}, false},
-		{"state of too many", &question{Op: opState, Keys: make([]byte, 32*(MaxStates+1))}, false},
-		{"state and body", &question{Op: opState, Keys: make([]byte, 32), Hash: hash}, false},
-		{"body with keys", &question{Op: opBody, Hash: hash, Keys: make([]byte, 32)}, false},
-		{"find everything", &question{Op: opFind, Query: &wireQuery{}}, true},
-		{"unknown", &question{Op: "drop"}, false},
-		{"empty", &question{}, false},
-		{"body without hash", &question{Op: opBody}, false},
-		{"body with a short hash", &question{Op: opBody, Hash: hash[:31]}, false},
-		{"body with a query", &question{Op: opBody, Hash: hash, Query: &wireQuery{}}, false},
-		{"find without a query", &question{Op: opFind}, false},
-		{"find with a hash", &question{Op: opFind, Hash: hash, Query: &wireQuery{}}, false},
-		{"too many terms", &question{Op: opFind, Query: &wireQuery{Capability: make([]string, maxTerms+1)}}, false},
-		{"a long term", &question{Op: opFind, Query: &wireQuery{Capability: []string{strings.Repeat("x", maxTerm+1)}}}, false},
-		{"a long text", &question{Op: opFind, Query: &wireQuery{Text: strings.Repeat("x", maxTerm+1)}}, false},
-		{"the most branches", asks(&wireQuery{Or: make([]wireQuery, td.MaxBranches), Not: make([]wireQuery, td.MaxBranches)}), true},
-		{"too many branches", asks(&wireQuery{Or: make([]wireQuery, td.MaxBranches+1)}), false},
-		{"too many exceptions", asks(&wireQuery{Not: make([]wireQuery, td.MaxBranches+1)}), false},
-		{"a long term in a branch", asks(&wireQuery{Or: []wireQuery{{Event: strings.Repeat("x", maxTerm+1)}}}), false},
-		{"a branch of a branch", asks(&wireQuery{Or: []wireQuery{{Not: []wireQuery{{ID: "x"}}}}}), false},
-		{"a limit of a branch", asks(&wireQuery{Or: []wireQuery{{Limit: 1}}}), false},
-		{"a limit below zero", &question{Op: opFind, Query: &wireQuery{Limit: -1}}, false},
-		{"a limit above all", &question{Op: opFind, Query: &wireQuery{Limit: maxResults + 1}}, false},
+		{"body", &recordsRequest{Op: opBody, Hash: hash}, true},
+		{"state", &recordsRequest{Op: opState, Keys: make([]byte, 32*MaxStates)}, true},
+		{"state of nothing", &recordsRequest{Op: opState}, false},
+		{"state of half a key", &recordsRequest{Op: opState, Keys: make([]byte, 33)}, false},
+		{"state of too many", &recordsRequest{Op: opState, Keys: make([]byte, 32*(MaxStates+1))}, false},
+		{"state and body", &recordsRequest{Op: opState, Keys: make([]byte, 32), Hash: hash}, false},
+		{"body with keys", &recordsRequest{Op: opBody, Hash: hash, Keys: make([]byte, 32)}, false},
+		{"find everything", &recordsRequest{Op: opFind, Query: &wireQuery{}}, true},
+		{"unknown", &recordsRequest{Op: "drop"}, false},
+		{"empty", &recordsRequest{}, false},
+		{"body without hash", &recordsRequest{Op: opBody}, false},
+		{"body with a short hash", &recordsRequest{Op: opBody, Hash: hash[:31]}, false},
+		{"body with a query", &recordsRequest{Op: opBody, Hash: hash, Query: &wireQuery{}}, false},
+		{"find without a query", &recordsRequest{Op: opFind}, false},
+		{"find with a hash", &recordsRequest{Op: opFind, Hash: hash, Query: &wireQuery{}}, false},
+		{"too many terms", &recordsRequest{Op: opFind, Query: &wireQuery{Capability: make([]string, maxTerms+1)}}, false},
+		{"a long term", &recordsRequest{Op: opFind, Query: &wireQuery{Capability: []string{strings.Repeat("x", maxTerm+1)}}}, false},
+		{"a long text", &recordsRequest{Op: opFind, Query: &wireQuery{Text: strings.Repeat("x", maxTerm+1)}}, false},
+		{"the most branches", request(&wireQuery{Or: make([]wireQuery, td.MaxBranches), Not: make([]wireQuery, td.MaxBranches)}), true},
+		{"too many branches", request(&wireQuery{Or: make([]wireQuery, td.MaxBranches+1)}), false},
+		{"too many exceptions", request(&wireQuery{Not: make([]wireQuery, td.MaxBranches+1)}), false},
+		{"a long term in a branch", request(&wireQuery{Or: []wireQuery{{Event: strings.Repeat("x", maxTerm+1)}}}), false},
+		{"a branch of a branch", request(&wireQuery{Or: []wireQuery{{Not: []wireQuery{{ID: "x"}}}}}), false},
+		{"a limit of a branch", request(&wireQuery{Or: []wireQuery{{Limit: 1}}}), false},
+		{"a limit below zero", &recordsRequest{Op: opFind, Query: &wireQuery{Limit: -1}}, false},
+		{"a limit above all", &recordsRequest{Op: opFind, Query: &wireQuery{Limit: maxResults + 1}}, false},
 		{"another member", map[string]any{"op": "find", "query": map[string]any{}, "more": 1}, false},
 		{"a list", []int{1, 2}, false},
 		{"a number", 7, false},
@@ -91,7 +91,7 @@ func TestDecodeQuestion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := decodeQuestion(b); (err == nil) != tt.ok || err != nil && !errors.Is(err, errWire) {
+		if _, err := decodeRecordsRequest(b); (err == nil) != tt.ok || err != nil && !errors.Is(err, errWire) {
 			t.Errorf("%s: got %v", tt.name, err)
 		}
 	}
@@ -104,25 +104,25 @@ func TestDecodeQuestion(t *testing.T) {
 	}
 }
 
-func TestDecodeAnswer(t *testing.T) {
+func TestDecodeRecordsResponse(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
 		a    any
 		want error
 	}{
-		{"record", &answer{Record: []byte("r")}, nil},
-		{"record and TD", &answer{Record: []byte("r"), TD: []byte("t")}, nil},
-		{"TD", &answer{TD: []byte("t")}, nil},
-		{"end", &answer{End: true}, nil},
-		{"end of more", &answer{End: true, Truncated: true}, nil},
-		{"nothing", &answer{}, errWire},
-		{"data and end", &answer{Record: []byte("r"), End: true}, errWire},
-		{"truncated and no end", &answer{Record: []byte("r"), Truncated: true}, errWire},
-		{"error", &answer{Error: "not here"}, errRemote},
-		{"endless error", &answer{Error: strings.Repeat("x", maxErrorText+1)}, errWire},
-		{"huge record", &answer{Record: make([]byte, td.MaxRecord+1)}, errWire},
-		{"huge TD", &answer{TD: make([]byte, td.MaxTD+1)}, errWire},
+		{"record", &recordsResponse{Record: []byte("r")}, nil},
+		{"record and TD", &recordsResponse{Record: []byte("r"), TD: []byte("t")}, nil},
+		{"TD", &recordsResponse{TD: []byte("t")}, nil},
+		{"end", &recordsResponse{End: true}, nil},
+		{"end of more", &recordsResponse{End: true, Truncated: true}, nil},
+		{"nothing", &recordsResponse{}, errWire},
+		{"data and end", &recordsResponse{Record: []byte("r"), End: true}, errWire},
+		{"truncated and no end", &recordsResponse{Record: []byte("r"), Truncated: true}, errWire},
+		{"error", &recordsResponse{Error: "not here"}, errRemote},
+		{"endless error", &recordsResponse{Error: strings.Repeat("x", maxErrorText+1)}, errWire},
+		{"huge record", &recordsResponse{Record: make([]byte, td.MaxRecord+1)}, errWire},
+		{"huge TD", &recordsResponse{TD: make([]byte, td.MaxTD+1)}, errWire},
 		{"another member", map[string]any{"end": true, "more": 1}, errWire},
 		{"a text", "end", errWire},
 	}
@@ -131,23 +131,23 @@ func TestDecodeAnswer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := decodeAnswer(b); !errors.Is(err, tt.want) {
+		if _, err := decodeRecordsResponse(b); !errors.Is(err, tt.want) {
 			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
 		}
 	}
-	largest := &answer{Record: make([]byte, td.MaxRecord), TD: make([]byte, td.MaxTD)}
-	if _, err := encodeMessage(largest, maxAnswer); err != nil {
+	largest := &recordsResponse{Record: make([]byte, td.MaxRecord), TD: make([]byte, td.MaxTD)}
+	if _, err := encodeMessage(largest, maxRecordsResponse); err != nil {
 		t.Errorf("the largest answer does not fit: %v", err)
 	}
-	if _, err := encodeMessage(&answer{TD: make([]byte, maxAnswer)}, maxAnswer); !errors.Is(err, errWire) {
+	if _, err := encodeMessage(&recordsResponse{TD: make([]byte, maxRecordsResponse)}, maxRecordsResponse); !errors.Is(err, errWire) {
 		t.Errorf("more than the largest: got %v", err)
 	}
 }
 
-func FuzzQuestion(f *testing.F) {
-	for _, q := range []*question{
-		{Op: opBody, Hash: make([]byte, 32)}, {Op: opState, Keys: make([]byte, 64)}, findQuestion(td.Query{Capability: []string{"a"}, Limit: 3}),
-		findQuestion(td.Query{Or: []td.Query{{Version: "^1"}, {Protocol: "mqtt"}}, Not: []td.Query{{Property: "x"}}}),
+func FuzzRecordsRequest(f *testing.F) {
+	for _, q := range []*recordsRequest{
+		{Op: opBody, Hash: make([]byte, 32)}, {Op: opState, Keys: make([]byte, 64)}, newFindRequest(td.Query{Capability: []string{"a"}, Limit: 3}),
+		newFindRequest(td.Query{Or: []td.Query{{Version: "^1"}, {Protocol: "mqtt"}}, Not: []td.Query{{Property: "x"}}}),
 	} {
 		b, err := cbor.Marshal(q)
 		if err != nil {
@@ -156,7 +156,7 @@ func FuzzQuestion(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		q, err := decodeQuestion(b)
+		q, err := decodeRecordsRequest(b)
 		if err != nil {
 			return
 		}
@@ -179,9 +179,9 @@ func FuzzQuestion(f *testing.F) {
 	})
 }
 
-// FuzzAnswer gives arbitrary bytes as the answer to a question; what is taken from it is within the limits.
-func FuzzAnswer(f *testing.F) {
-	for _, as := range [][]*answer{
+// FuzzRecordsResponse gives arbitrary bytes as the answer to a question; what is taken from it is within the limits.
+func FuzzRecordsResponse(f *testing.F) {
+	for _, as := range [][]*recordsResponse{
 		{{Record: []byte("r"), TD: []byte("t")}, {End: true}},
 		{{TD: []byte("t")}, {End: true, Truncated: true}},
 		{{Error: "no"}},
@@ -189,7 +189,7 @@ func FuzzAnswer(f *testing.F) {
 	} {
 		var all []byte
 		for _, a := range as {
-			frame, err := encodeMessage(a, maxAnswer)
+			frame, err := encodeMessage(a, maxRecordsResponse)
 			if err != nil {
 				f.Fatal(err)
 			}
@@ -201,7 +201,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		st := &script{r: bytes.NewReader(b)}
 		n := 0
-		_, err := converse(st, nil, func(a *answer) (bool, error) {
+		_, err := roundTripRecords(st, nil, func(a *recordsResponse) (bool, error) {
 			if n++; len(a.Record) > td.MaxRecord || len(a.TD) > td.MaxTD || len(a.States) > MaxStates {
 				t.Fatal("more than may be was let through")
 			}
@@ -210,21 +210,21 @@ func FuzzAnswer(f *testing.F) {
 		if n > maxResults || err == nil && len(b) == 0 {
 			t.Fatalf("%d results and %v", n, err)
 		}
-		if st.scope.held != 0 || st.scope.peak > maxAnswer {
+		if st.scope.held != 0 || st.scope.peak > maxRecordsResponse {
 			t.Fatalf("%d bytes held, %d at the peak", st.scope.held, st.scope.peak)
 		}
 	})
 }
 
-func TestConverseStopsAtTooManyRecords(t *testing.T) {
+func TestQueryStopsAtTooManyRecords(t *testing.T) {
 	t.Parallel()
-	one, err := encodeMessage(&answer{Record: []byte("r")}, maxAnswer)
+	one, err := encodeMessage(&recordsResponse{Record: []byte("r")}, maxRecordsResponse)
 	if err != nil {
 		t.Fatal(err)
 	}
 	st := &script{r: bytes.NewReader(bytes.Repeat(one, maxResults+5))}
 	n := 0
-	_, err = converse(st, nil, func(*answer) (bool, error) { n++; return true, nil })
+	_, err = roundTripRecords(st, nil, func(*recordsResponse) (bool, error) { n++; return true, nil })
 	if !errors.Is(err, errWire) || n > maxResults+1 {
 		t.Errorf("got %d records and %v", n, err)
 	}
@@ -251,14 +251,14 @@ func TestPlausible(t *testing.T) {
 		{td.Query{Capability: []string{"example:weather", "traffic"}}, false},
 		{td.Query{Capability: []string{""}}, false},
 		{td.Query{Action: "Ask"}, true},
-		{td.Query{Action: "tell"}, false},
+		{td.Query{Action: "report"}, false},
 		{td.Query{Text: "anything"}, true},
 		{td.Query{Host: "did:key:h"}, true},
 		{td.Query{Host: "did:key:g"}, false},
 		{td.Query{Or: []td.Query{{Capability: []string{"traffic"}}, {Capability: []string{"telekom"}}}}, true},
-		{td.Query{Or: []td.Query{{Capability: []string{"traffic"}}, {Action: "tell"}}}, false},
-		{td.Query{Action: "tell", Or: []td.Query{{ID: "urn:x"}}}, true},
-		{td.Query{Action: "tell", Or: []td.Query{{ID: "urn:y"}}}, false},
+		{td.Query{Or: []td.Query{{Capability: []string{"traffic"}}, {Action: "report"}}}, false},
+		{td.Query{Action: "report", Or: []td.Query{{ID: "urn:x"}}}, true},
+		{td.Query{Action: "report", Or: []td.Query{{ID: "urn:y"}}}, false},
 	}
 	for _, tt := range tests {
 		if got := plausible(&tt.q, r); got != tt.want {
@@ -291,7 +291,7 @@ func TestKeyFor(t *testing.T) {
 	}
 }
 
-func TestWaysOf(t *testing.T) {
+func TestLookupsOf(t *testing.T) {
 	t.Parallel()
 	a, b := td.Query{Capability: []string{"a"}}, td.Query{Action: "b"}
 	exact := td.Query{ID: "urn:x", Owner: "did:key:a"}
@@ -307,11 +307,11 @@ func TestWaysOf(t *testing.T) {
 		{"the same key twice", td.Query{Or: []td.Query{a, a, b}}, 2, 0, 0, false},
 		{"one branch without a key", td.Query{Or: []td.Query{a, {Text: "words"}}}, 1, 0, 0, true},
 		{"exact things", td.Query{Or: []td.Query{exact, b, exact}}, 1, 2, 0, false},
-		{"what is not asked for has no key", td.Query{Text: "x", Not: []td.Query{a}}, 0, 0, 0, true},
+		{"an excluded capability has no key", td.Query{Text: "x", Not: []td.Query{a}}, 0, 0, 0, true},
 		{"a host", td.Query{Host: "did:key:h", Or: []td.Query{{Host: "did:key:h", Action: "b"}}}, 1, 0, 1, true},
 	}
 	for _, tt := range tests {
-		w := waysOf(&tt.q)
+		w := lookupsOf(&tt.q)
 		if len(w.keys) != tt.keys || len(w.exact) != tt.exact || len(w.hosts) != tt.hosts || w.open != tt.open {
 			t.Errorf("%s: got %d keys, %d things, %d hosts, open %v", tt.name, len(w.keys), len(w.exact), len(w.hosts), w.open)
 		}

@@ -84,9 +84,9 @@ func (n *Node) openCarriers(m *mesh) (err error) {
 		Store: n.stores.fast, BootstrapPeers: n.network.bootstrap.Peers, Verifier: m.verifier, Local: m.index, Admits: n.policy.Admits,
 		States:    func(ctx context.Context, keys [][32]byte) []dht.AgentState { return m.publisher.States(ctx, keys) },
 		Evidence:  func(s *td.Signed) { m.directory.Enqueue(s) },
-		Reached:   func(p peer.ID, ok bool) { m.monitor.PeerReached(p, ok) },
+		OnResult:  func(p peer.ID, ok bool) { m.monitor.PeerReached(p, ok) },
 		Down:      func(p peer.ID) bool { return m.monitor.IsDown(p) },
-		Missed:    func(p peer.ID) { m.monitor.Missed(p) },
+		OnTimeout: func(p peer.ID) { m.monitor.Missed(p) },
 		Diversity: n.opts.Diversity, Log: n.opts.Log})
 	if err != nil {
 		return fmt.Errorf("open the DHT: %w", err)

@@ -356,10 +356,10 @@ func TestFailedHostIsDetectedByAll(t *testing.T) {
 		if reachable(near) || reachable(far) {
 			t.Errorf("after 10 s it is listed by who was connected: %v, by who was not: %v", reachable(near), reachable(far))
 		}
-		tally, before := new(td.CoverageCounter), near.mesh.dht.Stats().Asked
+		tally, before := new(td.CoverageCounter), near.mesh.dht.Stats().Queried
 		for range near.view.Find(t.Context(), td.Query{ID: "urn:x:echo", Counter: tally}) {
 		}
-		if c, asked := tally.Coverage(), near.mesh.dht.Stats().Asked-before; asked != 0 || c.Unreachable != 1 {
+		if c, asked := tally.Coverage(), near.mesh.dht.Stats().Queried-before; asked != 0 || c.Unreachable != 1 {
 			t.Errorf("a search asks %d, with coverage %+v; want one counted as unreachable, and nobody waiting for it", asked, c)
 		}
 		if a, b := near.mesh.suspicion.Stats(), far.mesh.suspicion.Stats(); a.Sent != 1 || b.Confirmed != 1 || b.Sent != 0 {

@@ -36,7 +36,7 @@ func TestUnlistedThingIsNotAnnounced(t *testing.T) {
 			t.Errorf("%s knows it", name)
 		}
 		for _, q := range []td.Query{{}, {Text: "Hidden"}, {ID: "urn:x:hidden", Owner: a.DID()}} {
-			for s, err := range n.mesh.dht.Ask(t.Context(), a.network.ID(), q) {
+			for s, err := range n.mesh.dht.Query(t.Context(), a.network.ID(), q) {
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -90,7 +90,7 @@ func (m *Monitor) fetchRecords(ctx context.Context, p peer.ID) {
 	case <-ctx.Done():
 		return
 	}
-	for s, err := range m.o.DHT.Ask(ctx, p, td.Query{Limit: maxRecords}) {
+	for s, err := range m.o.DHT.Query(ctx, p, td.Query{Limit: maxRecords}) {
 		if err != nil {
 			m.o.Log.Debug("record fetch from new peer failed", "peer", p, "err", err)
 			return
