@@ -225,6 +225,13 @@ func TestPathsAndPings(t *testing.T) {
 	if p, err = host.mesh.monitor.Ping(t.Context(), "echo", 2); err != nil || len(p.RTT) != 2 || p.Path != "local" {
 		t.Errorf("at its host: %+v, %v", p, err)
 	}
+	for _, times := range []int{-1, 0} {
+		for _, n := range []*running{host, other} {
+			if _, err := n.mesh.monitor.Ping(t.Context(), "echo", times); interact.AsError(err).Code != interact.Invalid {
+				t.Errorf("%d times: got %v", times, err)
+			}
+		}
+	}
 	if _, err := other.mesh.monitor.Ping(t.Context(), "unknown", 1); interact.AsError(err).Code != interact.NotFound {
 		t.Errorf("got %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/configs"
+	"github.com/lmosd/lmosd/td/scheme"
 )
 
 // A generated part of a page stands between two comments; the first names the generator and its arguments:
@@ -123,4 +124,16 @@ func traits(t configs.Traits) string {
 		}
 	}
 	return strings.Join(list, "; ")
+}
+
+// TestPagesListTheProtocols: the sample output of lmosd validate lists the protocols of the bindings.
+func TestPagesListTheProtocols(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/agents.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := "an address that a node can ask: " + scheme.Protocols() + ", or"; !strings.Contains(string(page), text) {
+		t.Errorf("docs/agents.md has no line with %q", text)
+	}
 }

@@ -32,9 +32,12 @@ func (m *Monitor) Paths(ctx context.Context, ref string) ([]api.Path, error) {
 	return all, nil
 }
 
-// Ping measures the round trips to the first host of a Thing that answers. The error is that of directory.Directory.Get, or
-// [interact.Unreachable].
+// Ping measures the round trips to the first host of a Thing that answers, at least once. The error is that of directory.Directory.Get,
+// [interact.Unreachable], or [interact.Invalid] for fewer times.
 func (m *Monitor) Ping(ctx context.Context, ref string, times int) (*api.Ping, error) {
+	if times < 1 {
+		return nil, interact.Errorf(interact.Invalid, "", "expected at least one ping, got %d", times)
+	}
 	d, err := m.o.Directory.Get(ctx, ref)
 	if err != nil {
 		return nil, err
