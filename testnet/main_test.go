@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(runAs) != "" {
 		os.Exit(runNode(os.Args[1:]))
 	}
+	debug.SetGCPercent(400) // less CPU time; no test of this package bounds the heap
 	warmUp()
 	goleak.VerifyTestMain(m,
 		// A goroutine of QUIC's sockets ends a moment after the last connection on them.

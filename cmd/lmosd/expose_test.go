@@ -138,8 +138,12 @@ func TestExposedAgentIsKilled(t *testing.T) {
 	if testing.Short() {
 		return // the grace is 15 s
 	}
+	watch := x.start("find", "--watch", "-o", "jsonl")
+	eventually(t, "the watch lists the agent", func() bool { return strings.Contains(watch.out.String(), `"change":"ready"`) })
 	again.signal(syscall.SIGKILL)
 	again.wait()
+	eventually(t, "the watch reports the withdrawal", func() bool { return strings.Contains(watch.out.String(), `"change":"removed"`) })
+	watch.stop()
 	eventually(t, "the agent is withdrawn", func() bool { return x.lmosd("call", "weather", "run", "Bonn").code == cli.ExitNotFound })
 }
 
