@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"maps"
 	"sync"
 )
 
@@ -80,9 +81,7 @@ func (p *Parking) Ask(ctx context.Context, m *Message, in Inputs, yield func(*Me
 		return nil, false, &Error{Code: Internal, Title: "the required input cannot be encoded", Err: err, Hint: "see the agent's log"}
 	}
 	w := &parked{from: m.From.ID(), open: Inputs{}, answers: Answers{}, whole: make(chan struct{})}
-	for key, one := range in {
-		w.open[key] = one
-	}
+	maps.Copy(w.open, in)
 	r := m.Reply(ActionStatus, JSON, data)
 	r.Status = StatusInputRequired
 	if r.ActionID, err = p.enter(m.ActionID, w); err != nil {

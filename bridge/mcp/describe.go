@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -220,9 +221,7 @@ func (t *tool) action() (full, lean map[string]any) {
 	lean = map[string]any{}
 	if in := dataSchema(t.Input); in != nil {
 		full["mcp:inputSchema"] = t.Input
-		for key, v := range full {
-			lean[key] = v
-		}
+		maps.Copy(lean, full)
 		if in["type"] == nil {
 			in["type"] = "object"
 		}
@@ -377,9 +376,7 @@ func (d *draft) add(p part, bad error) {
 // accepted returns why members are invalid in a description.
 func accepted(members map[string]any) error {
 	doc := map[string]any{"title": "x"}
-	for key, v := range members {
-		doc[key] = v
-	}
+	maps.Copy(doc, members)
 	raw, err := json.Marshal(doc)
 	if err == nil {
 		raw, err = td.Draft(raw)

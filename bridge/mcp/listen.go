@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -135,12 +136,7 @@ func honours(ack *protocol.Message, uri string) bool {
 	raw, _ := ack.Param("notifications", "resourceSubscriptions")
 	var all []string
 	_ = json.Unmarshal(raw, &all)
-	for _, one := range all {
-		if one == uri {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(all, uri)
 }
 
 // changes yields a new draft after each change of the server. It is nil for a server without change notifications.

@@ -2,6 +2,7 @@ package coap
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/plgd-dev/go-coap/v3/message"
@@ -54,7 +55,7 @@ func placeOf(path []string) place {
 	for i := 2; i < len(path); i++ {
 		names := path[i+1:]
 		kinds := words[path[i]]
-		if len(names) >= len(kinds) || contains(names, "") {
+		if len(names) >= len(kinds) || slices.Contains(names, "") {
 			continue
 		}
 		p := place{kind: kinds[len(names)], id: strings.Join(path[1:i], "/")}
@@ -67,15 +68,6 @@ func placeOf(path []string) place {
 		return p
 	}
 	return place{kind: theThing, id: strings.Join(path[1:], "/")}
-}
-
-func contains(list []string, s string) bool {
-	for _, one := range list {
-		if one == s {
-			return true
-		}
-	}
-	return false
 }
 
 // ids returns how the id of a path may be meant: as it is, or escaped once more than CoAP asks for.

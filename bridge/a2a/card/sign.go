@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/lmosd/lmosd/did"
@@ -231,9 +232,7 @@ func fields(required []string, kept []string, more map[string]*shape, plain ...s
 	for _, name := range append(append(plain, required...), kept...) {
 		s.fields[name] = nil
 	}
-	for name, of := range more {
-		s.fields[name] = of
-	}
+	maps.Copy(s.fields, more)
 	return s
 }
 
@@ -319,7 +318,7 @@ func byPresence(v any, s *shape) any {
 				of = s.entries
 			}
 			m = byPresence(m, of)
-			if s.entries != nil || has(s.required, name) || has(s.kept, name) && m != nil || !isDefault(m) {
+			if s.entries != nil || slices.Contains(s.required, name) || slices.Contains(s.kept, name) && m != nil || !isDefault(m) {
 				out[name] = m
 			}
 		}
@@ -338,15 +337,6 @@ func isDefault(v any) bool {
 		return false // a message that is set is present
 	}
 	return empty(v)
-}
-
-func has(names []string, name string) bool {
-	for _, n := range names {
-		if n == name {
-			return true
-		}
-	}
-	return false
 }
 
 // Bytes encodes a card as JSON.

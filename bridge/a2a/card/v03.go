@@ -2,6 +2,7 @@ package card
 
 import (
 	"cmp"
+	"maps"
 	"strings"
 
 	"github.com/lmosd/lmosd/internal/jcs"
@@ -220,9 +221,7 @@ func oldRequirements(all []Requirement) []any {
 func addOldScheme(to object, s Scheme) {
 	copyOf := func(name string) {
 		from, _ := to[name].(object)
-		for k, v := range from {
-			to[k] = v
-		}
+		maps.Copy(to, from)
 	}
 	switch {
 	case s.APIKey != nil:

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -41,12 +42,7 @@ func (s State) Waits() bool { return s == InputRequired || s == AuthRequired }
 
 // Known reports whether s is a state of A2A 1.0.
 func (s State) Known() bool {
-	for _, k := range states {
-		if k == s {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(states, s)
 }
 
 // UnmarshalJSON decodes the name or the number of a state.

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -160,11 +161,7 @@ func (p RESTMatch) Params(query url.Values, body []byte) (json.RawMessage, *Erro
 
 // object encodes members unchanged, sorted by name.
 func object(members map[string]json.RawMessage) json.RawMessage {
-	names := make([]string, 0, len(members))
-	for name := range members {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(members))
 	b := []byte{'{'}
 	for i, name := range names {
 		if i > 0 {

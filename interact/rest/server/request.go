@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -235,7 +236,7 @@ func (v *visit) loadBody(m *interact.Message) (err error) {
 func (v *visit) loadVariables(m *interact.Message, a *td.Affordance) (err error) {
 	query := v.r.URL.Query()
 	given := func(name string) bool { return query.Has(name) }
-	if !slices.ContainsFunc(sortedNames(a.URIVariables), given) {
+	if !slices.ContainsFunc(slices.Sorted(maps.Keys(a.URIVariables)), given) {
 		return nil
 	}
 	if m.Data, m.ContentType, err = interact.Transcode(m.Data, m.Media(), interact.JSON); err != nil {
@@ -419,18 +420,9 @@ func (v *visit) allowed(m *interact.Message) string {
 func (v *visit) names() []string {
 	switch v.at.kind {
 	case "properties":
-		return sortedNames(v.desc.Properties)
+		return slices.Sorted(maps.Keys(v.desc.Properties))
 	case "actions":
-		return sortedNames(v.desc.Actions)
+		return slices.Sorted(maps.Keys(v.desc.Actions))
 	}
-	return sortedNames(v.desc.Events)
-}
-
-func sortedNames[T any](m map[string]T) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(v.desc.Events))
 }
