@@ -199,9 +199,9 @@ func TestConsumersOfANodeDoNotSlowEachOther(t *testing.T) {
 		}
 		connect(t, caller, host)
 		knows(t, caller, p.Ref)
-		ask := func(name string, patience time.Duration) error {
+		ask := func(name string, timeout time.Duration) error {
 			_, err := interact.Call(t.Context(), caller.Mesh(), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"x"`),
-				From: did.Consumer(did.Token, name), Deadline: time.Now().Add(patience)})
+				From: did.Consumer(did.Token, name), Deadline: time.Now().Add(timeout)})
 			return err
 		}
 		end := time.Now().Add(20 * time.Second)

@@ -174,16 +174,16 @@ func TestDifferentClocks(t *testing.T) {
 		if _, err := consumer.mesh.directory.Add(d); err != nil {
 			t.Fatal(err)
 		}
-		for _, patience := range []time.Duration{20 * time.Second, time.Minute} {
+		for _, timeout := range []time.Duration{20 * time.Second, time.Minute} {
 			r, err := interact.Call(t.Context(), asConsumer(consumer), &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "echo",
-				Data: []byte(`"x"`), Deadline: time.Now().Add(patience)})
+				Data: []byte(`"x"`), Deadline: time.Now().Add(timeout)})
 			if err != nil {
 				t.Errorf("%v ahead: %v", ahead, err)
 				continue
 			}
 			got, err := time.ParseDuration(strings.Trim(string(r.Data), `"`))
-			if err != nil || got > patience || got < patience-10*time.Second {
-				t.Errorf("%v ahead: of %v the agent has %s, %v", ahead, patience, r.Data, err)
+			if err != nil || got > timeout || got < timeout-10*time.Second {
+				t.Errorf("%v ahead: of %v the agent has %s, %v", ahead, timeout, r.Data, err)
 			}
 		}
 	}

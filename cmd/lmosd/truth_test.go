@@ -23,21 +23,21 @@ type situation struct {
 	exits map[string]int
 }
 
-// verbs are the command lines that reach for a node; AGENT stands for the agent of the situation, PATIENCE for
+// verbs are the command lines that reach for a node; AGENT stands for the agent of the situation, TIMEOUT for
 // a time that is over soon if the agent never answers.
 var verbs = map[string][]string{
 	"find":      {"find", "--exit-status", "AGENT"},
 	"show":      {"show", "AGENT"},
-	"call":      {"call", "AGENT", "ping", "--timeout", "PATIENCE"},
-	"read":      {"read", "AGENT", "units", "--timeout", "PATIENCE"},
-	"read all":  {"read", "AGENT", "--timeout", "PATIENCE"},
-	"write":     {"write", "AGENT", "units", "kelvin", "--timeout", "PATIENCE"},
-	"watch":     {"watch", "AGENT", "--limit", "1", "--timeout", "PATIENCE"},
+	"call":      {"call", "AGENT", "ping", "--timeout", "TIMEOUT"},
+	"read":      {"read", "AGENT", "units", "--timeout", "TIMEOUT"},
+	"read all":  {"read", "AGENT", "--timeout", "TIMEOUT"},
+	"write":     {"write", "AGENT", "units", "kelvin", "--timeout", "TIMEOUT"},
+	"watch":     {"watch", "AGENT", "--limit", "1", "--timeout", "TIMEOUT"},
 	"ping":      {"ping", "AGENT"},
 	"trace":     {"trace", "AGENT"},
-	"trace one": {"trace", "AGENT", "ping", "--timeout", "PATIENCE"},
-	"async":     {"call", "AGENT", "getReport", "--async", "--timeout", "PATIENCE"},
-	"long":      {"call", "AGENT", "getReport", "--timeout", "PATIENCE"},
+	"trace one": {"trace", "AGENT", "ping", "--timeout", "TIMEOUT"},
+	"async":     {"call", "AGENT", "getReport", "--async", "--timeout", "TIMEOUT"},
+	"long":      {"call", "AGENT", "getReport", "--timeout", "TIMEOUT"},
 	"task":      {"task", "ls"},
 	"task show": {"task", "show", "5d02"},
 	"task wait": {"task", "wait", "3f2a"},
@@ -92,11 +92,11 @@ func TestExitCodesNeverLie(t *testing.T) {
 		for verb, want := range s.exits {
 			t.Run(s.name+"/"+verb, func(t *testing.T) {
 				t.Parallel()
-				patience := "60s"
+				timeout := "60s"
 				if s.agent == "slow" {
-					patience = "100ms"
+					timeout = "100ms"
 				}
-				line := strings.NewReplacer("AGENT", s.agent, "PATIENCE", patience).Replace(strings.Join(verbs[verb], "\x00"))
+				line := strings.NewReplacer("AGENT", s.agent, "TIMEOUT", timeout).Replace(strings.Join(verbs[verb], "\x00"))
 				args := strings.Split(line, "\x00")
 				env := home(t, s.env(url)...)
 				checkTruth(t, want, lmosd(t.Context(), env, string(weatherTD), args...))
@@ -184,7 +184,7 @@ func TestInterruptedIs130(t *testing.T) {
 		if verb == "id" {
 			continue // it may still read the key file
 		}
-		args = strings.Split(strings.ReplaceAll(strings.Join(args, "\x00"), "PATIENCE", "60s"), "\x00")
+		args = strings.Split(strings.ReplaceAll(strings.Join(args, "\x00"), "TIMEOUT", "60s"), "\x00")
 		if r := lmosd(ctx, env, string(weatherTD), args...); r.code != cli.ExitInterrupted || !strings.Contains(r.errors, "interrupted") {
 			t.Errorf("%s: exit code %d: %s", verb, r.code, r.errors)
 		}

@@ -37,7 +37,7 @@ func plain(name string) bool {
 // scripts are the names of all scripts, sorted once.
 var scripts = sync.OnceValue(func() []string { return slices.Sorted(maps.Keys(unicode.Scripts)) })
 
-// Odd says which character of a name another that it looks like does not have, and its script: "Cyrillic е". It is empty if there is
+// Odd returns the character of a name that a similar name does not have, and its script: "Cyrillic е". It is empty if there is
 // none.
 func Odd(name, like string) string {
 	name, like = textmatch.Fold(name), textmatch.Fold(like)

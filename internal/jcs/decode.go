@@ -14,15 +14,15 @@ import (
 // maxDepth is how deep arrays and objects may nest. A value in 64 pairs of brackets is accepted, in 65 it is refused.
 const maxDepth = 64
 
-// errTooLarge says that the input passed the caller's limit. Nothing of it was read.
+// errTooLarge means that the input exceeds the limit of the caller. It was not read.
 var errTooLarge = errors.New("JSON too large")
 
-// A SyntaxError says where and why an input is not strict JSON.
+// A SyntaxError is the position and the reason why an input is not strict JSON.
 type SyntaxError struct {
 	Offset int    // in bytes, from 0
 	Line   int    // from 1
 	Column int    // in characters, from 1
-	Msg    string // what is wrong, in plain words
+	Msg    string // reason
 }
 
 // Error returns the reason with line and column.
@@ -40,7 +40,7 @@ func Decode(b []byte, max int) (any, error) {
 	return decode(string(b))
 }
 
-// View is [Decode] without a limit for who looks at a value and drops it: its strings are parts of b, and change with b.
+// View is [Decode] without a limit and without copies: the strings of the value are parts of b, and change with b.
 func View(b []byte) (any, error) { return decode(unsafe.String(unsafe.SliceData(b), len(b))) }
 
 func decode(src string) (v any, err error) {
@@ -56,7 +56,7 @@ func decode(src string) (v any, err error) {
 	return v, nil
 }
 
-// Object is [Decode] for a document: a value that is no object is refused.
+// Object is [Decode] for a document: other values than objects are rejected.
 func Object(b []byte, max int) (map[string]any, error) {
 	v, err := Decode(b, max)
 	if err != nil {
@@ -105,7 +105,7 @@ type decoder struct {
 	tiny  int // numbers so far that are slow to convert
 }
 
-// begin refuses what is no text.
+// begin rejects input that is not UTF-8 text.
 func (d *decoder) begin() {
 	if strings.HasPrefix(d.src, "\ufeff") {
 		d.fail(0, "byte order mark")
@@ -144,7 +144,7 @@ func (d *decoder) syntax(at int, msg string) *SyntaxError {
 	}
 }
 
-// peek returns the next byte, or 0 at the end; a zero byte is no JSON anywhere outside of strings either.
+// peek returns the next byte, or 0 at the end; a zero byte is invalid outside of strings, too.
 func (d *decoder) peek() byte {
 	if d.i < len(d.src) {
 		return d.src[d.i]
@@ -169,7 +169,7 @@ func (d *decoder) end() {
 	}
 }
 
-// here describes what stands at i, for messages.
+// here describes the input at i, for messages.
 func (d *decoder) here() string {
 	if d.i >= len(d.src) {
 		return "the end of the text"
@@ -218,7 +218,7 @@ func (d *decoder) enter() {
 	d.i++
 }
 
-// object reads an object. note, if it is not nil, is told each name and where its value stands.
+// object reads an object. note, if not nil, receives each name and the position of its value.
 func (d *decoder) object(note func(name string, from, to int)) map[string]any {
 	start := d.i
 	d.enter()
@@ -236,7 +236,7 @@ func (d *decoder) object(note func(name string, from, to int)) map[string]any {
 		d.space()
 		from := d.i
 		m[name] = d.value()
-		if len(m) == n { // the name was there already
+		if len(m) == n { // duplicate name
 			d.fail(at, "duplicate member name %q", name)
 		}
 		if note != nil {
@@ -256,7 +256,7 @@ func (d *decoder) array() []any {
 	return a
 }
 
-// more stands before the next element of the object or array that began at start and already has n elements. It
+// more is called before the next element of the object or array that began at start and already has n elements. It
 // consumes the comma, or the closing bracket, after which it returns false.
 func (d *decoder) more(closing byte, n, start int) bool {
 	d.space()
@@ -299,7 +299,7 @@ func (d *decoder) str() string {
 	return ""
 }
 
-// plain returns where the bytes from i on that mean themselves in a string end, or at most 7 bytes before. It looks at eight
+// plain returns the end of the unescaped bytes of a string from i on, or at most 7 bytes before. It looks at eight
 // at a time: a byte of x is 0x80 where one of the word is below 0x20, a quote or a backslash (or, falsely, behind such a one).
 func (d *decoder) plain(i int) int {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
@@ -468,7 +468,7 @@ func (d *decoder) binary64(start int, integer bool) float64 {
 	return f
 }
 
-// isTiny tells a number below the normal ones from a zero. Without an exponent it is so long that it is no trouble.
+// isTiny reports whether a number is subnormal. One without an exponent is too long to be frequent.
 func isTiny(text string) bool {
 	e := strings.IndexAny(text, "eE")
 	return e > 0 && strings.ContainsAny(text[:e], "123456789")
@@ -497,7 +497,7 @@ func kindOf(v any) string {
 	return "an object"
 }
 
-// badUTF8 returns where s stops being UTF-8.
+// badUTF8 returns the offset of the first invalid UTF-8 in s.
 func badUTF8(s string) int {
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])

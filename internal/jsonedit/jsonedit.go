@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// errTwice is said of an object that names a member twice: one reader takes the first, another the last, and what one of them
+// errTwice means that an object has a member twice: one reader takes the first, another the last, and what one of them
 // has checked is not what the other does.
 var errTwice = errors.New("a member is there twice")
 
@@ -71,7 +71,7 @@ func (o Object) twice() bool {
 	return len(names) < len(o)
 }
 
-// Of returns where the value of a member stands; nowhere if there is none of that name.
+// Of returns the position of the value of a member, or the zero value if there is no such member.
 func (o Object) Of(name string) Span {
 	for _, m := range o {
 		if string(m.Name) == name {
@@ -90,7 +90,7 @@ func nameOf(quoted []byte) ([]byte, error) {
 	return []byte(name), err
 }
 
-// String returns the text of a string; ok tells whether raw is one.
+// String returns the text of a string; ok reports whether raw is one.
 func String(raw []byte) (s string, ok bool) {
 	if len(raw) == 0 || raw[0] != '"' {
 		return "", false

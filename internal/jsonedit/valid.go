@@ -76,7 +76,7 @@ func array(text []byte, i, depth int) (end int, ok bool) {
 	}
 }
 
-// next passes what stands behind a value in an object or an array that last ends, and tells whether another follows at i.
+// next consumes the separator after a value of an object or an array that last ends, and reports whether another value follows at i.
 func next(text []byte, at int, last byte) (i int, more, ok bool) {
 	i = SkipSpace(text, at)
 	switch {

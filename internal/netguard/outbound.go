@@ -17,30 +17,30 @@ const (
 	maxAddrs = 8                // of one name that are tried
 )
 
-// A Guard makes connections, and refuses those to addresses that it does not allow. It is safe for concurrent use. The zero
-// value is of no use: see [Public] and [Any].
+// A Guard dials only addresses that it allows. It is safe for concurrent use. The zero
+// value is invalid: use [Public] and [Any].
 type Guard struct {
 	judge  func(netip.Addr) string // why an address is refused; empty if it is not
 	lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Public returns a guard that allows addresses of the public internet only: global unicast, and none that [Guard.Check] knows
-// to be of another kind. It is for addresses that a stranger wrote.
+// Public returns a guard that allows addresses of the public internet only: global unicast without the
+// exceptions of [Guard.Check]. Use it for addresses from untrusted sources.
 func Public() *Guard { return &Guard{judge: notPublic, lookup: net.DefaultResolver.LookupNetIP} }
 
-// Any returns a guard that allows every address. It is for what this node's user wrote.
+// Any returns a guard that allows every address. Use it for addresses from the user of this node.
 func Any() *Guard {
 	return &Guard{judge: func(netip.Addr) string { return "" }, lookup: net.DefaultResolver.LookupNetIP}
 }
 
-// An Error says that a connection was refused before anything was sent. It is not temporary.
+// An Error means that a connection was refused before anything was sent. It is permanent.
 type Error struct {
-	// Host is the host as it was asked for: a name or an address.
+	// Host is the requested host: a name or an address.
 	Host string
 	// Addr is the address that was refused: the first of a name all of whose addresses were. It is invalid (the zero value) if
 	// it did not come to that.
 	Addr netip.Addr
-	// Why says what is wrong with it, in a few words: "loopback".
+	// Why is the reason, such as "loopback".
 	Why string
 }
 
@@ -58,7 +58,7 @@ func (e *Error) Error() string {
 // Check reports whether the guard allows addr. The error is an [*Error]. Public guards refuse what is not global unicast
 // (loopback, private RFC 1918 and ULA, link-local, shared RFC 6598, multicast, unspecified, reserved), what is set aside
 // (documentation, benchmarks, protocols, discard), IPv4 written as IPv6 (IPv4-mapped and -compatible), NAT64 and 6to4 addresses
-// that stand for a refused IPv4 address, tunnels whose end nobody can judge (Teredo, NAT64 with a local prefix), and the address
+// that stand for a refused IPv4 address, tunnels with an unknown endpoint (Teredo, NAT64 with a local prefix), and the address
 // at which a large cloud serves the machine itself.
 func (g *Guard) Check(addr netip.Addr) error {
 	if why := g.judge(addr); why != "" {

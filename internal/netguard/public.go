@@ -63,7 +63,7 @@ var (
 	sixToFour     = netip.MustParsePrefix("2002::/16")    // RFC 3056 §2: the 32 bits behind it are one
 )
 
-// notPublic says why addr is no address of the public internet; nothing if it is.
+// notPublic returns the reason why addr is not an address of the public internet, or "".
 func notPublic(addr netip.Addr) string {
 	switch {
 	case !addr.IsValid():

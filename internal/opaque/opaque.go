@@ -1,12 +1,11 @@
-// Package opaque issues and opens opaque tokens: encrypted, expiring, and bound to a caller and a purpose. A word says what it
-// stands for to the process that made it, and nothing to anybody else. It is good for one caller, one purpose and one request, and
-// for a while; what was changed or made up is refused.
+// Package opaque issues and opens opaque tokens: encrypted, expiring, and bound to a caller and a purpose. A token is
+// valid for one caller, one purpose and one request; modified and forged tokens are rejected.
 //
-// Words are sealed with AES-256-GCM (NIST SP 800-38D) under a key that is made with the process and never written: a word ends with
-// it, as does what waits for it. Nonces are random, which is safe for 2^32 words of one key (§8.3). That a word is used once is for
-// whoever made it to see to: it names something that is then gone.
+// Tokens are encrypted with AES-256-GCM (NIST SP 800-38D) under a key that is created with the process and never stored: no token is
+// valid after a restart. Nonces are random, which is safe for 2^32 tokens of one key (§8.3). Replay is prevented by the issuer: a token
+// names an operation that ends with its use.
 //
-// A word says in the clear which node made it, so that another can tell its client where to go (spec: a retry may arrive at another
+// The name of the issuing node is not encrypted, so that another node can redirect the client (spec: a retry may arrive at another
 // node).
 //
 // Sources: MCP 2026-07-28, "Multi round-trip requests", "Security"; "Pagination"; extension "Tasks"; A2A 1.0 §3.1.4, §13.1.
@@ -30,40 +29,40 @@ const (
 	maxNode = 255
 )
 
-// A For says what a word is good for. All of it must be the same when the word is opened.
+// A For is the context to which a token is bound. Open requires an equal one.
 type For struct {
-	// Purpose tells kinds of words apart: "call", "cursor tools/list".
+	// Purpose is the kind of token: "call", "cursor tools/list".
 	Purpose string
-	// Caller is whose it is.
+	// Caller is the owner of the token.
 	Caller string
-	// Request is a digest of the request that it belongs to; zero: of any.
+	// Request is a digest of the request; zero means any.
 	Request [32]byte
 }
 
-// Why a word is not opened.
+// Errors of Open.
 var (
 	ErrExpired = errors.New("it is too old")
-	// ErrForged is of a word that was changed, made up, given to another caller, or for another request, or made before a restart:
-	// they cannot be told apart.
+	// ErrForged means a modified or forged token, one of another caller or request, or one from before a restart: the cases are
+	// indistinguishable.
 	ErrForged = errors.New("it is not of this request")
 )
 
-// An ElsewhereError says that another node made a word.
+// An ElsewhereError means that another node issued the token.
 type ElsewhereError struct {
-	// Node is what that node calls itself; nobody has verified it.
+	// Node is the unverified name of that node.
 	Node string
 }
 
 func (e *ElsewhereError) Error() string { return "it was given by another node" }
 
-// A Sealer makes words and opens its own. It is safe for concurrent use.
+// A Sealer issues tokens and opens its own. It is safe for concurrent use.
 type Sealer struct {
 	node string
 	aead cipher.AEAD
 }
 
-// New returns a sealer with a key of its own. Node is what words say of where they were made, at most 255 bytes; empty is a name that
-// nobody else has.
+// New returns a sealer with a new key. Node is the name of the issuer in its tokens, at most 255 bytes; empty means a random
+// one.
 func New(node string) *Sealer {
 	if node == "" || len(node) > maxNode {
 		node = rand.Text()
@@ -81,11 +80,11 @@ func New(node string) *Sealer {
 	return &Sealer{node, aead}
 }
 
-// Seal makes a word of v, which JSON can hold. It is good for life; 0: as long as the process.
+// Seal returns a token for v, which must have a JSON form. It is valid for life; 0 means until the process ends.
 func (s *Sealer) Seal(f For, life time.Duration, v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // a mistake of the caller's
+		panic(err) // a bug of the caller
 	}
 	end := int64(0)
 	if life > 0 {
@@ -96,7 +95,7 @@ func (s *Sealer) Seal(f For, life time.Duration, v any) string {
 	return base64.RawURLEncoding.EncodeToString(append(word, s.aead.Seal(nil, nil, text, s.bound(f))...))
 }
 
-// bound is what is authenticated beside the text. Each part has its length before it, so that no two are spelled alike.
+// bound returns the additional authenticated data. Each part has a length prefix, so that the encoding is unambiguous.
 func (s *Sealer) bound(f For) []byte {
 	var all []byte
 	for _, part := range []string{s.node, f.Purpose, f.Caller, string(f.Request[:])} {
@@ -105,7 +104,7 @@ func (s *Sealer) bound(f For) []byte {
 	return all
 }
 
-// Open reads a word of [Sealer.Seal] into v. The error is ErrForged, ErrExpired or an [*ElsewhereError]; v is not changed then.
+// Open decodes a token of [Sealer.Seal] into v. The error is ErrForged, ErrExpired or an [*ElsewhereError]; v is not changed then.
 func (s *Sealer) Open(f For, word string, v any) error {
 	if len(word) > maxWord || strings.ContainsAny(word, "\r\n") { // the decoder skips line ends
 		return ErrForged
@@ -127,7 +126,7 @@ func (s *Sealer) Open(f For, word string, v any) error {
 		return ErrExpired
 	}
 	if json.Unmarshal(text[8:], v) != nil {
-		return ErrForged // it was made for something else
+		return ErrForged // issued for another context
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package openai is a client of OpenAI-compatible APIs: embeddings and chat completions. Hosted services speak it, and so do
-// programs for one's own machine (Ollama, llama.cpp, vLLM). The operator chooses the address.
+// Package openai is a client of OpenAI-compatible APIs: embeddings and chat completions. Hosted services and local
+// programs (Ollama, llama.cpp, vLLM) implement them. The operator chooses the address.
 package openai
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
-// Bounds of one question.
+// Limits of one request.
 const (
 	// maxTexts is how many texts are embedded by one request; more are sent by several, one after the other.
 	maxTexts = 64
@@ -30,12 +30,12 @@ const (
 	maxDimensions = 8192
 
 	maxAnswer = 32 << 20
-	maxWords  = 512 // bytes of the endpoint's own words in an error
+	maxWords  = 512 // bytes of the endpoint's message in an error
 	attempts  = 3
 	maxPause  = 5 * time.Second
 )
 
-// Options say what is asked.
+// Options configure a [Client].
 type Options struct {
 	// URL is the base of the API, such as "http://127.0.0.1:11434/v1".
 	URL string
@@ -43,11 +43,11 @@ type Options struct {
 	Model string
 	// Key is sent as a bearer token, if it is not empty. It is never part of an error.
 	Key string
-	// Timeout bounds one question, with all its attempts; zero means 10 s. A context may end it earlier.
+	// Timeout limits one call, with all its attempts; zero means 10 s. A context may end it earlier.
 	Timeout time.Duration
 }
 
-// A Client asks one endpoint. It is safe for concurrent use.
+// A Client calls one endpoint. It is safe for concurrent use.
 type Client struct {
 	o    Options
 	base string
@@ -56,11 +56,11 @@ type Client struct {
 	pause time.Duration
 }
 
-// New returns a client, or an error that says what is wrong with the URL.
+// New returns a client, or an error if the URL is invalid.
 func New(o Options) (*Client, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
-		return nil, fmt.Errorf("%q is no address of an API: write something like http://127.0.0.1:11434/v1", plain(o.URL))
+		return nil, fmt.Errorf("expected the URL of an API, such as http://127.0.0.1:11434/v1, got %q", plain(o.URL))
 	}
 	if o.Model == "" {
 		return nil, errors.New("the model is missing: name one that the endpoint has")
@@ -70,7 +70,7 @@ func New(o Options) (*Client, error) {
 		http: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second}}, nil
 }
 
-// plain is an address without what may be secret.
+// plain returns an address without its secrets.
 func plain(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -155,7 +155,7 @@ func unit(v []float32) bool {
 	return true
 }
 
-// A Role says who speaks in a conversation.
+// A Role is the author of a message.
 type Role string
 
 // The roles of a conversation.
@@ -165,13 +165,13 @@ const (
 	Assistant Role = "assistant"
 )
 
-// A Turn is one thing that was said.
+// A Turn is one message of a conversation.
 type Turn struct {
 	Role    Role   `json:"role"`
 	Content string `json:"content"`
 }
 
-// Complete returns what the model says next, as one JSON object if object is set (POST /chat/completions, temperature 0).
+// Complete returns the next message of the model, as one JSON object if object is set (POST /chat/completions, temperature 0).
 func (c *Client) Complete(ctx context.Context, turns []Turn, object bool) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
@@ -197,13 +197,13 @@ func (c *Client) nonsense(what string) error {
 	return fmt.Errorf("%s answered with %s; see whether it speaks the OpenAI API, and whether %q is a model for this", plain(c.base), what, c.o.Model)
 }
 
-// A busyError says that the endpoint may answer later.
+// A busyError means that a later request may succeed.
 type busyError struct {
 	error
-	after time.Duration // what it asked for; 0 if it asked for nothing
+	after time.Duration // from Retry-After; 0 without one
 }
 
-// ask posts a question, and again if the endpoint is busy.
+// ask posts a request, and retries while the endpoint is busy.
 func (c *Client) ask(ctx context.Context, path string, question, answer any) error {
 	body, err := json.Marshal(question)
 	if err != nil {
@@ -263,7 +263,7 @@ func (c *Client) once(ctx context.Context, path string, body []byte, answer any)
 	return nil
 }
 
-// refused tells the endpoint's own words, without the key that it may repeat.
+// refused returns the message of the endpoint, without the key that it may contain.
 func (c *Client) refused(status int, raw []byte) error {
 	var body struct {
 		Error struct {
@@ -283,7 +283,7 @@ func (c *Client) refused(status int, raw []byte) error {
 	return fmt.Errorf("%s refused with %d%s", plain(c.base), status, text)
 }
 
-// retryAfter reads the header of that name; only seconds, which is what these endpoints send.
+// retryAfter reads the header of that name; only seconds, the form that these endpoints use.
 func retryAfter(h http.Header) time.Duration {
 	seconds, err := strconv.ParseUint(strings.TrimSpace(h.Get("Retry-After")), 10, 16)
 	if err != nil {

@@ -16,7 +16,7 @@ func NewInflight[K comparable](each, all int) *Inflight[K] {
 	return &Inflight[K]{each: each, all: all, byKey: map[K]int{}}
 }
 
-// An Outcome says whether there is a slot, and if not, which limit is reached.
+// An Outcome is a free slot, or the limit that is reached.
 type Outcome int
 
 // The outcomes of [Inflight.Enter].

@@ -17,11 +17,11 @@ import (
 	"github.com/lmosd/lmosd/internal/atomicfile"
 )
 
-// Copies are a datastore with a second place: a file for each entry, with its checksum. An engine takes a log that was cut for one that
-// a crash ended, and forgets what was behind the cut without a word; what it has lost is seen here, and put back.
+// Copies are a datastore with a second copy of each entry: a file with a checksum. An engine treats a truncated log like one after a
+// crash, and loses the entries behind the cut without an error; Copies detects and restores them.
 //
 // An entry is written to the store first and deleted from it last, so that a crash between leaves the store ahead of its copy, never
-// behind: a copy that is ahead is a loss. Nobody but who may write the data directory can make one.
+// behind: a copy that is ahead means a loss.
 type Copies struct {
 	ds.Batching
 	dir   string
@@ -29,7 +29,7 @@ type Copies struct {
 	log   *limited
 }
 
-// NewCopies returns inner with copies in the directory dir, which it makes. A directory that cannot be made has no room.
+// NewCopies returns inner with copies in the directory dir, which it makes. If the directory cannot be created, the disk counts as full.
 func NewCopies(inner ds.Batching, dir string, newer func(a, b []byte) bool, log *slog.Logger) (*Copies, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil && !Full(err) {
 		return nil, err
@@ -43,7 +43,7 @@ func (c *Copies) path(key ds.Key) string {
 	return filepath.Join(c.dir, hex.EncodeToString([]byte(key.String()))+copySuffix)
 }
 
-// Put stores a value, and then its copy. That there is none is no reason to refuse what is stored.
+// Put stores a value, and then its copy. A failed copy does not fail the Put.
 func (c *Copies) Put(ctx context.Context, key ds.Key, value []byte) error {
 	if err := c.Batching.Put(ctx, key, value); err != nil {
 		return err
@@ -68,24 +68,24 @@ func (c *Copies) Delete(ctx context.Context, key ds.Key) error {
 	return c.Batching.Delete(ctx, key)
 }
 
-// A Loss is what a store had lost.
+// A Loss lists the entries that a store had lost.
 type Loss struct {
-	Restored [][]byte // values that were put back
-	Gone     [][]byte // what is left of copies that do not read either, and whose values the store does not have
+	Restored [][]byte // restored values
+	Gone     [][]byte // remains of unreadable copies whose values the store does not have
 }
 
-// Repair puts back what the store has lost, and copies what has no copy. It is called once, before anything is read. What it found until
-// an error counts.
+// Repair restores lost entries, and copies entries without a copy. It is called once, before the first read. The Loss is valid also with
+// an error.
 func (c *Copies) Repair(ctx context.Context) (loss Loss, err error) {
 	files, err := os.ReadDir(c.dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return loss, err
 	}
-	known := map[ds.Key]bool{} // what has a copy
+	known := map[ds.Key]bool{} // entries with a copy
 	for _, f := range files {
 		name, err := hex.DecodeString(strings.TrimSuffix(f.Name(), copySuffix))
 		if err != nil || !strings.HasSuffix(f.Name(), copySuffix) {
-			continue // of a write that did not end
+			continue // of an interrupted write
 		}
 		key := ds.NewKey(string(name))
 		gone := len(loss.Gone)
@@ -132,7 +132,7 @@ func (c *Copies) repair(ctx context.Context, key ds.Key, loss *Loss) error {
 	switch reads := sum == hex.EncodeToString(whole[:]); {
 	case !reads && missing:
 		loss.Gone = append(loss.Gone, raw)
-		return os.Remove(c.path(key)) // the caller tells it, once
+		return os.Remove(c.path(key)) // the caller reports the loss once
 	case !reads, !missing && !c.newer([]byte(value), stored):
 		if value != string(stored) {
 			c.copy(key, stored)

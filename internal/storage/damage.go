@@ -17,20 +17,20 @@ import (
 	leveldb "github.com/syndtr/goleveldb/leveldb/errors"
 )
 
-// errUnreadable marks that a database that is there did not open for what is in its files.
+// errUnreadable means that an existing database did not open because of the content of its files.
 var errUnreadable = errors.New("the database does not open")
 
-// Damaged reports whether err is that of a store whose files are damaged, and not of a disk, of who may read it, or of a version.
+// Damaged reports whether err means damaged files, and not an error of the disk, of permissions, or of a version.
 func Damaged(err error) bool {
 	_, corrupted := errors.AsType[*leveldb.ErrCorrupted](err)
 	return corrupted || errors.Is(err, errUnreadable) || pebble.IsCorruptionError(err)
 }
 
-// hurtName is the file in a database that says that damage was found while the database was used.
+// hurtName is the file in a database that marks damage found while it was in use.
 const hurtName = "DAMAGED"
 
-// hurt notes that err is of damaged files, if it is: the next Open fails, so that its caller moves the database aside. An engine opens with
-// damaged tables, and meets them later.
+// hurt marks the database as damaged if err means that: the next Open fails, so that its caller moves the database aside. An engine opens
+// damaged tables without an error and fails when it reads them.
 func (s *Store) hurt(err error) {
 	if s.disk == nil || !Damaged(err) {
 		return
@@ -41,7 +41,7 @@ func (s *Store) hurt(err error) {
 	}
 }
 
-// HurtHint is what helps when Hurt.
+// HurtHint is the remedy if Hurt.
 const HurtHint = "start lmosd again: the store is moved aside then, and what has copies is put back"
 
 // Hurt reports whether damage was found since the store was opened.
@@ -54,7 +54,7 @@ func (s *Store) Hurt() bool {
 }
 
 // unreadable marks err, with which the database at path did not open, if it is for its files. An error of the system, such as no
-// permission, no room or too many open files, says nothing of them, but for a file that is missing.
+// permission, no room or too many open files, does not mean damage, except a missing file.
 func unreadable(path string, err error) error {
 	info, statErr := os.Stat(path)
 	errno, system := errors.AsType[syscall.Errno](err)
@@ -69,7 +69,7 @@ func unreadable(path string, err error) error {
 const (
 	asideName = "store.damaged-"
 	asideTime = "20060102T150405.000"
-	maxAside  = 3 // folders of damaged stores that are kept
+	maxAside  = 3 // kept folders of damaged stores
 )
 
 // Aside moves the database of dir away, so that a new one can be made, and returns where it is. The newest three are kept.
@@ -78,10 +78,10 @@ func Aside(dir string) (string, error) {
 	return to, os.Rename(filepath.Join(dir, "store"), to)
 }
 
-// noteName is the file in a damaged store's folder that says what was lost.
+// noteName is the file in the folder of a damaged store that lists the loss.
 const noteName = "lost.txt"
 
-// Note keeps what was lost, in the folder at, or in a new one if that is empty, until the folder is deleted.
+// Note stores a list of the loss in the folder at, or in a new one if that is empty, until the folder is deleted.
 func Note(dir, at, text string) error {
 	if at == "" {
 		at = newAside(dir)
@@ -92,7 +92,7 @@ func Note(dir, at, text string) error {
 	return os.WriteFile(filepath.Join(at, noteName), []byte(text), 0o600)
 }
 
-// newAside returns the path of a new folder, and deletes the oldest of more than maxAside. What cannot be deleted stays.
+// newAside returns the path of a new folder, and deletes the oldest of more than maxAside. Folders that cannot be deleted stay.
 func newAside(dir string) string {
 	var old []string
 	folders, _ := filepath.Glob(filepath.Join(dir, asideName+"*"))
@@ -121,7 +121,7 @@ func Salvage(entry []byte, member string) string {
 	return "(unreadable)"
 }
 
-// Notes yields the folders of damaged stores in the order of time, each with what was lost.
+// Notes yields the folders of damaged stores in the order of time, each with its loss.
 func Notes(dir string) iter.Seq2[string, string] {
 	return func(yield func(folder, text string) bool) {
 		if dir == "" {

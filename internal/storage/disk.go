@@ -11,8 +11,8 @@ import (
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
-// A disk is a file system whose writes wait while there is no room, in place of failing: an engine whose log cannot be written has to
-// end the process, and one that cannot compact tries without end. Reads go on. It is safe for concurrent use.
+// A disk is a file system whose writes wait while it is full, instead of failing: an engine that cannot write its log
+// ends the process, and one that cannot compact retries without end. Reads continue. It is safe for concurrent use.
 type disk struct {
 	base  vfs.FS
 	log   *limited
@@ -21,14 +21,14 @@ type disk struct {
 	mu      sync.Mutex
 	waiting int           // writes that wait; owned by mu
 	stuck   chan struct{} // closed while some wait; owned by mu
-	hasty   bool          // nothing waits: what has no room fails; owned by mu
+	hasty   bool          // writes to a full disk fail at once; owned by mu
 }
 
 func newDisk(log *slog.Logger) *disk {
 	return &disk{log: newLimited(log), after: time.After, stuck: make(chan struct{})}
 }
 
-// stuckNow returns what is closed when a write waits for room.
+// stuckNow returns a channel that is closed while a write waits for room.
 func (d *disk) stuckNow() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -41,14 +41,14 @@ func (d *disk) isStuck() bool {
 	return d.waiting > 0
 }
 
-// fail says whether writes without room fail from now on: while a database is opened nobody is there yet to wait for.
+// fail sets whether writes to a full disk fail at once, as they must while a database is opened.
 func (d *disk) fail(hasty bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.hasty = hasty
 }
 
-// wait notes that a write waits, and returns whether it may.
+// wait counts a waiting write, and reports whether it may wait.
 func (d *disk) wait(path string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,7 +71,7 @@ func (d *disk) goOn() {
 	}
 }
 
-// try does something until there is room for it.
+// try repeats a write until there is room for it.
 func (d *disk) try(path string, do func() error) error {
 	err := do()
 	if !Full(err) || !d.wait(path) {
@@ -85,7 +85,7 @@ func (d *disk) try(path string, do func() error) error {
 	return err
 }
 
-// over returns fs with writes that wait.
+// over returns fs with waiting writes.
 func (d *disk) over(fs vfs.FS) vfs.FS { return &patientFS{FS: fs, disk: d} }
 
 type patientFS struct {
@@ -111,7 +111,7 @@ func (p *patientFS) file(name string, open func() (vfs.File, error)) (f vfs.File
 	if err != nil {
 		return nil, err
 	}
-	return &patientFile{f, p.disk, name}, nil
+	return &waitingFile{f, p.disk, name}, nil
 }
 
 func (p *patientFS) Link(from, to string) error {
@@ -129,15 +129,15 @@ func (p *patientFS) MkdirAll(dir string, perm os.FileMode) error {
 // Unwrap returns the file system below.
 func (p *patientFS) Unwrap() vfs.FS { return p.FS }
 
-// A patientFile is one that is written. That it could not be synced is no reason to wait: what the disk has then nobody knows.
-type patientFile struct {
+// A waitingFile waits in writes. A failed sync is returned at once: the content of the disk is unknown then.
+type waitingFile struct {
 	vfs.File
 	disk *disk
 	name string
 }
 
-// Write writes all of b, the rest of what found no room later.
-func (f *patientFile) Write(b []byte) (n int, err error) {
+// Write writes all of b, and waits while the disk is full.
+func (f *waitingFile) Write(b []byte) (n int, err error) {
 	err = f.disk.try(f.name, func() error {
 		m, err := f.File.Write(b[n:])
 		n += m
@@ -147,7 +147,7 @@ func (f *patientFile) Write(b []byte) (n int, err error) {
 }
 
 // WriteAt is like Write.
-func (f *patientFile) WriteAt(b []byte, off int64) (n int, err error) {
+func (f *waitingFile) WriteAt(b []byte, off int64) (n int, err error) {
 	err = f.disk.try(f.name, func() error {
 		m, err := f.File.WriteAt(b[n:], off+int64(n))
 		n += m
@@ -156,8 +156,8 @@ func (f *patientFile) WriteAt(b []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// Preallocate asks for room that may not be there: then it is not had in advance.
-func (f *patientFile) Preallocate(offset, length int64) error {
+// Preallocate ignores a full disk: the room is then allocated by the writes.
+func (f *waitingFile) Preallocate(offset, length int64) error {
 	if err := f.File.Preallocate(offset, length); err != nil && !Full(err) {
 		return err
 	}

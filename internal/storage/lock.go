@@ -11,7 +11,7 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// A LockedError says that another process has a directory.
+// A LockedError means that another process uses the directory.
 type LockedError struct {
 	Dir    string
 	Holder string // "process 12", or "another process"
@@ -19,8 +19,8 @@ type LockedError struct {
 
 func (e *LockedError) Error() string { return fmt.Sprintf("%s already runs on %s", e.Holder, e.Dir) }
 
-// Lock takes the data directory dir for this process, makes it if it is not there, and writes its pid into the lock file, where there
-// is room for that. The error is a *LockedError, or that of the file system.
+// Lock takes the data directory dir for this process, creates it if needed, and writes the pid into the lock file if there
+// is room. The error is a *LockedError, or that of the file system.
 func Lock(dir string) (release func() error, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err

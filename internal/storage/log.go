@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// every is how often the same thing is logged at most.
+// every is the minimum time between equal messages.
 const every = 10 * time.Second
 
 // Exit codes of a process whose store cannot go on.
@@ -18,7 +18,7 @@ const (
 	exitFull   = 9
 )
 
-// A limited log says the same thing once in a while, with how often it was left out.
+// A limited log writes equal messages at most once per interval, with the number of those left out.
 type limited struct {
 	log     *slog.Logger
 	now     func() time.Time
@@ -35,7 +35,7 @@ func newLimited(log *slog.Logger) *limited {
 	return &limited{log: log, now: time.Now, entries: map[string]*logEntry{}}
 }
 
-// say logs a message; what it is told apart by is its text, which is a constant.
+// say logs a message, limited by its constant text.
 func (l *limited) say(level slog.Level, text string, args ...any) {
 	l.sayAs(text, level, text, args...)
 }
@@ -60,8 +60,8 @@ func (l *limited) sayAs(key string, level slog.Level, text string, args ...any) 
 	l.log.Log(context.Background(), level, text, args...)
 }
 
-// pebbleLog passes what the database says of itself on. A failed write of its log is fatal to it by design: going on would
-// acknowledge what is not on disk. That there is no room does not come here, see disk.
+// pebbleLog forwards the messages of the database. A failed write of its log is fatal to it by design: going on would
+// acknowledge what is not on disk. A full disk is handled by disk.
 type pebbleLog struct {
 	*limited
 	exit func(code int)

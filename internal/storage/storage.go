@@ -1,5 +1,5 @@
-// Package storage opens the datastore of a node, locks the data directory, serves reads on a full disk, and reports what a damaged store
-// has lost.
+// Package storage opens the datastore of a node, locks the data directory, serves reads on a full disk, and reports the loss of a
+// damaged store.
 //
 // Errors of a full disk wrap [syscall.ENOSPC]. Messages of an engine are logged, each at most every 10 s.
 package storage
@@ -31,38 +31,37 @@ const (
 	Memory  = "memory"  // for tests: nothing survives
 )
 
-// Room on the disk, in bytes. What is below MinFree is for what must be written, such as that something is withdrawn, and for the
-// engines, which need room to compact: nothing else is begun then. Below openNeeds a store is not opened for writing: a log, a table
-// and a manifest are written then.
+// Room on the disk, in bytes. Below MinFree only required writes, such as withdrawals, are accepted, and the engines can still
+// compact. Below openNeeds a store is opened read-only: opening for writing creates a log, a table and a manifest.
 const (
 	MinFree   = 16 << 20
 	openNeeds = 8 << 20
 )
 
-// Options are what a store needs beside its place.
+// Options configure a [Store].
 type Options struct {
 	Log  *slog.Logger
-	Free func() (uint64, error) // bytes left on the disk; nil: the disk is asked
+	Free func() (uint64, error) // bytes left on the disk; nil: from the system
 	fs   vfs.FS                 // of tests; nil: the system's
 }
 
-// A Store is one database with two views. What is written through Durable is on disk when the write returns; what is written through
-// Fast may lose its last seconds in a crash.
+// A Store is one database with two views. A write through Durable is on disk when it returns; a crash loses the last
+// seconds of writes through Fast.
 //
-// A disk without room ends nothing: what is there is read, writes are refused with an error that wraps ENOSPC, and when there is
-// room again they are taken again. A store that was opened without room is read only until [Store.Run] finds some.
+// On a full disk reads work, and writes fail with an error that wraps ENOSPC until there is room. A store opened on a full disk is
+// read-only until [Store.Run] finds room.
 type Store struct {
 	engine, path string // path is that of the database; "" in memory
 	o            Options
 	disk         *disk
 
-	// mu is held for reading by each operation, and by each query until its results are closed; for writing by what opens the database
-	// anew, which waits for nobody: it tries again later.
+	// mu is held for reading by each operation, and by each query until its results are closed; for writing while the database is
+	// reopened, which does not wait for readers but retries later.
 	mu      sync.RWMutex
 	durable ds.Batching // owned by mu, as all below
 	fast    ds.Batching
 	close   func() error
-	locked  atomic.Bool // read only: it was opened without room
+	locked  atomic.Bool // read-only: opened on a full disk
 }
 
 // Open opens the store below dir; without one, or with the engine Memory, it is in memory.
@@ -89,7 +88,7 @@ func Open(engine, dir string, o Options) (*Store, error) {
 		}
 		o.Log.Warn("the disk is full: what is stored is read, and nothing is changed until there is room", "path", s.path, "free", free)
 	}
-	if s.Hurt() && !s.locked.Load() { // else a new one could not be made
+	if s.Hurt() && !s.locked.Load() { // otherwise a new one could not be created
 		return nil, fmt.Errorf("%w: damage was found when it was last used", errUnreadable)
 	}
 	if err := s.open(); err != nil {
@@ -109,16 +108,16 @@ func (s *Store) open() (err error) {
 	return err
 }
 
-// Path is the database's; empty in memory.
+// Path returns the path of the database, or "" in memory.
 func (s *Store) Path() string { return s.path }
 
-// Durable returns the view for what must survive.
+// Durable returns the view for data that must survive a crash.
 func (s *Store) Durable() ds.Batching { return &view{s: s, durable: true} }
 
-// Fast returns the view for what can be had again.
+// Fast returns the view for data that can be fetched again.
 func (s *Store) Fast() ds.Batching { return &view{s: s} }
 
-// Room returns an error that wraps ENOSPC if nothing new should be stored now.
+// Room returns an error that wraps ENOSPC if no new data should be stored now.
 func (s *Store) Room() error {
 	if s.disk == nil {
 		return nil
@@ -127,10 +126,10 @@ func (s *Store) Room() error {
 	if s.closed() || err == nil && free < MinFree {
 		return s.full(free)
 	}
-	return nil // No answer is no reason to refuse.
+	return nil // An unknown size does not block writes.
 }
 
-// closed reports whether nothing at all is written now.
+// closed reports whether no write is possible now.
 func (s *Store) closed() bool { return s.disk != nil && (s.locked.Load() || s.disk.isStuck()) }
 
 func (s *Store) full(free uint64) error {
@@ -156,7 +155,7 @@ func (s *Store) Run(ctx context.Context) (opened bool) {
 
 const reopenHint = "it is tried again; if that does not help, see the disk's health and the permissions of the data directory, then start lmosd again"
 
-// unlock opens the database anew if there is room and nobody reads.
+// unlock reopens the database if there is room and no read runs.
 func (s *Store) unlock() error {
 	if free, err := s.o.Free(); err != nil || free < MinFree || !s.mu.TryLock() {
 		return nil
@@ -165,7 +164,7 @@ func (s *Store) unlock() error {
 	if !s.locked.Load() {
 		return nil
 	}
-	err := s.close() // It is not to be closed twice, even if that failed.
+	err := s.close() // It must not be closed twice, even if this fails.
 	s.locked.Store(false)
 	reopened := s.open()
 	if reopened == nil {
@@ -174,21 +173,21 @@ func (s *Store) unlock() error {
 	}
 	s.locked.Store(true)
 	err = errors.Join(err, reopened)
-	if again := s.open(); again != nil { // else what was read stays readable
+	if again := s.open(); again != nil { // otherwise it stays readable
 		err = errors.Join(err, again)
 		s.fail(err)
 	}
 	return err
 }
 
-// fail has every read and write fail with err, until the database opens again.
+// fail lets all reads and writes fail with err until the database opens again.
 func (s *Store) fail(err error) {
 	err = fmt.Errorf("the store %s does not open again: %w", s.path, err)
 	closed := failstore.NewFailstore(ds.NewNullDatastore(), func(string) error { return err })
 	s.durable, s.fast, s.close = closed, closed, func() error { return nil }
 }
 
-// Close closes the store. One whose disk has no room is left as it is: what was acknowledged is on the disk.
+// Close closes the store. On a full disk it is left as it is: acknowledged writes are on the disk.
 func (s *Store) Close() error {
 	if s.disk == nil {
 		return s.close()
@@ -204,7 +203,7 @@ func (s *Store) Close() error {
 	}
 }
 
-// FreeOn returns the question how many bytes are left to us on the disk of dir.
+// FreeOn returns a function for the bytes available on the disk of dir.
 func FreeOn(dir string) func() (uint64, error) {
 	return func() (uint64, error) {
 		var st syscall.Statfs_t

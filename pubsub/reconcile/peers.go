@@ -24,7 +24,7 @@ type peers struct {
 	paid   map[peer.ID]time.Time // until when the sessions that a peer has had are its share
 }
 
-// ban leaves a peer alone for a while. A liar is not listened to either.
+// ban ends sessions with a peer for a while. Its requests are rejected, too.
 func (p *peers) ban(id peer.ID, violation bool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,12 +1,12 @@
 // Package reconcile synchronizes the records of two nodes by range-based set reconciliation.
 //
 // Gossip has no history and drops what queues cannot hold; reconciliation with random neighbours, at join and every minute, fills
-// the gaps, so that a late joiner is complete within seconds. The cost follows the difference: equal sets are one short question
-// and answer, and one thing among 100,000 is found in five turns. Both ends learn in one session. Tombstones are items like
+// the gaps, so that a late joiner is complete within seconds. The cost follows the difference: equal sets take one short
+// round trip, and one Thing among 100,000 is found in five turns. One session updates both ends. Tombstones are items like
 // others.
 //
-// What comes is a record that was asked for and whose signature is good, and nothing more: the rest of the node verifies its
-// TD. Who contradicts itself loses the session and is left alone for a while. The protocol is in wire.go, bounds in session.go.
+// A received record was requested and has a valid signature; the rest of the node verifies its TD. A peer that contradicts itself loses
+// the session and is banned for a while. The protocol is in wire.go, bounds in session.go.
 package reconcile
 
 import (
@@ -59,14 +59,13 @@ type Options struct {
 	// waits, and so does the peer: what cannot be taken as fast as it comes is not lost. Several sessions call it at once. It is
 	// required.
 	Offer func(*td.Signed)
-	// Room says how many things that are not in Set would be taken. A node that is full asks only for what is newer of those it
-	// knows; without it, it would be sent the same records again and again. Nil is no bound.
+	// Room returns how many Things that are not in Set would be accepted. A full node requests only newer records of known
+	// Things; otherwise it would receive the same records repeatedly. Nil means no limit.
 	Room func() int
 	// Verifier verifies records. Sharing one with the rest of the node saves verifying twice. Nil means one of its own that knows
 	// did:key.
 	Verifier *td.Verifier
-	// Admits says with whom sessions are held, and whose records are taken; an error means no. It must not block. Nil admits
-	// everyone.
+	// Admits returns an error for nodes whose sessions and records are rejected. It must not block. Nil admits all nodes.
 	Admits func(did.DID) error
 	// Now is this node's clock. Nil is time.Now.
 	Now func() time.Time
@@ -296,7 +295,7 @@ func (r *Reconciler) take(want item, s *td.Signed) (taken bool, err error) {
 	rec, err := r.o.Verifier.Record(s.Record, now)
 	switch {
 	case errors.Is(err, td.ErrExpired), errors.Is(err, td.ErrFuture), errors.Is(err, td.ErrVersion):
-		return false, nil // clocks and versions differ; what it is, nobody here can tell
+		return false, nil // clocks and versions differ; the type is unknown here
 	case err != nil:
 		return false, fmt.Errorf("%w: %w", errViolation, err)
 	case rec.Key() != want.key || rec.Seq < want.seq:
@@ -317,7 +316,7 @@ func matches(r *td.Record, body []byte) bool {
 	return r.Kind == td.KindTD && len(body) == r.Size && bytes.Equal(sum[:], r.Hash[:])
 }
 
-// admits says whether sessions are held with p.
+// admits reports whether sessions with p are allowed.
 func (r *Reconciler) admits(p peer.ID) bool {
 	id, err := did.FromPeer([]byte(p))
 	return err == nil && (r.o.Admits == nil || r.o.Admits(id) == nil)

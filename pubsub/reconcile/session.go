@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Bounds of one session, of each end. What is beyond is for the next one.
+// Limits of each end of a session. The rest is left to the next one.
 const (
 	maxTurns     = 40       // four levels of the tree are a million things
 	maxSplit     = 4096     // ranges whose parts are claimed, and again ranges that wait for room in a turn
@@ -34,31 +34,31 @@ const (
 	bufferSize    = 16 << 10
 )
 
-// A Report says what came of a session.
+// A Report is the result of a session.
 type Report struct {
 	Peer did.DID
-	// Received is how many records came and were handed on, Sent how many went to the peer.
+	// Received is the number of accepted records, Sent that of the records sent to the peer.
 	Received, Sent int
 	// Refused is how many records came that are of no use here and now: of an owner that is not admitted, expired, or of another
 	// version.
 	Refused int
-	// Missing is how many records the peer told of and then had no more.
+	// Missing is the number of records that the peer announced and then did not have.
 	Missing int
-	// Turns is how often each end spoke: one is a round trip between equal sets.
+	// Turns is the number of turns of each end: one is a round trip between equal sets.
 	Turns             int
 	BytesIn, BytesOut int
-	// Clock is how far the clock of the peer is ahead of ours, to half a round trip, if Timed: the peer has said it.
+	// Clock is how far the clock of the peer is ahead of ours, to half a round trip, if Timed: the peer sent its time.
 	Clock time.Duration
 	Timed bool
 	Took  time.Duration
-	// More says that a bound cut the session, so that another one has something to do.
+	// More means that a limit ended the session, and another one should follow.
 	More bool
 }
 
-// A session is one comparison at work, at one end. Only one goroutine uses it.
+// A session is one end of a running comparison. Only one goroutine uses it.
 type session struct {
 	rec   *Reconciler
-	peer  did.DID // who is at the other end
+	peer  did.DID // the other end
 	mem   streamserver.Memory
 	in    *bufio.Reader
 	out   *bufio.Writer
@@ -95,7 +95,7 @@ func newSession(r *Reconciler, m streamserver.Memory, rw io.ReadWriter, alive fu
 	}
 }
 
-// lead is the session of who opened the stream.
+// lead runs the session of the initiator.
 func (s *session) lead() error {
 	out := s.open()
 	for i := range maxTurns {
@@ -124,7 +124,7 @@ func (s *session) lead() error {
 	return fmt.Errorf("%w: more than %d turns", errViolation, maxTurns)
 }
 
-// compareClocks notes what the first answer says of the peer's clock. It was asked at a time by ours.
+// compareClocks records the clock of the peer from its first answer to a request sent at asked.
 func (s *session) compareClocks(in *turn, asked time.Time) {
 	if in.Time == 0 {
 		return
@@ -133,7 +133,7 @@ func (s *session) compareClocks(in *turn, asked time.Time) {
 	s.report.Clock, s.report.Timed = time.UnixMilli(in.Time).Sub(asked.Add(now.Sub(asked)/2)), true
 }
 
-// follow is the session of the other one.
+// follow runs the session of the responder.
 func (s *session) follow() error {
 	for i := range maxTurns {
 		in, err := s.receive()
@@ -162,12 +162,12 @@ func (s *session) follow() error {
 	return fmt.Errorf("%w: more than %d turns", errViolation, maxTurns)
 }
 
-// finish waits until the other end has taken what was said last, if that was said here.
+// finish waits until the other end has received the last turn, if this end sent it.
 func (s *session) finish(st network.Stream) error {
 	if !s.final {
 		return nil
 	}
-	// Over QUIC this fails if the other end was faster: it has what was said, and reads no more. How it ended, the read below says.
+	// Over QUIC this fails if the other end has read the turn and closed. The read below returns the outcome.
 	_ = st.CloseWrite()
 	switch _, err := s.in.ReadByte(); {
 	case err == nil:
@@ -212,7 +212,7 @@ func (s *session) begin(in *turn) (*turn, error) {
 	return out, nil
 }
 
-// claimOf returns the claim that a list of items bears out.
+// claimOf returns the claim of a list of items.
 func claimOf(items []byte) claim {
 	var t total
 	for i := range len(items) / itemSize {
@@ -223,7 +223,7 @@ func claimOf(items []byte) claim {
 
 var nothing = newClaim(0, total{})
 
-// plausible reports whether count and fingerprint agree that there is nothing, or something.
+// plausible reports whether count and fingerprint agree on whether the range is empty.
 func (c claim) plausible() bool { return (c.count == 0) == (c == nothing) }
 
 // answer returns our next turn.
@@ -244,7 +244,7 @@ func (s *session) answer(in *turn) (*turn, error) {
 	return out, nil
 }
 
-// resume goes on with ranges that waited, as far as there is room.
+// resume continues with waiting ranges, as far as there is room.
 func (s *session) resume(out *turn) {
 	waiting := s.waiting
 	s.waiting = nil
@@ -256,7 +256,7 @@ func (s *session) resume(out *turn) {
 	}
 }
 
-// rest notes that what waits is for the next session.
+// rest leaves the waiting ranges to the next session.
 func (s *session) rest() { s.report.More = s.report.More || len(s.waiting) > 0 }
 
 // answered takes a range from those that the other may answer: each once, in the next turn or a later one.
@@ -312,7 +312,7 @@ func (s *session) parts(at []byte) iter.Seq2[[]byte, int] {
 	}
 }
 
-// differ says what brings both ends nearer in a range where their claims differ, in this turn or the next.
+// differ splits or lists a range with different claims, in this turn or the next.
 func (s *session) differ(out *turn, at []byte, theirs claim) {
 	mine := s.view.claim(at)
 	done := true
@@ -333,7 +333,7 @@ func (s *session) differ(out *turn, at []byte, theirs claim) {
 	}
 }
 
-// split says the claims of the parts of a range, if there is room.
+// split sends the claims of the parts of a range, if there is room.
 func (s *session) split(out *turn, at []byte) bool {
 	if len(s.claimed) >= maxSplit || !s.has(parts*claimSize+len(at)+16) {
 		return false
@@ -347,7 +347,7 @@ func (s *session) split(out *turn, at []byte) bool {
 	return true
 }
 
-// list says all items of a range, if there is room.
+// list sends all items of a range, if there is room.
 func (s *session) list(out *turn, at []byte) bool {
 	var of []byte
 	for it := range s.view.all(at) {
@@ -364,7 +364,7 @@ func (s *session) list(out *turn, at []byte) bool {
 	return true
 }
 
-// newsOf says what we have in a range where the other has nothing.
+// newsOf sends our items in a range that is empty at the other end.
 func (s *session) newsOf(out *turn, at []byte) {
 	if len(at) == keyDepth {
 		s.announceAll(out, at)
@@ -383,7 +383,7 @@ func (s *session) announceAll(out *turn, at []byte) {
 	}
 }
 
-// announce says that we have an item that the other lacks or has older.
+// announce sends an item that the other end lacks or has in an older version.
 func (s *session) announce(out *turn, it item) {
 	if len(s.announced) >= maxAnnounced || !s.has(itemSize) {
 		out.More = true
@@ -393,7 +393,7 @@ func (s *session) announce(out *turn, it item) {
 	out.News = it.append(out.News)
 }
 
-// has takes n bytes of the room of the turn that is being made, if it has as many.
+// has reserves n bytes of the current turn, if it has the room.
 func (s *session) has(n int) bool {
 	if s.room < n {
 		return false
@@ -415,7 +415,7 @@ func (s *session) answerLists(out *turn, lists []part) error {
 	return nil
 }
 
-// compare wants what a list has newer, and tells what it lacks. It returns how many items differ.
+// compare requests newer items of a list, and announces those it lacks. It returns the number of differences.
 func (s *session) compare(out *turn, p part) (differing int) {
 	theirs := make(map[[32]byte]uint64, len(p.Of)/itemSize)
 	for i := range len(p.Of) / itemSize {
@@ -465,7 +465,7 @@ func (s *session) want(out *turn, it item) {
 	out.Want = append(out.Want, it.key[:]...)
 }
 
-// answerWants gives what the other wants of what it was told.
+// answerWants sends the requested records of announced items.
 func (s *session) answerWants(out *turn, wants []byte) error {
 	for i := range len(wants) / keySize {
 		key := [32]byte(wants[i*keySize:])
@@ -486,7 +486,7 @@ func (s *session) answerWants(out *turn, wants []byte) error {
 	return nil
 }
 
-// say sends a turn and what goes with it.
+// say sends a turn and its records.
 func (s *session) say(t *turn) error {
 	if err := s.send(t); err != nil {
 		return err
@@ -522,7 +522,7 @@ func (s *session) send(v any) error {
 	return nil
 }
 
-// receive reads the next turn and takes what comes with it.
+// receive reads the next turn and its records.
 func (s *session) receive() (*turn, error) {
 	t, err := receive(s, maxTurn, decodeTurn)
 	if err != nil {

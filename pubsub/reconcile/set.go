@@ -89,7 +89,7 @@ type tree struct {
 	items []item     // of a leaf, sorted by key
 }
 
-// Put says that seq is the newest of the thing with a key, whatever was said before.
+// Put sets seq as the newest of the Thing with a key.
 func (s *Set) Put(key [32]byte, seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *Set) Put(key [32]byte, seq uint64) {
 	s.root = s.apply(s.root, 0, &c)
 }
 
-// Delete says that nothing is known of the thing with a key.
+// Delete removes the Thing with a key.
 func (s *Set) Delete(key [32]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// The protocol /lmos/<network>/sync/1 is one session per stream. Both ends speak in turns, who opened the stream first. A turn is
+// The protocol /lmos/<network>/sync/1 is one session per stream. Both ends send turns alternately; the initiator begins. A turn is
 // a frame, and then the records that it announces, a frame each; a frame is a uvarint length and a map in deterministic CBOR.
 //
 //	turn   {root: claim, split: [{at, of: 16 claims}, …], list: [{at, of: items}, …], news: items, want: keys,
@@ -21,7 +21,7 @@ import (
 // A claim is 20 bytes, a count of four and a fingerprint of 16; an item is 40, the key of a thing and a seq of eight; a key is
 // 32. Of each there may be many in one byte string. A range is written as the nibbles, a byte each, with which its keys begin.
 //
-// The first turn says the claim of everything, and lists it if it is little. After that each turn answers the one before, or
+// The first turn has the claim of the whole set, and lists a small set. After that each turn answers the one before, or
 // claims of earlier ones for which there was no room:
 //
 //   - a claim of a range that differs, by the 16 claims of its parts, by a list of all items in it if there are few, or, if the
@@ -30,11 +30,11 @@ import (
 //   - news, by wants: not all need be wanted, and nothing comes that was not;
 //   - wants, by as many records in that order, or fewer, and more.
 //
-// The first answer says the clock of its speaker, in milliseconds of Unix time, so that nodes notice whose clock is wrong. It is an
-// opinion and no more: nothing here depends on it. Who is older does not say it.
+// The first answer has the clock of the responder, in milliseconds of Unix time, so that nodes detect wrong clocks. It is only a hint;
+// the protocol does not depend on it. Older versions omit it.
 //
-// A turn with neither claims nor items nor wants is the last one. "more" says that its speaker has left something out, for the
-// next session.
+// A turn with neither claims nor items nor wants is the last one. "more" means that the sender left some items to the next
+// session.
 const (
 	maxTurn  = 256 << 10                       // bytes of a turn
 	maxGiven = td.MaxRecord + td.MaxTD + 1<<10 // bytes of a record with its TD
@@ -45,14 +45,13 @@ const (
 	maxTime = 1 << 48 // milliseconds: the year 10889
 )
 
-// errWire says that the far end does not keep to the protocol, errViolation that it said what cannot be true. Both cost it the session
-// and more; see peers.
+// errWire means malformed messages, errViolation contradictory ones. Both end the session and ban the peer; see peers.
 const (
 	errWire      = streamserver.Violation("malformed message of the sync protocol")
 	errViolation = streamserver.Violation("the far end contradicts itself")
 )
 
-// A turn is what one end says at a time.
+// A turn is one message of an end.
 type turn struct {
 	Root  []byte `cbor:"root,omitempty"`
 	Split []part `cbor:"split,omitempty"`
@@ -64,7 +63,7 @@ type turn struct {
 	Time  int64  `cbor:"time,omitempty"`
 }
 
-// A part is what is said of one range.
+// A part is the content for one range.
 type part struct {
 	At []byte `cbor:"at"`
 	Of []byte `cbor:"of"`

@@ -8,7 +8,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// A security says what the operations ask for. An operation may offer alternatives; one is taken: the first without any
+// A security is the requirement of the operations. An operation may offer alternatives; one is taken: the first without any
 // credentials, else the first whose schemes this node has, tokens that must be got elsewhere last.
 type security struct {
 	*converter

@@ -265,7 +265,7 @@ func eventually(t *testing.T, what string, c <-chan struct{}) {
 	select {
 	case <-c:
 	case <-time.After(20 * time.Second):
-		t.Fatal("waited in vain for", what)
+		t.Fatal("timed out waiting for", what)
 	}
 }
 
