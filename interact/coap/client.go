@@ -66,13 +66,12 @@ func (c *Client) Close() { c.pool.Close() }
 // subscription confirms it; one with payload is an event. Notifications over an unconfirmed or broken path may be lost:
 // readings have no ID.
 //
-// Errors are always an [*interact.Error]. Remote means that the agent answered with an error; its code is that of the table in
-// codes.go, and the title has at most 400 bytes of its text. Started means that no answer came to a request that the agent may have
-// received. TooLarge: the answer passed the limit and was dropped. A message without a deadline has 30 s, unless its
-// type is long.
+// Errors are always an [*interact.Error]. Remote: the agent responded with an error. The table in codes.go maps its response code; the
+// title has at most 400 bytes of its text. Started: the agent may have received the request, and there is no response. TooLarge: the
+// response exceeds the limit and was dropped. A message without a deadline has 30 s, unless its type is long.
 func (c *Client) Thing(t *td.Thing) interact.Thing { return c.consumer.Thing(t) }
 
-// unary answers readings and writings.
+// unary executes readings and writings.
 func (r *request) unary(ctx context.Context, yield func(*interact.Message) bool) error {
 	p, err := r.ask(ctx)
 	if err != nil {
@@ -84,7 +83,7 @@ func (r *request) unary(ctx context.Context, yield func(*interact.Message) bool)
 		t = interact.PropertyReading
 	case interact.ReadAllProperties, interact.ReadMultipleProperties:
 		t = interact.PropertyReadings
-	default: // the payload of a successful writing has no schema
+	default: // the payload of a successful write has no schema
 		yield(r.Message.Reply(interact.Acknowledgement, "", nil))
 		return nil
 	}

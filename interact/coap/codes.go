@@ -15,14 +15,14 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Response codes that the module for CoAP has no name for.
+// Response codes without a name in the CoAP module.
 const (
 	conflict        codes.Code = 4<<5 | 9  // RFC 8132 §2.3.2
 	unprocessable   codes.Code = 4<<5 | 22 // RFC 8132 §2.3.1
 	hopLimitReached codes.Code = 5<<5 | 8  // RFC 8768 §3
 )
 
-// meanings is the one table from an agent's response code to the catalogue.
+// meanings maps the response codes of agents to error codes.
 var meanings = map[codes.Code]struct {
 	code interact.Code
 	hint string
@@ -60,7 +60,7 @@ const (
 	hintLog         = "see the agent's log"
 )
 
-// replies is the one table from the catalogue to response codes (RFC 7252 §5.9, RFC 7959 §2.9, RFC 8516 §3, RFC 8768 §3).
+// replies maps error codes to response codes (RFC 7252 §5.9, RFC 7959 §2.9, RFC 8516 §3, RFC 8768 §3).
 var replies = map[interact.Code]codes.Code{
 	interact.Invalid:         codes.BadRequest,
 	interact.Unauthenticated: codes.Unauthorized,
@@ -97,7 +97,7 @@ var replies = map[interact.Code]codes.Code{
 	interact.NotReady:        codes.ServiceUnavailable,
 }
 
-// responseOf returns the response code of c; 5.00 for what is not in the table.
+// responseOf returns the response code of c, or 5.00 if the table has none.
 func responseOf(c interact.Code) codes.Code {
 	if r, ok := replies[c]; ok {
 		return r
@@ -107,11 +107,11 @@ func responseOf(c interact.Code) codes.Code {
 
 const (
 	maxDiagnostic = 512 // bytes of a diagnostic payload that is sent
-	maxWords      = 400 // bytes of an agent's own words in an error
+	maxWords      = 400 // bytes of the agent's text in an error
 )
 
-// diagnostic is the text that says what err is (RFC 7252 §5.5.2): "LMOS-1404 no agent matches "x" (see what there is)". What err wraps
-// is for this node's log.
+// diagnostic is the diagnostic payload for err (RFC 7252 §5.5.2): "LMOS-1404 no agent matches "x" (see what there is)". It does not
+// contain the errors that err wraps.
 func diagnostic(e *interact.Error) []byte {
 	title := cmp.Or(e.Title, e.Code.Title())
 	if len(e.Issues) > 0 {
@@ -123,7 +123,7 @@ func diagnostic(e *interact.Error) []byte {
 	return []byte(clip(e.Code.String()+" "+interact.Readable(title), maxDiagnostic))
 }
 
-// refused is the error that a response of class 4 or 5 stands for. The words of another lmosd say the exact code.
+// refused is the error for a response of class 4 or 5. The diagnostic payload of another lmosd contains the exact code.
 func refused(what string, p *messaging.Packet) *interact.Error {
 	meaning, ok := meanings[p.Code]
 	if !ok {
@@ -154,7 +154,7 @@ func codeIn(words string) interact.Code {
 	return interact.Code(n)
 }
 
-// spoken returns what the payload of a refusal says: a diagnostic text, or title and detail of problem details.
+// spoken returns the text in the payload of an error response: a diagnostic text, or title and detail of problem details.
 func textOf(p *messaging.Packet) []byte {
 	format, ok := p.Uint(message.ContentFormat)
 	if !ok || format == 0 || td.IsJSON(messaging.Media(format)) {
@@ -169,7 +169,7 @@ func textOf(p *messaging.Packet) []byte {
 	return []byte(strings.TrimSuffix(strings.TrimPrefix(title+": "+detail, ": "), ": "))
 }
 
-// clip cuts a text to at most n bytes, the mark of the cut included.
+// clip cuts a text to at most n bytes, including the ellipsis.
 func clip(text string, n int) string {
 	if len(text) <= n {
 		return text

@@ -72,7 +72,7 @@ func observable(t *td.Thing, m *interact.Message) bool {
 	return m.Type == interact.SubscribeEvent || m.Type == interact.SubscribeAllEvents
 }
 
-// invoke runs an action: to its end, or until it is known where its state is, if it runs in the background.
+// invoke runs an action to its end. An action in the background runs until its action ID is known.
 func (x *exchange) invoke(ctx context.Context, t *td.Thing, m *interact.Message) (*messaging.Packet, error) {
 	a := t.Actions[m.Name]
 	_, async := x.query("async")
@@ -107,7 +107,7 @@ func answerTooLarge(limit int) error {
 	return interact.Errorf(interact.TooLarge, "ask for less", "the answer is larger than %d bytes", limit)
 }
 
-// output is the answer to an action that is completed.
+// output is the response to a completed action.
 func output(r, m *interact.Message) (*messaging.Packet, error) {
 	if len(r.Data) == 0 {
 		return &messaging.Packet{Code: codes.Changed}, nil // RFC 7252 §5.8.2
@@ -115,7 +115,7 @@ func output(r, m *interact.Message) (*messaging.Packet, error) {
 	return present(&messaging.Packet{Code: codes.Content}, r, m)
 }
 
-// created is the answer to an action that runs in the background: where its state is (RFC 7252 §5.8.2, §5.10.7).
+// created is the response to an action that runs in the background. It contains the path of the state (RFC 7252 §5.8.2, §5.10.7).
 func (x *exchange) created(m, r *interact.Message) (*messaging.Packet, error) {
 	a := &messaging.Packet{Code: codes.Created}
 	for _, s := range append(x.q.Texts(message.URIPath), r.ActionID) {
@@ -127,7 +127,7 @@ func (x *exchange) created(m, r *interact.Message) (*messaging.Packet, error) {
 	return present(a, stateOf(m, r), m)
 }
 
-// stateOf returns an ActionStatus as JSON says it ([interact.Task]). An output that is neither JSON, CBOR nor text is base64url.
+// stateOf returns an ActionStatus in JSON ([interact.Task]). An output that is neither JSON, CBOR nor text is base64url.
 func stateOf(m, r *interact.Message) *interact.Message {
 	t := interact.Task{ActionID: r.ActionID, State: r.Status.String(), Requested: stamp(r.Began)}
 	if r.Status.Final() {
@@ -190,7 +190,7 @@ func (x *exchange) variables(t *td.Thing, m *interact.Message) error {
 	return nil
 }
 
-// describe answers with the TD, byte for byte (WoT Discovery §6.3, TD server over CoAP).
+// describe responds with the TD, byte for byte (WoT Discovery §6.3, TD server over CoAP).
 func (x *exchange) describe(d *td.Description) (*messaging.Packet, error) {
 	format := uint32(messaging.FormatTD)
 	if f, ok := x.q.Uint(message.Accept); ok {
@@ -206,7 +206,7 @@ func (x *exchange) describe(d *td.Description) (*messaging.Packet, error) {
 // thingType is the resource type of a TD (WoT Discovery §5.3, CoRE introduction).
 const thingType = "wot.thing"
 
-// known answers with the links to all things (RFC 6690 §4), or those that the query filters (§4.1).
+// known responds with the links to all Things (RFC 6690 §4), or to those that match the query (§4.1).
 func (x *exchange) known() (*messaging.Packet, error) {
 	if f, ok := x.q.Uint(message.Accept); ok && f != messaging.FormatLinks {
 		return nil, messaging.Rejected(codes.NotAcceptable, "links are 40 (application/link-format)")
@@ -229,7 +229,7 @@ func (x *exchange) known() (*messaging.Packet, error) {
 	return a, nil
 }
 
-// wants reports whether the query selects a resource type, or any.
+// wants reports whether the query selects the resource type, or has no rt.
 func (x *exchange) wants(resourceType string) bool {
 	rt, ok := x.query("rt")
 	if prefix, cut := strings.CutSuffix(rt, "*"); cut {

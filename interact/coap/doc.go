@@ -1,11 +1,11 @@
-// Package coap implements the WoT CoAP binding, client and server. [Client.Thing] calls an agent that is any CoAP server, over
-// the forms of its Thing Description. [Server] serves the Things of the mesh to local CoAP consumers.
+// Package coap implements the WoT CoAP binding, client and server. [Client.Thing] calls an agent on any CoAP server, over the forms
+// of its Thing Description. [Server] serves the Things of the mesh to local CoAP consumers.
 //
 // # To agents
 //
 // Package form chooses a form, fills its variables, converts the input and polls actions that run in the background. Here, the CoAP
 // vocabulary of the form is read (vocabulary.go), bodies are sent in blocks (transfer.go), the response is checked (codes.go, form.go),
-// and resources are observed (observe.go). Package messaging is CoAP itself.
+// and resources are observed (observe.go). Package messaging implements CoAP.
 //
 // # To consumers
 //

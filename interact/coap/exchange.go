@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	maxWait = 10 * time.Minute // limits the timeout that a consumer requests
+	maxWait = 10 * time.Minute // the longest timeout that a consumer can request
 	comeMax = 60               // seconds: the longest Max-Age of 4.29 and 5.03
 )
 
-// An exchange is one request to the server and its answer.
+// An exchange is one request to the server and its response.
 type exchange struct {
 	server   *Server
 	q        *messaging.Packet
@@ -36,10 +36,10 @@ type exchange struct {
 	observer *observer // that the request registered; nil if there is none
 
 	mu    sync.Mutex // guards acked
-	acked bool       // alone: the answer comes in a message of its own
+	acked bool       // in an empty message; the response follows in a separate one
 }
 
-// failure is the answer that err stands for, with a diagnostic payload (RFC 7252 §5.5.2).
+// failure is the response for err, with a diagnostic payload (RFC 7252 §5.5.2).
 func failure(err error) *messaging.Packet {
 	if r, ok := err.(*messaging.Reject); ok {
 		return &messaging.Packet{Code: r.Code, Payload: []byte(r.Text)}
@@ -52,7 +52,8 @@ func failure(err error) *messaging.Packet {
 	return p
 }
 
-// run works on the request and answers it. If that takes long it is acknowledged before, so that it is not sent again.
+// run executes the request and sends the response. A request that takes long is acknowledged first, so that the consumer does not
+// retransmit it.
 func (x *exchange) run(ctx context.Context) {
 	fired := make(chan struct{})
 	timer := time.AfterFunc(x.server.ackDelay, func() {
@@ -88,7 +89,7 @@ func (x *exchange) acknowledge() {
 	}
 }
 
-// respond sends the answer: with the acknowledgement, or in a message of its own until that is acknowledged.
+// respond sends the response: with the acknowledgement, or in a separate message until that is acknowledged.
 func (x *exchange) respond(ctx context.Context, a *messaging.Packet) {
 	s := x.server
 	a.Token = x.q.Token
@@ -119,12 +120,12 @@ func (x *exchange) respond(ctx context.Context, a *messaging.Packet) {
 			s.o.Log.Debug("coap answer", "to", x.from.Addr, "err", err)
 		}
 	}
-	if x.q.Code == codes.GET { // to get twice does nothing more than to get once (RFC 7252 §4.5)
+	if x.q.Code == codes.GET { // GET is idempotent (RFC 7252 §4.5)
 		s.seen.Forget(x.replay)
 	}
 }
 
-// handle makes the answer.
+// handle returns the response.
 func (x *exchange) handle(ctx context.Context) (*messaging.Packet, error) {
 	if id, bad := x.q.Faulty(); bad {
 		if id == message.ProxyURI || id == message.ProxyScheme {
@@ -168,13 +169,13 @@ func (x *exchange) handle(ctx context.Context) (*messaging.Packet, error) {
 	return x.cut(a, key)
 }
 
-// acknowledged says in an answer which block of the request it is about (RFC 7959 §2.3).
+// acknowledged adds the block of the request that a response acknowledges (RFC 7959 §2.3).
 func acknowledged(a *messaging.Packet, b messaging.Block) *messaging.Packet {
 	a.AddUint(message.Block1, b.Value())
 	return a
 }
 
-// gather takes a block of the body in.
+// gather adds a block to the body.
 func (x *exchange) gather(key string, b messaging.Block, now time.Time) (body []byte, whole bool, err error) {
 	s := x.server
 	if size, ok := x.q.Uint(message.Size1); ok && int64(size) > int64(s.o.MaxBody) {
@@ -187,7 +188,7 @@ func (x *exchange) tooLarge() error {
 	return interact.Errorf(interact.TooLarge, "send less", "the body is larger than %d bytes", x.server.o.MaxBody)
 }
 
-// ask answers the request whose body is whole.
+// ask executes a request with its complete body.
 func (x *exchange) ask(ctx context.Context, p place, t interact.Type, body []byte) (*messaging.Packet, error) {
 	s := x.server
 	if wait := s.rate.Take(x.host, 1, time.Now()); wait > 0 {
@@ -218,7 +219,7 @@ func (x *exchange) ask(ctx context.Context, p place, t interact.Type, body []byt
 	return x.carry(ctx, d, p, m)
 }
 
-// find resolves the thing. An id that is spelled with escapes may be meant with and without them.
+// find resolves the Thing. An id with escapes is tried with and without them.
 func (x *exchange) find(ctx context.Context, p place) (*td.Description, error) {
 	var first error
 	for _, id := range p.ids() {
@@ -262,7 +263,7 @@ func (x *exchange) query(name string) (value string, ok bool) {
 	return "", false
 }
 
-// message makes the message of a request.
+// message converts a request to a message.
 func (x *exchange) message(ctx context.Context, p place, t interact.Type, d *td.Description,
 	body []byte) (*interact.Message, error) {
 	m := &interact.Message{Type: t, From: x.server.o.From, Thing: d.Ref(), ID: rand.Text(), Name: p.name, ActionID: p.action, Data: body}
@@ -273,7 +274,7 @@ func (x *exchange) message(ctx context.Context, p place, t interact.Type, d *td.
 		m.Hops = uint8(interact.MaxHops + 1 - left)
 	}
 	if len(body) > 0 {
-		m.ContentType = interact.JSON // what simple consumers mean that say nothing
+		m.ContentType = interact.JSON // the default of simple consumers
 		if format, ok := x.q.Uint(message.ContentFormat); ok {
 			if m.ContentType = messaging.Media(format); m.ContentType == "" {
 				return nil, interact.Errorf(interact.UnsupportedType, "50 is JSON, 60 is CBOR",
@@ -292,8 +293,8 @@ func (x *exchange) message(ctx context.Context, p place, t interact.Type, d *td.
 	return m, x.variables(d.Thing, m)
 }
 
-// present fills an answer with the data of a reply, in the type that the consumer accepts. What was done already is told in any
-// type; what is only read must be acceptable (RFC 7252 §5.10.4).
+// present adds the data of a reply to a response, in the type that the consumer accepts. The result of a change is sent in any type;
+// the result of a read must be acceptable (RFC 7252 §5.10.4).
 func present(a *messaging.Packet, r, m *interact.Message) (*messaging.Packet, error) {
 	data, is, err := interact.Transcode(r.Data, r.Media(), m.Accept)
 	if err != nil {
@@ -325,7 +326,7 @@ func tag(body []byte) []byte {
 	return sum[:8]
 }
 
-// cut returns the block of the answer a that the request wants, and keeps the rest for those that follow (RFC 7959 §2.4).
+// cut returns the block of the response a that the request selects, and stores the rest for the next requests (RFC 7959 §2.4).
 func (x *exchange) cut(a *messaging.Packet, key string) (*messaging.Packet, error) {
 	want, wanted := x.q.Block(message.Block2)
 	if !wanted {
@@ -364,7 +365,7 @@ func (x *exchange) cut(a *messaging.Packet, key string) (*messaging.Packet, erro
 	return parted(a, part, is), nil
 }
 
-// keep stores an answer for the blocks that follow. If there is no room, the answer is made again for each block.
+// keep stores a response for the next blocks. Without room, the request is executed again for each block.
 func (s *Server) keep(key string, host netip.Addr, a *messaging.Packet) {
 	whole := *a
 	whole.Options = withoutBlocks(a.Options)
@@ -373,7 +374,7 @@ func (s *Server) keep(key string, host netip.Addr, a *messaging.Packet) {
 	}
 }
 
-// parted is one block of the answer a.
+// parted is one block of the response a.
 func parted(a *messaging.Packet, part []byte, is messaging.Block) *messaging.Packet {
 	b := *a
 	b.Options = copied(a.Options)
@@ -388,12 +389,12 @@ func parted(a *messaging.Packet, part []byte, is messaging.Block) *messaging.Pac
 // copied returns options that can be changed.
 func copied(o message.Options) message.Options { return append(message.Options(nil), o...) }
 
-// withoutBlocks returns the options that every block of an answer has.
+// withoutBlocks returns the options that each block of a response has.
 func withoutBlocks(o message.Options) message.Options {
 	return copied(o).Remove(message.Block1).Remove(message.Observe)
 }
 
-// has reports whether the request has the ETag of a: then the consumer has the value.
+// has reports whether the request contains the ETag of a: the consumer has the value.
 func (x *exchange) has(a *messaging.Packet) bool {
 	mine, ok := a.Option(message.ETag)
 	for _, o := range x.q.Options {

@@ -45,7 +45,7 @@ func (c *Client) Prepare(of *form.Request) (form.Exchange, error) {
 
 func (c *Client) request(of *form.Request) (*request, error) {
 	r := &request{Request: of, client: c, terms: termsOf(of.Form, of.Message.Type.Op())}
-	// The agent may be another thing of a mesh (RFC 8768); a form may want fewer hops, and no more.
+	// The agent may relay the request (RFC 8768). A form can lower the number of hops, and not raise it.
 	if left := uint32(interact.MaxHops - r.Message.Hops); r.terms.hops == nil || *r.terms.hops > left {
 		r.terms.hops = &left
 	}
@@ -56,7 +56,7 @@ func (c *Client) request(of *form.Request) (*request, error) {
 	return r, err
 }
 
-// convert converts the body for a method that has one (RFC 7252 §5.8, RFC 8132).
+// convert converts the body for a method with a body (RFC 7252 §5.8, RFC 8132).
 func (r *request) convert() error {
 	if r.terms.method == codes.GET || r.terms.method == codes.DELETE {
 		return r.WithoutBody("a method", "set cov:method to one with a body")
@@ -64,13 +64,13 @@ func (r *request) convert() error {
 	return r.Convert()
 }
 
-// target is the connection that the request needs.
+// target is the connection for the request.
 func (r *request) target() messaging.Target {
 	login := r.Secrets.Login
 	return messaging.Target{Scheme: r.address.scheme, Hostport: r.address.hostport(), Host: r.address.host, Identity: login.Username, Key: login.Key}
 }
 
-// packet makes the request as a message, without its body.
+// packet returns the request as a message without its body.
 func (r *request) packet() *messaging.Packet {
 	p := &messaging.Packet{Code: r.terms.method}
 	r.address.options(p)
@@ -118,7 +118,7 @@ func (r *request) exchange(ctx context.Context, p *messaging.Packet, body []byte
 	return a, nil
 }
 
-// gone is lost; it also drops the connection to an agent that does not answer.
+// gone is lost; it also drops the connection to an agent that does not respond.
 func (r *request) gone(ctx context.Context, e *messaging.Lease, err error) error {
 	var l *messaging.Loss
 	if errors.As(err, &l) && !l.Acked && !errors.Is(l.Cause, context.Canceled) {
@@ -168,7 +168,7 @@ func reason(err error) string {
 	return clip(interact.Readable(err.Error()), 200)
 }
 
-// broken is the error of a response that cannot be used.
+// broken is the error of an invalid response.
 func (r *request) broken(format string, args ...any) error {
 	return form.Broken(r.What(), fmt.Sprintf(format, args...))
 }

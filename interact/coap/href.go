@@ -26,11 +26,11 @@ type address struct {
 	scheme string
 	host   string // a name or an IP address, without brackets
 	port   string
-	path   []string // segments as they are: not escaped
+	path   []string // segments without escapes
 	query  []string
 }
 
-// expand fills vars into href and takes the URI apart (RFC 7252 §6.4).
+// expand fills vars into href and parses the URI (RFC 7252 §6.4).
 func expand(href string, vars map[string][]string) (address, error) {
 	u, err := form.Expand(href, vars)
 	if err != nil {

@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// backlog is how many notifications may wait for a consumer that is slow. Of a property the newest count; a subscription to an
-	// event ends when one would be lost.
+	// backlog is how many notifications may wait for a slow consumer. Beyond it, the oldest value of a property is dropped, and a
+	// subscription to an event ends.
 	backlog = 64
-	// defaultAge is the Max-Age of what has none (RFC 7252 §5.10.5).
+	// defaultAge is the Max-Age of a response without one (RFC 7252 §5.10.5).
 	defaultAge = time.Minute
-	// grace is the shortest time that a notification may be late, the longest is three times that (RFC 7641 §3.3.1: 5 to 15 s).
+	// grace is the minimal extra time for a notification; the maximum is three times that (RFC 7641 §3.3.1: 5 to 15 s).
 	grace = 5 * time.Second
-	// wrap and old tell newer notifications from older ones (RFC 7641 §3.4).
+	// wrap and old separate newer notifications from older ones (RFC 7641 §3.4).
 	wrap = 1 << 23
 	old  = 128 * time.Second
 )
@@ -39,12 +39,12 @@ type watcher struct {
 
 	registered bool      // the agent sends notifications
 	seq        uint32    // of the last notification
-	at         time.Time // when that came
-	hasValue   bool      // there was a value, with the next three members
+	at         time.Time // time of its arrival
+	hasValue   bool      // there is a value, in the next three members
 	format     uint32
 	last       []byte
 	etag       []byte
-	parts      map[string]string // where all are watched: the last value of each
+	parts      map[string]string // the last value of each property, if all are observed
 }
 
 // watch observes the resource of the form until the consumer leaves or it ends with an error.
@@ -60,7 +60,7 @@ func (r *request) watch(ctx context.Context, yield func(*interact.Message) bool)
 // errPoll means that the resource cannot be observed.
 var errPoll = errors.New("the agent does not observe it")
 
-// event reports whether events are observed, none of which may be lost. Of a property only the newest value counts.
+// event reports whether events are observed. No event may be lost; of a property only the newest value matters.
 func (w *watcher) event() bool {
 	return w.r.Message.Type == interact.SubscribeEvent || w.r.Message.Type == interact.SubscribeAllEvents
 }
@@ -139,7 +139,7 @@ func (w *watcher) deregister(k *messaging.Call) {
 	w.r.client.log.Debug("observation ended", "thing", w.r.Thing.ID, "name", w.r.Message.Name, "err", err)
 }
 
-// age is how long the value in p is good.
+// age is how long the value in p is fresh.
 func age(p *messaging.Packet) time.Duration {
 	if seconds, ok := p.Uint(message.MaxAge); ok {
 		return min(time.Duration(seconds)*time.Second, maxPoll)
@@ -147,7 +147,7 @@ func age(p *messaging.Packet) time.Duration {
 	return defaultAge
 }
 
-// notification handles one message of an observation; asked means that it is the response to a registration.
+// notification handles one message of an observation. asked means that the message is the response to a registration.
 func (w *watcher) notification(ctx context.Context, c *messaging.Lease, p *messaging.Packet, asked bool) error {
 	if !p.Good() {
 		return refused(w.r.What(), p) // RFC 7641 §3.2: it ends the observation
@@ -159,7 +159,7 @@ func (w *watcher) notification(ctx context.Context, c *messaging.Lease, p *messa
 	if observed && stale && !w.event() && !asked {
 		return nil
 	}
-	asked = asked || !c.Stream() && p.Kind == message.Acknowledgement // a notification may have come before it
+	asked = asked || !c.Stream() && p.Kind == message.Acknowledgement // a notification can arrive before it
 	w.seq, w.at = seq, now
 	whole, err := w.whole(ctx, c, p)
 	if err != nil {
@@ -167,7 +167,7 @@ func (w *watcher) notification(ctx context.Context, c *messaging.Lease, p *messa
 	}
 	switch {
 	case !observed && w.event():
-		w.note(whole) // a value from before the subscription is not an event
+		w.note(whole) // a value before the subscription is not an event
 		return errPoll
 	case asked && w.event() && len(whole.Payload) == 0:
 		w.hasValue = true

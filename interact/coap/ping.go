@@ -12,12 +12,12 @@ import (
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
-// pingAgain is after how long a ping that got no answer is sent again: datagrams get lost.
+// pingAgain is the time after which a ping without a response is repeated.
 const pingAgain = 300 * time.Millisecond
 
-// Ping reports that a CoAP server answers at addr, a host and a port of UDP: an Empty message gets a Reset (RFC 7252 §4.3), or of some
-// servers an acknowledgement. It repeats the message until ctx ends. The error is that of the network, for example that nothing listens
-// there, or that of ctx.
+// Ping reports that a CoAP server answers at addr, a host and a port of UDP: an Empty message gets a Reset (RFC 7252 §4.3), or an
+// acknowledgement by some servers. It repeats the message until ctx ends. The error is that of the network, for example that no program
+// listens there, or that of ctx.
 func Ping(ctx context.Context, addr string) error {
 	c, err := new(net.Dialer).DialContext(ctx, "udp", addr)
 	if err != nil {

@@ -15,12 +15,12 @@ import (
 // A place is a resource of the server.
 type place struct {
 	kind   kind
-	id     string // of the thing, as the path spells it
+	id     string // of the Thing, as in the path
 	name   string // of the affordance
 	action string // the id of a run
 }
 
-// A kind is what a resource is.
+// A kind is the kind of a resource.
 type kind uint8
 
 const (
@@ -36,15 +36,15 @@ const (
 	event
 )
 
-// words are the names of resources below a thing, by how many names follow.
+// words are the names of resources below a Thing, with the number of segments behind them.
 var words = map[string][]kind{
 	"properties": {properties, property},
 	"actions":    {actions, action, run},
 	"events":     {events, event},
 }
 
-// placeOf reads the segments of a path. The id is what stands before the first word that fits: its own slashes make segments,
-// unless they are escaped.
+// placeOf parses the segments of a path. The id is the part before the first matching word: its slashes separate segments unless they
+// are escaped.
 func placeOf(path []string) place {
 	if len(path) == 2 && path[0] == ".well-known" && path[1] == "core" {
 		return place{kind: wellKnown}
@@ -70,7 +70,7 @@ func placeOf(path []string) place {
 	return place{kind: theThing, id: strings.Join(path[1:], "/")}
 }
 
-// ids returns how the id of a path may be meant: as it is, or escaped once more than CoAP asks for.
+// ids returns the possible ids of a path: unchanged, and unescaped once more than CoAP requires.
 func (p place) ids() []string {
 	if plain, err := url.PathUnescape(p.id); err == nil && plain != p.id {
 		return []string{p.id, plain}
@@ -78,7 +78,7 @@ func (p place) ids() []string {
 	return []string{p.id}
 }
 
-// asks are the messages that a request means, by resource and method. Zero stands for what is answered without the mesh.
+// asks are the message types of requests, by resource and method. Zero means a response without the mesh.
 var asks = map[kind]map[codes.Code]interact.Type{
 	wellKnown: {codes.GET: 0},
 	theThing:  {codes.GET: 0},
@@ -93,7 +93,7 @@ var asks = map[kind]map[codes.Code]interact.Type{
 	event:    {codes.GET: interact.SubscribeEvent, messaging.Fetch: interact.SubscribeEvent},
 }
 
-// route says what a request is for.
+// route returns the resource of a request.
 func route(q *messaging.Packet) (place, interact.Type, error) {
 	p := placeOf(q.Texts(message.URIPath))
 	methods, ok := asks[p.kind]

@@ -30,7 +30,7 @@ const (
 	// defaultAckDelay is the processing time after which a request is acknowledged separately and the response is a message of its own
 	// (RFC 7252 §5.2.2). A consumer retransmits after 2 s without acknowledgement.
 	defaultAckDelay = time.Second
-	// stubborn is how many reads in a row may fail.
+	// stubborn is how many consecutive reads may fail.
 	stubborn = 100
 )
 
@@ -44,8 +44,8 @@ type ServerOptions struct {
 	Mesh interact.Thing
 	// From is the principal of all consumers: datagrams prove no identity.
 	From *did.Principal
-	// Find resolves the id of a path: an id, a short name or an exact reference. Its error is answered as it is; it must be an
-	// [*interact.Error] to say anything but "internal error".
+	// Find resolves the id of a path: an id, a short name or an exact reference. An [*interact.Error] is sent to the consumer; any other
+	// error is "internal error".
 	Find func(ctx context.Context, ref string) (*td.Description, error)
 	// Known lists the things of /.well-known/core; nil lists none.
 	Known func() iter.Seq[*td.Description]
@@ -59,7 +59,7 @@ type ServerOptions struct {
 	MaxObservers int
 	// MaxRequests is how many requests are answered at once, of which one host may have half; 0 means 256.
 	MaxRequests int
-	// Rate is how many requests of one host may begin in a second, and twice as many at once; 0 means 500, less than 0 any number.
+	// Rate is how many requests of one host may start in a second; the burst is twice as many. 0 means 500; less than 0 means no limit.
 	Rate float64
 }
 
@@ -75,26 +75,24 @@ type ServerOptions struct {
 //	GET DELETE POST     /things/{id}/actions/{name}/{action id}          2.05 state; 2.02 or 2.04 cancelled
 //	GET FETCH + Observe /things/{id}/events[/{name}]                     2.05 for each event
 //
-// The id is what Find resolves. Its slashes may be segments of their own or stand escaped ("%2F") in one. An action that runs in
-// the background, because its description says so (synchronous: false) or the query has "async", is answered 2.01 with the path
-// of its run in Location-Path. Variables of an affordance's address may stand in the query. "timeout=5s" in the query says how
-// long the consumer waits; the default is 30 s, the most 10 min.
+// Find resolves the id. Its slashes may separate segments or be escaped ("%2F") in one. An action runs in the background if its
+// description has synchronous: false, or the query has "async". The response is then 2.01 with the path of the state in Location-Path.
+// Variables of a form may be in the query. "timeout=5s" in the query is the timeout; the default is 30 s, the maximum 10 min.
 //
 // Properties, all or one, and events can be observed (RFC 7641). The first answer to an observation of a property is its value;
-// of an event it is empty and confirms the subscription. An event without Observe is 4.05, for there is nothing to get. Where
-// all are observed, a notification is an object with one member. Each notification is confirmable: who does not acknowledge it,
-// or resets it, is not notified again. Of a property that changes faster than an observer follows, the newest value is sent; an
-// observer of events, or of all properties, that is 32 or 1 MiB behind is told 5.03 and dropped. Observers of one affordance share
+// of an event it is empty and confirms the subscription. An event without Observe is 4.05, because there is no value.
+// If all are observed, a notification is an object with one member. Each notification is confirmable: an observer that does not
+// acknowledge it, or resets it, is removed. If a property changes faster than an observer reads, the newest value is sent. An observer
+// of events, or of all properties, that is 32 notifications or 1 MiB behind gets 5.03 and is removed. Observers of one affordance share
 // one observation of the mesh.
 //
 // Accept and Content-Format choose JSON (50) or CBOR (60). Bodies of more than 1024 bytes go and come in blocks (RFC 7959),
 // matched by host, port, method, path, query and Request-Tag. Errors have a diagnostic payload that begins with the code,
-// "LMOS-1404 …", and 4.29 and 5.03 say in Max-Age when to come again. Critical options that are not known are 4.02, and those
-// of proxies 5.05.
+// "LMOS-1404 …"; 4.29 and 5.03 have the time to wait in Max-Age. Unknown critical options are 4.02, and those of proxies 5.05.
 //
-// What came by multicast or broadcast is never answered. A spoofed sender can make the server send at most one block for each
-// datagram (a little more than 1 KiB), five copies of an answer that it works on for more than a second, and five of one
-// notification. There is no authentication: only loopback is listened on, unless the options allow everybody.
+// Requests by multicast or broadcast get no response. A spoofed sender can make the server send at most one block for each datagram (a
+// little more than 1 KiB), five copies of a response that takes more than a second, and five of one notification. There is no
+// authentication: the server listens on loopback only, unless the options allow other addresses.
 type Server struct {
 	o        ServerOptions
 	socket   messaging.Socket
@@ -116,7 +114,7 @@ type Server struct {
 }
 
 // NewServer opens the socket of a server. The error is an [*interact.Error] of code PortBusy or ConfigInvalid, or WildcardBind
-// for an address that others reach, unless ServerOptions.Anyone is set.
+// for an address that is not of loopback, unless ServerOptions.Anyone is set.
 func NewServer(o ServerOptions) (*Server, error) {
 	if o.Mesh == nil || o.Find == nil {
 		return nil, interact.Errorf(interact.ConfigInvalid, "give both", "a CoAP server needs a mesh and a way to find things in it")
@@ -150,7 +148,7 @@ func newServer(o ServerOptions, l messaging.Socket) *Server {
 	return s
 }
 
-// safely does what asks others, whose panic is an error of one request and not the end of the node.
+// safely runs the part of a request that calls other code. A panic is an error of the request and does not end the node.
 func (s *Server) safely(what string, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -178,7 +176,7 @@ func (s *Server) Close() error {
 }
 
 // Run serves until ctx ends or the server is closed, and returns when the last request and observation have ended. It may be
-// called once. Observers are told that the server leaves (5.03), without waiting for them.
+// called once. Observers get 5.03, without waiting for their acknowledgements.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -189,7 +187,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.halt()
 	cancel()
 	s.work.Wait()
-	_ = s.socket.Close() // nothing is written any more
+	_ = s.socket.Close() // no write runs
 	return err
 }
 
@@ -229,7 +227,7 @@ func (s *Server) receive(ctx context.Context, b []byte, from messaging.Remote) {
 	}
 }
 
-// request begins to answer a request, or repeats the answer to one that comes again.
+// request starts to execute a request, or repeats the response to a duplicate.
 func (s *Server) request(ctx context.Context, q *messaging.Packet, from messaging.Remote) {
 	now := time.Now()
 	r, reply, again := s.seen.Begin(from.Addr, q.Mid, now)
@@ -237,7 +235,7 @@ func (s *Server) request(ctx context.Context, q *messaging.Packet, from messagin
 		if reply != nil {
 			s.send(reply, from)
 		}
-		return // while it is worked on, the first copy is acknowledged in time
+		return // while it is executed, the first copy is acknowledged in time
 	}
 	x := &exchange{server: s, q: q, from: from, host: messaging.HostOf(from.Addr.Addr()), replay: r}
 	if err := busy(s.busy.Enter(x.host)); err != nil {
@@ -271,7 +269,7 @@ func (s *Server) send(b []byte, to messaging.Remote) {
 	}
 }
 
-// peers are the consumers that the server sends confirmable messages to, each with a message layer as long as it is used.
+// peers are the consumers of confirmable messages. Each has a message layer while it is in use.
 type peers struct {
 	server *Server
 	mu     sync.Mutex // guards byAddr and users

@@ -17,14 +17,14 @@ import (
 // firstPause is the pause before the first poll of a task.
 const firstPause = 50 * time.Millisecond
 
-// A task polls an action that the agent runs in the background: 2.01 with the address of its state, as [Server] answers.
+// A task polls an action that the agent runs in the background: 2.01 with the address of its state, as [Server] responds.
 type task struct {
 	r     *request // of the state: the address is that of the task
 	state form.State
 }
 
-// task returns the task that the answer p announces: 2.01 with a Location-Path, and nothing else or a state. Any other answer is
-// the output itself, and so is every answer of an action that calls itself synchronous.
+// task returns the task of the response p: 2.01 with a Location-Path, and no payload or a state. Any other response is the output, and
+// so is each response of a synchronous action.
 func (r *request) task(p *messaging.Packet) *task {
 	path := p.Texts(message.LocationPath)
 	a := r.Thing.Actions[r.Message.Name]
@@ -52,7 +52,7 @@ func (t *task) follow(ctx context.Context, yield func(*interact.Message) bool) e
 	return whole.Follow(ctx, yield)
 }
 
-// wordsIn returns what the error of a state says (RFC 9457 §3.1); one of another form says nothing.
+// wordsIn returns the text of the error in a state (RFC 9457 §3.1), or "" for another format.
 func wordsIn(e json.RawMessage) string {
 	var problem struct{ Title, Detail string }
 	_ = json.Unmarshal(e, &problem)

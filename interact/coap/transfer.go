@@ -25,7 +25,7 @@ type transfer struct {
 
 func (r *request) transfer(k *messaging.Call) transfer { return transfer{r, k} }
 
-// do sends p with body and returns the answer with all of its payload.
+// do sends p with body and returns the response with its complete payload.
 func (t transfer) do(ctx context.Context, p *messaging.Packet, body []byte) (*messaging.Packet, error) {
 	a, err := t.upload(ctx, p, body)
 	if err != nil {
@@ -34,7 +34,7 @@ func (t transfer) do(ctx context.Context, p *messaging.Packet, body []byte) (*me
 	return t.complete(ctx, p, a)
 }
 
-// ask sends p and checks the response: an unknown critical option makes it invalid.
+// ask sends p and checks the response, which is invalid with an unknown critical option.
 func (t transfer) ask(ctx context.Context, p *messaging.Packet) (*messaging.Packet, error) {
 	a, err := t.k.Ask(ctx, p)
 	if err != nil {
@@ -46,7 +46,7 @@ func (t transfer) ask(ctx context.Context, p *messaging.Packet) (*messaging.Pack
 	return a, nil
 }
 
-// upload sends p with body, in blocks if it must, and returns the first message of the answer.
+// upload sends p with body, in blocks if necessary, and returns the first message of the response.
 func (t transfer) upload(ctx context.Context, p *messaging.Packet, body []byte) (*messaging.Packet, error) {
 	b := messaging.Block{SZX: messaging.SZX1024}
 	if t.r.terms.szx1 != nil {
@@ -97,8 +97,8 @@ func markStarted(err error, arrived bool) error {
 	return err
 }
 
-// next says which block to send after the block b was answered with a. The agent may ask for smaller ones (RFC 7959 §2.3,
-// §2.9.3). more is false if a is the answer to the whole.
+// next returns the block to send after the response a to block b. The agent may ask for smaller ones (RFC 7959 §2.3,
+// §2.9.3). more is false if a is the response to the complete body.
 func (t transfer) next(b messaging.Block, a *messaging.Packet) (next messaging.Block, more bool, err error) {
 	answered, ok := a.Block(message.Block1)
 	smaller := ok && answered.SZX < b.SZX
@@ -132,7 +132,7 @@ func (t transfer) complete(ctx context.Context, p, a *messaging.Packet) (*messag
 	}
 }
 
-// gather fetches the blocks behind a. changed means that one of them is of another answer.
+// gather fetches the blocks behind a. changed means that one of them belongs to another response.
 func (t transfer) gather(ctx context.Context, p, a *messaging.Packet) (whole *messaging.Packet, changed bool, err error) {
 	b, ok := a.Block(message.Block2)
 	size, _ := a.Uint(message.Size2)
@@ -177,7 +177,7 @@ func (t transfer) tooLarge() error {
 		"the answer of %s is larger than %d bytes; it was dropped", t.r.What(), t.r.client.limit)
 }
 
-// follow asks for a block of the answer to p (RFC 7959 §2.4, §3.3). Only a FETCH says again what it wants (RFC 8132 §2).
+// follow requests a block of the response to p (RFC 7959 §2.4, §3.3). Only FETCH repeats the body (RFC 8132 §2).
 func (t transfer) follow(p *messaging.Packet, b messaging.Block) *messaging.Packet {
 	q := &messaging.Packet{Kind: p.Kind, Code: p.Code}
 	for _, o := range p.Options {

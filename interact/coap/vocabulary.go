@@ -16,13 +16,13 @@ import (
 // terms are the terms of a form in the vocabulary of CoAP (WoT Binding Templates, CoAP, "Vocabulary"); absent ones are zero or nil.
 type terms struct {
 	method      codes.Code
-	format      *uint32 // cov:contentFormat, of what is sent
+	format      *uint32 // cov:contentFormat of the request
 	accept      *uint32 // cov:accept: the option is required
 	answered    *uint32 // cov:contentFormat of the form's response
 	unconfirmed bool    // cov:confirmable: false
 	hops        *uint32 // cov:hopLimit, 1 to 255 (RFC 8768)
 	poll        time.Duration
-	szx1, szx2  *uint8 // of the blocks that are sent and wanted
+	szx1, szx2  *uint8 // of the blocks of the request, and of the response
 }
 
 // methods are the values of cov:method.
@@ -35,7 +35,7 @@ const minPoll = time.Second
 // maxPoll limits the polling interval of a form.
 const maxPoll = 24 * time.Hour
 
-// termsOf reads the terms of a form for the operation op. An invalid term is ignored: the agent will refuse the request.
+// termsOf reads the terms of a form for the operation op. An invalid term is ignored; the agent rejects the request.
 func termsOf(f *td.Form, op string) terms {
 	var raw struct {
 		Method      any `json:"cov:method"`

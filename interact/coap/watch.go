@@ -19,14 +19,14 @@ import (
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
-// behind is how many events may wait for an observer, and behindBytes how many bytes they may have, unless it is one.
+// behind is how many events may wait for an observer, and behindBytes their size in bytes; one event may be larger.
 const (
 	behind      = 32
 	behindBytes = 1 << 20
 )
 
 // watches are the observations of the server's consumers. All observers of one affordance share a source: one observation of
-// the mesh, with a goroutine. Each observer has a goroutine too, which sends it one notification after the other.
+// the mesh, with a goroutine. Each observer has a goroutine too, which sends one notification at a time.
 type watches struct {
 	server *Server
 	limit  int // of observers
@@ -50,7 +50,7 @@ type source struct {
 	key       sourceKey
 	observers map[*observer]bool // guarded by watches.mu
 	cancel    context.CancelFunc
-	started   chan struct{} // closed when the mesh is about to be asked
+	started   chan struct{} // closed before the request to the mesh
 }
 
 // An observerKey identifies an observation: the consumer, and the token of the registration (RFC 7641 §4.1).
@@ -67,18 +67,18 @@ type observer struct {
 	host        netip.Addr
 	ask         *interact.Message // the request, with the accepted media type
 	transferKey string            // of the stored answers that are sent in blocks
-	newest      bool              // a new value replaces those that wait
+	newest      bool              // a new value replaces waiting ones
 	cancel      context.CancelFunc
 	ctx         context.Context // ends when it is removed
-	wake        chan struct{}   // of one: there is something to send
+	wake        chan struct{}   // holds one element: there is a notification to send
 
 	queue []*interact.Message // guarded by watches.mu
-	end   error               // guarded by watches.mu: what to send last; nil as long as it goes on
+	end   error               // guarded by watches.mu: what to send last; nil while the observation goes on
 
 	seq atomic.Uint32 // of the last notification
 }
 
-// next is the number of a notification: greater than those before (RFC 7641 §4.4).
+// next is the number of a notification, greater than all before (RFC 7641 §4.4).
 func (o *observer) next() uint32 { return o.seq.Add(1) & (1<<24 - 1) }
 
 // observed returns the message that observes what m reads.
@@ -86,8 +86,8 @@ var observed = map[interact.Type]interact.Type{interact.ReadProperty: interact.O
 	interact.ReadAllProperties: interact.ObserveAllProperties, interact.SubscribeEvent: interact.SubscribeEvent,
 	interact.SubscribeAllEvents: interact.SubscribeAllEvents}
 
-// observe registers the consumer. The answer is the value of a property, or means that the subscription to an event began. Who
-// cannot be taken in gets the value alone (RFC 7641 §4.1), and of events an error.
+// observe registers the consumer. The response is the value of a property, or confirms the subscription to an event. Without room, the
+// response is the value alone (RFC 7641 §4.1), or an error for events.
 func (x *exchange) observe(ctx context.Context, m *interact.Message) (*messaging.Packet, error) {
 	s := x.server
 	o, fresh, err := s.watches.join(x, m)
@@ -98,7 +98,7 @@ func (x *exchange) observe(ctx context.Context, m *interact.Message) (*messaging
 	a := &messaging.Packet{Code: codes.Content}
 	if reads {
 		if o != nil {
-			<-o.source.started // to read before would miss what changes in between
+			<-o.source.started // an earlier read could miss a change
 		}
 		r, asked := interact.Call(ctx, s.o.Mesh, m)
 		if asked == nil {
@@ -120,8 +120,8 @@ func (x *exchange) observe(ctx context.Context, m *interact.Message) (*messaging
 	return a, nil
 }
 
-// join adds an observer and begins to observe the mesh if nobody did. The one with its token is kept if it observes the same,
-// else it makes room (RFC 7641 §4.1); fresh means that the observer is a new one.
+// join adds an observer, and starts the observation of the mesh for the first one. An observer with the same token is kept if it
+// observes the same, else it is replaced (RFC 7641 §4.1); fresh means that the observer is new.
 func (w *watches) join(x *exchange, m *interact.Message) (o *observer, fresh bool, err error) {
 	ask := &interact.Message{Type: observed[m.Type], From: m.From, Thing: m.Thing, ID: m.ID, Name: m.Name, Data: m.Data,
 		ContentType: m.ContentType}
@@ -162,7 +162,7 @@ func (w *watches) join(x *exchange, m *interact.Message) (o *observer, fresh boo
 	return o, true, nil
 }
 
-// follow observes the mesh for a source and hands on what comes. The end of the observation is the end of its observers.
+// follow observes the mesh for a source and publishes the messages. The end of the observation ends its observers.
 func (w *watches) follow(ctx context.Context, s *source, m *interact.Message) {
 	defer s.cancel()
 	close(s.started)
@@ -185,7 +185,7 @@ func (w *watches) follow(ctx context.Context, s *source, m *interact.Message) {
 	}
 }
 
-// publish gives a reading or an event to all observers of its source. None of them is waited for.
+// publish queues a reading or an event for all observers of its source, without waiting.
 func (w *watches) publish(s *source, r *interact.Message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -254,8 +254,7 @@ func (w *watches) removeLocked(o *observer) {
 	}
 }
 
-// serve sends notifications until the observer goes, or does not acknowledge one (RFC 7641 §4.5). One to whom nothing was sent
-// for a while is asked whether it is there.
+// serve sends notifications until the observer leaves, or does not acknowledge one (RFC 7641 §4.5). A silent observer is pinged.
 func (w *watches) serve(o *observer) {
 	defer w.remove(o)
 	peer := w.server.peers.get(o.remote)
@@ -289,7 +288,7 @@ func ping(ctx context.Context, p *peer) error {
 	return err
 }
 
-// drain sends what waits. After the last word it returns an error.
+// drain sends the waiting notifications. After the last one it returns an error.
 func (w *watches) drain(o *observer, p *peer) error {
 	for {
 		r, end := w.take(o)
@@ -324,8 +323,8 @@ func (w *watches) take(o *observer) (*interact.Message, error) {
 	return nil, o.end
 }
 
-// notify sends one reading or event and waits until it is acknowledged. What is larger than a block begins with the first; the
-// rest is fetched (RFC 7959 §3.4).
+// notify sends one reading or event and waits for its acknowledgement. Of a larger payload it sends the first block; the consumer
+// fetches the rest (RFC 7959 §3.4).
 func (w *watches) notify(o *observer, p *peer, r *interact.Message) error {
 	a, err := present(&messaging.Packet{Code: codes.Content}, named(o.ask, r), o.ask)
 	if err == nil && len(a.Payload) > w.server.o.MaxBody {
@@ -348,7 +347,7 @@ func (w *watches) notify(o *observer, p *peer, r *interact.Message) error {
 	return err
 }
 
-// named returns r as an observation of all shows it: an object with one member.
+// named returns r for an observation of all: an object with one member.
 func named(ask, r *interact.Message) *interact.Message {
 	if ask.Type != interact.ReadAllProperties && ask.Type != interact.SubscribeAllEvents {
 		return r

@@ -16,14 +16,14 @@ const (
 	maxItems    = 256      // likewise
 	storeLife   = time.Minute
 	tooBusy     = "try again in a while, or send less at once"
-	itemsWeight = 512 // bytes that an item counts beside its data
+	itemsWeight = 512 // bytes that an item counts in addition to its data
 )
 
-// A Shelf holds bodies that are on their way block by block: those that come in, or those that go out. It holds at most 256 of
-// them and 32 MiB, of which one host may have half, each for a minute after it was last used. The zero value works. It is safe
+// A Shelf stores the bodies of block-wise transfers in one direction. It stores at most 256 bodies and 32 MiB, of which one host may have
+// half, each for one minute after its last use. The zero value works. It is safe
 // for concurrent use.
 type BlockStore struct {
-	// Evict replaces the oldest body by a new one; otherwise a full store refuses it.
+	// Evict replaces the oldest body by a new one; otherwise a full store rejects it.
 	Evict bool
 
 	mu    sync.Mutex // guards the rest, and the items
@@ -31,7 +31,7 @@ type BlockStore struct {
 	bytes int
 }
 
-// An item is one body. Of an answer it is all of the message.
+// An item is one body, or one complete response.
 type item struct {
 	key    string
 	host   netip.Addr
@@ -42,7 +42,7 @@ type item struct {
 
 func (i *item) weight() int { return len(i.data) + itemsWeight }
 
-// Keep lays an answer on the shelf in place of the one with its key. The error is [interact.Overloaded].
+// Keep stores a response and replaces the one with its key. The error is [interact.Overloaded].
 func (s *BlockStore) Keep(key string, host netip.Addr, answer *Packet, now time.Time) error {
 	return s.put(&item{key: key, host: host, data: answer.Payload, answer: answer}, now)
 }
@@ -64,7 +64,7 @@ func (s *BlockStore) put(i *item, now time.Time) error {
 	return nil
 }
 
-// Get returns the answer with a key, or nil. It must not be changed.
+// Get returns the response with a key, or nil. The caller must not change it.
 func (s *BlockStore) Get(key string, now time.Time) *Packet {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +76,7 @@ func (s *BlockStore) Get(key string, now time.Time) *Packet {
 	return i.answer
 }
 
-// roomLocked makes room for n more bytes and items of host: at the cost of its own oldest, then, if the shelf evicts, of all.
+// roomLocked makes room for n more bytes and items of host. It evicts the oldest items of the host, then, with Evict, of all hosts.
 func (s *BlockStore) roomLocked(host netip.Addr, bytes, items int) error {
 	own, mine := 0, 0
 	for _, i := range s.items {
@@ -134,8 +134,8 @@ func (s *BlockStore) sweepLocked(now time.Time) {
 // ErrGap means that blocks are missing: 4.08 (RFC 7959 §2.9.2).
 var ErrGap = &Reject{codes.RequestEntityIncomplete, "the blocks before this one are not here; begin with block 0"}
 
-// Gather adds the block b of a body with a key. It returns the body when it is whole; done is false as long as it is not. A block
-// that came before is ignored. The limit is in bytes, of the whole. The error is a [*Reject], or [interact.Overloaded].
+// Gather adds the block b of a body with a key. It returns the complete body; done is false while blocks are missing. A
+// duplicate block is ignored. The limit is the size of the body in bytes. The error is a [*Reject], or [interact.Overloaded].
 func (s *BlockStore) Gather(key string, host netip.Addr, b Block, part []byte, limit int, now time.Time) (
 	body []byte, done bool, err error) {
 	if b.SZX > SZX1024 || b.More && !b.Full(len(part)) || len(part) > b.Size() {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// parallel is how many requests to one agent may be on the way that are not acknowledged: NSTART of RFC 7252 §4.7, which is
-	// 1 for one consumer; a node asks for many.
+	// parallel is how many requests to one agent may be unacknowledged: NSTART of RFC 7252 §4.7, which is
+	// 1 for one consumer; a node serves many.
 	parallel = 8
 	// recent is how many message identifiers of the agent are stored, to detect duplicates (RFC 7252 §4.5).
 	recent = 128
@@ -30,8 +30,8 @@ const (
 	baseMessage = 1152
 )
 
-// A conn is a connection to one agent. One goroutine, of the pool, reads it (datagrams or frames); any may ask. It is done when
-// the reader has returned.
+// A conn is a connection to one agent. One goroutine of the pool reads it (datagrams or frames); any goroutine may send. It ends
+// when the reader returns.
 type conn struct {
 	net    net.Conn
 	layer  *Layer        // nil over a stream
@@ -40,15 +40,15 @@ type conn struct {
 	done   chan struct{} // closed at the end; err is the cause
 	csm    chan struct{} // closed when the far end of a stream has sent its capabilities
 	err    error         // before done is closed, by the reader
-	seen   []verdict     // the reader's: the last mids and how they were answered
-	oldest int           // the reader's: where in seen the next goes
+	seen   []verdict     // owned by the reader: the last message IDs and their replies
+	oldest int           // owned by the reader: index in seen of the next one
 
 	mu      sync.Mutex // guards the rest
 	calls   map[string]*Call
 	largest int // message that the far end of a stream accepts
 }
 
-// A verdict is how a message of the agent was answered: by an acknowledgement or a reset.
+// A verdict is the reply to a message of the agent: an acknowledgement or a reset.
 type verdict struct {
 	mid   uint16
 	reply message.Type
@@ -60,10 +60,9 @@ type Call struct {
 	token string
 	// Answers are the responses that Ask did not return: the notifications of an observation.
 	Answers chan *Packet
-	// Newest lets a new answer take the place of the oldest where nobody takes them; otherwise Over is closed then. It is set before
-	// anything is sent.
+	// Newest makes a new response replace the oldest waiting one; otherwise Over is closed. It is set before the first request.
 	Newest bool
-	// Over is closed when an answer was lost because too many waited.
+	// Over is closed when a response was dropped because too many wait.
 	Over chan struct{}
 	once sync.Once
 }
@@ -77,7 +76,7 @@ func newConn(c net.Conn, stream bool, t Timing, limit int) *conn {
 	return k
 }
 
-// datagram writes to a socket that may still hold the refusal of a datagram before, which is not about this one.
+// datagram writes a datagram. It ignores the pending ICMP error of an earlier one.
 func (c *conn) datagram(b []byte) error {
 	_, err := c.net.Write(b)
 	if IsRefused(err) {
@@ -89,10 +88,10 @@ func (c *conn) datagram(b []byte) error {
 	return err
 }
 
-// Call begins to wait for answers with a new token; room is how many may wait, and a sixteenth of it if they are larger than
-// datagrams. End it when it is done.
+// Call returns a call with a new token. room is how many responses may wait, and a sixteenth of it for responses larger than datagrams.
+// The caller ends it.
 func (c *conn) Call(room int) *Call {
-	token := make([]byte, maxToken) // not to be guessed (RFC 7252 §5.3.1)
+	token := make([]byte, maxToken) // unpredictable (RFC 7252 §5.3.1)
 	_, _ = rand.Read(token)         // never fails
 	k := &Call{conn: c, token: string(token), Answers: make(chan *Packet, room), Over: make(chan struct{})}
 	c.mu.Lock()
@@ -101,7 +100,7 @@ func (c *conn) Call(room int) *Call {
 	return k
 }
 
-// End stops to wait. What comes for the token from now on is rejected, which also ends an observation (RFC 7641 §3.6).
+// End ends the call. Later messages with its token are rejected, which also ends an observation (RFC 7641 §3.6).
 func (k *Call) End() {
 	k.conn.mu.Lock()
 	defer k.conn.mu.Unlock()
@@ -110,9 +109,9 @@ func (k *Call) End() {
 
 // A Loss is the error of a missing response.
 type Loss struct {
-	Cause   error // one of this package, of the network, or of the context
-	Started bool  // the far end may have got the request
-	Acked   bool  // it has
+	Cause   error // an error of this package, of the network, or of the context
+	Started bool  // the far end may have received the request
+	Acked   bool  // the far end has received it
 }
 
 // Error implements error.
@@ -121,11 +120,11 @@ func (l *Loss) Error() string { return l.Cause.Error() }
 // Unwrap returns the cause.
 func (l *Loss) Unwrap() error { return l.Cause }
 
-// Ask sends p and waits for the next answer. The error is a [*Loss].
+// Ask sends p and waits for the next response. The error is a [*Loss].
 func (k *Call) Ask(ctx context.Context, p *Packet) (*Packet, error) {
 	if cap(k.Answers) == 1 {
 		select {
-		case <-k.Answers: // a copy of the answer before
+		case <-k.Answers: // a copy of the previous response
 		default:
 		}
 	}
@@ -142,7 +141,7 @@ func (k *Call) Ask(ctx context.Context, p *Packet) (*Packet, error) {
 	case <-k.conn.done:
 		lost.Cause = k.conn.err
 	}
-	select { // the answer may have come before the end
+	select { // the response can precede the end
 	case a := <-k.Answers:
 		return a, nil
 	default:
@@ -150,7 +149,8 @@ func (k *Call) Ask(ctx context.Context, p *Packet) (*Packet, error) {
 	}
 }
 
-// Send sends p; over datagrams until it is acknowledged, unless it is non-confirmable. It returns a response that came before.
+// Send sends p; over datagrams until it is acknowledged, unless it is non-confirmable. It returns a response that precedes the
+// acknowledgement.
 // The error is a [*Loss].
 func (k *Call) Send(ctx context.Context, p *Packet) (early *Packet, err error) {
 	c := k.conn
@@ -177,14 +177,14 @@ func (k *Call) Send(ctx context.Context, p *Packet) (early *Packet, err error) {
 	}
 	early, copies, err := c.layer.Confirm(ctx, p, k.Answers)
 	if err != nil {
-		// The first copy was refused, or none was sent, or the agent rejected it: then it has done nothing.
+		// The first copy was refused, or none was sent, or the agent rejected it: the request has no effect.
 		started := copies > 0 && !errors.Is(err, ErrReset) && !(errors.Is(err, ErrRefused) && copies == 1)
 		return nil, &Loss{Cause: err, Started: started}
 	}
 	return early, nil
 }
 
-// sendFrame writes p to a stream. A stream that took a part of a message is of no use any more.
+// sendFrame writes p to a stream. A partial write ends the stream.
 func (c *conn) sendFrame(ctx context.Context, p *Packet) error {
 	b, err := p.frame()
 	if err != nil {
@@ -214,7 +214,7 @@ func (c *conn) Why() error { return c.err }
 // close makes the reader return.
 func (c *conn) close() { _ = c.net.Close() } // the reader reports the end
 
-// finish is the reader's last act.
+// finish ends the connection for its users. The reader calls it last.
 func (c *conn) finish(err error) {
 	c.close()
 	c.err = err
@@ -264,7 +264,7 @@ func IsTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// broken is err of a socket, or errClosed if it only means that this side closed it.
+// broken is err of a socket, or errClosed if this side closed it.
 func broken(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return errClosed
@@ -315,7 +315,7 @@ func (c *conn) reply(p *Packet, kind message.Type) {
 	}
 }
 
-// deliver gives p to a peer that waits for it.
+// deliver gives p to the call that waits for it.
 func (c *conn) deliver(p *Packet) bool {
 	c.mu.Lock()
 	k := c.calls[p.Token]
@@ -324,7 +324,7 @@ func (c *conn) deliver(p *Packet) bool {
 		return false
 	}
 	room := cap(k.Answers)
-	if len(p.Payload) > MaxDatagram { // of a stream: few of them are as much as many others
+	if len(p.Payload) > MaxDatagram { // of a stream: larger than any datagram
 		room = max(room/16, 1)
 	}
 	for {
@@ -346,7 +346,7 @@ func (c *conn) deliver(p *Packet) bool {
 	}
 }
 
-// readFrames reads a stream. Signals are answered at once (RFC 8323 §5).
+// readFrames reads a stream. It replies to signals at once (RFC 8323 §5).
 func (c *conn) readFrames(idle time.Duration, goOn func() bool) error {
 	r := bufio.NewReader(c.net)
 	for {

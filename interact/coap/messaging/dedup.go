@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	maxReplays  = 8192    // requests that are remembered
-	replayBytes = 8 << 20 // of their answers
-	// lifetime is EXCHANGE_LIFETIME: after it a mid may mean another request (RFC 7252 §4.8.2).
+	maxReplays  = 8192    // stored requests
+	replayBytes = 8 << 20 // of their responses
+	// lifetime is EXCHANGE_LIFETIME: after it a message ID may be reused (RFC 7252 §4.8.2).
 	lifetime = 247 * time.Second
 )
 
-// Replays are the requests of the last minutes, to detect duplicates (RFC 7252 §4.5). Where there are too many
-// the oldest are forgotten. The zero value works. It is safe for concurrent use.
+// Replays are the requests of the last minutes, to detect duplicates (RFC 7252 §4.5). Beyond the
+// limits the oldest are dropped. The zero value works. It is safe for concurrent use.
 type Replays struct {
 	mu    sync.Mutex // guards the rest, and every replay
 	byKey map[replayKey]*Replay
@@ -28,12 +28,12 @@ type replayKey struct {
 	mid  uint16
 }
 
-// A Replay is one request and the datagram that answers its copies; nil while it is worked on.
+// A Replay is one request and the datagram for its duplicates; nil while it is executed.
 type Replay struct {
 	key   replayKey
 	at    time.Time
 	reply []byte
-	place *list.Element // nil: forgotten
+	place *list.Element // nil: dropped
 }
 
 // Begin records a request. again means that it is a duplicate, with the reply to the first one.
@@ -67,7 +67,7 @@ func (s *Replays) Keep(r *Replay, reply []byte) {
 	s.trimLocked(r.at)
 }
 
-// Forget makes the next copy a new request.
+// Forget drops r: the next copy is a new request.
 func (s *Replays) Forget(r *Replay) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

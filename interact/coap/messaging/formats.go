@@ -7,7 +7,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Content formats that have a name here; for the others see [Media].
+// Content formats with a name; for the others see [Media].
 const (
 	formatText  = 0
 	FormatLinks = 40
@@ -21,8 +21,7 @@ const (
 // Octets is the media type of unknown content.
 const Octets = "application/octet-stream"
 
-// formats are the content formats that are known by number (IANA, CoAP Content-Formats), both ways. The first of a media type
-// is the one that is sent.
+// formats are the known content formats (IANA, CoAP Content-Formats). The first one of a media type is sent.
 var formats = []struct {
 	number uint32
 	media  string
@@ -66,7 +65,7 @@ func Media(format uint32) string {
 	return ""
 }
 
-// FormatOf returns the content format of a media type. Text is UTF-8 or has none.
+// FormatOf returns the content format of a media type. Text in another charset than UTF-8 has none.
 func FormatOf(contentType string) (uint32, bool) {
 	want := interact.MediaType(contentType)
 	if want == "text/plain" && !isUTF8(contentType) {

@@ -11,7 +11,7 @@ import (
 	"github.com/plgd-dev/go-coap/v3/message"
 )
 
-// What may become of a message, other than that it is acknowledged.
+// Results of an unacknowledged message.
 var (
 	ErrReset   = errors.New("the message was rejected (Reset)")
 	ErrSilent  = errors.New("nothing acknowledged the message")
@@ -21,11 +21,11 @@ var (
 
 // A Timing has the parameters of retransmission (RFC 7252 §4.8).
 type Timing struct {
-	ack        time.Duration // ACK_TIMEOUT; it is up to half longer, by chance, and doubles each time
+	ack        time.Duration // ACK_TIMEOUT; it is up to half longer at random, and doubles each time
 	retransmit int           // MAX_RETRANSMIT
 }
 
-// Usual are the default parameters: a message is given up after 62 to 93 s.
+// Usual are the default parameters: a message times out after 62 to 93 s.
 var Usual = Timing{ack: 2 * time.Second, retransmit: 4}
 
 // A Layer sends messages to one far end over datagrams and retransmits until they are acknowledged (RFC 7252 §4.2). The reader
@@ -35,7 +35,7 @@ type Layer struct {
 	timing Timing
 
 	mu      sync.Mutex            // guards the rest
-	mid     uint16                // the last that was given out
+	mid     uint16                // the last one
 	waiting map[uint16]chan error // results of the unacknowledged messages
 }
 
@@ -43,8 +43,8 @@ func NewLayer(t Timing, write func(b []byte) error) *Layer {
 	return &Layer{write: write, timing: t, mid: uint16(rand.Uint32()), waiting: make(map[uint16]chan error)}
 }
 
-// Confirm sends p as a confirmable message and waits until it is acknowledged. An answer that comes before is taken from answers
-// and is an acknowledgement too (RFC 7252 §5.2.2). The error is ErrReset, ErrSilent, one of the socket, or that of ctx; copies is
+// Confirm sends p as a confirmable message and waits until it is acknowledged. An earlier response is taken from answers
+// and counts as an acknowledgement (RFC 7252 §5.2.2). The error is ErrReset, ErrSilent, one of the socket, or that of ctx; copies is
 // how often p was sent.
 func (l *Layer) Confirm(ctx context.Context, p *Packet, answers <-chan *Packet) (early *Packet, copies int, err error) {
 	fate := make(chan error, 1)
@@ -87,7 +87,7 @@ func (l *Layer) Fire(p *Packet) error {
 	return l.write(b)
 }
 
-// register gives out a mid that no message on the way has.
+// register returns a message ID that no unacknowledged message has.
 func (l *Layer) register(fate chan error) uint16 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,5 +136,5 @@ func Bare(kind message.Type, mid uint16) []byte {
 	return []byte{1<<6 | byte(kind)<<4, 0, byte(mid >> 8), byte(mid)}
 }
 
-// IsRefused reports whether err means that nothing listens: an ICMP message about a datagram before.
+// IsRefused reports whether err means that nothing listens: an ICMP message for an earlier datagram.
 func IsRefused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }

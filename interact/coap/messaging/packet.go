@@ -24,7 +24,7 @@ type Packet struct {
 	Payload []byte
 }
 
-// Methods and options that the module for CoAP has no name for.
+// Methods and options without a name in the CoAP module.
 const (
 	Fetch  codes.Code = 5 // RFC 8132 §2
 	Patch  codes.Code = 6 // RFC 8132 §3
@@ -42,7 +42,7 @@ const (
 
 var errPacket = errors.New("no CoAP message")
 
-// ParseDatagram reads the message in b and keeps b. It accepts options of any length and number, which
+// ParseDatagram reads the message in b and retains b. It accepts options of any length and number, which
 // [Packet.Faulty] checks. An error means that b is not a CoAP message.
 func ParseDatagram(b []byte) (*Packet, error) {
 	if len(b) < 4 || b[0]>>6 != 1 { // RFC 7252 §3: version 1
@@ -150,7 +150,7 @@ func (p *Packet) isResponse() bool { return p.Code >= 64 && p.Code < 192 }
 // Good reports whether the code is of class 2, success.
 func (p *Packet) Good() bool { return p.Code>>5 == 2 }
 
-// Add puts an option behind those of its number.
+// Add inserts an option after those of its number.
 func (p *Packet) Add(id message.OptionID, value []byte) {
 	p.Options = p.Options.Add(message.Option{ID: id, Value: value})
 }
@@ -172,7 +172,7 @@ func (p *Packet) Option(id message.OptionID) ([]byte, bool) {
 	return nil, false
 }
 
-// Uint returns the first option of a number as a uint. One of a length that it cannot have is not there (RFC 7252 §5.4.3).
+// Uint returns the first option of a number as a uint. An option of invalid length is absent (RFC 7252 §5.4.3).
 func (p *Packet) Uint(id message.OptionID) (uint32, bool) {
 	v, ok := p.Option(id)
 	if !ok || len(v) > 4 || len(v) > known[id].max {
@@ -203,7 +203,7 @@ type definition struct {
 }
 
 // known are the options that this package understands, in requests or in responses (RFC 7252 §5.10, RFC 7641 §2, RFC 7959 §2.1,
-// RFC 8768 §3, RFC 9175 §3.2). If-Match and If-None-Match are not: they are critical, so a request that has one is refused.
+// RFC 8768 §3, RFC 9175 §3.2). If-Match and If-None-Match are not: they are critical, so a request with one is rejected.
 var known = map[message.OptionID]definition{
 	message.URIHost:       {min: 1, max: 255},
 	message.ETag:          {min: 1, max: 8, repeat: true},
@@ -224,8 +224,8 @@ var known = map[message.OptionID]definition{
 	requestTag:            {max: 8, repeat: true},
 }
 
-// Faulty returns the number of the first critical option of p that is unknown, has a length that it cannot have, or comes twice
-// and may not: a peer that gets it must refuse the message (RFC 7252 §5.4.1, §5.4.3, §5.4.5). Critical numbers are odd.
+// Faulty returns the number of the first critical option of p that is unknown, has an invalid length, or is repeated
+// although it must not be: the receiver must reject the message (RFC 7252 §5.4.1, §5.4.3, §5.4.5). Critical numbers are odd.
 func (p *Packet) Faulty() (message.OptionID, bool) {
 	for i, o := range p.Options {
 		d, ok := known[o.ID]
@@ -237,7 +237,7 @@ func (p *Packet) Faulty() (message.OptionID, bool) {
 	return 0, false
 }
 
-// Dotted writes a code as people do: "4.04".
+// Dotted returns a code in its usual notation: "4.04".
 func Dotted(c codes.Code) string { return fmt.Sprintf("%d.%02d", c>>5, c&31) }
 
 // A Block is the value of a Block1 or Block2 option (RFC 7959 §2.2).
@@ -260,13 +260,13 @@ func (p *Packet) Block(id message.OptionID) (b Block, ok bool) {
 	return Block{Num: v >> 4, More: v&8 != 0, SZX: uint8(v & 7)}, ok
 }
 
-// Size is how many bytes a block has that others follow.
+// Size is the size in bytes of a block that is not the last.
 func (b Block) Size() int { return 16 << min(b.SZX, SZX1024) }
 
-// Offset is where the block stands in the body, in bytes.
+// Offset is the offset of the block in the body, in bytes.
 func (b Block) Offset() int { return int(b.Num) * b.Size() }
 
-// Value is b as the option has it.
+// Value is the value of the option.
 func (b Block) Value() uint32 {
 	v := b.Num<<4 | uint32(b.SZX)
 	if b.More {
@@ -275,10 +275,10 @@ func (b Block) Value() uint32 {
 	return v
 }
 
-// Full reports whether a payload of n bytes may be a block that others follow.
+// Full reports whether a payload of n bytes may be a block that is not the last.
 func (b Block) Full(n int) bool { return n == b.Size() || b.SZX == BERT && n > 0 && n%b.Size() == 0 }
 
-// Cut returns the part of data that b asks for, and b as it describes that part. ok is false if data ends before it; the first
+// Cut returns the part of data that b selects, and the block that describes that part. ok is false if data ends before it; the first
 // part of no data is empty.
 func (b Block) Cut(data []byte) (part []byte, is Block, ok bool) {
 	at := b.Offset()
@@ -290,7 +290,7 @@ func (b Block) Cut(data []byte) (part []byte, is Block, ok bool) {
 	return data[at:end], b, true
 }
 
-// A Reject is an error of the protocol itself, with its response code.
+// A Reject is a protocol error with its response code.
 type Reject struct {
 	Code codes.Code
 	Text string

@@ -55,17 +55,17 @@ type Lease struct {
 	err   error
 
 	users int       // guarded by the pool
-	last  time.Time // when it was last given back; guarded by the pool
+	last  time.Time // time of the last release; guarded by the pool
 }
 
-// NewPool returns a pool whose connections are made by dial. limit is that of the body of a message in bytes.
+// NewPool returns a pool that connects with dial. limit is the size limit of a body in bytes.
 func NewPool(dial func(ctx context.Context, network, addr string) (net.Conn, error), limit int) *Pool {
 	p := &Pool{dial: dial, timing: Usual, limit: limit, idle: idleAfter, conns: make(map[Target]*Lease)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
 
-// Get returns a connection to t. Give it back with [Lease.Release]. The error is a [*Loss], or means that the pool is full or
+// Get returns a connection to t. The caller calls [Lease.Release]. The error is a [*Loss], or means that the pool is full or
 // closed.
 func (p *Pool) Get(ctx context.Context, t Target) (*Lease, error) {
 	e, err := p.take(t)
@@ -122,7 +122,7 @@ func (p *Pool) evictLocked() bool {
 	return true
 }
 
-// Release gives the connection back. One that was dropped ends with its last user.
+// Release returns the connection to the pool. A dropped one ends with its last user.
 func (e *Lease) Release() {
 	e.pool.mu.Lock()
 	defer e.pool.mu.Unlock()
@@ -132,7 +132,7 @@ func (e *Lease) Release() {
 	}
 }
 
-// Drop makes the next user dial again: the far end is silent, or another one than before.
+// Drop makes the next user dial again, because the far end is silent or has changed.
 func (e *Lease) Drop() {
 	e.pool.mu.Lock()
 	defer e.pool.mu.Unlock()
@@ -163,7 +163,7 @@ func (p *Pool) run(e *Lease) {
 	e.Drop()
 }
 
-// wanted reports whether an idle connection is in use; otherwise it is removed from the pool.
+// wanted reports whether an idle connection is in use. An unused one is removed from the pool.
 func (p *Pool) wanted(e *Lease) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,7 +174,7 @@ func (p *Pool) wanted(e *Lease) bool {
 	return false
 }
 
-// connect makes a connection.
+// connect opens a connection.
 func (p *Pool) connect(t Target) (*conn, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, dialling)
 	defer cancel()
@@ -206,7 +206,7 @@ func (p *Pool) connect(t Target) (*conn, error) {
 	return c, nil
 }
 
-// A HandshakeError means that a secure connection could not be made with a far end that is there.
+// A HandshakeError means that the far end is reachable, and the handshake of a secure connection failed.
 type HandshakeError struct{ Err error }
 
 // Error implements error.
@@ -216,7 +216,7 @@ func (h *HandshakeError) Error() string { return h.Err.Error() }
 func (h *HandshakeError) Unwrap() error { return h.Err }
 
 // secure adds DTLS or TLS to raw, if the scheme requires it. With a key the suites are those of RFC 7252 §9.1.3.1 and stronger
-// ones; without, the certificate must be for the host and of an authority that this machine trusts.
+// ones; without, the certificate must be for the host and trusted by the system.
 func secure(ctx context.Context, t Target, raw net.Conn) (net.Conn, error) {
 	var c interface {
 		net.Conn

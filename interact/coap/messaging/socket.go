@@ -9,16 +9,16 @@ import (
 	coapnet "github.com/plgd-dev/go-coap/v3/net"
 )
 
-// A Remote is where a datagram came from, and the address of this machine that it was sent to, from which its answer must come.
+// A Remote is the source of a datagram and its destination address on this machine, which the response must use as its source.
 type Remote struct {
 	Addr  netip.AddrPort
-	via   *coapnet.ControlMessage // nil: whatever the system chooses
-	Group bool                    // it was sent to many
+	via   *coapnet.ControlMessage // nil: the choice of the system
+	Group bool                    // the destination was a multicast or broadcast address
 }
 
 // A Socket sends and receives the datagrams of a server.
 type Socket interface {
-	// Read returns one datagram; what does not fit into b is cut.
+	// Read returns one datagram, truncated to the size of b.
 	Read(b []byte) (n int, from Remote, err error)
 	// Write sends one datagram. It is safe for concurrent use.
 	Write(b []byte, to Remote) error
@@ -74,7 +74,7 @@ func (s *udpSocket) Write(b []byte, to Remote) error {
 
 func (s *udpSocket) Stop() {
 	if c, ok := s.NetConn().(*net.UDPConn); ok {
-		_ = c.SetReadDeadline(time.Unix(1, 0)) // a socket that is closed reads nothing either
+		_ = c.SetReadDeadline(time.Unix(1, 0)) // fails for a closed socket, which does not read either
 	}
 }
 
@@ -85,7 +85,7 @@ func (s *udpSocket) Addr() netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// IsStopped reports whether err of a read means that the socket was stopped or closed.
+// IsStopped reports whether the error of a read means that the socket was stopped or closed.
 func IsStopped(err error) bool {
 	return errors.Is(err, net.ErrClosed) || errors.Is(err, coapnet.ErrConnectionIsClosed) || IsTimeout(err)
 }
