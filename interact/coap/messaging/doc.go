@@ -2,7 +2,7 @@
 // connections, without the interaction model.
 //
 // A client gets a connection from a [Pool] and sends requests over a [Call]. A server reads a [Socket], detects duplicates with
-// [Replays], sends confirmable messages through a [Layer], and stores bodies in transfer in a [Shelf].
+// [Replays], sends confirmable messages through a [Layer], and stores bodies in transfer in a [BlockStore].
 //
 // Options and codes come from the module go-coap, which also writes the messages and reads their options. Its connections, its
 // block-wise transfer and its server are not used: one slow request blocks the whole server; bodies in blocks are unlimited, and are
