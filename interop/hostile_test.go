@@ -542,15 +542,19 @@ func floodThing(t *testing.T, thing interact.Thing, n int, message func() *inter
 // §3.4.2.1: quota exceeded); with QoS 0 some are lost.
 func (m *mesh) floodMQTT(t *testing.T, n int, qos byte) (done, refused int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*stepTimeout)
+	limit, cancel := context.WithTimeout(t.Context(), 3*stepTimeout)
 	defer cancel()
+	ctx, lost := context.WithCancelCause(limit)
+	defer lost(nil)
 	conn, err := net.Dial("tcp", m.mqtt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	came := make(chan *paho.Publish, n+1)
-	client := paho.NewClient(paho.ClientConfig{Conn: conn, OnPublishReceived: []func(paho.PublishReceived) (bool, error){
-		func(p paho.PublishReceived) (bool, error) { came <- p.Packet; return true, nil }}})
+	client := paho.NewClient(paho.ClientConfig{Conn: conn, PacketTimeout: 3 * stepTimeout, OnPublishReceived: []func(paho.PublishReceived) (bool, error){
+		func(p paho.PublishReceived) (bool, error) { came <- p.Packet; return true, nil }},
+		OnClientError:      func(err error) { lost(fmt.Errorf("the client ended: %w", err)) },
+		OnServerDisconnect: func(d *paho.Disconnect) { lost(fmt.Errorf("the broker ended the connection: %#x", d.ReasonCode)) }})
 	if _, err := client.Connect(ctx, &paho.Connect{ClientID: "flood", CleanStart: true, KeepAlive: 30}); err != nil {
 		t.Fatal(err)
 	}
@@ -572,7 +576,7 @@ func (m *mesh) floodMQTT(t *testing.T, n int, qos byte) (done, refused int) {
 			turnedDown.Add(1)
 			came <- nil
 		default:
-			t.Error(err)
+			lost(err)
 		}
 	}
 	var work sync.WaitGroup
@@ -588,7 +592,7 @@ func (m *mesh) floodMQTT(t *testing.T, n int, qos byte) (done, refused int) {
 		heard++
 		switch {
 		case err != nil:
-			t.Fatalf("after %d answers, %d refusals and %d turned down: %v", done, refused, turnedDown.Load(), err)
+			t.Fatalf("after %d answers, %d refusals and %d turned down: %v", done, refused, turnedDown.Load(), context.Cause(ctx))
 		case p == nil:
 		case p.Properties.User.Get("lmos-code") == "LMOS-1529", p.Properties.User.Get("lmos-code") == "LMOS-1429":
 			if refused++; p.Topic == last {

@@ -76,12 +76,15 @@ func TestRecheck(t *testing.T) {
 				drafts <- string(draft)
 			}
 		}()
-		step := func(name string, change func(), after time.Duration, want, asked string) {
+		step := func(name string, change func(), after time.Duration, want, asked string, then ...func()) {
 			t.Helper()
 			f.mu.Lock()
 			f.asked = nil
 			change()
 			f.mu.Unlock()
+			for _, do := range then {
+				do()
+			}
 			time.Sleep(after)
 			synctest.Wait()
 			select {
@@ -129,12 +132,11 @@ func TestRecheck(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		step("a skill is gone", func() { f.card = describe("four") }, 0, "", "")
-		call()
-		step("soon", func() { f.asked = nil }, time.Second, "four", "GET200")
+		step("soon", func() {}, time.Second, "four", "POST200 GET200", call)
 		for range 10 {
 			call()
 		}
-		step("not before a pause", func() { f.asked = nil }, 3*time.Second, "", "")
+		step("not before a pause", func() {}, 3*time.Second, "", "")
 		step("after it", func() {}, 3*time.Second, "", "GET200")
 		cancel()
 		<-ended
