@@ -261,11 +261,18 @@ func crossA2A(t *testing.T, m *mesh, g *goAgent, c *a2aclient.Client) {
 		t.Error("a task that ended was cancelled")
 	}
 	waiting := sendA2A(t, c, "wait "+string(task.ID))
-	followed := make(chan []string, 1)
-	go func() { followed <- a2aEvents(t, c.SubscribeToTask(ctx, &sdk.SubscribeToTaskRequest{ID: waiting.ID})) }()
-	time.Sleep(50 * time.Millisecond) // the subscription has no other sign than the task, which is taken below
-	close(g.gate(string(task.ID)))
-	if got := <-followed; len(got) == 0 || got[len(got)-1] != "COMPLETED" {
+	got := a2aEvents(t, func(yield func(sdk.Event, error) bool) {
+		first := true
+		for e, err := range c.SubscribeToTask(ctx, &sdk.SubscribeToTaskRequest{ID: waiting.ID}) {
+			if first { // the subscription starts with the task, which goes on then
+				close(g.gate(string(task.ID)))
+			}
+			if first = false; !yield(e, err) {
+				return
+			}
+		}
+	})
+	if len(got) == 0 || got[len(got)-1] != "COMPLETED" {
 		t.Errorf("the subscription is %v", got)
 	}
 	stuck := sendA2A(t, c, "wait for ever")
@@ -331,7 +338,7 @@ func pushed(t *testing.T, g *goAgent, c *a2aclient.Client) {
 			if strings.Contains(h, "TASK_STATE_COMPLETED") {
 				return
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(stepTimeout):
 			t.Fatal("the webhook did not hear of the end")
 		}
 	}
