@@ -26,7 +26,7 @@ func newApp(env []string, stdin io.Reader, stdout, stderr io.Writer) *app {
 // run executes the command line and returns the exit code.
 func (a *app) run(ctx context.Context, args []string) int {
 	root := newRootCommand(a)
-	a.Lead, a.Flagged = a.lead, a.flagged(root)
+	a.Flagged = a.flagged(root)
 	root.SetArgs(args)
 	root.SetIn(a.Stdin)
 	root.SetOut(a.Out)

@@ -145,8 +145,8 @@ func lateness(err error, ref string, timeout time.Duration) error {
 	if e == nil || e.Code != interact.Timeout || e.Title != "" {
 		return err
 	}
-	return interact.Errorf(interact.Timeout, "raise --timeout, or see whether the agent is busy: lmosd show "+terminal.Shell(ref),
-		"no answer from %s within %s", ref, timeout)
+	return interact.Errorf(interact.Timeout, "raise --timeout, or see whether the agent is busy", "no answer from %s within %s", ref, timeout).
+		Then(interact.StepShow, ref)
 }
 
 // resolve finds the agent: its exact reference is called, and its schemas determine the types of the input.
@@ -295,12 +295,12 @@ func (c *conversation) outlast(ctx context.Context, t *api.Task, f askFlags, sho
 }
 
 // goesOn returns the error of a wait that ended before its task.
-func goesOn(ctx context.Context, err error, title, hint string) error {
+func goesOn(ctx context.Context, err error, title, command string) error {
 	if ctx.Err() == nil {
 		return err
 	}
 	e := *interact.AsError(err)
-	e.Title, e.Hint, e.Next, e.Err = title, hint, nil, nil
+	e.Title, e.Hint, e.Next, e.Err = title, "", interact.Next(cli.StepCommand, command), nil
 	return &e
 }
 
@@ -317,12 +317,14 @@ func (c *conversation) showStarted(r *api.CallResult) error {
 
 // noAffordance returns the error for an unknown name, with the known names.
 func (c *conversation) noAffordance(kind, name string, known []string, verb string) error {
-	hint := "lmosd show " + terminal.Shell(c.asked)
-	if near := configs.Suggest(name, known); near != "" {
-		hint = fmt.Sprintf("did you mean %q?  lmosd %s %s %s", near, verb, terminal.Shell(c.asked), terminal.Shell(near))
-	}
-	return &interact.Error{Code: interact.NoAffordance, Title: fmt.Sprintf("%s has no %s %q", c.asked, kind, name), Hint: hint,
+	e := &interact.Error{Code: interact.NoAffordance, Title: fmt.Sprintf("%s has no %s %q", c.asked, kind, name),
 		Err: fmt.Errorf("what it has: %s", cmp.Or(strings.Join(known, ", "), "none"))}
+	near := configs.Suggest(name, known)
+	if near == "" {
+		return e.Then(interact.StepShow, c.asked)
+	}
+	e.Hint = fmt.Sprintf("did you mean %q?", near)
+	return e.Then(cli.StepCommand, "lmosd "+verb+" "+terminal.Shell(c.asked)+" "+terminal.Shell(near))
 }
 
 // A callResult is the document of a call.

@@ -110,7 +110,8 @@ func (a *app) answerTask(ctx context.Context, c *api.Client, t *api.Task, w prom
 		return err
 	}
 	if len(now.Inputs) == 0 {
-		return interact.Errorf(interact.NoTask, "lmosd task show "+terminal.Shell(t.ID), "the task is %s, and asks for nothing", now.Status)
+		return interact.Errorf(interact.NoTask, "", "the task is %s, and asks for nothing", now.Status).
+			Then(cli.StepCommand, "lmosd task show "+terminal.Shell(t.ID))
 	}
 	var answers interact.Answers
 	if w.None() && !noInput && a.Interactive() {

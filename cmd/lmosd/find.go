@@ -89,8 +89,8 @@ func (a *app) runFind(ctx context.Context, f findFlags, words []string) error {
 	case strategy != td.Highest && strategy != td.MostSimilar:
 		return cli.Usage("--strategy highest", "--strategy %s is neither highest nor most_similar", f.strategy)
 	case len(q.Capability) != 1 || len(q.Or) > 0 || f.watch || f.explain:
-		return cli.Usage("for example lmosd find --capability urn:example:weather:forecast --strategy highest",
-			"--strategy is for one capability, without OR, --watch and --explain")
+		return cli.Usage("for example", "--strategy is for one capability, without OR, --watch and --explain").
+			Then(cli.StepCommand, "lmosd find --capability urn:example:weather:forecast --strategy highest")
 	}
 	client, err := a.client()
 	if err != nil {
@@ -127,7 +127,8 @@ func (a *app) found(ctx context.Context, f findFlags, find func(context.Context)
 // findPage prints the next page of an earlier answer.
 func (a *app) findPage(ctx context.Context, f findFlags, words []string) error {
 	if len(words) > 0 || f.query.HasCriteria() || f.owner+f.host+f.strategy != "" || f.query.Limit != 0 || f.explain || f.watch {
-		return cli.Usage("lmosd find --page CURSOR", "--page goes on with its own question: leave the words and other flags out")
+		return cli.Usage("", "--page goes on with its own question: leave the words and other flags out").
+			Then(cli.StepCommand, "lmosd find --page CURSOR")
 	}
 	client, err := a.client()
 	if err != nil {
@@ -158,7 +159,8 @@ func (f *findFlags) question(words []string) (q td.Query, err error) {
 	}
 	q, err = querytext.Parse(together(words), f.query)
 	if err != nil {
-		return q, cli.Usage("for example: lmosd find weather OR traffic NOT type:tool", "the question cannot be read: %v", err)
+		return q, cli.Usage("for example", "the question cannot be read: %v", err).
+			Then(cli.StepCommand, "lmosd find weather OR traffic NOT type:tool")
 	}
 	return q, nil
 }
@@ -178,7 +180,7 @@ func together(words []string) string {
 // watchFind prints the agents, and then each change on a line.
 func (a *app) watchFind(ctx context.Context, client *api.Client, q td.Query, explain bool) error {
 	if explain || a.Flags.Output == "wide" {
-		return cli.Usage("lmosd find --watch -o jsonl", "--watch prints lines; leave --explain and -o wide out")
+		return cli.Usage("", "--watch prints lines; leave --explain and -o wide out").Then(cli.StepCommand, "lmosd find --watch -o jsonl")
 	}
 	var known api.AgentList
 	start := time.Now()

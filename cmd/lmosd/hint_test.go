@@ -25,30 +25,26 @@ func TestHints(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
-		flags      cli.Flags
-		hint, want string
-		asked      bool // a node was
+		flags         cli.Flags
+		command, want string
+		asked         bool // a node was
 	}{
-		"another folder":       {cli.Flags{DataDir: "/a b"}, "lmosd login mcp:https://a.example", "lmosd " + dir + " login mcp:https://a.example", false},
-		"all flags":            {cli.Flags{Config: "c", DataDir: "d", Node: "n"}, "lmosd show x", "lmosd --config c --data-dir d --node n show x", false},
-		"no flags":             {cli.Flags{}, "lmosd show x", "lmosd show x", false},
-		"words around it":      {cli.Flags{DataDir: "d"}, "it is away: lmosd show tells, or lmosd find", "it is away: lmosd --data-dir d show tells, or lmosd --data-dir d find", false},
-		"below a command":      {cli.Flags{DataDir: "d"}, "lmosd task wait 3f2a", "lmosd --data-dir d task wait 3f2a", false},
-		"no command":           {cli.Flags{DataDir: "d"}, "see that lmosd runs there", "see that lmosd runs there", false},
-		"of any node":          {cli.Flags{DataDir: "d"}, "lmosd errors explain LMOS-1404", "lmosd errors explain LMOS-1404", false},
-		"of the other node":    {cli.Flags{DataDir: "d"}, "copy a line that `lmosd id` prints there", "copy a line that `lmosd id` prints there", false},
-		"it says where":        {cli.Flags{DataDir: "d"}, "lmosd run --data-dir DIR", "lmosd run --data-dir DIR", false},
-		"a name of a stranger": {cli.Flags{DataDir: "d"}, "lmosd show 'x lmosd run'", "lmosd --data-dir d show 'x lmosd run'", false},
-		"with a quote in it":   {cli.Flags{DataDir: "/a b"}, `lmosd show 'it'\''s lmosd run' x`, "lmosd " + dir + ` show 'it'\''s lmosd run' x`, false},
-		"clipped":              {cli.Flags{DataDir: "/a b"}, `lmosd show 'it'\''s lmosd run…`, "lmosd " + dir + ` show 'it'\''s lmosd run…`, false},
-		"in other quotes":      {cli.Flags{DataDir: "d"}, `did you mean "a \" lmosd run"? lmosd show x`, `did you mean "a \" lmosd run"? lmosd --data-dir d show x`, false},
-		"a context's folder":   {cli.Flags{Node: "other"}, "lmosd login mcp:https://a.example", "lmosd --data-dir /o login mcp:https://a.example", true},
-		"a context":            {cli.Flags{Node: "other"}, "lmosd show x", "lmosd --node other show x", true},
-		"a node that is far":   {cli.Flags{Node: "http://192.0.2.1:1"}, "lmosd run", "lmosd run", true},
+		"another folder":     {cli.Flags{DataDir: "/a b"}, "lmosd login mcp:https://a.example", "lmosd " + dir + " login mcp:https://a.example", false},
+		"all flags":          {cli.Flags{Config: "c", DataDir: "d", Node: "n"}, "lmosd show x", "lmosd --config c --data-dir d --node n show x", false},
+		"no flags":           {cli.Flags{}, "lmosd show x", "lmosd show x", false},
+		"a comment":          {cli.Flags{DataDir: "d"}, "lmosd find   # or lmosd show", "lmosd --data-dir d find # or lmosd show", false},
+		"below a command":    {cli.Flags{DataDir: "d"}, "lmosd task wait 3f2a", "lmosd --data-dir d task wait 3f2a", false},
+		"of any node":        {cli.Flags{DataDir: "d"}, "lmosd errors explain LMOS-1404", "lmosd errors explain LMOS-1404", false},
+		"of no command":      {cli.Flags{DataDir: "d"}, "lmosd --help", "lmosd --help", false},
+		"it says where":      {cli.Flags{DataDir: "d"}, "lmosd run --data-dir DIR", "lmosd run --data-dir DIR", false},
+		"a name of anyone":   {cli.Flags{DataDir: "d"}, "lmosd show 'x lmosd run'", "lmosd --data-dir d show 'x lmosd run'", false},
+		"a context's folder": {cli.Flags{Node: "other"}, "lmosd login mcp:https://a.example", "lmosd --data-dir /o login mcp:https://a.example", true},
+		"a context":          {cli.Flags{Node: "other"}, "lmosd show x", "lmosd --node other show x", true},
+		"a node that is far": {cli.Flags{Node: "http://192.0.2.1:1"}, "lmosd run", "lmosd run", true},
 	} {
 		var out bytes.Buffer
 		a := newApp(home(t, "XDG_CONFIG_HOME="+filepath.Dir(contexts)), strings.NewReader(""), &out, &out)
-		a.Lead, a.Flagged = a.lead, a.flagged(newRootCommand(a))
+		a.Flagged = a.flagged(newRootCommand(a))
 		a.Flags = test.flags
 		a.Flags.Output = "table"
 		if test.asked {
@@ -57,9 +53,13 @@ func TestHints(t *testing.T) {
 				t.Fatal(name, err)
 			}
 		}
-		a.Fail(&interact.Error{Code: interact.NotAllowed, Title: "no", Hint: test.hint}, false)
-		if _, got, _ := strings.Cut(out.String(), "  hint   "); got != test.want+"\n" {
-			t.Errorf("%s: the hint is %q, want %q", name, got, test.want)
+		for _, hint := range []struct{ text, want string }{{"", test.want}, {"look", "look: " + test.want}, {"lmosd show x?", "lmosd show x? " + test.want}} {
+			out.Reset()
+			e := interact.Error{Code: interact.NotAllowed, Title: "no", Hint: hint.text, Next: interact.Next(cli.StepCommand, test.command)}
+			a.Fail(&e, false)
+			if _, got, _ := strings.Cut(out.String(), "  hint   "); got != hint.want+"\n" {
+				t.Errorf("%s: the hint is %q, want %q", name, got, hint.want)
+			}
 		}
 	}
 }

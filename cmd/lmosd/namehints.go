@@ -15,7 +15,7 @@ import (
 // nameless rejects an empty name, which would change the route of the request.
 func nameless(ref string) error {
 	if strings.TrimSpace(ref) == "" {
-		return cli.Usage("lmosd find   # lists the agents by name", "the name of the agent is empty")
+		return cli.Usage("", "the name of the agent is empty").Then(cli.StepCommand, "lmosd find   # lists the agents by name")
 	}
 	return nil
 }
@@ -34,18 +34,17 @@ func clarify(err error, asked string, command func(ref string) string) error {
 			return err
 		}
 		near := e.Next[0].Args[0]
-		better.Hint = fmt.Sprintf("did you mean %q?  %s", near, command(terminal.Shell(near)))
+		better.Hint, better.Next = fmt.Sprintf("did you mean %q?", near), interact.Next(cli.StepCommand, command(terminal.Shell(near)))
 	case interact.Ambiguous:
 		names := candidates(e.Next, asked)
 		if len(names) == 0 {
 			return err
 		}
 		better.Err = errors.New(strings.Join(names, ", "))
-		better.Hint = command(terminal.Shell(names[0]))
+		better.Hint, better.Next = "", interact.Next(cli.StepCommand, command(terminal.Shell(names[0])))
 	default:
 		return err
 	}
-	better.Next = nil
 	return &better
 }
 
@@ -78,6 +77,6 @@ func misfit(err error, command string) error {
 		return err
 	}
 	better := *e
-	better.Hint, better.Next = command, nil
+	better.Hint, better.Next = "", interact.Next(cli.StepCommand, command)
 	return &better
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
+	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -20,8 +22,8 @@ func TestClarify(t *testing.T) {
 		asked       string
 		hint, cause string
 	}{
-		"a near name":            {interact.Errorf(interact.NotFound, "", "x").Then(interact.StepShow, "weather"), "weathr", `did you mean "weather"?  lmosd show weather`, ""},
-		"a near name with signs": {interact.Errorf(interact.NotFound, "", "x").Then(interact.StepShow, "a;b"), "a", `did you mean "a;b"?  lmosd show 'a;b'`, ""},
+		"a near name":            {interact.Errorf(interact.NotFound, "", "x").Then(interact.StepShow, "weather"), "weathr", `did you mean "weather"? lmosd show weather`, ""},
+		"a near name with signs": {interact.Errorf(interact.NotFound, "", "x").Then(interact.StepShow, "a;b"), "a", `did you mean "a;b"? lmosd show 'a;b'`, ""},
 		"nothing near":           {interact.Errorf(interact.NotFound, "see", "x").Then(interact.StepFind), "weathr", "see", ""},
 		"two owners": {ambiguous("urn:lmos:did:key:"+twin1+":w", "urn:x:w@"+twin2), "w",
 			"lmosd show w@" + twin1[:render.ShortKey], "w@" + twin1[:render.ShortKey] + ", w@" + twin2[:render.ShortKey]},
@@ -36,8 +38,8 @@ func TestClarify(t *testing.T) {
 		if e.Err != nil {
 			cause = e.Err.Error()
 		}
-		if e.Hint != test.hint || cause != test.cause {
-			t.Errorf("%s: hint %q, cause %q; want %q, %q", name, e.Hint, cause, test.hint, test.cause)
+		if ownAdvice(e) != test.hint || cause != test.cause {
+			t.Errorf("%s: hint %q, cause %q; want %q, %q", name, ownAdvice(e), cause, test.hint, test.cause)
 		}
 	}
 	if clarify(nil, "w", show) != nil {
@@ -55,7 +57,7 @@ func TestMisfit(t *testing.T) {
 		"an input without them": {&interact.Error{Code: interact.Invalid, Hint: "old"}, "old"},
 		"another error":         {&interact.Error{Code: interact.Timeout, Hint: "old", Issues: []td.Issue{{}}}, "old"},
 	} {
-		if got := interact.AsError(misfit(test.err, "lmosd call a b")).Hint; got != test.want {
+		if got := ownAdvice(interact.AsError(misfit(test.err, "lmosd call a b"))); got != test.want {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
 		}
 	}
@@ -73,4 +75,10 @@ func TestAgain(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
+}
+
+// ownAdvice returns the hint of e with the steps of this program.
+func ownAdvice(e *interact.Error) string {
+	next := slices.DeleteFunc(slices.Clone(e.Next), func(s interact.Step) bool { return s.Kind != cli.StepCommand })
+	return new(cli.Console).Advice(e.Hint, next, false)
 }

@@ -98,7 +98,7 @@ func (c *conversation) observe(ctx context.Context, names []string, f watchFlags
 	}
 	topics = slices.DeleteFunc(topics, func(t topic) bool { return t.kind == eventKind })
 	if len(topics) == 0 {
-		return interact.Errorf(interact.NotAllowed, "lmosd read "+terminal.Shell(c.asked), "%s has no property that can be observed", c.asked)
+		return interact.Errorf(interact.NotAllowed, "", "%s has no property that can be observed", c.asked).Then(interact.StepRead, c.asked)
 	}
 	return c.watch(ctx, topics, f)
 }
@@ -109,8 +109,7 @@ func (c *conversation) write(ctx context.Context, name string, words []string) e
 		return err
 	}
 	if p.ReadOnly {
-		return interact.Errorf(interact.NotAllowed, "lmosd read "+terminal.Shell(c.asked)+" "+terminal.Shell(name),
-			"the property %q of %s is read only", name, c.asked)
+		return interact.Errorf(interact.NotAllowed, "", "the property %q of %s is read only", name, c.asked).Then(interact.StepRead, c.asked, name)
 	}
 	value, err := input.Read(c.Console, p.WithVariables(p.Schema), words)
 	if err != nil {

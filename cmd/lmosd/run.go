@@ -119,7 +119,8 @@ func cannotStart(err error) error {
 	if errors.As(err, &e) {
 		return err
 	}
-	return &interact.Error{Code: interact.Internal, Title: "the node cannot start", Err: err, Hint: "lmosd run --telemetry.log.level debug"}
+	return &interact.Error{Code: interact.Internal, Title: "the node cannot start", Err: err,
+		Next: interact.Next(interact.StepRun, "telemetry.log.level", "debug")}
 }
 
 // announceReady writes the ready file atomically: its reader can connect.
@@ -157,7 +158,7 @@ func withdrawReady(path string) error {
 
 func readyError(path string, err error) error {
 	return &interact.Error{Code: interact.Usage, Title: "the ready file " + path + " cannot be written", Err: cli.Reason(err),
-		Hint: "choose another place: lmosd run --ready-file FILE"}
+		Hint: "choose another place", Next: interact.Next(cli.StepCommand, "lmosd run --ready-file FILE")}
 }
 
 // A started node is the document of lmosd run.

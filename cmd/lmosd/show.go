@@ -36,7 +36,7 @@ func newShowCommand(a *app) *cobra.Command {
 		ValidArgsFunction: a.completeAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if pretty && raw || raw && check || check && pretty {
-				return cli.Usage("lmosd show --help", "--td, --raw and --verify are different answers; choose one")
+				return cli.Usage("", "--td, --raw and --verify are different answers; choose one").Then(cli.StepCommand, "lmosd show --help")
 			}
 			if !pretty && !raw && !check {
 				detail, err := a.agent(cmd.Context(), args[0])
@@ -52,8 +52,8 @@ func newShowCommand(a *app) *cobra.Command {
 			case check:
 				return verify.Show(cmd.Context(), a.Console, detail, content)
 			case verify.Hash(content) != detail.Signature.Hash:
-				return interact.Errorf(interact.BadSignature, "lmosd show "+terminal.Shell(args[0])+" --verify",
-					"what the node gave is not the description that was signed")
+				return interact.Errorf(interact.BadSignature, "", "what the node gave is not the description that was signed").
+					Then(cli.StepCommand, "lmosd show "+terminal.Shell(args[0])+" --verify")
 			case raw:
 				return a.Print(content)
 			}

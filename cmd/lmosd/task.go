@@ -124,7 +124,7 @@ func (a *app) withTask(ctx context.Context, prefix string, do func(context.Conte
 // findTask returns the task whose id begins with prefix.
 func findTask(ctx context.Context, c *api.Client, prefix string) (*api.Task, error) {
 	if prefix == "" {
-		return nil, cli.Usage("lmosd task ls", "the id of the task is empty")
+		return nil, cli.Usage("", "the id of the task is empty").Then(interact.StepTasks)
 	}
 	list, err := c.KnownTasks(ctx)
 	if err != nil {
@@ -141,7 +141,7 @@ func findTask(ctx context.Context, c *api.Client, prefix string) (*api.Task, err
 	}
 	switch len(found) {
 	case 0:
-		return nil, interact.Errorf(interact.NoTask, "lmosd task ls", "no task begins with %q", prefix)
+		return nil, interact.Errorf(interact.NoTask, "", "no task begins with %q", prefix).Then(interact.StepTasks)
 	case 1:
 		return &found[0], nil
 	}

@@ -76,8 +76,8 @@ func (c *conversation) topics(names []string, all bool) (list []topic, err error
 			known := append(slices.Sorted(maps.Keys(c.thing.Events)), slices.Sorted(maps.Keys(c.thing.Properties))...)
 			return nil, c.noAffordance("event or property", name, known, "watch")
 		case c.thing.Events[name] == nil && !p.Observable:
-			return nil, interact.Errorf(interact.NotAllowed, "lmosd read "+terminal.Shell(c.asked)+" "+terminal.Shell(name),
-				"the property %q of %s cannot be observed", name, c.asked)
+			return nil, interact.Errorf(interact.NotAllowed, "", "the property %q of %s cannot be observed", name, c.asked).
+				Then(interact.StepRead, c.asked, name)
 		}
 		if c.thing.Events[name] != nil {
 			list = append(list, topic{eventKind, name})
@@ -96,11 +96,11 @@ func (c *conversation) topics(names []string, all bool) (list []topic, err error
 		list = append(list, topic{propertyKind, ""})
 	}
 	if len(list) == 0 {
-		hint := "lmosd show " + terminal.Shell(c.asked)
+		e := interact.Errorf(interact.NoAffordance, "", "%s has nothing that could be watched like that", c.asked)
 		if !all && c.observable() {
-			hint = "lmosd watch " + terminal.Shell(c.asked) + " --all"
+			return nil, e.Then(cli.StepCommand, "lmosd watch "+terminal.Shell(c.asked)+" --all")
 		}
-		return nil, interact.Errorf(interact.NoAffordance, hint, "%s has nothing that could be watched like that", c.asked)
+		return nil, e.Then(interact.StepShow, c.asked)
 	}
 	return list, nil
 }
@@ -163,8 +163,8 @@ func (c *conversation) watch(ctx context.Context, topics []topic, f watchFlags) 
 	case err != nil && wait.Err() == nil:
 		return err
 	case n < f.limit:
-		return interact.Errorf(interact.Timeout, "raise --timeout, or see whether the agent is there: lmosd show "+terminal.Shell(c.asked),
-			"%s of %d came from %s", terminal.Count(n, "event", "events"), f.limit, c.asked)
+		return interact.Errorf(interact.Timeout, "raise --timeout, or see whether the agent is there", "%s of %d came from %s",
+			terminal.Count(n, "event", "events"), f.limit, c.asked).Then(interact.StepShow, c.asked)
 	}
 	if last != "" {
 		words := []string{"lmosd watch", terminal.Shell(c.asked), terminal.Shell(topics[0].name), "--since",

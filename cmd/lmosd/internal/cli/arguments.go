@@ -13,7 +13,7 @@ import (
 )
 
 // Usage returns an error about the command line.
-func Usage(hint, format string, args ...any) error {
+func Usage(hint, format string, args ...any) *interact.Error {
 	return interact.Errorf(interact.Usage, hint, format, args...)
 }
 
@@ -25,6 +25,14 @@ func HintFor(word string, known []string, otherwise string) string {
 	return otherwise
 }
 
+// Similar completes e, an error about word: with the hint "did you mean …?" if one of known is similar, else with a command.
+func Similar(e *interact.Error, word string, known []string, command string) *interact.Error {
+	if e.Hint = HintFor(word, known, ""); e.Hint == "" {
+		e.Then(StepCommand, command)
+	}
+	return e
+}
+
 // Takes returns a check of the number of arguments. A negative high means no limit.
 func Takes(low, high int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
@@ -32,7 +40,7 @@ func Takes(low, high int) cobra.PositionalArgs {
 		case len(args) < low:
 			return missing(cmd, args)
 		case high >= 0 && len(args) > high:
-			return Usage(cmd.UseLine(), "%s takes no argument %q", cmd.CommandPath(), args[high])
+			return Usage("", "%s takes no argument %q", cmd.CommandPath(), args[high]).Then(StepCommand, cmd.UseLine())
 		}
 		return nil
 	}
@@ -41,14 +49,14 @@ func Takes(low, high int) cobra.PositionalArgs {
 // missing returns the error for a missing argument, with its name in the use line of cmd.
 func missing(cmd *cobra.Command, args []string) error {
 	names := strings.Fields(cmd.Use)[1:]
-	return Usage(cmd.UseLine(), "%s needs %s", cmd.CommandPath(), names[min(len(args), len(names)-1)])
+	return Usage("", "%s needs %s", cmd.CommandPath(), names[min(len(args), len(names)-1)]).Then(StepCommand, cmd.UseLine())
 }
 
 // FlagError converts an error of the flag parser, with the most similar flag.
 func FlagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
-		return Usage(cmd.CommandPath()+" --help", "%v", err)
+		return Usage("", "%v", err).Then(StepCommand, cmd.CommandPath()+" --help")
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
@@ -56,7 +64,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 	if short := unknown.GetSpecifiedShortnames(); short != "" {
 		flag = "-" + short
 	}
-	return Usage(HintFor(flag, names, cmd.CommandPath()+" --help"), "%s has no flag %s", cmd.CommandPath(), flag)
+	return Similar(Usage("", "%s has no flag %s", cmd.CommandPath(), flag), flag, names, cmd.CommandPath()+" --help")
 }
 
 // Subcommand checks the arguments of a command that has only subcommands.
@@ -70,7 +78,7 @@ func Subcommand(cmd *cobra.Command, args []string) error {
 			names = append(names, c.Name())
 		}
 	}
-	return Usage(HintFor(args[0], names, cmd.CommandPath()+" --help"), "%s has no command %q", cmd.CommandPath(), args[0])
+	return Similar(Usage("", "%s has no command %q", cmd.CommandPath(), args[0]), args[0], names, cmd.CommandPath()+" --help")
 }
 
 // Scopes and effects of commands, in Annotations for `lmosd help -o json`.

@@ -19,8 +19,6 @@ type Console struct {
 	Out   *terminal.Screen // data
 	Talk  *terminal.Screen // errors, hints, coverage, next commands
 	Flags Flags            // set after the command line was parsed
-	// Lead makes the commands in a hint of this program act on the node of this command. Nil leaves hints unchanged.
-	Lead func(hint string) string
 	// Flagged returns the flags, each after a space, that make a command act on the node of this command; remote advice comes from another
 	// node. Nil returns none.
 	Flagged func(command string, remote bool) string

@@ -101,9 +101,6 @@ func (c *Console) Fail(err error, asJSON bool) int {
 		return int(silent)
 	}
 	e := complete(err)
-	if c.Lead != nil && !e.Remote {
-		e.Hint = c.Lead(e.Hint)
-	}
 	e.Hint, e.Next = c.Advice(e.Hint, e.Next, e.Remote), nil
 	if asJSON {
 		c.Talk.Line(string(problemOf(e)))

@@ -8,6 +8,10 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
+// StepCommand is a step of this program: a command line of lmosd, quoted for a shell, which may end with a comment. Errors of other
+// programs have no such steps ([interact.KnownSteps]).
+const StepCommand interact.StepKind = "command"
+
 // A verb is the command of a step.
 type verb struct {
 	name  string
@@ -47,7 +51,11 @@ func (c *Console) Advice(hint string, next []interact.Step, remote bool) string 
 			commands = append(commands, text)
 		}
 	}
-	if hint != "" && len(commands) > 0 {
+	switch {
+	case hint == "" || len(commands) == 0:
+	case strings.HasSuffix(hint, "?"):
+		hint += " "
+	default:
 		hint += ": "
 	}
 	return hint + strings.Join(commands, ", or ")
@@ -63,6 +71,8 @@ func (c *Console) command(s interact.Step, remote bool) string {
 	v, known := verbs[s.Kind]
 	isFlag := func(arg string) bool { return strings.HasPrefix(arg, "-") }
 	switch {
+	case s.Kind == StepCommand:
+		return c.flagged(strings.TrimPrefix(s.Args[0], "lmosd "), false)
 	case s.Kind == interact.StepUse:
 		return strings.Join(args, ", ")
 	case s.Kind == interact.StepOption && len(args) > 0:
@@ -95,6 +105,11 @@ func (c *Console) command(s interact.Step, remote bool) string {
 	if slices.ContainsFunc(named, isFlag) {
 		text = v.name + options + " --" + positional // options end at --
 	}
+	return c.flagged(text, remote)
+}
+
+// flagged returns a command with the flags of [Console.Flagged], unless it has one of them.
+func (c *Console) flagged(text string, remote bool) string {
 	if c.Flagged == nil || strings.Contains(text, " --node ") || strings.Contains(text, " --data-dir ") {
 		return "lmosd " + text
 	}

@@ -53,7 +53,7 @@ func NewCommand(c *cli.Console) *cobra.Command {
 				return login(cmd.Context(), c, args[0], f)
 			}
 			if slices.ContainsFunc([]string{"client-id", "scope", "port", "timeout", "no-browser"}, cmd.Flags().Changed) {
-				return cli.Usage("lmosd login mcp:https://mcp.example/mcp", "where is this host to log in?")
+				return cli.Usage("", "where is this host to log in?").Then(interact.StepLogin, "mcp:https://mcp.example/mcp")
 			}
 			return list(c)
 		},
@@ -70,7 +70,7 @@ func NewCommand(c *cli.Console) *cobra.Command {
 func options(c *cli.Console, target, verb string) (o client.LoginOptions, err error) {
 	server, ok := strings.CutPrefix(target, "mcp:")
 	if !ok || !strings.HasPrefix(server, "https://") && !strings.HasPrefix(server, "http://") {
-		return o, cli.Usage("lmosd "+verb+" mcp:https://mcp.example/mcp", "%s is no MCP server elsewhere", target)
+		return o, cli.Usage("", "%s is no MCP server elsewhere", target).Then(cli.StepCommand, "lmosd "+verb+" mcp:https://mcp.example/mcp")
 	}
 	secrets, err := credentialsOf(c)
 	return client.LoginOptions{Server: server, Credentials: secrets, Log: configcmd.CommandLogger(c),

@@ -67,8 +67,8 @@ func logout(ctx context.Context, c *cli.Console, target string) error {
 		return err
 	}
 	if len(all) == 0 {
-		hint := cli.HintFor(target, servers(o.Credentials), "lmosd login   # lists the logins of this host")
-		return interact.Errorf(interact.NotFound, hint, "this host is not logged in at %s", target)
+		return cli.Similar(interact.Errorf(interact.NotFound, "", "this host is not logged in at %s", target), target, servers(o.Credentials),
+			"lmosd login   # lists the logins of this host")
 	}
 	doc := loggedOut{Head: cli.NewHead("Logout"), Server: o.Server, File: oauth.GrantsOf(o.Credentials).Path()}
 	s := &terminal.Sheet{}

@@ -229,7 +229,7 @@ func (r *relay) dial() (protocol.Conn, error) {
 	cancel()
 	switch {
 	case !late.Stop() && r.ctx.Err() == nil:
-		err = interact.Errorf(interact.Timeout, "lmosd status", "the node does not answer")
+		err = interact.Errorf(interact.Timeout, "", "the node does not answer").Then(interact.StepStatus)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe):
 		err = ended(err)
 	}
