@@ -20,7 +20,6 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/prompt"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/render"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/terminal"
-	"github.com/lmosd/lmosd/configs"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -313,18 +312,6 @@ func (c *conversation) showStarted(r *api.CallResult) error {
 		c.Next("lmosd task wait "+terminal.Shell(r.Task.ID), "lmosd task ls")
 	}
 	return err
-}
-
-// noAffordance returns the error for an unknown name, with the known names.
-func (c *conversation) noAffordance(kind, name string, known []string, verb string) error {
-	e := &interact.Error{Code: interact.NoAffordance, Title: fmt.Sprintf("%s has no %s %q", c.asked, kind, name),
-		Err: fmt.Errorf("what it has: %s", cmp.Or(strings.Join(known, ", "), "none"))}
-	near := configs.Suggest(name, known)
-	if near == "" {
-		return e.Then(interact.StepShow, c.asked)
-	}
-	e.Hint = fmt.Sprintf("did you mean %q?", near)
-	return e.Then(cli.StepCommand, "lmosd "+verb+" "+terminal.Shell(c.asked)+" "+terminal.Shell(near))
 }
 
 // A callResult is the document of a call.
