@@ -55,7 +55,7 @@ func (a *action[In, Out]) add(s *server) error {
 }
 
 // do runs the action for one call.
-func (a *action[In, Out]) do(ctx context.Context, m *interact.Message, parking *interact.Parking) iter.Seq2[*interact.Message, error] {
+func (a *action[In, Out]) do(ctx context.Context, m *interact.Message, parking *interact.InputWaiter) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		asks := &asker{parking: parking, m: m, yield: yield}
 		ctx := withAsker(ctx, asks)

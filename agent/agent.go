@@ -151,7 +151,7 @@ type server struct {
 	actions    map[string]interact.Func
 	properties map[string]*property
 	events     map[string]*topic
-	parking    interact.Parking // of actions that require input
+	parking    interact.InputWaiter // of actions that require input
 }
 
 func newServer(a Agent, parts []Part) (*server, error) {

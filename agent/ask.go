@@ -25,7 +25,7 @@ type askerKey struct{}
 
 // An asker is the run of an action that may require input. Only the goroutine of the run uses it.
 type asker struct {
-	parking *interact.Parking
+	parking *interact.InputWaiter
 	m       *interact.Message
 	yield   func(*interact.Message, error) bool
 	left    bool // the consumer left: yield must not be called

@@ -60,7 +60,7 @@ const (
 )
 
 // A Parking suspends runs of actions that wait for input. The zero value is ready. It is safe for concurrent use.
-type Parking struct {
+type InputWaiter struct {
 	mu   sync.Mutex
 	runs map[string]*parked // by ActionID
 }
@@ -75,7 +75,7 @@ type parked struct {
 
 // Call yields the required input of the run of m, and waits for all answers, or the end of ctx. It is called from the loop of Do,
 // which yields; left means that the consumer has left the loop. The contents of answers are not checked.
-func (p *Parking) Ask(ctx context.Context, m *Message, in Inputs, yield func(*Message, error) bool) (_ Answers, left bool, err error) {
+func (p *InputWaiter) Ask(ctx context.Context, m *Message, in Inputs, yield func(*Message, error) bool) (_ Answers, left bool, err error) {
 	data, err := json.Marshal(in)
 	if err != nil || len(in) == 0 || len(in) > maxAnswers {
 		return nil, false, &Error{Code: Internal, Title: "the required input cannot be encoded", Err: err, Hint: "see the agent's log"}
@@ -99,7 +99,7 @@ func (p *Parking) Ask(ctx context.Context, m *Message, in Inputs, yield func(*Me
 	}
 }
 
-func (p *Parking) enter(id string, w *parked) (string, error) {
+func (p *InputWaiter) enter(id string, w *parked) (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.runs) >= maxWaiting {
@@ -115,7 +115,7 @@ func (p *Parking) enter(id string, w *parked) (string, error) {
 	return id, nil
 }
 
-func (p *Parking) leave(id string, w *parked) {
+func (p *InputWaiter) leave(id string, w *parked) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.runs[id] == w {
@@ -124,7 +124,7 @@ func (p *Parking) leave(id string, w *parked) {
 }
 
 // Continue handles ContinueAction. Only the consumer that started a run can answer it; for others the run does not exist.
-func (p *Parking) Continue(m *Message) (*Message, error) {
+func (p *InputWaiter) Continue(m *Message) (*Message, error) {
 	data, _, err := Transcode(m.Data, m.Media(), JSON)
 	var answers Answers
 	if err == nil {

@@ -92,11 +92,11 @@ func (p *Paths) Do(ctx context.Context, m *Message) iter.Seq2[*Message, error] {
 				return
 			}
 			failed = append(failed, err)
-			if !elsewhere(err, again) || ctx.Err() != nil {
+			if !mayTryNextPath(err, again) || ctx.Err() != nil {
 				break
 			}
 		}
-		yield(nil, together(failed))
+		yield(nil, joinFailures(failed))
 	}
 }
 
@@ -201,9 +201,9 @@ func (p *path) note(err error, took time.Duration) {
 	}
 }
 
-// elsewhere reports whether another path may be tried after err: the Thing was not reached, the path does not support the request,
+// mayTryNextPath reports whether another path may be tried after err: the Thing was not reached, the path does not support the request,
 // or the connection was lost and the interaction is repeatable.
-func elsewhere(err error, repeatable bool) bool {
+func mayTryNextPath(err error, repeatable bool) bool {
 	var e *Error
 	if !errors.As(err, &e) || e.Remote || e.Started && !repeatable {
 		return false
@@ -215,8 +215,8 @@ func elsewhere(err error, repeatable bool) bool {
 	return false
 }
 
-// together returns the last error with those before it.
-func together(failed []error) error {
+// joinFailures returns the last error with those before it.
+func joinFailures(failed []error) error {
 	last := failed[len(failed)-1]
 	if len(failed) == 1 {
 		return last

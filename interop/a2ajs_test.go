@@ -24,7 +24,7 @@ const talkerTD = `{"title":"Talker","description":"Talks.","actions":{
 	"book":{"synchronous":true,"input":{"type":"object"}},
 	"slow":{"synchronous":true,"input":{"type":"object"}}}}`
 
-type talker struct{ parking interact.Parking }
+type talker struct{ parking interact.InputWaiter }
 
 func (k *talker) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {

@@ -29,7 +29,7 @@ const clerkTD = `{"title":"clerk","@type":["lmos:Agent"],"actions":{
 
 // A clerk is an agent with all features that MCP clients can use. Its run is a command.
 type clerk struct {
-	park interact.Parking
+	park interact.InputWaiter
 	poke chan struct{}
 	left chan struct{}
 	exec interact.Thing

@@ -37,7 +37,7 @@ const deskTD = `{"title":"Desk","description":"Does this and that.","actions":{
 
 // A deskThing does them. A run of slow waits until the word it was given is released, or it is cancelled.
 type deskThing struct {
-	parking interact.Parking
+	parking interact.InputWaiter
 
 	mu       sync.Mutex
 	released map[string]chan struct{}

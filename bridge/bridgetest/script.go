@@ -152,7 +152,7 @@ func stageTD(id string, more ...string) []byte {
 // A stage is the Thing of the suite.
 type stage struct {
 	*Script
-	parking interact.Parking
+	parking interact.InputWaiter
 }
 
 // Do implements [interact.Thing].

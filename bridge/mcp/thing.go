@@ -29,7 +29,7 @@ type server struct {
 	source    *source
 	self      protocol.Implementation // clientInfo
 	log       *slog.Logger
-	parking   interact.Parking
+	parking   interact.InputWaiter
 
 	info  atomic.Pointer[backend.Info] // of the last probe
 	can   atomic.Pointer[capabilities]

@@ -399,8 +399,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestPartsTogether: the parts of a text are together what the command wrote.
-func TestPartsTogether(t *testing.T) {
+// TestPartsJoinToOutput: the parts of a text are together what the command wrote.
+func TestPartsJoinToOutput(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"one\ntwo\n", "one\n\n two", "\n", "a\r\nb\r\n"} {
 		a := newAgent(t, Options{Args: []string{"printf", "%s", text}, Chunk: "\n"})

@@ -64,7 +64,7 @@ func (q *call) send(ctx context.Context, yield func(*interact.Message) bool) err
 	if errors.Is(err, errUnsent) && !replied {
 		err = work(q, ctx, sink) // on a new connection
 	}
-	if elsewhere(err) {
+	if mayTryNextForm(err) {
 		return form.Next(err)
 	}
 	return err
@@ -79,8 +79,8 @@ var workers = map[interact.Type]worker{
 	interact.SubscribeEvent: (*call).observe, interact.SubscribeAllEvents: (*call).observe,
 }
 
-// elsewhere reports whether nothing has started, so that another form can be tried.
-func elsewhere(err error) bool {
+// mayTryNextForm reports whether nothing has started, so that another form can be tried.
+func mayTryNextForm(err error) bool {
 	var e *interact.Error
 	if !errors.As(err, &e) || e.Remote || e.Started {
 		return false

@@ -20,7 +20,7 @@ const (
 	maxDelivery   = 1 << 20 // bytes of one delivery
 	maxDelivering = 128     // deliveries at once
 	maxEachCalls  = 4       // of them, to one address
-	// patienceOfAgents is how long a delivery waits until it is taken. It is then refused for now.
+	// deliveryTimeout is how long a delivery waits until it is taken. It is then refused for now.
 	callbackTimeout = 5 * time.Second
 )
 

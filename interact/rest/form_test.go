@@ -198,8 +198,8 @@ func TestRefusalOfDialIsTheError(t *testing.T) {
 	}
 }
 
-// nobody is an address at which nothing listens. That of a server that was closed may be another test's by now.
-const nobody = "http://127.0.0.1:1"
+// closedAddress is an address at which nothing listens. That of a server that was closed may be another test's by now.
+const closedAddress = "http://127.0.0.1:1"
 
 // Begun says whether the agent may have begun, so that another way is tried only if it surely has not.
 func TestBegun(t *testing.T) {
@@ -219,7 +219,7 @@ func TestBegun(t *testing.T) {
 		code  interact.Code
 		begun bool
 	}{
-		"nothing listens":       {nobody, Options{}, interact.Unreachable, false},
+		"nothing listens":       {closedAddress, Options{}, interact.Unreachable, false},
 		"no answer":             {newRecorder(t, wait).URL, Options{}, interact.Timeout, true},
 		"closed without a word": {silent, Options{}, interact.Unreachable, true},
 		"half an answer": {newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
@@ -256,7 +256,7 @@ func TestPathsTryAnotherWayOnlyIfNothingBegan(t *testing.T) {
 	broken := newRecorder(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	good := newRecorder(t, says(`"done"`))
 	c := newClient(t, Options{})
-	for base, other := range map[string]bool{broken.URL: false, nobody: true} {
+	for base, other := range map[string]bool{broken.URL: false, closedAddress: true} {
 		d := describe(t, base, plainActions)
 		p := interact.NewPaths(d, interact.Path{Name: "http", Thing: c.Thing(d)}, interact.Path{Name: "other",
 			Thing: c.Thing(describe(t, good.URL, plainActions)), Rank: 1})

@@ -292,7 +292,7 @@ func TestEventStreamThatCannotBeOpened(t *testing.T) {
 			t.Errorf("%s: %q is not said: %s", tt.name, tt.says, everything(e))
 		}
 	}
-	_, err := follow(t, quick(t, Options{}), describe(t, nobody, sensor), observe("level"), 1)
+	_, err := follow(t, quick(t, Options{}), describe(t, closedAddress, sensor), observe("level"), 1)
 	if e := wantError(t, err, interact.Unreachable); e.Started {
 		t.Error("what was not reached has not begun")
 	}

@@ -18,7 +18,7 @@ func TestRunsThatAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{})
 		defer r.Close()
-		var parking interact.Parking
+		var parking interact.InputWaiter
 		thing := r.Middleware(&td.Thing{ID: "urn:x:y"})(interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			return func(yield func(*interact.Message, error) bool) {
 				if m.Type == interact.ContinueAction {

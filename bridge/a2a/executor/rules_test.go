@@ -52,7 +52,7 @@ func do(ctx context.Context, a protocol.Agent, method, params string) iter.Seq2[
 
 // asker returns a Thing whose run requires in, and then completes with the answers.
 func asker(in string) Agent {
-	var parking interact.Parking
+	var parking interact.InputWaiter
 	s := subject(nil)
 	s.Thing = interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		return func(yield func(*interact.Message, error) bool) {

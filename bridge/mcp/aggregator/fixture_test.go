@@ -87,7 +87,7 @@ const deskTD = `{"title":"Desk","description":"A desk with a bell.","@type":["lm
 
 // A desk implements deskTD.
 type desk struct {
-	park interact.Parking
+	park interact.InputWaiter
 	dig  chan struct{} // dig continues when it is closed
 	left chan string   // receives the name of a cancelled action, unless it is full
 

@@ -23,7 +23,7 @@ const workerTD = `{"title":"Worker","actions":{
  "fails":{"synchronous":false},"breaks":{"synchronous":false},"asks":{"synchronous":false},"waits":{"synchronous":false}}}`
 
 // A worker implements workerTD.
-type worker struct{ park interact.Parking }
+type worker struct{ park interact.InputWaiter }
 
 func (w *worker) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {

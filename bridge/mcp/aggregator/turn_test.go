@@ -57,7 +57,7 @@ const talkTD = `{"title":"Talker","@type":"lmos:Agent","@context":["https://www.
 
 // A talker answers turns with their content, in the state that the message selects.
 type talker struct {
-	park interact.Parking
+	park interact.InputWaiter
 	slow chan struct{}
 }
 
