@@ -63,7 +63,7 @@ type subscription struct {
 // (MQTT 5 §3.3.4), and nobody could tell which.
 var errOverlap = errors.New("filters overlap")
 
-// acquire returns the session of p's broker in a lane, for one user more. Release it.
+// acquire returns the session with the broker of p in a lane, and counts one more user, who releases it.
 func (c *Client) acquire(p *plan, index int) (*session, error) {
 	key := sessionKey{host: p.host, secure: p.secure, login: p.login.digest(), index: index}
 	c.mu.Lock()

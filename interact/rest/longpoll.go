@@ -52,7 +52,7 @@ func (o *observation) poll(ctx context.Context) error {
 	}
 }
 
-// missed notes a failure. One after a while is no outage that goes on: a proxy on the way has less patience than the agent.
+// missed notes a failure. A failure after a longer poll starts a new outage: the timeout of a proxy can be shorter than that of the agent.
 func (p *poller) missed(held bool) {
 	if held && p.opened {
 		p.over()

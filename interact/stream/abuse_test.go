@@ -57,27 +57,27 @@ func TestBadCallers(t *testing.T) {
 			sent []byte
 			code network.StreamErrorCode
 		}{
-			"garbage":                          {[]byte(strings.Repeat("GET / HTTP/1.1\r\n", 10)), violation},
-			"zeros":                            {make([]byte, 100), violation},
-			"a frame of 4 GiB":                 {[]byte{0xff, 0xff, 0xff, 0xff, 0x0f, 1, 1}, violation},
-			"a frame of 100 MB":                {[]byte{0x80, 0xc2, 0xd7, 0x2f, 1, 1}, violation},
-			"a control frame of 65 kB":         {raw(frame.Chunk, 1, strings.Repeat("x", frame.MaxControl+1)), violation},
-			"a length not shortest":            {[]byte{0x82, 0x00, 7, 1}, violation},
-			"a number not shortest":            {[]byte{3, 7, 0x81, 0x00}, violation},
-			"a number without end":             {append([]byte{20, 7}, bytes.Repeat([]byte{0xff}, 19)...), violation},
-			"an unknown kind":                  {raw(9, 1, "x"), violation},
-			"no request first":                 {raw(frame.Cancel, 1, ""), violation},
-			"a map that is none":               {raw(frame.Request, 1, "nonsense"), violation},
-			"a reply":                          {append(rawRequest(1, wait, frame.Extra{}), raw(frame.Reply, 1, "x")...), violation},
-			"a number twice":                   {append(rawRequest(1, wait, frame.Extra{}), rawRequest(1, wait, frame.Extra{})...), violation},
-			"number 0 on a shared lane":        {append(rawRequest(1, wait, frame.Extra{}), rawRequest(0, wait, frame.Extra{})...), violation},
-			"a second request on an own lane":  {append(rawRequest(0, wait, frame.Extra{}), rawRequest(1, wait, frame.Extra{})...), violation},
-			"a chunk on a shared lane":         {append(rawRequest(1, wait, frame.Extra{}), raw(frame.Chunk, 1, "x")...), violation},
-			"data in chunks on a shared lane":  {rawRequest(1, echo, frame.Extra{Size: 100}), violation},
-			"a stream on a shared lane":        {rawRequest(1, echo, frame.Extra{Stream: true}), violation},
-			"more data than was announced":     {append(rawRequest(0, echo, frame.Extra{Size: 2}), raw(frame.Chunk, 0, "xxx")...), violation},
-			"an empty chunk of data":           {append(rawRequest(0, echo, frame.Extra{Size: 2}), raw(frame.Chunk, 0, "")...), violation},
-			"an end in the middle of the data": {append(rawRequest(0, echo, frame.Extra{Size: 2}), raw(frame.End, 0, "")...), violation},
+			"garbage":                            {[]byte(strings.Repeat("GET / HTTP/1.1\r\n", 10)), violation},
+			"zeros":                              {make([]byte, 100), violation},
+			"a frame of 4 GiB":                   {[]byte{0xff, 0xff, 0xff, 0xff, 0x0f, 1, 1}, violation},
+			"a frame of 100 MB":                  {[]byte{0x80, 0xc2, 0xd7, 0x2f, 1, 1}, violation},
+			"a control frame of 65 kB":           {raw(frame.Chunk, 1, strings.Repeat("x", frame.MaxControl+1)), violation},
+			"a length not shortest":              {[]byte{0x82, 0x00, 7, 1}, violation},
+			"a number not shortest":              {[]byte{3, 7, 0x81, 0x00}, violation},
+			"a number without end":               {append([]byte{20, 7}, bytes.Repeat([]byte{0xff}, 19)...), violation},
+			"an unknown kind":                    {raw(9, 1, "x"), violation},
+			"no request first":                   {raw(frame.Cancel, 1, ""), violation},
+			"a map that is none":                 {raw(frame.Request, 1, "nonsense"), violation},
+			"a reply":                            {append(rawRequest(1, wait, frame.Extra{}), raw(frame.Reply, 1, "x")...), violation},
+			"a number twice":                     {append(rawRequest(1, wait, frame.Extra{}), rawRequest(1, wait, frame.Extra{})...), violation},
+			"number 0 on a shared session":       {append(rawRequest(1, wait, frame.Extra{}), rawRequest(0, wait, frame.Extra{})...), violation},
+			"a second request on an own session": {append(rawRequest(0, wait, frame.Extra{}), rawRequest(1, wait, frame.Extra{})...), violation},
+			"a chunk on a shared session":        {append(rawRequest(1, wait, frame.Extra{}), raw(frame.Chunk, 1, "x")...), violation},
+			"data in chunks on a shared session": {rawRequest(1, echo, frame.Extra{Size: 100}), violation},
+			"a stream on a shared session":       {rawRequest(1, echo, frame.Extra{Stream: true}), violation},
+			"more data than was announced":       {append(rawRequest(0, echo, frame.Extra{Size: 2}), raw(frame.Chunk, 0, "xxx")...), violation},
+			"an empty chunk of data":             {append(rawRequest(0, echo, frame.Extra{Size: 2}), raw(frame.Chunk, 0, "")...), violation},
+			"an end in the middle of the data":   {append(rawRequest(0, echo, frame.Extra{Size: 2}), raw(frame.End, 0, "")...), violation},
 			"a chunk after the end": {append(append(rawRequest(0, wait, frame.Extra{Stream: true}), raw(frame.End, 0, "")...),
 				raw(frame.Chunk, 0, "x")...), violation},
 			"a cancel with a body":      {append(rawRequest(1, wait, frame.Extra{}), raw(frame.Cancel, 1, "x")...), violation},
@@ -336,7 +336,7 @@ func FuzzCaller(f *testing.F) {
 		b.accept(s)
 		b.retire()
 		if n := b.serving.sum(); n != 0 || len(b.sessions) != 0 || len(b.inbounds) != 0 {
-			t.Errorf("%d calls, %d lanes, %d peers are left", n, len(b.sessions), len(b.inbounds))
+			t.Errorf("%d calls, %d sessions, %d peers are left", n, len(b.sessions), len(b.inbounds))
 		}
 		if limit := 20*len(sent) + 3*frame.MaxChunk; s.scope.peak > limit {
 			t.Errorf("%d bytes reserved for %d bytes of input", s.scope.peak, len(sent))
@@ -378,7 +378,7 @@ func FuzzHost(f *testing.F) {
 		c.finish()
 		b.work.Wait()
 		if len(b.sessions) != 0 || len(slots) != 0 {
-			t.Errorf("%d lanes, %d calls are left", len(b.sessions), len(slots))
+			t.Errorf("%d sessions, %d calls are left", len(b.sessions), len(slots))
 		}
 	})
 }

@@ -56,11 +56,11 @@ func TestAnAnswerIsWholeHoweverLateItIsRead(t *testing.T) {
 	}
 }
 
-// TestAWholeAnswerOutlivesItsLane: the host loses patience with a consumer that pauses, and resets what it has answered.
-func TestAWholeAnswerOutlivesItsLane(t *testing.T) {
+// TestCompleteResponseOutlivesItsSession: the host times out a consumer that pauses, and resets the stream of its response.
+func TestCompleteResponseOutlivesItsSession(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		data := strings.Repeat("x", 200_000)
-		for name, m := range map[string]*interact.Message{"own lane": streamed(nothing), "shared lane": ask("a", "")} {
+		for name, m := range map[string]*interact.Message{"own session": streamed(nothing), "shared session": ask("a", "")} {
 			from, to := newHost(t, transport, libp2p.UserAgent("caller")), newHost(t, transport, libp2p.UserAgent("server"))
 			reset := make(chan struct{})
 			to.SetStreamHandler(Protocol("test"), func(s network.Stream) {
@@ -91,7 +91,7 @@ func TestAWholeAnswerOutlivesItsLane(t *testing.T) {
 					l := caller.all()[0]
 					until(t, "all has arrived", func() bool { return l.answered() })
 					close(reset)
-					until(t, "the lane has ended", func() bool { return len(caller.all()) == 0 && l.reason() != nil })
+					until(t, "the session has ended", func() bool { return len(caller.all()) == 0 && l.reason() != nil })
 				}
 				if n == 2 && string(r.Data) != data {
 					t.Errorf("%s: got %d bytes", name, len(r.Data))

@@ -234,8 +234,8 @@ func TestErrorsTravel(t *testing.T) {
 		sent := &interact.Error{Code: interact.Invalid, Title: "input does not fit", Hint: "see lmosd show weather",
 			Issues: []td.Issue{{Pointer: "/question", Reason: "is missing"}, {Pointer: "", Reason: "x"}}, Err: errors.New("why"), Remote: true}
 		p := newPair(t, transport, failing(sent), Options{}, Options{})
-		for name, m := range map[string]*interact.Message{"shared lane": ask("a", ""),
-			"own lane": ask("a", strings.Repeat("x", 100_000))} {
+		for name, m := range map[string]*interact.Message{"shared session": ask("a", ""),
+			"own session": ask("a", strings.Repeat("x", 100_000))} {
 			_, err := interact.Call(t.Context(), p.thing, m)
 			got := interact.AsError(err)
 			if got.Code != sent.Code || got.Title != sent.Title || got.Hint != sent.Hint || !got.Remote || got.Err.Error() != "why" ||
@@ -299,9 +299,9 @@ func (w *waiting) Do(ctx context.Context, m *interact.Message) iter.Seq2[*intera
 func TestCancelReachesTheHost(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		for name, m := range map[string]*interact.Message{
-			"shared lane":    ask("a", ""),
-			"lane of events": {Type: interact.ObserveProperty, Thing: "x", Name: "p"},
-			"own lane":       streamed(nothing),
+			"shared session":    ask("a", ""),
+			"session of events": {Type: interact.ObserveProperty, Thing: "x", Name: "p"},
+			"own session":       streamed(nothing),
 		} {
 			w := newWaiting()
 			p := newPair(t, transport, w, Options{}, Options{})
@@ -324,9 +324,9 @@ func TestCancelReachesTheHost(t *testing.T) {
 func TestLeavingTheLoopReachesTheHost(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		for name, m := range map[string]*interact.Message{
-			"shared lane":    ask("a", ""),
-			"lane of events": subscribe("e"),
-			"own lane":       streamed(nothing),
+			"shared session":    ask("a", ""),
+			"session of events": subscribe("e"),
+			"own session":       streamed(nothing),
 		} {
 			w := newWaiting()
 			w.first = func(m *interact.Message) *interact.Message { return m.Reply(interact.Event, "", []byte("1")) }

@@ -222,7 +222,7 @@ func TestASlowConsumer(t *testing.T) {
 			"events":           {&interact.Message{Type: interact.SubscribeEvent, Name: "e"}, 64<<10 + 2*size},
 			"observation":      {&interact.Message{Type: interact.ObserveAllProperties}, 64<<10 + 2*size},
 			"an action":        {ask("a", ""), 256<<10 + 2*size},
-			"its own lane":     {streamed(nothing), 2<<20 + 2*size},
+			"its own session":  {streamed(nothing), 2<<20 + 2*size},
 			"a wanted picture": {&interact.Message{Type: interact.InvokeAction, Accept: "image/png"}, 2<<20 + 2*size},
 		} {
 			var yielded atomic.Int64
@@ -414,7 +414,7 @@ func TestASlowLink(t *testing.T) {
 			}
 		}()
 		if f, err := l.read(); err != nil || len(f.Body) != frame.MaxChunk || l.reason() != nil {
-			t.Errorf("got %d bytes, %v; the lane ended with %v", len(f.Body), err, l.reason())
+			t.Errorf("got %d bytes, %v; the session ended with %v", len(f.Body), err, l.reason())
 		}
 	})
 }

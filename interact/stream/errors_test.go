@@ -29,16 +29,16 @@ func TestWhatMayBeRepeated(t *testing.T) {
 		stream bool
 		want   bool
 	}{
-		"a read that was sent":                {read, lostError{cause: errSlow, sent: true}, false, true},
-		"an action that was sent":             {action, lostError{cause: errSlow, sent: true}, false, false},
-		"an action that was not sent":         {action, lostError{cause: errSlow}, false, true},
-		"a read that was answered":            {read, lostError{cause: errSlow, sent: true, answered: true}, false, false},
-		"an action that an idle lane dropped": {action, lostError{cause: resetWith(0x1006), sent: true}, false, true},
-		"an action that was reset":            {action, lostError{cause: resetWith(0), sent: true}, false, false},
-		"a protocol that is not spoken":       {action, lostError{cause: resetWith(0x1001), sent: true}, false, true},
-		"a request stream":                    {read, lostError{cause: errSlow}, true, false},
-		"this node closes":                    {read, lostError{cause: errClosed}, false, false},
-		"our own reset":                       {action, lostError{cause: &network.StreamError{ErrorCode: 0x1006}, sent: true}, false, false},
+		"a read that was sent":                   {read, lostError{cause: errSlow, sent: true}, false, true},
+		"an action that was sent":                {action, lostError{cause: errSlow, sent: true}, false, false},
+		"an action that was not sent":            {action, lostError{cause: errSlow}, false, true},
+		"a read that was answered":               {read, lostError{cause: errSlow, sent: true, answered: true}, false, false},
+		"an action that an idle session dropped": {action, lostError{cause: resetWith(0x1006), sent: true}, false, true},
+		"an action that was reset":               {action, lostError{cause: resetWith(0), sent: true}, false, false},
+		"a protocol that is not spoken":          {action, lostError{cause: resetWith(0x1001), sent: true}, false, true},
+		"a request stream":                       {read, lostError{cause: errSlow}, true, false},
+		"this node closes":                       {read, lostError{cause: errClosed}, false, false},
+		"our own reset":                          {action, lostError{cause: &network.StreamError{ErrorCode: 0x1006}, sent: true}, false, false},
 	} {
 		m := &interact.Message{Type: c.typ}
 		if c.stream {

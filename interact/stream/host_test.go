@@ -233,15 +233,15 @@ func TestALostRequest(t *testing.T) {
 			calls int
 			want  interact.Code
 		}{
-			"an action is not repeated":      {ask("a", ""), network.StreamNoError, 1, interact.Unreachable},
-			"a write is not repeated":        {&interact.Message{Type: interact.WriteProperty, Name: "p"}, 0, 1, interact.Unreachable},
-			"a read is repeated":             {&interact.Message{Type: interact.ReadProperty, Name: "p"}, 0, 2, interact.Unreachable},
-			"what an idle lane never read":   {ask("a", ""), network.StreamGarbageCollected, 2, interact.Unreachable},
-			"a subscription is repeated":     {subscribe("e"), 0, 2, interact.Unreachable},
-			"an own lane is no other":        {ask("a", strings.Repeat("x", inline+1)), 0, 1, interact.Unreachable},
-			"a host without room":            {ask("a", ""), network.StreamResourceLimitExceeded, 1, interact.Overloaded},
-			"a host that goes":               {ask("a", ""), network.StreamShutdown, 1, interact.ShuttingDown},
-			"a request stream can't be read": {&interact.Message{Type: interact.ReadProperty, Chunks: nothing}, 0, 1, interact.Unreachable},
+			"an action is not repeated":       {ask("a", ""), network.StreamNoError, 1, interact.Unreachable},
+			"a write is not repeated":         {&interact.Message{Type: interact.WriteProperty, Name: "p"}, 0, 1, interact.Unreachable},
+			"a read is repeated":              {&interact.Message{Type: interact.ReadProperty, Name: "p"}, 0, 2, interact.Unreachable},
+			"what an idle session never read": {ask("a", ""), network.StreamGarbageCollected, 2, interact.Unreachable},
+			"a subscription is repeated":      {subscribe("e"), 0, 2, interact.Unreachable},
+			"an own session is no other":      {ask("a", strings.Repeat("x", inline+1)), 0, 1, interact.Unreachable},
+			"a host without room":             {ask("a", ""), network.StreamResourceLimitExceeded, 1, interact.Overloaded},
+			"a host that goes":                {ask("a", ""), network.StreamShutdown, 1, interact.ShuttingDown},
+			"a request stream can't be read":  {&interact.Message{Type: interact.ReadProperty, Chunks: nothing}, 0, 1, interact.Unreachable},
 		} {
 			server := newHost(t, transport)
 			calls := make(chan struct{}, 10)

@@ -77,11 +77,11 @@ func TestLargeChunksNeedAnOwnLane(t *testing.T) {
 	sent := raw(frame.Chunk, 0, strings.Repeat("x", frame.MaxChunk))
 	own, _ := laneOf(t, bytes.NewReader(sent), true)
 	if f, err := own.read(); err != nil || len(f.Body) != frame.MaxChunk || !f.Owned {
-		t.Errorf("on a lane of its own: %d bytes, %v", len(f.Body), err)
+		t.Errorf("on a session of its own: %d bytes, %v", len(f.Body), err)
 	}
 	shared, s := laneOf(t, bytes.NewReader(sent), false)
 	if _, err := shared.read(); !errors.Is(err, frame.ErrProtocol) {
-		t.Errorf("on a shared lane: %v", err)
+		t.Errorf("on a shared session: %v", err)
 	}
 	if s.scope.peak > 2*slab {
 		t.Errorf("%d bytes were reserved for a frame that is not allowed", s.scope.peak)

@@ -194,7 +194,7 @@ func TestDeadlines(t *testing.T) {
 		"while a probe waits":             {interact.InvokeAction, 1, 0, time.Second, 0, true},
 		"beside a call without one":       {interact.InvokeAction, 1, -1, 2 * time.Second, 0, false},
 		"beside a call with a later one":  {interact.InvokeAction, 1, time.Hour, 100 * time.Millisecond, 0, false},
-		"on a lane of its own":            {interact.InvokeAction, 100_000, 0, 5 * time.Second, 0, false},
+		"on a session of its own":         {interact.InvokeAction, 100_000, 0, 5 * time.Second, 0, false},
 		"while it waits for a slot":       {interact.InvokeAction, 1, -1, 2 * time.Second, 1, false},
 		"of an observation":               {interact.ObserveProperty, 1, 0, 4 * time.Second, 0, false},
 		"of an observation with a sister": {interact.ObserveProperty, 1, time.Minute, 4 * time.Second, 0, false},

@@ -194,7 +194,7 @@ func TestAWriteThatFails(t *testing.T) {
 		close(g.open)
 		_ = push(l, 100, true)
 		if err := l.reason(); !errors.Is(err, g.fail) {
-			t.Errorf("the lane ended with %v, want the error of the write", err)
+			t.Errorf("the session ended with %v, want the error of the write", err)
 		}
 		if err := push(l, 100, true); !errors.Is(err, g.fail) {
 			t.Errorf("the next frame: %v", err)

@@ -302,7 +302,7 @@ func (c *conn) give(ctx context.Context, encode func() (outgoing, error)) error 
 	return nil
 }
 
-// A waiter waits for a slow peer, as long as there is patience.
+// A waiter waits for a slow peer, up to writeTimeout.
 type waiter struct {
 	c    *conn
 	ctx  context.Context

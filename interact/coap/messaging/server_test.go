@@ -93,7 +93,7 @@ func blocksOf(data []byte, szx uint8) (all []Block, parts [][]byte) {
 	}
 }
 
-func TestShelfGathersBlocks(t *testing.T) {
+func TestBlockStoreGathersBlocks(t *testing.T) {
 	t.Parallel()
 	var s BlockStore
 	data := bytes.Repeat([]byte("0123456789"), 500)
@@ -115,7 +115,7 @@ func TestShelfGathersBlocks(t *testing.T) {
 	}
 }
 
-func TestShelfRefusesBlocks(t *testing.T) {
+func TestBlockStoreRejectsBlocks(t *testing.T) {
 	t.Parallel()
 	full := make([]byte, 1024)
 	begin := func(s *BlockStore) { _, _, _ = s.Gather("k", host(1), Block{More: true, SZX: 6}, full, 1<<20, noon) }
@@ -151,7 +151,7 @@ func TestShelfRefusesBlocks(t *testing.T) {
 	}
 }
 
-func TestShelfIsBounded(t *testing.T) {
+func TestBlockStoreIsBounded(t *testing.T) {
 	t.Parallel()
 	full := make([]byte, 1024)
 	for _, evict := range []bool{false, true} {

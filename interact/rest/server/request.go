@@ -104,7 +104,7 @@ func (v *visit) patient(m *interact.Message) (context.Context, context.CancelFun
 	return ctx, cancel, nil
 }
 
-// patience is how long the consumer waits. A stream lasts as long as its source, and so has all the time there is.
+// patience is the timeout of the consumer. A stream has the maximum, because it lasts as long as its source.
 func (v *visit) timeout(m *interact.Message) (time.Duration, error) {
 	if text := v.param("timeout"); text != "" {
 		d, err := time.ParseDuration(text)

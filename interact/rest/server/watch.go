@@ -216,7 +216,7 @@ type feed struct {
 	cancel  context.CancelFunc
 	done    chan struct{}
 	ahead   *semaphore.Weighted // what is in replies, in bytes
-	// patience is how long a consumer may be behind before it is dropped; zero waits for it.
+	// patience is how long a consumer may lag behind before it is dropped; zero means no limit.
 	timeout time.Duration
 }
 

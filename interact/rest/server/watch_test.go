@@ -239,7 +239,7 @@ func TestLongPollWithoutData(t *testing.T) {
 	}
 }
 
-// Nothing is never an answer: at the end of its patience the server says so with an error.
+// A watch without a value ends with an error after its timeout.
 func TestLongPollOfNothing(t *testing.T) {
 	t.Parallel()
 	p := defaultPace
