@@ -403,7 +403,7 @@ func TestASlowLink(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()
-		l, _ := laneOf(t, r, true)
+		l, _ := sessionOf(t, r, true)
 		sent := raw(frame.Chunk, 0, strings.Repeat("x", frame.MaxChunk))
 		go func() {
 			for b := range slicesOf(sent, 8<<10) { // 1 MiB in more than two minutes

@@ -20,7 +20,7 @@ func (n never) Read([]byte) (int, error) { <-n; return 0, errors.New("closed") }
 // exchangeOf returns an exchange at the calling end.
 func exchangeOf(t testing.TB, own bool) (*exchange, *script) {
 	t.Helper()
-	l, s := laneOf(t, never(nil), own)
+	l, s := sessionOf(t, never(nil), own)
 	e := &exchange{ready: make(chan struct{}, 1)}
 	if err := l.enlist(e); err != nil {
 		t.Fatal(err)

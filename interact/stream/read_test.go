@@ -11,8 +11,8 @@ import (
 	"github.com/lmosd/lmosd/interact/stream/frame"
 )
 
-// laneOf returns a session that reads what r brings, at the calling end, and its stream.
-func laneOf(t testing.TB, r io.Reader, own bool) (*session, *script) {
+// sessionOf returns a session that reads what r brings, at the calling end, and its stream.
+func sessionOf(t testing.TB, r io.Reader, own bool) (*session, *script) {
 	t.Helper()
 	b := New(nil, Options{})
 	s := &script{Reader: r, conn: scriptConn{id: scriptID}, scope: &tally{}}
@@ -43,7 +43,7 @@ func TestFramesHoweverTheyCome(t *testing.T) {
 		"with its end":     iotest.DataErrReader(bytes.NewReader(sent)),
 		"behind one frame": io.MultiReader(bytes.NewReader(sent[:3]), bytes.NewReader(sent[3:])),
 	} {
-		l, _ := laneOf(t, r, false)
+		l, _ := sessionOf(t, r, false)
 		for i, n := range sizes {
 			f, err := l.read()
 			if err != nil {
@@ -64,7 +64,7 @@ func TestFramesThatEndEarly(t *testing.T) {
 	t.Parallel()
 	for name, sent := range map[string][]byte{"small": raw(frame.Reply, 1, "hello"), "large": raw(frame.Reply, 1, strings.Repeat("x", 50_000))} {
 		for _, n := range []int{1, 2, 3, len(sent) / 2, len(sent) - 1} {
-			l, _ := laneOf(t, bytes.NewReader(sent[:n]), false)
+			l, _ := sessionOf(t, bytes.NewReader(sent[:n]), false)
 			if _, err := l.read(); !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Errorf("%s, %d bytes of %d: got %v, want ErrUnexpectedEOF", name, n, len(sent), err)
 			}
@@ -75,11 +75,11 @@ func TestFramesThatEndEarly(t *testing.T) {
 func TestLargeChunksNeedAnOwnLane(t *testing.T) {
 	t.Parallel()
 	sent := raw(frame.Chunk, 0, strings.Repeat("x", frame.MaxChunk))
-	own, _ := laneOf(t, bytes.NewReader(sent), true)
+	own, _ := sessionOf(t, bytes.NewReader(sent), true)
 	if f, err := own.read(); err != nil || len(f.Body) != frame.MaxChunk || !f.Owned {
 		t.Errorf("on a session of its own: %d bytes, %v", len(f.Body), err)
 	}
-	shared, s := laneOf(t, bytes.NewReader(sent), false)
+	shared, s := sessionOf(t, bytes.NewReader(sent), false)
 	if _, err := shared.read(); !errors.Is(err, frame.ErrProtocol) {
 		t.Errorf("on a shared session: %v", err)
 	}
@@ -91,7 +91,7 @@ func TestLargeChunksNeedAnOwnLane(t *testing.T) {
 // TestMemoryComesBeforeAllocation: an announced size costs nothing that the peer's budget does not hold.
 func TestMemoryComesBeforeAllocation(t *testing.T) {
 	t.Parallel()
-	l, _ := laneOf(t, bytes.NewReader(raw(frame.Chunk, 0, strings.Repeat("x", frame.MaxChunk))), true)
+	l, _ := sessionOf(t, bytes.NewReader(raw(frame.Chunk, 0, strings.Repeat("x", frame.MaxChunk))), true)
 	l.memory.scope = &ration{limit: slab}
 	if f, err := l.read(); !errors.Is(err, errMemory) || f.Body != nil && f.Owned {
 		t.Errorf("got %v", err)
