@@ -79,7 +79,7 @@ var workers = map[interact.Type]worker{
 	interact.SubscribeEvent: (*call).observe, interact.SubscribeAllEvents: (*call).observe,
 }
 
-// mayTryNextForm reports whether nothing has started, so that another form can be tried.
+// mayTryNextForm reports whether another form can be tried, because nothing has started.
 func mayTryNextForm(err error) bool {
 	var e *interact.Error
 	if !errors.As(err, &e) || e.Remote || e.Started {
@@ -191,7 +191,7 @@ func (q *call) invoke(ctx context.Context, yield func(*interact.Message) bool) e
 // errMore means that another response follows.
 var errMore = errors.New("more follows")
 
-// answers reports whether there are responses: the form is of that style, and the broker supports MQTT 5.
+// answers reports whether the agent sends responses: the form has that style, and the broker supports MQTT 5.
 func (q *call) answers(ctx context.Context) (bool, error) {
 	if !q.asks {
 		return false, nil
@@ -440,7 +440,7 @@ func (q *call) reading(d *delivery) *interact.Message {
 }
 
 // nameIn finds the affordance in a topic that one of the filters covers: the first level from the wildcard on that is one of
-// names, escaped or not; "" if there is none.
+// names, escaped or not. It returns "" without a match.
 func nameIn(topic string, filters []string, names iter.Seq[string]) string {
 	levels := strings.Split(topic, "/")
 	known := slices.Collect(names)

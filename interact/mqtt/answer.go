@@ -141,8 +141,8 @@ func (r *request) leave() {
 	r.consumer.requests.Add(-1)
 }
 
-// serve carries the request out and answers a failure with a problem. The end of the connection cancels a request with a response
-// topic, and no other.
+// serve carries the request out and responds to a failure with a problem. The end of the connection cancels only requests with a
+// response topic.
 func (r *request) serve() {
 	life := r.consumer.life
 	if r.answerTo == "" {
@@ -266,7 +266,7 @@ func (r *request) directAll(m *interact.Message) error {
 	return nil
 }
 
-// invoke runs an action and answers with its states, or with its output alone.
+// invoke runs an action and sends its states, or only its output.
 func (r *request) invoke(ctx context.Context, action *td.Action, m *interact.Message) error {
 	background := m.Detach || action != nil && action.Synchronous != nil && !*action.Synchronous
 	var whole gathered
@@ -302,7 +302,7 @@ func (r *request) invoke(ctx context.Context, action *td.Action, m *interact.Mes
 	return interact.Errorf(interact.AgentFailed, "see the agent's log", "the action ended without a result")
 }
 
-// maxParts is how many parts of a response stream are gathered.
+// maxParts limits the gathered parts of a response stream.
 const maxParts = 1 << 16
 
 // gathered are the parts of a response stream for a client that receives one message.
@@ -311,7 +311,7 @@ type gathered struct {
 	size  int
 }
 
-// add adds the part in s, if there is one.
+// add adds the part in s, if any.
 func (g *gathered) add(s *interact.Message, limit int) error {
 	if len(s.Data) == 0 {
 		return nil
@@ -368,7 +368,7 @@ func taskJSON(s *interact.Message) []byte {
 	return data
 }
 
-// fail answers with a problem.
+// fail sends a problem.
 func (r *request) fail(err error) {
 	data, _ := problem.Marshal(err)
 	p := &outgoing{data: data, media: problem.MediaType}

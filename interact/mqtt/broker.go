@@ -33,8 +33,8 @@ const (
 	maxWatches         = 4096     // affordances that are observed for all clients
 	maxClientWatches   = maxWatches / 4
 	greeting           = 10 * time.Second
-	resolveTime        = 10 * time.Second // to find a thing that is subscribed to
-	requestTime        = interact.MaxWait // the longest that a request may take
+	resolveTime        = 10 * time.Second // to find the thing of a subscription
+	requestTime        = interact.MaxWait // limit of a request
 )
 
 // BrokerOptions are the settings of a [Broker]. Mesh and Find are needed; the zero value of everything else works.
@@ -43,11 +43,11 @@ type BrokerOptions struct {
 	Listen string
 	// TLS makes it a broker for mqtts; nil uses no TLS.
 	TLS *tls.Config
-	// Mesh answers the requests and authorizes them.
+	// Mesh authorizes and serves the requests.
 	Mesh interact.Thing
 	// From is the principal of all clients, as the listener or Auth proves it.
 	From *did.Principal
-	// Find resolves a reference to a thing. Its error is answered as it is; it should be an [*interact.Error].
+	// Find resolves a reference to a thing. Its error is sent unchanged; it should be an [*interact.Error].
 	Find func(ctx context.Context, ref string) (*td.Description, error)
 	// Auth reports whether a user may connect; nil accepts all, and Listen must then be a loopback or private address.
 	Auth func(user, password string) bool
@@ -55,9 +55,9 @@ type BrokerOptions struct {
 	Gate *interact.Gate
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
-	// MaxConnections is how many clients may be connected, of which one host other than this may have half; 0 means 128.
+	// MaxConnections limits the connected clients; a remote host may have half of them; 0 means 128.
 	MaxConnections int
-	// MaxRequests is how many requests of one client may run at once; 0 means 32.
+	// MaxRequests limits the concurrent requests of one client; 0 means 32.
 	MaxRequests int
 	// MaxPacket is the limit of a packet from a client in bytes; 0 means 4 MiB.
 	MaxPacket int
@@ -85,10 +85,10 @@ type BrokerOptions struct {
 // The first subscriber of an affordance starts one observation at the mesh; the last one ends it. A failed observation is started
 // again, with the events in between as far as the mesh has them.
 //
-// An answer is one message, with the correlation data of the request: output, value or description, nothing after a writing,
+// A response is one message, with the correlation data of the request: output, value or description, nothing after a write,
 // or an RFC 9457 problem with its code in the user property lmos-code. With the user property lmos-follow the states of an
-// action are answered as they come, each with lmos-status; without it a response stream is answered as a whole, and an action
-// that runs in the background by its state (Web Thing Protocol, ActionStatus). Without a response topic a request is carried
+// action are sent as they come, each with lmos-status; without it the response is the whole response stream, or the state of an
+// action that runs in the background (Web Thing Protocol, ActionStatus). Without a response topic a request is carried
 // out without a response, as always in MQTT 3.1.1. The message expiry interval is the timeout of the consumer; default 30 s.
 //
 // Messages have QoS 1 at most. Nothing is retained, wills are dropped, and sessions end with their connections. A client that
@@ -115,7 +115,7 @@ type Broker struct {
 }
 
 // NewBroker opens the socket of a broker. Run it and Close it. The error is an [*interact.Error]: PortBusy, WildcardBind for an
-// address that others reach without Auth, or ConfigInvalid.
+// address that other hosts reach without Auth, or ConfigInvalid.
 func NewBroker(o BrokerOptions) (*Broker, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.MaxConnections = cmp.Or(max(o.MaxConnections, 0), defaultConnections)
@@ -141,11 +141,11 @@ func NewBroker(o BrokerOptions) (*Broker, error) {
 			MaximumQos:                 2,
 			WildcardSubAvailable:       1,
 			SubIDAvailable:             0,
-			// An acknowledgement says nothing of what the request held.
+			// An acknowledgement has no properties of the request.
 			Compatibilities: mochi.Compatibilities{NoInheritedPropertiesOnAck: true},
 		},
 		Logger: slog.New(slog.DiscardHandler), // it writes whole packets, secrets included
-		// No $SYS: nobody can subscribe to it; this keeps the broker from counting.
+		// No $SYS: clients cannot subscribe to it, and the broker does not count for it.
 		SysTopicResendInterval: 1 << 30,
 	})
 	if err := errors.Join(b.server.AddHook(&hooks{broker: b}, nil), b.server.AddListener(b.listener)); err != nil {
@@ -232,7 +232,7 @@ func (b *Broker) goodbye() {
 	work.Wait()
 }
 
-// spawn runs f in a goroutine that Run waits for; not when the broker has ended.
+// spawn runs f in a goroutine that Run waits for, unless the broker has ended.
 func (b *Broker) spawn(f func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -283,8 +283,8 @@ func (h *hooks) OnPacketRead(cl *mochi.Client, pk packets.Packet) (packets.Packe
 
 // OnConnect implements [mochi.Hook].
 func (h *hooks) OnConnect(cl *mochi.Client, _ packets.Packet) error {
-	// Mochi never sees an identifier twice: what it does then locks a read lock twice, and hangs if the other is busy (see admit).
-	// Without a quota of its own it does not look for messages to send, which has the same fault.
+	// Mochi never gets an identifier twice: it would lock a read lock twice, and hang if the other client is busy (see admit).
+	// Without a quota it does not search for messages to send, which has the same defect.
 	cl.ID = strconv.Quote(string(cl.Properties.Username)) + cl.ID + "\x00" + interact.NewID()
 	cl.State.Inflight.ResetSendQuota(0)
 	if cl.Properties.ProtocolVersion == 5 && (cl.State.Keepalive == 0 || cl.State.Keepalive > 300) { // MQTT 5 §3.2.2.3.14
@@ -306,7 +306,7 @@ func (h *hooks) OnConnectAuthenticate(cl *mochi.Client, pk packets.Packet) bool 
 func (h *hooks) OnSessionEstablish(cl *mochi.Client, _ packets.Packet) { h.broker.admit(cl) }
 
 // OnPacketEncode implements [mochi.Hook]: a CONNACK lists what is not supported (MQTT 5 §3.2.2.3), and messages keep their user
-// properties whether problem information is wanted or not (§3.1.2.11.7).
+// properties even if the client requests no problem information (§3.1.2.11.7).
 func (h *hooks) OnPacketEncode(_ *mochi.Client, pk packets.Packet) packets.Packet {
 	if pk.FixedHeader.Type == packets.Publish {
 		pk.Mods.DisallowProblemInfo = false
@@ -371,7 +371,7 @@ func (h *hooks) OnUnsubscribed(cl *mochi.Client, pk packets.Packet) {
 	}
 }
 
-// OnPublish implements [mochi.Hook]: every message is a request, and none goes to other clients.
+// OnPublish implements [mochi.Hook]: every message is a request; other clients do not receive it.
 func (h *hooks) OnPublish(cl *mochi.Client, pk packets.Packet) (packets.Packet, error) {
 	code := packets.ErrNotAuthorized
 	if c := h.broker.consumer(cl); c != nil {

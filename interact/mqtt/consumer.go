@@ -26,9 +26,9 @@ type consumer struct {
 	life     context.Context // ends with the connection
 	end      context.CancelFunc
 	requests atomic.Int64 // that run
-	// proposed are the filters of the SUBSCRIBE that is being read. The goroutine that reads the connection owns it.
+	// proposed has the filters of the SUBSCRIBE that is being read. The goroutine that reads the connection owns it.
 	proposed map[string]*proposal
-	// filters are those that are subscribed to; broker.mu guards them.
+	// filters has the subscribed filters; broker.mu guards it.
 	filters map[string]*proposal
 
 	wake chan struct{} // has room for one
@@ -96,14 +96,14 @@ func (b *Broker) farewell(c *consumer, why packets.Code) {
 	c.client.Stop(why)
 }
 
-// consumer returns the consumer of a client; nil if it is gone.
+// consumer returns the consumer of a client; nil after its removal.
 func (b *Broker) consumer(cl *mochi.Client) *consumer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.consumers[cl.Net.Conn]
 }
 
-// run sends what is queued, until the connection ends.
+// run sends the queued messages until the connection ends.
 func (c *consumer) run(b *Broker) {
 	for {
 		pk, over := c.next()
@@ -129,7 +129,7 @@ func (c *consumer) run(b *Broker) {
 	}
 }
 
-// next takes a message that may be sent now. It is called when the one before was written.
+// next takes a message that may be sent now. It is called after the previous message was written.
 func (c *consumer) next() (pk *packets.Packet, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +155,7 @@ func (c *consumer) next() (pk *packets.Packet, over bool) {
 	return pk, false
 }
 
-// window is how many messages may be unacknowledged (MQTT 5 §3.1.2.11.3).
+// window is the limit of unacknowledged messages (MQTT 5 §3.1.2.11.3).
 func (c *consumer) window() int {
 	if wants := int(c.client.Properties.Props.ReceiveMaximum); wants > 0 {
 		return min(wants, maxPending)
@@ -163,8 +163,8 @@ func (c *consumer) window() int {
 	return maxPending
 }
 
-// send queues a parcel. A client for which too much waits is disconnected: it would miss something without knowing. stuck tells
-// that the caller is to stop it, without its own locks: run is busy with a write that may take long.
+// send queues a message. A client whose queue is full is disconnected, because it would miss messages unnoticed. stuck means that the
+// caller must stop the client, without holding locks: run is busy with a write that may take long.
 func (c *consumer) send(p *outgoing, qos byte) (stuck bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,18 +180,18 @@ func (c *consumer) send(p *outgoing, qos byte) (stuck bool) {
 	return c.over && c.writing
 }
 
-// crowded reports whether half of what may wait for the client does: then it gets no refusals of requests, which it did not wait for,
-// as messages of their own. They would end its connection, though it reads.
+// crowded reports whether the queue is half full. Then refusals of requests are not sent as separate messages: they would end the
+// connection of a client that reads.
 func (c *consumer) crowded() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.queue)+len(c.pending) >= maxOutgoing/2 || c.size >= maxQueued/2
 }
 
-// stop ends the connection without a word.
+// stop ends the connection without DISCONNECT.
 func (c *consumer) stop() { c.client.Stop(packets.ErrQuotaExceeded) }
 
-// acknowledged forgets a message that the client has.
+// acknowledged removes a message that the client has acknowledged.
 func (c *consumer) acknowledged(id uint16) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,7 +209,7 @@ func (c *consumer) ring() {
 	}
 }
 
-// dismiss ends what a connection has started: its requests that want an answer, and its subscriptions.
+// dismiss ends the subscriptions of a connection and its requests with a response topic.
 func (b *Broker) dismiss(conn net.Conn) {
 	b.mu.Lock()
 	c := b.consumers[conn]

@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/interact/mqtt/packet"
 )
 
-// unreached says why there is no connection to the broker.
+// unreached returns the error of a failed connection to the broker.
 func (s *session) unreached(err error) error {
 	var r *refusal
 	where := s.key.host
@@ -17,7 +17,7 @@ func (s *session) unreached(err error) error {
 	case s.life.Err() != nil:
 		return shuttingDown()
 	case errors.As(err, &r) && refusals[r.code].code == interact.Unauthenticated:
-		// Not Remote: the agent said nothing, and another way to it may be tried.
+		// Not Remote: the agent sent nothing, and another form may be tried.
 		return interact.Errorf(interact.Unauthenticated, "see user name and password in the credentials file on the agent's node",
 			"the broker at %s refused this node: %s", where, r)
 	case errors.As(err, &r):
@@ -30,7 +30,7 @@ func (s *session) unreached(err error) error {
 		"the broker at %s cannot be reached: %s", where, form.Reason(err, false)).Then(interact.StepPublish)
 }
 
-// given means that ctx has ended before the broker did what it was to do.
+// given returns the error of a ctx that ended before the broker had finished.
 func (s *session) given(ctx context.Context, what string) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return &interact.Error{Code: interact.Cancelled, Err: ctx.Err()}
@@ -39,7 +39,7 @@ func (s *session) given(ctx context.Context, what string) error {
 		Hint: "see whether the broker is busy, or allow more time", Next: interact.MoreTime(), Err: ctx.Err()}
 }
 
-// unheard says why a subscription failed; nil if it did not.
+// unheard returns the error of a failed subscription, or nil.
 func (s *session) unheard(ctx context.Context, w wire, filter string, err error) error {
 	var r *refusal
 	switch {
@@ -57,7 +57,7 @@ func (s *session) unheard(ctx context.Context, w wire, filter string, err error)
 		Hint: "see the broker's log", Err: lostTo(w, err)}
 }
 
-// unsent says why a message was not published, or whether it was is unknown.
+// unsent returns the error of a message that was not published, or may not have been published.
 func (s *session) unsent(ctx context.Context, w wire, topic string, err error) error {
 	var r *refusal
 	where := s.key.host
@@ -93,7 +93,7 @@ func (s *session) unsent(ctx context.Context, w wire, topic string, err error) e
 		Hint: "see whether the agent did it before you ask again", Err: lostTo(w, err)}
 }
 
-// lostTo adds what the guard saw to err.
+// lostTo adds the cause that the packet check recorded to err.
 func lostTo(w wire, err error) error {
 	if cause := w.cause(); cause != nil {
 		return cause

@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/td/scheme"
 )
 
-// A plan is what a form asks of this binding, read and checked.
+// A plan is the parsed and checked content of a form.
 type plan struct {
 	form    *td.Form
 	host    string   // the broker, with its port
@@ -23,13 +23,13 @@ type plan struct {
 	filters []string // to subscribe to; empty if the form has none
 	qos     byte
 	retain  bool
-	// asks means that the form is answered by messages to a response topic (kotlin-wot), and not of the W3C's style.
+	// asks means that responses come on a response topic (kotlin-wot), unlike in the style of the W3C.
 	asks bool
 
 	login login
 }
 
-// terms are those of the MQTT vocabulary that this binding uses (WoT MQTT binding, §Vocabulary).
+// terms are the used terms of the MQTT vocabulary (WoT MQTT binding, §Vocabulary).
 type terms struct {
 	topic, filter, packet json.RawMessage
 	qos, retain           json.RawMessage
@@ -46,7 +46,7 @@ func readTerms(raw []byte) (terms, error) {
 		return t, err
 	}
 	var nested map[string]json.RawMessage
-	_ = json.Unmarshal(form["optionalProperties"], &nested) // what is no object has no terms
+	_ = json.Unmarshal(form["optionalProperties"], &nested) // a value that is not an object has no terms
 	get := func(name string) json.RawMessage {
 		for _, m := range []map[string]json.RawMessage{form, nested} {
 			for _, prefix := range []string{"mqv:", "mqtt:"} {
@@ -61,7 +61,7 @@ func readTerms(raw []byte) (terms, error) {
 	return t, nil
 }
 
-// readForm makes a plan of f. The error is an [*interact.Error] of code BadTD, or NotAllowed for what this binding does not have.
+// readForm makes a plan of f. The error is an [*interact.Error] of code BadTD, or NotAllowed for unsupported features.
 func readForm(f *td.Form) (*plan, error) {
 	if strings.ContainsAny(f.Href, "{}") {
 		return nil, interact.Errorf(interact.NotAllowed, "offer a form without variables",
@@ -91,18 +91,18 @@ func readForm(f *td.Form) (*plan, error) {
 		return nil, form.Bad(f.Href, "has an mqv:retain that is neither true nor false")
 	}
 	p.retain = p.retain || string(t.retain) == `"true"`
-	// A retained message is no request: who asks later would be answered what was asked before.
+	// A retained message is no request: later consumers would receive responses to earlier requests.
 	p.asks = t.topic == nil && t.filter == nil && t.packet == nil && !p.retain
 	return p, nil
 }
 
-// readHref reads the broker's address and returns the path behind it.
+// readHref reads the address of the broker and returns the path after it.
 func (p *plan) readHref() (path string, err error) {
 	_, rest, ok := strings.Cut(p.form.Href, "://")
 	s := scheme.Lookup(p.form.Scheme())
 	p.secure = s.IsSecure
 	authority, path, _ := strings.Cut(rest, "/")
-	// By hand, not u.Path: the topic is the path byte for byte, and "#" at its end is a wildcard, no empty fragment.
+	// Not u.Path: the topic is the path byte for byte, and "#" at its end is a wildcard, not an empty fragment.
 	if !strings.HasSuffix(path, "/#") && path != "#" {
 		path, _, _ = strings.Cut(path, "#")
 	}
@@ -168,7 +168,7 @@ func manyTexts(raw json.RawMessage) (list []string, err error) {
 	return list, err
 }
 
-// readQoS reads 0, 1, 2, as a number or a text: the binding's own examples write "0". Without it the QoS is 1.
+// readQoS reads 0, 1, 2, as a number or a string: the examples of the binding write "0". Without it the QoS is 1.
 func readQoS(raw json.RawMessage) (byte, error) {
 	switch strings.Trim(string(raw), `"`) {
 	case "":

@@ -14,13 +14,13 @@ import (
 	"github.com/lmosd/lmosd/interact/mqtt/packet"
 )
 
-// A door is the listener of a broker: it counts the connections, looks at their packets, and waits for them.
+// A door is the listener of a broker: it counts the connections, checks their packets, and waits for their end.
 type listener struct {
 	net.Listener
 	limit   int
 	packet  int
-	goodbye func()         // tells who is connected that the door closes
-	gone    func(net.Conn) // what ends with a connection
+	goodbye func()         // notifies the clients before the listener closes
+	gone    func(net.Conn) // called after the end of a connection
 	log     *slog.Logger
 	full    seldom
 	serving sync.WaitGroup
@@ -47,7 +47,7 @@ func (d *listener) Protocol() string { return d.Addr().Network() }
 // Init does nothing.
 func (d *listener) Init(*slog.Logger) error { return nil }
 
-// Serve accepts connections until the door is closed.
+// Serve accepts connections until the listener is closed.
 func (d *listener) Serve(establish listeners.EstablishFn) {
 	d.mu.Lock()
 	if d.closed {
@@ -66,12 +66,12 @@ func (d *listener) Serve(establish listeners.EstablishFn) {
 			return
 		default:
 			d.full.warn(d.log, "mqtt accept", "err", err)
-			time.Sleep(50 * time.Millisecond) // out of files, most likely; Close waits this long
+			time.Sleep(50 * time.Millisecond) // probably no file descriptors; Close waits this long
 		}
 	}
 }
 
-// enter serves one connection in its own goroutine, if there is room.
+// enter serves one connection in its own goroutine, within the limits.
 func (d *listener) enter(conn net.Conn, establish listeners.EstablishFn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,7 +91,7 @@ func (d *listener) enter(conn net.Conn, establish listeners.EstablishFn) {
 	})
 }
 
-// roomLocked reports whether a connection may be served. One host of many has half of the room at most.
+// roomLocked reports whether a connection may be served. A remote host may have half of the connections.
 func (d *listener) roomLocked(conn net.Conn) bool {
 	host, mine := hostOf(conn), 0
 	for other := range d.open {
@@ -114,7 +114,7 @@ func hostOf(conn net.Conn) netip.Addr {
 	return netip.Addr{}
 }
 
-// A seldom says a thing once a minute at most, however often others make it happen.
+// A seldom limits log records of one event to one a minute.
 type seldom struct {
 	mu    sync.Mutex // guards the rest
 	last  time.Time
@@ -131,7 +131,7 @@ func (s *seldom) warn(log *slog.Logger, what string, attrs ...any) {
 	s.last, s.again = time.Now(), 0
 }
 
-// leave forgets a connection. A packet that mochi fails on ends its own connection, and not the node.
+// leave removes a connection. A packet that makes mochi panic ends only its connection.
 func (d *listener) leave(conn net.Conn) {
 	if r := recover(); r != nil {
 		d.log.Error("mqtt client ended by a panic", "remote", conn.RemoteAddr().String(), "panic", r)
@@ -142,13 +142,13 @@ func (d *listener) leave(conn net.Conn) {
 	d.mu.Unlock()
 }
 
-// Close stops listening, says goodbye, and waits for all connections to end. It does not use what mochi gives it for that, which
-// locks a read lock twice and hangs if a client comes or goes in between.
+// Close stops listening, sends DISCONNECT, and waits for the end of all connections. It does not use the callback of mochi, which locks
+// a read lock twice and hangs if a client connects or disconnects in between.
 func (d *listener) Close(listeners.CloseFn) {
 	d.mu.Lock()
 	d.closed = true
 	d.mu.Unlock()
-	_ = d.Listener.Close() // it is closed whatever it says
+	_ = d.Listener.Close() // the listener is closed even after an error
 	d.goodbye()
 	d.mu.Lock()
 	for conn := range d.open {

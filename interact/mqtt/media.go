@@ -24,8 +24,8 @@ func mediaOf(declared, promised string) string {
 	return declared
 }
 
-// isProperty reports whether s may stand in a property of a message: a text as MQTT defines it (MQTT 5 §1.5.4), at
-// most maxProperty bytes long. A peer would end the shared connection on another one.
+// isProperty reports whether s can be a property of a message: an MQTT string (MQTT 5 §1.5.4) of at most maxProperty bytes.
+// A peer would end the shared connection because of any other.
 func isProperty(s string) bool {
 	return len(s) <= maxProperty && utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
 }

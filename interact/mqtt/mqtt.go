@@ -19,7 +19,7 @@
 // MQTT 5 is tried first. For a broker that refuses it, MQTT 3.1.1 is used, which has no request/response: operations that
 // need a response are then refused (NotAllowed).
 //
-// # What messages carry
+// # Message properties
 //
 // In MQTT 5 a message has its content type and these user properties, all optional. Requests: accept, traceparent, tracestate,
 // lmos-follow ("true": each state of the action is a response), lmos-detach ("true"), lmos-key, lmos-hops (the
@@ -86,7 +86,7 @@ const (
 	propTime        = "lmos-time"
 )
 
-// answerProps are those that answers and readings have.
+// answerProps are the user properties of responses and readings.
 var answerProps = [...]string{propStatus, propActionID, propCode, propID, propTime}
 
 // Options are the settings of a [Client]. The zero value works.
@@ -102,7 +102,7 @@ type Options struct {
 	// MaxPacket is the limit of a packet from a broker in bytes; 0 means 4 MiB. It is announced to MQTT 5
 	// brokers, which then drop larger packets; the payload of a larger packet from a 3.1.1 broker is dropped, and its interaction fails.
 	MaxPacket int
-	// Queue is how many messages, and 8 MiB at most, may wait for a slow consumer before its observation fails (Overloaded);
+	// Queue limits the messages, of 8 MiB at most, that wait for a slow consumer before its observation fails (Overloaded);
 	// 0 means 1024.
 	Queue int
 	// Idle is how long an unused connection stays open; 0 means 30 s.
@@ -165,14 +165,14 @@ func Claims(f *td.Form) bool {
 
 // Thing returns the agent that t describes. Over the mqtt and mqtts forms of t it answers ReadProperty, WriteProperty,
 // ObserveProperty, ObserveAllProperties, InvokeAction, SubscribeEvent and SubscribeAllEvents; other messages are
-// [interact.NotAllowed]. It uses the first form with the content type of the message or an accepted one, else the first to whose
-// type the data can be converted.
+// [interact.NotAllowed]. It uses the first form with the content type of the message or an accepted one, else the first form to
+// whose type the data can be converted.
 //
 // Errors are always an [*interact.Error]:
 //   - NotAllowed, UnsupportedType, Unauthenticated, BadTD: nothing was sent. That includes credentials that the broker refuses.
 //   - Unreachable: the broker was not reached, or has no subscriber for the topic; with Started, the connection broke after sending.
-//   - Timeout: no answer came, or no message is retained.
-//   - AgentFailed, with Remote: the agent answered with a problem, or the broker refused the message.
+//   - Timeout: no response came, or no message is retained.
+//   - AgentFailed, with Remote: the agent returned a problem, or the broker refused the message.
 //   - Overloaded: the consumer of an observation was too slow.
 //
 // An observation survives a lost connection for 5 minutes; messages in between are lost. The default deadline is 30 s, except for

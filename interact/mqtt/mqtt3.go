@@ -21,7 +21,7 @@ type wire3 struct {
 	conn  *packet.Conn
 	life  context.Context // ends with the connection
 	end   context.CancelFunc
-	tasks sync.WaitGroup // calls of paho, which know no context
+	tasks sync.WaitGroup // calls of paho, which take no context
 
 	mu     sync.Mutex // guards closed
 	closed bool       // no task can start
@@ -92,7 +92,7 @@ func (w *wire3) subscribe(ctx context.Context, filter string, qos byte) error {
 		return err
 	}
 	for _, code := range token.(*paho3.SubscribeToken).Result() {
-		if code >= 0x80 { // MQTT 3.1.1 §3.9.3 knows no other
+		if code >= 0x80 { // MQTT 3.1.1 §3.9.3 has no other
 			return &refusal{code: code}
 		}
 	}

@@ -15,7 +15,7 @@ const (
 // An inbox is a bounded queue of messages for one consumer.
 type inbox struct {
 	limit int
-	// once means that a lost connection ends the wait: a response comes on the same connection.
+	// once means that a lost connection ends the wait, because the response comes on the same connection.
 	once bool
 	// retained means that retained messages are accepted.
 	retained bool

@@ -110,7 +110,7 @@ func parseFilter(filter string) (s scope, ok bool) {
 	return s, s.property != "" || s.event != ""
 }
 
-// A subject is one affordance that a filter covers: what is observed, and the topic it is published on.
+// A subject is one affordance that a filter covers, and the topic of its messages.
 type subject struct {
 	topic string
 	typ   interact.Type // ObserveProperty or SubscribeEvent
@@ -133,7 +133,7 @@ func (s scope) subjects(d *td.Thing) (all []subject) {
 	return all
 }
 
-// spellings returns the names that a level of a filter stands for, and how they are spelled in topics.
+// spellings returns the names that a level of a filter matches, and their spelling in topics.
 func spellings[A any](level string, all map[string]A) map[string]string {
 	names := map[string]string{}
 	switch level {

@@ -20,7 +20,7 @@ type sessionKey struct {
 	host   string
 	secure bool
 	login  [32]byte
-	index  int // more than 0 only where filters overlap
+	index  int // greater than 0 only if filters overlap
 }
 
 // A session is the connection to a broker, with its subscriptions. It connects on demand, and connects again for its subscribers when
@@ -47,23 +47,23 @@ type session struct {
 	opening chan struct{} // not nil while a connection is being opened; closed when that ends
 	failed  error         // why the last attempt failed
 	subs    map[string]*subscription
-	wild    int // how many of subs have a wildcard
+	wild    int // number of subs with a wildcard
 }
 
-// A subscription is one filter and who listens to it.
+// A subscription is one filter and its inboxes.
 type subscription struct {
 	filter    string
 	qos       byte
-	on        wire          // where it was acknowledged; nil: nowhere
+	on        wire          // the connection that acknowledged it, or nil
 	busy      chan struct{} // not nil while a SUBSCRIBE or UNSUBSCRIBE is under way; closed when that ends
 	listeners map[*inbox]bool
 }
 
 // errOverlap means that a filter covers topics of another one on this connection. A broker may then send a message once or twice
-// (MQTT 5 §3.3.4), and nobody could tell which.
+// (MQTT 5 §3.3.4), and the client cannot distinguish both.
 var errOverlap = errors.New("filters overlap")
 
-// acquire returns the session with the broker of p in a lane, and counts one more user, who releases it.
+// acquire returns a session with the broker of p, and counts one more user, which must release it.
 func (c *Client) acquire(p *plan, index int) (*session, error) {
 	key := sessionKey{host: p.host, secure: p.secure, login: p.login.digest(), index: index}
 	c.mu.Lock()
@@ -93,7 +93,7 @@ func shuttingDown() error {
 	return interact.Errorf(interact.ShuttingDown, "ask again when the node runs", "the connection to the broker was closed")
 }
 
-// evictLocked makes room by retiring a session without users.
+// evictLocked retires a session without users.
 func (c *Client) evictLocked() bool {
 	for _, s := range c.sessions {
 		if s.users == 0 {
@@ -104,7 +104,7 @@ func (c *Client) evictLocked() bool {
 	return false
 }
 
-// release ends one use. The last one lets the connection stay for a while.
+// release ends one use. After the last one the connection stays open for the idle time.
 func (c *Client) release(s *session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +120,7 @@ func (c *Client) release(s *session) {
 	})
 }
 
-// retireLocked forgets s and closes it.
+// retireLocked removes s and closes it.
 func (c *Client) retireLocked(s *session) {
 	delete(c.sessions, s.key)
 	if !c.closed {
@@ -128,7 +128,7 @@ func (c *Client) retireLocked(s *session) {
 	}
 }
 
-// close ends the connection and everything that goes on over it.
+// close ends the connection and its interactions.
 func (s *session) close() {
 	s.end()
 	s.fail(shuttingDown())
@@ -142,7 +142,7 @@ func (s *session) close() {
 	s.tasks.Wait()
 }
 
-// connect returns the wire, and waits for one that is being opened. The error is an [*interact.Error]: nothing was sent.
+// connect returns the wire, and waits until it is open. The error is an [*interact.Error]: nothing was sent.
 func (s *session) connect(ctx context.Context) (wire, error) {
 	s.mu.Lock()
 	for s.wire == nil || isDone(s.wire) {
@@ -172,7 +172,7 @@ func (s *session) connect(ctx context.Context) (wire, error) {
 	return s.wire, nil
 }
 
-// open makes one attempt to connect and tells those who wait for it.
+// open makes one attempt to connect and wakes the waiting callers.
 func (s *session) open() {
 	ctx, cancel := context.WithTimeout(s.life, dialTimeout)
 	w, err := s.dial(ctx)
@@ -196,7 +196,7 @@ func (s *session) open() {
 	}
 }
 
-// dial opens a connection in the newest version that the broker takes.
+// dial opens a connection in the newest version that the broker accepts.
 func (s *session) dial(ctx context.Context) (wire, error) {
 	host := s.key.host
 	known := s.client.version(host, time.Now())
@@ -234,7 +234,7 @@ func (s *session) dialVersion(ctx context.Context, version byte) (wire, error) {
 			return nil, err
 		}
 	}
-	// 23 letters and digits: every broker takes such an identifier (MQTT 3.1.1 §3.1.3.1).
+	// 23 letters and digits: every broker accepts such an identifier (MQTT 3.1.1 §3.1.3.1).
 	id := "lmosd" + strings.ReplaceAll(interact.NewID(), "-", "")[:18]
 	if version == 5 {
 		g := packet.NewConn(conn, packet.FromBroker, o.MaxPacket)
@@ -260,7 +260,7 @@ func (s *session) secure(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	return t, nil
 }
 
-// watch waits for the end of w, and connects again for those who listen.
+// watch waits for the end of w, and connects again for its subscribers.
 func (s *session) watch(w wire) {
 	select {
 	case <-w.ended():
@@ -279,14 +279,14 @@ func (s *session) watch(w wire) {
 	}
 	s.mu.Unlock()
 	s.client.o.Log.Info("broker lost", "broker", s.key.host, "err", w.cause())
-	s.tasks.Go(w.close) // which may take a while, and nobody need wait
+	s.tasks.Go(w.close) // it may take long
 	s.revive()
 }
 
-// revive connects and subscribes again as long as somebody listens.
+// revive connects and subscribes again while the session has subscribers.
 func (s *session) revive() {
 	until := time.Now().Add(reconnectTime)
-	pauses := backoff.Backoff{First: firstPause, Max: maxPause, Jitter: 0.5} // not all at once, when a broker comes back
+	pauses := backoff.Backoff{First: firstPause, Max: maxPause, Jitter: 0.5} // clients must not reconnect all at once
 	for s.hasSubscribers() {
 		w, err := s.connect(s.life)
 		if err == nil {
@@ -305,7 +305,7 @@ func (s *session) revive() {
 	}
 }
 
-// heard reports whether anybody wants the session to be revived.
+// heard reports whether the session has subscribers.
 func (s *session) hasSubscribers() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,7 +319,7 @@ func (s *session) hasSubscribers() bool {
 	return false
 }
 
-// resubscribe subscribes on w to what is listened to. If w ends in between, its own watch goes on from here.
+// resubscribe subscribes on w to all filters in use. If w ends in between, its watch continues.
 func (s *session) resubscribe(w wire) {
 	s.mu.Lock()
 	var again []*subscription
@@ -345,7 +345,7 @@ func (s *session) resubscribe(w wire) {
 
 func isDone(w wire) bool { return isClosed(w.ended()) }
 
-// fail ends all who listen.
+// fail ends all inboxes.
 func (s *session) fail(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -356,8 +356,8 @@ func (s *session) fail(why error) {
 	}
 }
 
-// listen makes l hear what matches filter. again asks for retained messages even if the filter is subscribed to already. It
-// returns the wire that the subscription is on. Leave when it is done, also after an error.
+// listen delivers messages that match filter to l. again requests the retained messages even if the subscription exists. It returns
+// the wire of the subscription. The caller calls leave at the end, also after an error.
 func (s *session) listen(ctx context.Context, filter string, qos byte, l *inbox, again bool) (wire, error) {
 	s.mu.Lock()
 	sub := s.subs[filter]
@@ -397,8 +397,8 @@ func (s *session) roomLocked(filter string) error {
 	return nil
 }
 
-// ensure subscribes sub on the present wire, unless it is already and again is not set. To subscribe twice does no harm: if the
-// connection turns out to be lost it is done on a new one.
+// ensure subscribes sub on the current wire, unless it is subscribed and again is not set. If the connection is lost it subscribes on
+// a new one; a repeated SUBSCRIBE is harmless.
 func (s *session) ensure(ctx context.Context, sub *subscription, again bool) (wire, error) {
 	for lost := 0; ; {
 		w, err := s.connect(ctx)
@@ -444,7 +444,7 @@ func (s *session) ensure(ctx context.Context, sub *subscription, again bool) (wi
 	}
 }
 
-// over waits for the end of a connection that is lost. It reports false if the session or ctx ends first.
+// over waits for the end of a lost connection. It reports false if the session or ctx ends first.
 func (s *session) over(ctx context.Context, w wire) bool {
 	select {
 	case <-w.ended():
@@ -455,7 +455,7 @@ func (s *session) over(ctx context.Context, w wire) bool {
 	return false
 }
 
-// insist does f again if the packet identifier was in use: a known broker does not tell those of its own messages from ours.
+// insist repeats f if the packet identifier was in use: a known broker confuses the identifiers of both directions.
 func insist(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
 		err := f()
@@ -469,7 +469,7 @@ func insist(ctx context.Context, f func() error) error {
 	}
 }
 
-// leave ends listening.
+// leave ends the delivery to an inbox.
 func (s *session) leave(filter string, l *inbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -481,7 +481,7 @@ func (s *session) leave(filter string, l *inbox) {
 	s.settleLocked(sub)
 }
 
-// settleLocked unsubscribes from what nobody listens to, and forgets it then.
+// settleLocked unsubscribes from a filter without inboxes, and then removes it.
 func (s *session) settleLocked(sub *subscription) {
 	if len(sub.listeners) > 0 || sub.busy != nil || s.subs[sub.filter] != sub {
 		return
@@ -496,7 +496,7 @@ func (s *session) settleLocked(sub *subscription) {
 	}
 	sub.busy = make(chan struct{})
 	if s.life.Err() != nil {
-		return // all ends
+		return // the session ends
 	}
 	s.tasks.Go(func() {
 		err := insist(s.life, func() error { return w.unsubscribe(s.life, sub.filter) })
@@ -511,9 +511,9 @@ func (s *session) settleLocked(sub *subscription) {
 	})
 }
 
-// deliver gives a message to those who listen. It does not block: the connection waits for it.
+// deliver adds a message to the matching inboxes. It must not block the connection.
 func (s *session) deliver(d *delivery) {
-	if len(d.topic) > packet.MaxTopic { // of MQTT 3.1.1: the guard ends a connection of MQTT 5 for that
+	if len(d.topic) > packet.MaxTopic { // MQTT 3.1.1 only: packet.Conn ends a connection of MQTT 5
 		return
 	}
 	s.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
-// Pauses before an observation that failed is begun again.
+// Pauses before a failed observation is started again.
 const (
 	firstRetry = time.Second
 	maxRetry   = time.Minute
@@ -20,10 +20,10 @@ const (
 type proposal struct {
 	ref      string // the thing
 	qos      byte
-	subjects []subject // what is published on it; nil if it is that of a reply
+	subjects []subject // nil for a response topic
 }
 
-// propose checks a filter that a client wants to subscribe to; nil if it may not.
+// propose checks the filter of a subscription; nil if the client may not subscribe.
 func (b *Broker) propose(ctx context.Context, c *consumer, filter string, qos byte) *proposal {
 	watched := 0
 	b.mu.Lock()
@@ -69,7 +69,7 @@ func (b *Broker) propose(ctx context.Context, c *consumer, filter string, qos by
 	return p
 }
 
-// A watchKey is what is observed: however clients spell the thing and the affordance, it is observed once.
+// A watchKey identifies an observation, independent of the spelling of the thing and the affordance.
 type watchKey struct {
 	ref  string // of the description (td.Description.Ref)
 	typ  interact.Type
@@ -78,20 +78,20 @@ type watchKey struct {
 
 func (p *proposal) key(s subject) watchKey { return watchKey{p.ref, s.typ, s.name} }
 
-// A watch is one observation at the mesh, and the clients who hear of it.
+// A watch is one observation at the mesh, and its subscribed clients.
 type watch struct {
 	watchKey
 	end     context.CancelFunc
 	members map[*consumer]map[string]hearing // by filter; broker.mu guards it
 }
 
-// A hearing is how a client hears of something by one of its filters: on a topic that is spelled as the filter is.
+// A hearing is the delivery by one filter of a client, on a topic in the spelling of the filter.
 type hearing struct {
 	topic string
 	qos   byte
 }
 
-// subscribe makes c hear of what p covers.
+// subscribe adds c to the watches of p.
 func (b *Broker) subscribe(c *consumer, filter string, p *proposal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -115,14 +115,14 @@ func (b *Broker) subscribe(c *consumer, filter string, p *proposal) {
 			w.members[c][filter] = hearing{s.topic, p.qos}
 		}
 	}
-	if old != nil { // what it covered then, and does not cover now
+	if old != nil { // subjects that it no longer covers
 		gone := *old
 		gone.subjects = slices.DeleteFunc(slices.Clone(old.subjects), func(s subject) bool { return now[old.key(s)] })
 		b.forgetLocked(c, filter, &gone)
 	}
 }
 
-// beginLocked begins an observation; nil if the broker has ended.
+// beginLocked starts an observation; nil if the broker has ended.
 func (b *Broker) beginLocked(key watchKey) *watch {
 	ctx, cancel := context.WithCancel(b.life)
 	w := &watch{watchKey: key, end: cancel, members: map[*consumer]map[string]hearing{}}
@@ -149,7 +149,7 @@ func (b *Broker) unsubscribeLocked(c *consumer, filter string) {
 	b.forgetLocked(c, filter, p)
 }
 
-// forgetLocked takes c from the watches of p. The last one ends the observation.
+// forgetLocked removes c from the watches of p. The last member ends the observation.
 func (b *Broker) forgetLocked(c *consumer, filter string, p *proposal) {
 	for _, s := range p.subjects {
 		w := b.watches[p.key(s)]
@@ -166,7 +166,7 @@ func (b *Broker) forgetLocked(c *consumer, filter string, p *proposal) {
 	}
 }
 
-// observe asks the mesh until ctx ends, and tells the members.
+// observe observes the mesh until ctx ends, and delivers to the members.
 func (b *Broker) observe(ctx context.Context, w *watch) {
 	after := ""
 	pauses := backoff.Backoff{First: firstRetry, Max: maxRetry}
@@ -223,7 +223,7 @@ func (b *Broker) deliver(w *watch, r *interact.Message) {
 	}
 }
 
-// newParcel makes a message of r, in the type that is liked if r can be written so.
+// newParcel returns a message with r, in the preferred type if r can be converted.
 func newOutgoing(topic string, r *interact.Message, accept string) *outgoing {
 	p := &outgoing{topic: topic, data: r.Data, media: r.Media()}
 	if data, media, err := interact.Transcode(r.Data, r.Media(), accept); err == nil {

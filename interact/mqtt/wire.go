@@ -11,22 +11,22 @@ import (
 
 // A wire is one connection to a broker in one version of the protocol. Its methods are safe for concurrent use.
 type wire interface {
-	// version is 5, or 4 for MQTT 3.1.1 as its CONNECT says.
+	// version is the protocol version in CONNECT: 5, or 4 for MQTT 3.1.1.
 	version() byte
-	// publish sends p and waits for the acknowledgement that its QoS asks for. Errors wrap errUnsent, errLost, errNobody or a
+	// publish sends p and waits for the acknowledgement of its QoS. Errors wrap errUnsent, errLost, errNobody or a
 	// *refusal, or the context's.
 	publish(ctx context.Context, p *publication) error
-	// subscribe adds one filter and waits for the acknowledgement; to do it again makes the broker send retained messages again.
+	// subscribe adds one filter and waits for the acknowledgement; after a repetition the broker sends retained messages again.
 	subscribe(ctx context.Context, filter string, qos byte) error
 	unsubscribe(ctx context.Context, filter string) error
-	// ended is closed when the connection is gone; cause says why then.
+	// ended is closed at the end of the connection; cause is its cause then.
 	ended() <-chan struct{}
 	cause() error
-	// close ends the connection and waits for what it started.
+	// close ends the connection and waits for its goroutines.
 	close()
 }
 
-// A publication is a message to publish. What MQTT 3.1.1 does not have is not sent there.
+// A publication is a message to publish. Fields that MQTT 3.1.1 does not have are not sent there.
 type publication struct {
 	topic       string
 	qos         byte
@@ -39,7 +39,7 @@ type publication struct {
 	props       []prop
 }
 
-// add adds a user property; one that says nothing, or cannot be sent, is left out.
+// add adds a user property, unless it is empty or cannot be sent.
 func (p *publication) add(name, value string) {
 	if value != "" && isProperty(value) {
 		p.props = append(p.props, prop{name, value})
@@ -49,19 +49,19 @@ func (p *publication) add(name, value string) {
 // A prop is a user property of MQTT 5.
 type prop struct{ name, value string }
 
-// A delivery is a message that came.
+// A delivery is a received message.
 type delivery struct {
 	topic       string
-	retained    bool // it was kept by the broker from before the subscription
+	retained    bool // it is older than the subscription
 	data        []byte
-	cut         bool // it was too large, and its payload is gone
+	cut         bool // it was too large, and its payload was dropped
 	media       string
 	answerTo    string
 	correlation []byte
 	props       []prop
 }
 
-// weight is what a message counts while it waits, in bytes.
+// weight is the size of a message for the limit of a queue, in bytes.
 func (d *delivery) weight() int { return len(d.data) + len(d.topic) + overhead }
 
 // prop returns the first user property called name.
@@ -83,10 +83,10 @@ var (
 	errSlowAck      = errors.New("the broker did not acknowledge it in time")
 )
 
-// A refusal is a broker's No, in the codes of MQTT 5 (§2.4); those of 3.1.1 are translated.
+// A refusal is a failure code of a broker, in the codes of MQTT 5 (§2.4); those of 3.1.1 are converted.
 type refusal struct {
 	code   byte
-	reason string // the broker's own words, bounded
+	reason string // text of the broker, bounded
 }
 
 func (r *refusal) Error() string {
@@ -100,7 +100,7 @@ func (r *refusal) Error() string {
 	return text
 }
 
-// refusals are the reason codes that are told apart (MQTT 5 §2.4, §3.2.2.2, §3.4.2.1, §3.9.3).
+// refusals are the distinguished reason codes (MQTT 5 §2.4, §3.2.2.2, §3.4.2.1, §3.9.3).
 var refusals = map[byte]struct {
 	text string
 	code interact.Code

@@ -92,7 +92,7 @@ func bits(types ...byte) (b uint16) {
 	return b
 }
 
-// Rules. AUTH is never allowed: lmosd has no method of enhanced authentication (MQTT 5 §4.12).
+// Rules. AUTH is never allowed: lmosd supports no enhanced authentication (MQTT 5 §4.12).
 var (
 	FromBroker  = Rule{first: Connack, types: answers | bits(Disconnect)}
 	FromBroker3 = Rule{first: Connack, types: answers, exact: true, cuts: true}
@@ -221,7 +221,7 @@ func (c *Conn) limitProperties(first byte, length int) error {
 		at += 2 // the packet identifier
 	}
 	if b, err = c.in.Peek(min(at+4, length)); err != nil || len(b) <= at {
-		return err // it ends before its properties: the library reports it
+		return err // the packet ends before its properties: the library reports it
 	}
 	if size, _, _ := ReadLength(bytes.NewReader(b[at:])); size > MaxControl {
 		return fmt.Errorf("%w: properties of %d bytes", ErrTooLarge, size)
@@ -344,7 +344,7 @@ func (c *Conn) WasCut(topic string) bool {
 	return true
 }
 
-// IsV3 reports whether the broker answered a CONNECT as MQTT 3.1.1 does: a CONNACK of MQTT 5 is longer (§3.2).
+// IsV3 reports whether the CONNACK of the broker has the length of MQTT 3.1.1: that of MQTT 5 is longer (§3.2).
 func (c *Conn) IsV3() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

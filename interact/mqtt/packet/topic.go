@@ -26,7 +26,7 @@ func Topic(thing, kind, name string) string {
 // EscapeLevel writes a name as one level of a topic.
 func EscapeLevel(name string) string {
 	name = strings.ReplaceAll(url.PathEscape(name), "+", "%2B")
-	if strings.HasPrefix(name, "$") { // these topics are the broker's (MQTT 5 §4.7.2)
+	if strings.HasPrefix(name, "$") { // topics of the broker (MQTT 5 §4.7.2)
 		name = "%24" + name[1:]
 	}
 	return name
@@ -59,7 +59,7 @@ func IsFilter(filter string) bool {
 	return true
 }
 
-// IsText reports whether s is what MQTT calls a string (MQTT 5 §1.5.4), of the lengths that are allowed here.
+// IsText reports whether s is an MQTT string (MQTT 5 §1.5.4) within the limits of this package.
 func IsText(s string) bool {
 	return s != "" && len(s) <= MaxTopic && strings.Count(s, "/") < maxLevels && utf8.ValidString(s) &&
 		strings.IndexFunc(s, unicode.IsControl) < 0
@@ -90,7 +90,7 @@ func Matches(filter, topic string) bool {
 	}
 }
 
-// Overlap reports whether there is a topic that both filters cover.
+// Overlap reports whether both filters cover a common topic.
 func Overlap(a, b string) bool {
 	if strings.HasPrefix(a, "$") != strings.HasPrefix(b, "$") {
 		return false
