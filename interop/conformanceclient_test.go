@@ -179,17 +179,22 @@ func browse(ctx context.Context, address string) error {
 	return err
 }
 
-// secrets are the credentials of node A for the server of a scenario, in a file.
+// secrets are the credentials of node A for the server of a scenario, in a folder of its own: a later server with the same port would
+// get the tokens of this one.
 func (u *user) secrets(name string, s scenario) (credentials.Store, error) {
-	file := filepath.Join(u.dir, name+".json")
+	dir := filepath.Join(u.dir, name)
+	file := filepath.Join(dir, "credentials.json")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return credentials.Store{}, err
+	}
 	if s.ID != "" && s.Secret+s.Key != "" && s.Issuer == "" {
 		s.Issuer = issuer(s.server)
 	}
 	if s.Issuer != "" {
 		client := map[string]string{"origin": s.Issuer, "username": s.ID, "password": s.Secret}
 		if s.Key != "" {
-			client["private_key_file"] = name + ".pem"
-			if err := os.WriteFile(filepath.Join(u.dir, name+".pem"), []byte(s.Key), 0o600); err != nil {
+			client["private_key_file"] = "key.pem"
+			if err := os.WriteFile(filepath.Join(dir, "key.pem"), []byte(s.Key), 0o600); err != nil {
 				return credentials.Store{}, err
 			}
 		}
