@@ -14,7 +14,7 @@ import (
 	ds "github.com/ipfs/go-datastore"
 )
 
-// On a full disk nothing is put back: what was lost for good is told nevertheless, and what was not put back is not said to be.
+// On a full disk nothing is restored: lost entries are reported, and not as restored.
 func TestRepairOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	free := uint64(1 << 40)
@@ -56,7 +56,7 @@ func TestRepairOnAFullDisk(t *testing.T) {
 	}
 }
 
-// Of damaged stores, and of what was lost with them, the newest are kept; a folder with another name is the user's.
+// The newest folders of damaged stores and lists of their loss are kept; folders with other names belong to the user.
 func TestDamagedStoresAreBounded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -93,7 +93,7 @@ func TestDamagedStoresAreBounded(t *testing.T) {
 	}
 }
 
-// Damage that is found while a store is used ends nothing: what is damaged does not read, and the next start knows.
+// Damage that is found while a store is open does not end the process: damaged entries fail to read, and the next start fails.
 func TestDamageFoundInUse(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{Pebble, LevelDB} {
@@ -104,7 +104,7 @@ func TestDamageFoundInUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		var tables []string
-		for range 2 { // the log becomes a table when it is opened
+		for range 2 { // the log becomes a table at the next open
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}

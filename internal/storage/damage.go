@@ -29,7 +29,7 @@ func Damaged(err error) bool {
 // hurtName is the file in a database that marks damage found while it was in use.
 const hurtName = "DAMAGED"
 
-// hurt marks the database as damaged if err means that: the next Open fails, so that its caller moves the database aside. An engine opens
+// hurt marks the database as damaged if err means damage: the next Open fails, so that its caller moves the database aside. An engine opens
 // damaged tables without an error and fails when it reads them.
 func (s *Store) hurt(err error) {
 	if s.disk == nil || !Damaged(err) {
@@ -53,8 +53,8 @@ func (s *Store) Hurt() bool {
 	return err == nil
 }
 
-// unreadable marks err, with which the database at path did not open, if it is for its files. An error of the system, such as no
-// permission, no room or too many open files, does not mean damage, except a missing file.
+// unreadable wraps err, the error of opening the database at path, as damage if the files caused it. An error of the system, such as
+// missing permission, no room or too many open files, does not mean damage, except a missing file.
 func unreadable(path string, err error) error {
 	info, statErr := os.Stat(path)
 	errno, system := errors.AsType[syscall.Errno](err)
@@ -72,7 +72,7 @@ const (
 	maxAside  = 3 // kept folders of damaged stores
 )
 
-// Aside moves the database of dir away, so that a new one can be made, and returns where it is. The newest three are kept.
+// Aside moves the database of dir to a folder beside it, and returns the path. The newest three folders are kept.
 func Aside(dir string) (string, error) {
 	to := newAside(dir)
 	return to, os.Rename(filepath.Join(dir, "store"), to)
@@ -97,7 +97,7 @@ func newAside(dir string) string {
 	var old []string
 	folders, _ := filepath.Glob(filepath.Join(dir, asideName+"*"))
 	for _, f := range folders {
-		if _, err := time.Parse(asideName+asideTime, filepath.Base(f)); err == nil { // else the user named it
+		if _, err := time.Parse(asideName+asideTime, filepath.Base(f)); err == nil { // otherwise the user named it
 			old = append(old, f)
 		}
 	}
@@ -107,7 +107,7 @@ func newAside(dir string) string {
 	}
 	for at := time.Now().UTC(); ; at = at.Add(time.Millisecond) {
 		path := filepath.Join(dir, asideName+at.Format(asideTime))
-		if _, err := os.Lstat(path); err != nil { // not one of the same millisecond
+		if _, err := os.Lstat(path); err != nil { // the name is used by one of the same millisecond
 			return path
 		}
 	}
@@ -141,7 +141,7 @@ func Notes(dir string) iter.Seq2[string, string] {
 	}
 }
 
-// maxNamed is how many lost entries of a kind are named: a ledger may have thousands of tasks.
+// maxNamed is the maximum number of named entries per kind: a ledger may have thousands of tasks.
 const maxNamed = 100
 
 // A Part is the loss of one store. Kind is the plural of its entries, or empty; Name names an entry, which may be damaged.

@@ -71,7 +71,7 @@ func (d *disk) goOn() {
 	}
 }
 
-// try repeats a write until there is room for it.
+// try repeats a write while the disk is full.
 func (d *disk) try(path string, do func() error) error {
 	err := do()
 	if !Full(err) || !d.wait(path) {
@@ -85,7 +85,7 @@ func (d *disk) try(path string, do func() error) error {
 	return err
 }
 
-// over returns fs with waiting writes.
+// over returns fs with writes that wait.
 func (d *disk) over(fs vfs.FS) vfs.FS { return &patientFS{FS: fs, disk: d} }
 
 type patientFS struct {

@@ -12,7 +12,7 @@ import (
 // every is the minimum time between equal messages.
 const every = 10 * time.Second
 
-// Exit codes of a process whose store cannot go on.
+// Exit codes of a process whose store cannot continue.
 const (
 	exitFailed = 1
 	exitFull   = 9
@@ -28,7 +28,7 @@ type limited struct {
 
 type logEntry struct {
 	last time.Time
-	left int // since then
+	left int // since the last message
 }
 
 func newLimited(log *slog.Logger) *limited {
@@ -60,8 +60,8 @@ func (l *limited) sayAs(key string, level slog.Level, text string, args ...any) 
 	l.log.Log(context.Background(), level, text, args...)
 }
 
-// pebbleLog forwards the messages of the database. A failed write of its log is fatal to it by design: going on would
-// acknowledge what is not on disk. A full disk is handled by disk.
+// pebbleLog forwards the messages of the database. A failed write of its log is fatal by design, because the database would otherwise
+// acknowledge unwritten data. disk handles a full disk.
 type pebbleLog struct {
 	*limited
 	exit func(code int)

@@ -17,13 +17,13 @@ import (
 // after an update for a folder of an older version.
 var homeKey = ds.NewKey("/network")
 
-// homeCopy is a file in own/ with the same name: a damaged log may lose the entry, and nothing else. No network has a name with a dot.
+// homeCopy is a file in own/ with the same name, because a damaged log may lose only this entry. No name of a network has a dot.
 const homeCopy = "network.txt"
 
 // Network returns the views of the part of the database that belongs to a network, and the name of the home network. That part has all
-// that a node stores of a mesh: peers, descriptions, the DHT, publications with their sequence numbers, tasks. Nodes of two networks never
-// meet, so what is known of one is wrong in the other, and the publications of one are not announced in the other. The key and the secrets
-// belong to the folder. Valid checks a stored name.
+// stored data of a mesh: peers, descriptions, the DHT, publications with their sequence numbers, tasks. Networks are separate: data of one
+// is invalid in another, and publications are announced in one only. The key and the secrets belong to the folder. Valid checks a stored
+// name.
 //
 // Sequence numbers come from the clock, so no two records of a Thing that is published in both networks have one number.
 func (s *Store) Network(network string, valid func([]byte) bool) (durable, fast ds.Batching, home string, err error) {

@@ -41,17 +41,17 @@ const (
 // Options configure a [Store].
 type Options struct {
 	Log  *slog.Logger
-	Free func() (uint64, error) // bytes left on the disk; nil: from the system
-	fs   vfs.FS                 // of tests; nil: the system's
+	Free func() (uint64, error) // free bytes of the disk; nil: from the system
+	fs   vfs.FS                 // for tests; nil: the system's
 }
 
 // A Store is one database with two views. A write through Durable is on disk when it returns; a crash loses the last
 // seconds of writes through Fast.
 //
-// On a full disk reads work, and writes fail with an error that wraps ENOSPC until there is room. A store opened on a full disk is
-// read-only until [Store.Run] finds room.
+// On a full disk reads work, and writes fail with an error that wraps ENOSPC. A store opened on a full disk is read-only until [Store.Run]
+// finds room.
 type Store struct {
-	engine, path string // path is that of the database; "" in memory
+	engine, path string // path of the database; "" in memory
 	o            Options
 	disk         *disk
 
@@ -84,7 +84,7 @@ func Open(engine, dir string, o Options) (*Store, error) {
 	s.locked.Store(err == nil && free < openNeeds)
 	if s.locked.Load() {
 		if _, err := os.Stat(s.path); errors.Is(err, os.ErrNotExist) {
-			return nil, s.full(free) // there is nothing to read, and nothing can be made
+			return nil, s.full(free) // the store is empty and cannot be created
 		}
 		o.Log.Warn("the disk is full: what is stored is read, and nothing is changed until there is room", "path", s.path, "free", free)
 	}
@@ -97,7 +97,7 @@ func Open(engine, dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// open opens the database as locked says.
+// open opens the database, read-only if locked.
 func (s *Store) open() (err error) {
 	if s.engine == LevelDB {
 		s.durable, s.close, err = openLevelDB(s.path, s.locked.Load())
@@ -136,8 +136,8 @@ func (s *Store) full(free uint64) error {
 	return fmt.Errorf("the disk of %s has %d bytes left; %d are needed to store anything safely: %w", s.path, free, MinFree, syscall.ENOSPC)
 }
 
-// Run opens a store that was opened without room for writing, as soon as there is some. It returns whether that was done, at the latest
-// when ctx ends; at once and false if it was not to be done.
+// Run reopens a store that was opened on a full disk for writing, as soon as there is room. It returns whether it did so, at the latest
+// when ctx ends. It returns false at once for other stores.
 func (s *Store) Run(ctx context.Context) (opened bool) {
 	opened = s.locked.Load()
 	for pauses := (backoff.Backoff{First: time.Second, Max: 10 * time.Second}); s.locked.Load(); {
@@ -155,7 +155,7 @@ func (s *Store) Run(ctx context.Context) (opened bool) {
 
 const reopenHint = "it is tried again; if that does not help, see the disk's health and the permissions of the data directory, then start lmosd again"
 
-// unlock reopens the database if there is room and no read runs.
+// unlock reopens the database if the disk has room and no read runs.
 func (s *Store) unlock() error {
 	if free, err := s.o.Free(); err != nil || free < MinFree || !s.mu.TryLock() {
 		return nil
@@ -187,7 +187,7 @@ func (s *Store) fail(err error) {
 	s.durable, s.fast, s.close = closed, closed, func() error { return nil }
 }
 
-// Close closes the store. On a full disk it is left as it is: acknowledged writes are on the disk.
+// Close closes the store. On a full disk the database stays open: acknowledged writes are on the disk.
 func (s *Store) Close() error {
 	if s.disk == nil {
 		return s.close()
@@ -214,5 +214,5 @@ func FreeOn(dir string) func() (uint64, error) {
 	}
 }
 
-// Full reports whether err is that of a disk, or a share of one, without room.
+// Full reports whether err means a full disk or an exceeded quota.
 func Full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/syndtr/goleveldb/leveldb.(*DB).mpoolDrain"))
 }
 
-// A journal is a log that can be read.
+// A journal is a log that tests can read.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer // owned by mu
@@ -50,7 +50,7 @@ func (j *journal) logger() *slog.Logger {
 
 func (j *journal) has(text string) bool { return strings.Contains(j.String(), text) }
 
-// A tightFS has no room while full is set: of what is written then the half gets there.
+// A tightFS is full while full is set: half of each write succeeds.
 type tightFS struct {
 	vfs.FS
 	full atomic.Bool
@@ -82,8 +82,8 @@ func (f *tightFile) Write(b []byte) (int, error) {
 	return f.File.Write(b)
 }
 
-// A disk that fills up while a node works: what is stored is read, what is written is refused at once and does not happen, nothing is
-// logged again and again, and all works on when there is room.
+// A disk fills up while a node runs: reads work, writes are refused at once and have no effect, messages are not repeated, and writes work
+// when there is room again.
 func TestADiskWithoutRoomEndsNothing(t *testing.T) {
 	t.Parallel()
 	var j journal
@@ -118,7 +118,7 @@ func TestADiskWithoutRoomEndsNothing(t *testing.T) {
 	}
 	fs.full.Store(false)
 	close(resume)
-	for s.closed() { // until what waited is written
+	for s.closed() { // until the waiting writes are done
 		runtime.Gosched()
 	}
 	s.mu.Lock() // and undone
@@ -135,7 +135,7 @@ func TestADiskWithoutRoomEndsNothing(t *testing.T) {
 	}
 }
 
-// A store that is opened without room is read, and takes changes as soon as there is some.
+// A store that is opened on a full disk can be read, and accepts changes as soon as there is room.
 func TestAStoreOnAFullDiskIsRead(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{Pebble, LevelDB} {
@@ -162,7 +162,7 @@ func TestAStoreOnAFullDiskIsRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			free.Store(1 << 40)
-			if err := s.unlock(); err != nil || !s.locked.Load() { // somebody reads
+			if err := s.unlock(); err != nil || !s.locked.Load() { // a read runs
 				t.Errorf("unlock: %v, locked %v", err, s.locked.Load())
 			}
 			if all, err := res.Rest(); len(all) != 1 || err != nil {
@@ -195,7 +195,7 @@ func TestAStoreOnAFullDiskIsRead(t *testing.T) {
 	}
 }
 
-// A store that cannot be opened again, neither for writing nor for reading, fails with the reason until it can.
+// A store that cannot be reopened, neither for writing nor for reading, fails with the cause until it can.
 func TestAStoreThatDoesNotOpenAgain(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{Pebble, LevelDB} {
@@ -294,8 +294,7 @@ func TestALockOnAFullDisk(t *testing.T) {
 	}
 }
 
-// A cache whose write waits for room keeps nobody: neither who syncs it, nor who ends the store. The disk does not say that it is full,
-// as one with quotas does not.
+// A cache whose write waits for room blocks neither a sync nor Close. The disk does not report that it is full, like one with quotas.
 func TestNobodyWaitsForRoomOfACache(t *testing.T) {
 	t.Parallel()
 	fs, ctx := &tightFS{FS: vfs.Default}, t.Context()
@@ -328,13 +327,13 @@ func TestNobodyWaitsForRoomOfACache(t *testing.T) {
 	}
 	fs.full.Store(false)
 	close(resume)
-	if err := <-ended; err != nil { // when what waited was written
+	if err := <-ended; err != nil { // the waiting write is done
 		t.Error(err)
 	}
 }
 
-// Files that do not read are damage, whatever their path and the text of the error; what the system refuses is none: nothing is moved
-// aside for it.
+// Unreadable files are damage, whatever their path and the text of the error. Refusals of the system are not damage, and nothing is moved
+// aside.
 func TestWhatIsDamage(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "lock")

@@ -9,7 +9,7 @@ import (
 	"github.com/ipfs/go-datastore/query"
 )
 
-// A view is a Store as a datastore. Its writes are refused while there is no room: caches leave MinFree to what is durable.
+// A view is a Store as a datastore. Its writes are refused while the disk is full: caches leave MinFree to durable data.
 type view struct {
 	s       *Store
 	durable bool
@@ -77,7 +77,7 @@ func (v *view) Delete(ctx context.Context, key ds.Key) error {
 	return v.change(ctx, key, func(inner ds.Batching) error { return inner.Delete(ctx, key) })
 }
 
-// refused returns an error if a write has no room.
+// refused returns an error if a write does not fit.
 func (v *view) refused() error {
 	switch {
 	case !v.durable:
@@ -88,8 +88,8 @@ func (v *view) refused() error {
 	return nil
 }
 
-// change writes, if there is room. Should a durable write that was refused come through later, what was there before is put back, so
-// that what was refused does not happen.
+// change writes, if the disk has room. If a refused durable write succeeds later, the previous values are restored, so that a refused write
+// has no effect.
 func (v *view) change(ctx context.Context, key ds.Key, write func(ds.Batching) error) error {
 	if err := v.refused(); err != nil {
 		return err
@@ -101,11 +101,11 @@ func (v *view) change(ctx context.Context, key ds.Key, write func(ds.Batching) e
 	return v.attempt(write, undo)
 }
 
-// back returns what puts the value back that a key has now. A value that does not read cannot be put back.
+// back returns a function that restores the current value of a key. An unreadable value cannot be restored.
 func (v *view) back(ctx context.Context, key ds.Key) func(ds.Batching) {
 	before, err := v.Get(ctx, key)
 	return func(inner ds.Batching) {
-		switch { // it waits until it is written: the engine gives up before it fails
+		switch { // the write waits, because the engine gives up before it fails
 		case err == nil:
 			_ = inner.Put(ctx, key, before)
 		case errors.Is(err, ds.ErrNotFound):
@@ -114,7 +114,7 @@ func (v *view) back(ctx context.Context, key ds.Key) func(ds.Batching) {
 	}
 }
 
-// attempt writes, and does not wait for room: what does is given up, and undone should it come through later.
+// attempt writes without waiting for room: a write that waits is given up, and undone if it succeeds later.
 func (v *view) attempt(write func(ds.Batching) error, undo func(ds.Batching)) error {
 	v.s.mu.RLock()
 	inner := v.inner()
@@ -140,12 +140,12 @@ func (v *view) attempt(write func(ds.Batching) error, undo func(ds.Batching)) er
 	return v.s.full(0)
 }
 
-// stays undoes nothing: a cache may have what was refused.
+// stays undoes nothing: a cache may keep refused writes.
 func stays(ds.Batching) {}
 
 func (v *view) Sync(ctx context.Context, prefix ds.Key) error {
 	if v.s.closed() {
-		return nil // nothing was written since
+		return nil // nothing was written meanwhile
 	}
 	return v.attempt(func(inner ds.Batching) error { return inner.Sync(ctx, prefix) }, stays)
 }
@@ -153,7 +153,7 @@ func (v *view) Sync(ctx context.Context, prefix ds.Key) error {
 // Close does nothing: the Store is closed.
 func (v *view) Close() error { return nil }
 
-// Batch collects changes, which are written by Commit if there is room then.
+// Batch collects changes. Commit writes them if the disk has room then.
 func (v *view) Batch(context.Context) (ds.Batch, error) { return &batch{v: v}, nil }
 
 type batch struct {
@@ -171,7 +171,7 @@ func (b *batch) Delete(_ context.Context, key ds.Key) error {
 	return nil
 }
 
-// Commit writes the changes of a batch. Of one that was refused some may come through later: batches are of caches.
+// Commit writes the changes of a batch. Some of a refused batch may be written later: batches are used by caches only.
 func (b *batch) Commit(ctx context.Context) error {
 	if err := b.v.refused(); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// The initiator of a session learns the clock of the peer, without the time of the round trip. The responder learns nothing, so that
-// untrusted peers that begin sessions have no vote.
+// The initiator of a session learns the clock of the peer, without the round-trip time. The responder does not: untrusted peers that begin
+// sessions have no vote.
 func TestClocksAreCompared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestTheMedianOfThePeers(t *testing.T) {
 	}
 	var all clocks
 	for i := range 1000 {
-		all.vote("one", time.Hour, now) // it has one vote, however often it is asked
+		all.vote("one", time.Hour, now) // one vote per peer, however many sessions it had
 		all.vote(did.DID(fmt.Sprint(i)), 0, now)
 	}
 	if s := all.skew(now); s.Peers > maxClockVotes || s.Ahead != 0 {

@@ -75,7 +75,7 @@ func buried(t testing.TB, n int, seq uint64) *td.Signed {
 	return s
 }
 
-// filler is the nth item of many that nobody asks for.
+// filler is the nth of many items that are never requested.
 func filler(n int) item {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], uint64(n))
@@ -90,10 +90,10 @@ type node struct {
 
 	mu    sync.Mutex
 	known map[[32]byte]*td.Signed // owned by mu
-	came  int                     // of these, by Offer
+	came  int                     // of these, those from Offer
 }
 
-// learn takes what is valid and newer, as the directory does.
+// learn stores valid and newer records, as the directory does.
 func (n *node) learn(s *td.Signed) bool {
 	r, err := verifier.Record(s.Record, time.Now())
 	if err != nil {
@@ -125,7 +125,7 @@ func (n *node) offer(s *td.Signed) {
 	}
 }
 
-// drop makes n forget a thing.
+// drop removes a Thing from n.
 func (n *node) drop(key [32]byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -133,7 +133,7 @@ func (n *node) drop(key [32]byte) {
 	n.set.Delete(key)
 }
 
-// add makes n know records.
+// add adds records to n.
 func (n *node) add(t testing.TB, all ...*td.Signed) {
 	t.Helper()
 	for _, s := range all {
@@ -178,7 +178,7 @@ func (s *sim) bare() host.Host {
 	return s.Add(key(s.T, 1001+len(s.Peers())).Libp2p())
 }
 
-// node adds a node that answers; change may say otherwise.
+// node adds a node that serves sessions; change sets its options.
 func (s *sim) node(change ...func(*Options)) *node {
 	s.T.Helper()
 	n := newNode()

@@ -7,24 +7,24 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// How long peers are left alone, and how often they may come.
+// Durations for which peers are avoided, and the rate of their sessions.
 const (
-	lieTime   = 10 * time.Minute // after a lie
+	lieTime   = 10 * time.Minute // after a violation
 	failTime  = 5 * time.Second  // after a session that failed: the peer may be busy
 	eachTime  = 2 * time.Second  // between sessions of one peer, on average
 	burstTime = maxInARow * eachTime
-	maxKnown  = 1024 // peers that are remembered
+	maxKnown  = 1024 // remembered peers
 )
 
-// peers remembers which peers are left alone, and which come too often. It is safe for concurrent use; the zero value is ready.
+// peers records which peers to avoid, and which begin too many sessions. It is safe for concurrent use; the zero value is ready.
 type peers struct {
 	mu     sync.Mutex
-	until  map[peer.ID]time.Time // all of these are owned by mu; a time that has passed is as good as none
+	until  map[peer.ID]time.Time // all of these are owned by mu; a time in the past counts as none
 	banned map[peer.ID]time.Time
-	paid   map[peer.ID]time.Time // until when the sessions that a peer has had are its share
+	paid   map[peer.ID]time.Time // the time until which the past sessions of a peer use up its share
 }
 
-// ban ends sessions with a peer for a while. Its requests are rejected, too.
+// ban ends sessions with a peer for a while, and rejects its requests.
 func (p *peers) ban(id peer.ID, violation bool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -38,14 +38,14 @@ func (p *peers) ban(id peer.ID, violation bool, now time.Time) {
 	}
 }
 
-// shuns reports whether a peer is to be left alone.
+// shuns reports whether this node begins no session with a peer.
 func (p *peers) shuns(id peer.ID, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return now.Before(p.until[id])
 }
 
-// isBanned reports whether a peer is not to be listened to.
+// isBanned reports whether requests of a peer are rejected.
 func (p *peers) isBanned(id peer.ID, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +67,7 @@ func (p *peers) may(id peer.ID, now time.Time) bool {
 	return true
 }
 
-// note sets a time. If there are too many, those that have passed go, and then any: to forget one is to try it once more.
+// note sets a time. If the map is full, it removes expired times, and then arbitrary ones: a removed peer is only tried once more.
 func note(m *map[peer.ID]time.Time, id peer.ID, t, now time.Time) {
 	if *m == nil {
 		*m = map[peer.ID]time.Time{}
@@ -88,14 +88,14 @@ func note(m *map[peer.ID]time.Time, id peer.ID, t, now time.Time) {
 	(*m)[id] = t
 }
 
-// Memory of what came lately.
+// Limits of recent.
 const (
 	recentTime = 2 * time.Minute
 	maxRecent  = 1 << 15 // items of a generation, about 100 bytes each
 )
 
-// recent remembers what came lately, because not all of it gets into the set: a TD may still be fetched, a directory be full. It
-// is asked for again after two to four minutes. It is safe for concurrent use; the zero value is ready.
+// recent records received items, because some never reach the set: a TD may still be loading, or the directory is full. An item is
+// requested again after two to four minutes. It is safe for concurrent use; the zero value is ready.
 type recent struct {
 	mu           sync.Mutex
 	current, old map[[32]byte]uint64 // all of these are owned by mu
@@ -115,7 +115,7 @@ func (r *recent) add(it item, now time.Time) {
 	r.current[it.key] = max(it.seq, r.current[it.key])
 }
 
-// has reports whether it, or something newer of its thing, came lately.
+// has reports whether an item, or a newer one of its Thing, was received recently.
 func (r *recent) has(it item, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +128,7 @@ func (r *recent) has(it item, now time.Time) bool {
 	return false
 }
 
-// turnLocked makes the young the old when their time has come.
+// turnLocked replaces the old generation by the current one after its time.
 func (r *recent) turnLocked(now time.Time) {
 	switch age := now.Sub(r.turned); {
 	case age >= 2*recentTime:

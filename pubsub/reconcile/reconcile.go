@@ -1,9 +1,8 @@
 // Package reconcile synchronizes the records of two nodes by range-based set reconciliation.
 //
-// Gossip has no history and drops what queues cannot hold; reconciliation with random neighbours, at join and every minute, fills
-// the gaps, so that a late joiner is complete within seconds. The cost follows the difference: equal sets take one short
-// round trip, and one Thing among 100,000 is found in five turns. One session updates both ends. Tombstones are items like
-// others.
+// Gossip has no history and drops what exceeds its queues. Reconciliation with random neighbors, at join and every minute, fills the gaps,
+// so that a late joiner is complete within seconds. The cost depends on the difference: equal sets take one short round trip, and one Thing
+// among 100,000 is found in five turns. One session updates both ends. Tombstones are items like others.
 //
 // A received record was requested and has a valid signature; the rest of the node verifies its TD. A peer that contradicts itself loses
 // the session and is banned for a while. The protocol is in wire.go, bounds in session.go.
@@ -35,35 +34,33 @@ import (
 
 // Times of sessions. All pauses are jittered by a tenth.
 const (
-	everyMinute = time.Minute            // the pause at last
-	firstPause  = 2 * time.Second        // after the first round; doubles: those met at join may be new, too
-	lookPause   = 200 * time.Millisecond // between looks for a first peer
-	sessionTime = time.Minute            // of one session
+	everyMinute = time.Minute            // the longest pause
+	firstPause  = 2 * time.Second        // after the first round; doubles, because the first peers may be new, too
+	lookPause   = 200 * time.Millisecond // between checks for a first peer
+	sessionTime = time.Minute            // limit of a session
 	stallTime   = 10 * time.Second       // without a frame
-	maxPeers    = 2                      // synced with per round
+	maxPeers    = 2                      // per round
 	maxTries    = 6                      // peers tried per round
-	maxInARow   = 64                     // sessions with one peer, while bounds cut them
+	maxInARow   = 64                     // sessions with one peer in a row, if limits ended them
 )
 
 // Options configure a [Reconciler].
 type Options struct {
 	// Network is the name of the mesh, part of the protocol id. Required.
 	Network string
-	// Set holds what this node knows: the caller puts the key and seq of each record that Get returns into it, tombstones included,
-	// and deletes what Get returns no more. It is required.
+	// Set holds the items of this node: the caller puts the key and seq of each record that Get returns, tombstones included, and deletes
+	// those that Get no longer returns. Required.
 	Set *Set
-	// Get returns the newest record under a key, with its TD if it has one, or nil. What it returns is not changed. It must not
-	// block. It is required.
+	// Get returns the newest record under a key, with its TD if it has one, or nil. The result is not changed. Get must not block.
+	// Required.
 	Get func(key [32]byte) *td.Signed
-	// Offer is given each record that came, perhaps with its TD, and verifies it in full. While it does not return, the session
-	// waits, and so does the peer: what cannot be taken as fast as it comes is not lost. Several sessions call it at once. It is
-	// required.
+	// Offer receives each record, perhaps with its TD, and verifies it in full. The session and the peer wait until it returns, so that no
+	// record is lost. Sessions call it concurrently. Required.
 	Offer func(*td.Signed)
 	// Room returns how many Things that are not in Set would be accepted. A full node requests only newer records of known
 	// Things; otherwise it would receive the same records repeatedly. Nil means no limit.
 	Room func() int
-	// Verifier verifies records. Sharing one with the rest of the node saves verifying twice. Nil means one of its own that knows
-	// did:key.
+	// Verifier verifies records. A shared one saves verifying twice. Nil is a verifier for did:key.
 	Verifier *td.Verifier
 	// Admits returns an error for nodes whose sessions and records are rejected. It must not block. Nil admits all nodes.
 	Admits func(did.DID) error
@@ -72,13 +69,13 @@ type Options struct {
 	// Log may be nil.
 	Log *slog.Logger
 
-	wants int // of tests: records that a session asks for; 0 is maxWants
+	wants int // for tests: the records that a session requests; 0 is maxWants
 }
 
 // Protocol returns the id of the protocol of a network, for the limits of the resource manager.
 func Protocol(network string) protocol.ID { return protocol.ID("/lmos/" + network + "/sync/1") }
 
-// A Reconciler is this node's part in reconciliation. Its methods are safe for concurrent use.
+// A Reconciler begins and serves sessions of this node. Its methods are safe for concurrent use.
 type Reconciler struct {
 	o      Options
 	host   host.Host
@@ -94,9 +91,9 @@ type Reconciler struct {
 // Stats counts since [New].
 type Stats struct {
 	Sessions   uint64 // that this node began
-	Failed     uint64 // of these, without an end
+	Failed     uint64 // of these, those that failed
 	Served     uint64 // that others began
-	Refused    uint64 // that others wanted to begin
+	Refused    uint64 // rejected requests of others
 	Violations uint64 // in which a peer broke the protocol or contradicted itself
 	Received   uint64 // records
 	Sent       uint64 // records
@@ -109,8 +106,8 @@ type counts struct {
 	sessions, failed, served, refused, violation, received, sent, in, out, panics atomic.Uint64
 }
 
-// New answers sessions of others from now on. [Reconciler.Run] holds own ones. Call it before h dials, so that the first
-// handshake names the protocol; call Close before h is closed.
+// New serves sessions of others from now on; [Reconciler.Run] begins sessions. Call New before h dials, because the first handshake
+// contains the protocol. Call Close before h is closed.
 func New(h host.Host, o Options) (*Reconciler, error) {
 	if o.Verifier == nil {
 		o.Verifier = td.NewVerifier(did.Keys())
@@ -129,8 +126,8 @@ func New(h host.Host, o Options) (*Reconciler, error) {
 	return r, nil
 }
 
-// Run syncs with one or two random neighbours as soon as there are any, then soon again, and every minute in the end. It returns
-// nil when ctx has ended.
+// Run syncs with one or two random neighbors as soon as one is connected, then after growing pauses, and finally every minute. It returns
+// nil when ctx ends.
 func (r *Reconciler) Run(ctx context.Context) error {
 	pauses := backoff.Backoff{First: firstPause, Max: everyMinute, Jitter: 0.1}
 	for {
@@ -146,7 +143,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// round syncs with a few neighbours, and returns with how many it did.
+// round syncs with a few neighbors, and returns their number.
 func (r *Reconciler) round(ctx context.Context) (done int) {
 	all := r.neighbours()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -161,7 +158,7 @@ func (r *Reconciler) round(ctx context.Context) (done int) {
 	return done
 }
 
-// exhaust holds sessions with a peer until none is cut by a bound, or brings nothing.
+// exhaust holds sessions with a peer until one ends without reaching a limit, or transfers nothing.
 func (r *Reconciler) exhaust(ctx context.Context, p peer.ID) error {
 	for range maxInARow {
 		report, err := r.Sync(ctx, p)
@@ -172,7 +169,7 @@ func (r *Reconciler) exhaust(ctx context.Context, p peer.ID) error {
 	return nil
 }
 
-// neighbours returns the connected peers that speak the protocol and may be asked now. A relayed connection is too thin.
+// neighbours returns the connected peers that speak the protocol and are not avoided. Relayed connections are too slow.
 func (r *Reconciler) neighbours() []peer.ID {
 	var ps []peer.ID
 	now := time.Now()
@@ -187,10 +184,9 @@ func (r *Reconciler) neighbours() []peer.ID {
 	return ps
 }
 
-// Sync holds one session with a connected peer: afterwards each end has been given what it lacked or had older, but for what
-// Report.More says.
-// It takes a minute at most, and less if nothing moves for ten seconds. The report is good as far as the session went, whatever
-// the error. A peer that failed is left alone by [Reconciler.Run] for a moment, one that lied for ten minutes.
+// Sync holds one session with a connected peer: afterwards each end has the records that it lacked or had in an older version, except if
+// Report.More. It takes a minute at most, and less if nothing moves for ten seconds. The report is valid also with an error.
+// [Reconciler.Run] avoids a peer that failed for some seconds, and one that violated the protocol for ten minutes.
 func (r *Reconciler) Sync(ctx context.Context, p peer.ID) (Report, error) {
 	start := time.Now()
 	r.counts.sessions.Add(1)
@@ -216,7 +212,7 @@ func (r *Reconciler) Sync(ctx context.Context, p peer.ID) (Report, error) {
 func (r *Reconciler) sync(ctx context.Context, p peer.ID) (Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, sessionTime)
 	defer cancel()
-	// The context bounds the negotiation only; the session has its own watch.
+	// The context limits the negotiation only; the session has its own deadline.
 	st, err := r.host.NewStream(network.WithNoDial(ctx, "lmos sync"), p, r.proto)
 	if err != nil {
 		return Report{}, err
@@ -246,7 +242,7 @@ func (r *Reconciler) hold(st network.Stream, turns func(*session) error) (Report
 	watch := time.AfterFunc(stallTime, func() { _ = st.Reset() })
 	defer watch.Stop()
 	s := newSession(r, st.Scope(), st, func() { watch.Reset(stallTime) })
-	s.peer, _ = did.FromPeer([]byte(st.Conn().RemotePeer())) // whom [Reconciler.admits] let in
+	s.peer, _ = did.FromPeer([]byte(st.Conn().RemotePeer())) // [Reconciler.admits] accepted the peer
 	err := turns(s)
 	return s.report, err
 }
@@ -261,7 +257,7 @@ func (r *Reconciler) account(p peer.ID, report Report) {
 	}
 }
 
-// penalize leaves a peer alone for as long as what it did is worth.
+// penalize avoids a peer, for a duration that depends on the error.
 func (r *Reconciler) penalize(p peer.ID, err error) {
 	violation := errors.Is(err, streamserver.ErrViolation)
 	r.peers.ban(p, violation, time.Now())
@@ -273,7 +269,7 @@ func (r *Reconciler) penalize(p peer.ID, err error) {
 	r.log.Warn("peer lies in reconciliation", "peer", p, "err", err)
 }
 
-// give returns the record under a key, as it travels: its TD beside it only if it has it not inside, and there is room for it.
+// give returns the record under a key as it is sent: with the TD beside it if the record does not contain it and it fits.
 func (r *Reconciler) give(key [32]byte, withTD bool) given {
 	s := r.o.Get(key)
 	if s == nil {
@@ -282,14 +278,14 @@ func (r *Reconciler) give(key [32]byte, withTD bool) given {
 	rec, err := r.o.Verifier.Record(s.Record, time.Now())
 	switch {
 	case err != nil:
-		return given{} // it has expired
+		return given{} // expired
 	case withTD && rec.Kind == td.KindTD && len(rec.Inline) == 0:
 		return given{Record: s.Record, TD: s.TD}
 	}
 	return given{Record: s.Record}
 }
 
-// take offers a record that was wanted. It is an error that no honest node would send it.
+// take offers a requested record. The error means that no correct node would send it.
 func (r *Reconciler) take(want item, s *td.Signed) (taken bool, err error) {
 	now := time.Now()
 	rec, err := r.o.Verifier.Record(s.Record, now)
@@ -330,7 +326,7 @@ func (r *Reconciler) now() time.Time {
 	return time.Now()
 }
 
-// Stats returns what r has done so far.
+// Stats returns the counters of r.
 func (r *Reconciler) Stats() Stats {
 	c := &r.counts
 	return Stats{

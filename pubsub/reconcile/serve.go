@@ -9,10 +9,10 @@ import (
 	"github.com/lmosd/lmosd/internal/streamserver"
 )
 
-// Limits of the sessions that other nodes begin.
+// Limits of sessions that other nodes begin.
 const (
 	service    = "lmos.sync"
-	maxServing = 8 // at once; one of each peer
+	maxServing = 8 // concurrent sessions, one per peer
 )
 
 func (r *Reconciler) newServer() *streamserver.Server {
@@ -53,8 +53,8 @@ func (r *Reconciler) done(p peer.ID, err error) {
 	r.penalize(p, err)
 }
 
-// Close refuses new sessions, ends those that are served, and returns when the last has ended. It is called after Run
-// has returned, and before the host is closed.
+// Close rejects new sessions, ends the served ones, and returns after the last one. Call it after Run has returned, and before the host is
+// closed.
 func (r *Reconciler) Close() error {
 	r.host.RemoveStreamHandler(r.proto)
 	r.server.Close()

@@ -17,19 +17,19 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Limits of each end of a session. The rest is left to the next one.
+// Limits of each end of a session. The next session continues.
 const (
-	maxTurns     = 40       // four levels of the tree are a million things
-	maxSplit     = 4096     // ranges whose parts are claimed, and again ranges that wait for room in a turn
+	maxTurns     = 40       // four levels of the tree hold a million Things
+	maxSplit     = 4096     // ranges that are split; also ranges that wait for room in a turn
 	maxAnnounced = 8192     // items in lists and news
 	maxWants     = 4096     // records
 	maxGive      = 16 << 20 // bytes of records and TDs given
-	maxTDs       = 8 << 20  // bytes of TDs given beside records; what is beyond can be fetched by hash
-	maxTaken     = 32 << 20 // bytes that may come: more than an honest end says
+	maxTDs       = 8 << 20  // bytes of TDs sent beside records; the others can be fetched by hash
+	maxTaken     = 32 << 20 // received bytes: more than a correct peer sends
 	maxTalk      = maxTurn - 16<<10
 	listMost     = 16 // items of a range that are listed; with more it is split, which costs no more bytes
 
-	// A session remembers what it told, claimed and wants, what waits, and has two buffers.
+	// The memory of a session: announced, claimed, wanted and waiting items, and two buffers.
 	sessionMemory = (maxAnnounced+maxWants+2*maxSplit)*2*itemSize + 2*bufferSize
 	bufferSize    = 16 << 10
 )
@@ -39,15 +39,15 @@ type Report struct {
 	Peer did.DID
 	// Received is the number of accepted records, Sent that of the records sent to the peer.
 	Received, Sent int
-	// Refused is how many records came that are of no use here and now: of an owner that is not admitted, expired, or of another
+	// Refused is the number of received records that are unusable here: their owner is not admitted, or they are expired or of another
 	// version.
 	Refused int
-	// Missing is the number of records that the peer announced and then did not have.
+	// Missing is the number of records that the peer announced and did not send.
 	Missing int
 	// Turns is the number of turns of each end: one is a round trip between equal sets.
 	Turns             int
 	BytesIn, BytesOut int
-	// Clock is how far the clock of the peer is ahead of ours, to half a round trip, if Timed: the peer sent its time.
+	// Clock is the lead of the peer's clock over ours, to half a round trip, if Timed: the peer sent its time.
 	Clock time.Duration
 	Timed bool
 	Took  time.Duration
@@ -55,33 +55,33 @@ type Report struct {
 	More bool
 }
 
-// A session is one end of a running comparison. Only one goroutine uses it.
+// A session is one end of a comparison. It is used by one goroutine.
 type session struct {
 	rec   *Reconciler
 	peer  did.DID // the other end
 	mem   streamserver.Memory
 	in    *bufio.Reader
 	out   *bufio.Writer
-	alive func() // called whenever something has come or gone
+	alive func() // called after each frame in either direction
 
-	view      *tree               // of our set, as it was at the start: so what the other says of it can be judged
-	first     int                 // the part that is looked at first: what a bound cuts is another part each time
-	root      bool                // the other may answer our claim of everything
-	claimed   map[string]uint16   // the same of the parts of a range, a bit each
-	waiting   []pending           // ranges that differ, for which our last turn had no room
-	announced map[[32]byte]uint64 // what the other may want
-	wanted    map[[32]byte]bool   // what was wanted so far
-	space     int                 // how many unknown things may still be wanted
+	view      *tree               // our set at the start, against which claims of the peer are checked
+	first     int                 // the part that is compared first; random, so that a limit cuts different parts
+	root      bool                // the peer may answer our claim of the whole set
+	claimed   map[string]uint16   // like root, for the parts of a range, a bit each
+	waiting   []pending           // ranges that differ and did not fit into our last turn
+	announced map[[32]byte]uint64 // items that the peer may want
+	wanted    map[[32]byte]bool   // items wanted so far
+	space     int                 // number of unknown Things that may still be wanted
 	asked     []item              // wants of our last turn
-	gives     []given             // what goes with our next turn
+	gives     []given             // records of our next turn
 	tds       int                 // bytes of TDs given
 	given     int                 // bytes given
-	room      int                 // bytes that our next turn has left
+	room      int                 // bytes left in our next turn
 	final     bool                // the last turn was ours
 	report    Report
 }
 
-// A pending range is one in which the other claims something else.
+// A pending range is one with a different claim of the peer.
 type pending struct {
 	at     []byte
 	theirs claim
@@ -124,7 +124,7 @@ func (s *session) lead() error {
 	return fmt.Errorf("%w: more than %d turns", errViolation, maxTurns)
 }
 
-// compareClocks records the clock of the peer from its first answer to a request sent at asked.
+// compareClocks records the clock of the peer from its first response; asked is the time of the request.
 func (s *session) compareClocks(in *turn, asked time.Time) {
 	if in.Time == 0 {
 		return
@@ -203,7 +203,7 @@ func (s *session) begin(in *turn) (*turn, error) {
 	case theirs == mine:
 		return &turn{}, nil
 	case listed:
-		s.root = true // what was listed answers the claim that we are about to make
+		s.root = true // the list answers the claim that follows
 		return s.answer(&turn{List: in.List})
 	}
 	s.room = maxTalk
@@ -226,7 +226,7 @@ var nothing = newClaim(0, total{})
 // plausible reports whether count and fingerprint agree on whether the range is empty.
 func (c claim) plausible() bool { return (c.count == 0) == (c == nothing) }
 
-// answer returns our next turn.
+// answer returns the next turn.
 func (s *session) answer(in *turn) (*turn, error) {
 	s.room, s.asked = maxTalk, nil
 	out := &turn{}
@@ -244,7 +244,7 @@ func (s *session) answer(in *turn) (*turn, error) {
 	return out, nil
 }
 
-// resume continues with waiting ranges, as far as there is room.
+// resume continues with waiting ranges, as far as they fit.
 func (s *session) resume(out *turn) {
 	waiting := s.waiting
 	s.waiting = nil
@@ -252,14 +252,14 @@ func (s *session) resume(out *turn) {
 		s.differ(out, p.at, p.theirs)
 	}
 	if len(s.waiting) > 0 && out.last() {
-		out.More = true // no turn follows in which there is room
+		out.More = true // no later turn has room
 	}
 }
 
 // rest leaves the waiting ranges to the next session.
 func (s *session) rest() { s.report.More = s.report.More || len(s.waiting) > 0 }
 
-// answered takes a range from those that the other may answer: each once, in the next turn or a later one.
+// answered removes a range from those that the peer may answer: each once, in the next turn or a later one.
 func (s *session) answered(at []byte) error {
 	if len(at) == 0 {
 		was := s.root
@@ -276,7 +276,7 @@ func (s *session) answered(at []byte) error {
 	return nil
 }
 
-// answerSplits looks at the parts of ranges that differ. One of them must.
+// answerSplits compares the parts of ranges that differ. At least one part must differ.
 func (s *session) answerSplits(out *turn, splits []part) error {
 	for _, p := range splits {
 		if err := s.answered(p.At); err != nil {
@@ -333,7 +333,7 @@ func (s *session) differ(out *turn, at []byte, theirs claim) {
 	}
 }
 
-// split sends the claims of the parts of a range, if there is room.
+// split sends the claims of the parts of a range, if they fit.
 func (s *session) split(out *turn, at []byte) bool {
 	if len(s.claimed) >= maxSplit || !s.has(parts*claimSize+len(at)+16) {
 		return false
@@ -347,7 +347,7 @@ func (s *session) split(out *turn, at []byte) bool {
 	return true
 }
 
-// list sends all items of a range, if there is room.
+// list sends all items of a range, if they fit.
 func (s *session) list(out *turn, at []byte) bool {
 	var of []byte
 	for it := range s.view.all(at) {
@@ -393,7 +393,7 @@ func (s *session) announce(out *turn, it item) {
 	out.News = it.append(out.News)
 }
 
-// has reserves n bytes of the current turn, if it has the room.
+// has reserves n bytes of the current turn, and reports whether they fit.
 func (s *session) has(n int) bool {
 	if s.room < n {
 		return false
@@ -402,7 +402,7 @@ func (s *session) has(n int) bool {
 	return true
 }
 
-// answerLists holds lists of the other against what is here. Something must differ.
+// answerLists compares lists of the peer with the set. Something must differ.
 func (s *session) answerLists(out *turn, lists []part) error {
 	for _, p := range lists {
 		if err := s.answered(p.At); err != nil {
@@ -415,7 +415,7 @@ func (s *session) answerLists(out *turn, lists []part) error {
 	return nil
 }
 
-// compare requests newer items of a list, and announces those it lacks. It returns the number of differences.
+// compare requests newer items of a list, and announces items that the list lacks. It returns the number of differences.
 func (s *session) compare(out *turn, p part) (differing int) {
 	theirs := make(map[[32]byte]uint64, len(p.Of)/itemSize)
 	for i := range len(p.Of) / itemSize {
@@ -435,7 +435,7 @@ func (s *session) compare(out *turn, p part) (differing int) {
 	return differing
 }
 
-// answerNews wants what is news indeed, and it must be.
+// answerNews requests announced items. Known items are a violation.
 func (s *session) answerNews(out *turn, news []byte) error {
 	for i := range len(news) / itemSize {
 		it := itemAt(news, i)
@@ -447,7 +447,7 @@ func (s *session) answerNews(out *turn, news []byte) error {
 	return nil
 }
 
-// want asks for a record, unless one as new came lately, and was not taken or is still on its way in; or it would find no room.
+// want requests a record, unless an equally new one was received recently, or the node has no room.
 func (s *session) want(out *turn, it item) {
 	_, known := s.view.get(it.key)
 	if !known && s.space <= 0 || s.rec.recent.has(it, time.Now()) {
@@ -558,10 +558,10 @@ func receive[T any](s *session, limit int, decode func([]byte) (*T, error)) (*T,
 	return decode(frame)
 }
 
-// few is how many records a peer may have lost between telling and giving, whatever their part of all.
+// few is the number of missing records that is always tolerated: the peer may lose records between announcing and sending.
 const few = 8
 
-// take hands a record on that was wanted.
+// take offers a requested record.
 func (s *session) take(want item, g *given) error {
 	if len(g.Record) == 0 {
 		if s.report.Missing++; s.report.Missing > few && 4*s.report.Missing > len(s.wanted) {

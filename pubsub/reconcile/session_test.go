@@ -32,13 +32,13 @@ func (a *accounts) ReleaseMemory(n int) { a.held -= n }
 // session returns an end of a session that talk connects.
 func (n *node) session() *session { return newSession(n.Reconciler, &accounts{}, nil, func() {}) }
 
-// connect gives an end its stream.
+// connect sets the stream of an end.
 func (s *session) connect(rw io.ReadWriter) {
 	s.in.Reset(rw)
 	s.out.Reset(rw)
 }
 
-// talk lets two ends talk, and returns them afterwards, the second one first.
+// talk runs two ends until they end, and returns them, the second one first.
 func talk(t testing.TB, lead, follow *session) []*session {
 	t.Helper()
 	x, y := net.Pipe()
@@ -74,7 +74,7 @@ func large(t testing.TB, n int) *td.Signed {
 	return s
 }
 
-// frames is what a liar says.
+// frames are the messages of a misbehaving peer.
 func frames(t testing.TB, all ...any) []byte {
 	t.Helper()
 	var b []byte
@@ -102,7 +102,7 @@ func keysOf(items ...item) (b []byte) {
 	return b
 }
 
-// claims returns what a node says of the parts of a range.
+// claims returns the claims of a node for the parts of a range.
 func (n *node) claims(at ...byte) (b []byte) {
 	for i := range byte(parts) {
 		b = n.set.view().claim(append(bytes.Clone(at), i)).append(b)
@@ -119,10 +119,10 @@ func itemOf(t testing.TB, s *td.Signed) item {
 	return item{r.Key(), r.Seq}
 }
 
-// TestLies has a peer that answers the first turn with what cannot be true. It costs the session, and the peer is left alone.
+// TestLies has a peer that answers the first turn with contradictions. The session fails, and the peer is avoided.
 func TestLies(t *testing.T) {
 	t.Parallel()
-	same, few := newNode(), newNode() // as the victims are
+	same, few := newNode(), newNode() // the sets of the victims
 	same.fill(0, 100)
 	few.fill(0, 5)
 	var told []item
@@ -132,7 +132,7 @@ func TestLies(t *testing.T) {
 		none = append(none, &given{})
 	}
 	many := append([]any{&turn{News: pack(told...)}, &turn{Give: 40}}, none...)
-	// gives tells of a thing, and then gives what make returns.
+	// gives announces a Thing, and then sends the result of make.
 	gives := func(make func(t *testing.T, good *td.Signed) *given) func(t *testing.T) []byte {
 		return func(t *testing.T) []byte {
 			good := signed(t, 1, 5)
@@ -233,7 +233,7 @@ func sortedItems(n *node) (all []item) {
 	return all
 }
 
-// TestBadBeginnings has a peer that begins with what no honest one would.
+// TestBadBeginnings has a peer that begins with messages that no correct peer sends.
 func TestBadBeginnings(t *testing.T) {
 	t.Parallel()
 	n := newNode()
@@ -260,7 +260,7 @@ func TestBadBeginnings(t *testing.T) {
 	}
 }
 
-// TestRandomSets reconciles sets of all kinds, and checks that nothing is said twice and all is exchanged.
+// TestRandomSets reconciles random sets: nothing is sent twice, and all items are exchanged.
 func TestRandomSets(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(7, 8))

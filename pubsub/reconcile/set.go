@@ -10,14 +10,14 @@ import (
 	"sync"
 )
 
-// Sizes of the tree's leaves. Two thresholds, so that one item coming and going does not split and join a leaf each time.
+// Sizes of the leaves of the tree. With two thresholds, one item that is added and removed does not split and join a leaf each time.
 const (
 	leafMost  = 64 // items; with more a leaf is split
 	leafAgain = 16 // items; with as few a branch is a leaf again
 	keyDepth  = 64 // nibbles of a key
 )
 
-// An item is what is compared: the key of a thing ([td.Key]) and the seq of its newest record.
+// An item is the key of a Thing ([td.Key]) and the seq of its newest record.
 type item struct {
 	key [32]byte
 	seq uint64
@@ -35,8 +35,7 @@ func (it item) digest() (d total) {
 	return d
 }
 
-// A total is a sum of digests modulo 2^256, the last word the lowest. A sum, where XOR would let who makes 256 items choose some
-// that cancel each other out.
+// A total is a sum of digests modulo 2^256, the last word the lowest. XOR would be weaker: of 256 chosen items some cancel each other out.
 type total [4]uint64
 
 func (t *total) add(o total) {
@@ -53,7 +52,7 @@ func (t *total) sub(o total) {
 	}
 }
 
-// A claim is what one node says of its items in a range: their number, and the first 16 bytes of SHA-256 of number and total.
+// A claim describes the items of a node in a range: their number, and the first 16 bytes of SHA-256 of number and total.
 type claim struct {
 	count uint32
 	print [16]byte
@@ -71,9 +70,9 @@ func newClaim(count int, t total) claim {
 
 // A Set holds the items of this node. The zero value is an empty set. It is safe for concurrent use.
 //
-// It is a tree over the nibbles of keys with a count and a fingerprint in each node, so that a change costs O(log n), and so
-// does the fingerprint of a range. Keys are hashes, which keeps it flat. An item takes 44 to 70 bytes. What a
-// session looks at does not change under it: a change copies the few nodes on its way that a session may see.
+// It is a tree over the nibbles of keys with a count and a fingerprint in each node, so that a change and the fingerprint of a range cost
+// O(log n). Keys are hashes, which keeps it flat. An item takes 44 to 70 bytes. Views do not change: a change copies the nodes on its path
+// that a view may use.
 type Set struct {
 	mu    sync.Mutex
 	epoch uint64 // all of these are owned by mu; trees of earlier epochs never change
@@ -135,14 +134,14 @@ func (s *Set) view() *tree {
 	return s.root
 }
 
-// A change is what a Put or Delete does to each node on the way to its item.
+// A change is the effect of a Put or Delete on each node on the path to its item.
 type change struct {
 	item item
 	by   total
-	more int // 1: a new item; 0: another seq; -1: the item goes
+	more int // 1: a new item; 0: another seq; -1: a removed item
 }
 
-// apply returns n with a change applied, or nil if nothing is left.
+// apply returns n with a change applied, or nil if it is empty then.
 func (s *Set) apply(n *tree, depth int, c *change) *tree {
 	n = s.own(n)
 	n.count += c.more
@@ -192,14 +191,14 @@ func (n *tree) set(c *change) {
 	case found:
 		n.items[i] = c.item
 	default:
-		if len(n.items) == cap(n.items) { // by a few, for the sake of memory
+		if len(n.items) == cap(n.items) { // grow by a few, to save memory
 			n.items = append(make([]item, 0, len(n.items)+4), n.items...)
 		}
 		n.items = slices.Insert(n.items, i, c.item)
 	}
 }
 
-// split makes a branch of a leaf.
+// split turns a leaf into a branch.
 func (s *Set) split(n *tree, depth int) {
 	items := n.items
 	n.items, n.kids = nil, new([16]*tree)
@@ -242,7 +241,7 @@ func (n *tree) get(key [32]byte) (item, bool) {
 	return item{}, false
 }
 
-// claim returns what is true of the range of keys that begin with the nibbles of at.
+// claim returns the claim of the range of keys that begin with the nibbles of at.
 func (n *tree) claim(at []byte) claim {
 	n, exact := n.under(at)
 	if n == nil {
@@ -260,7 +259,7 @@ func (n *tree) claim(at []byte) claim {
 	return newClaim(count, t)
 }
 
-// under returns the node of a range; or, not exact, a leaf that has other items too.
+// under returns the node of a range; if not exact, it is a leaf that also has other items.
 func (n *tree) under(at []byte) (of *tree, exact bool) {
 	for _, x := range at {
 		if n == nil || n.kids == nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// check holds a tree against what it should have: order, counts and sums in every node.
+// check checks the order, the counts and the sums in every node of a tree.
 func check(t *testing.T, n *tree, want map[[32]byte]uint64) {
 	t.Helper()
 	var sum total
@@ -71,7 +71,7 @@ func TestSetAgainstAMap(t *testing.T) {
 		}
 		if i%3000 == 0 {
 			check(t, s.view(), want)
-			check(t, view, seen) // whatever came since
+			check(t, view, seen) // later changes do not matter
 		}
 	}
 	for key := range want {
@@ -116,7 +116,7 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// TestMemoryOfASet is also where the size in the documentation comes from.
+// TestMemoryOfASet also measures the size in the documentation.
 func TestMemoryOfASet(t *testing.T) {
 	for _, n := range []int{20_000, 100_000} {
 		before := heap()
@@ -154,7 +154,7 @@ func BenchmarkPut(b *testing.B) {
 				rnd := rand.New(rand.NewPCG(5, 6))
 				b.ReportAllocs()
 				for seq := uint64(2); b.Loop(); seq++ {
-					if viewed { // the worst: a session begins before each change
+					if viewed { // the worst case: a session begins before each change
 						s.view()
 					}
 					s.Put(keys[rnd.IntN(n)].key, seq)
@@ -182,6 +182,6 @@ func TestItemsOfARange(t *testing.T) {
 		if got, ok := s.view().get(it.key); !ok || got != it {
 			t.Error("an item is not found by its key")
 		}
-		break // may be left at any time
+		break // the loop may end early
 	}
 }

@@ -33,7 +33,7 @@ func (n *node) sync(t *testing.T, with *node) Report {
 	return r
 }
 
-// same checks that both know the same.
+// same checks that both nodes have the same records.
 func same(t *testing.T, a, b *node, want int) {
 	t.Helper()
 	if a.set.Len() != want || b.set.Len() != want || a.set.view().claim(nil) != b.set.view().claim(nil) {
@@ -103,7 +103,7 @@ func TestBothEndsLearn(t *testing.T) {
 			b.add(t, signed(t, 2000+i, 1))
 		}
 		r := a.sync(t, b)
-		// Of three things one is newer here (3 and 1), and two are there.
+		// Of three Things one is newer here (3 and 1), and two are newer there.
 		if r.Received != 150 || r.Sent != 100 || r.Missing != 0 || r.More {
 			t.Errorf("got %+v", r)
 		}
@@ -114,7 +114,7 @@ func TestBothEndsLearn(t *testing.T) {
 	})
 }
 
-// TestWhatABoundCutsComesNext has more differences than a session exchanges.
+// TestWhatABoundCutsComesNext has more differences than one session exchanges.
 func TestWhatABoundCutsComesNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestALateJoinerIsCompleteWithinSeconds(t *testing.T) {
 	})
 }
 
-// TestRefusedRecordsAreNotAskedForAgain has a node that takes no record, as a full directory does.
+// TestRefusedRecordsAreNotAskedForAgain has a node that stores no record, like a full directory.
 func TestRefusedRecordsAreNotAskedForAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestRefusedRecordsAreNotAskedForAgain(t *testing.T) {
 	})
 }
 
-// TestANodeWithoutRoomAsksForWhatItKnows has room for ten of fifty things. It hears what is new of these, and of no others.
+// TestANodeWithoutRoomAsksForWhatItKnows has room for ten of fifty Things. It receives newer records of these only.
 func TestANodeWithoutRoomAsksForWhatItKnows(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -388,8 +388,7 @@ func BenchmarkDifferences(b *testing.B) {
 	}
 }
 
-// TestAMeshUnderChurn changes what nodes know while they sync, and makes them forget: nobody is taken for a liar, and in the end
-// all know the same.
+// TestAMeshUnderChurn adds, renews and removes Things while nodes sync: no node is banned, and finally all have the same.
 func TestAMeshUnderChurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -406,7 +405,7 @@ func TestAMeshUnderChurn(t *testing.T) {
 			nodes = append(nodes, n)
 			running.Go(func() { _ = n.Run(ctx) })
 		}
-		for round := range rounds { // a thing is born, another one renewed, a third one forgotten here, every quarter of a second
+		for round := range rounds { // every quarter of a second one Thing is added, one renewed, and one removed here
 			for i, n := range nodes {
 				n.add(t, buried(t, 1000*i+round, 1))
 				if round >= 10 {

@@ -16,7 +16,7 @@ import (
 //
 //	turn   {root: claim, split: [{at, of: 16 claims}, …], list: [{at, of: items}, …], news: items, want: keys,
 //	        give: n, more: true, time: ms}
-//	given  {record: h'…', td: h'…'}, or {} for what is not there any more
+//	given  {record: h'…', td: h'…'}, or {} for a removed record
 //
 // A claim is 20 bytes, a count of four and a fingerprint of 16; an item is 40, the key of a thing and a seq of eight; a key is
 // 32. Of each there may be many in one byte string. A range is written as the nibbles, a byte each, with which its keys begin.
@@ -30,11 +30,10 @@ import (
 //   - news, by wants: not all need be wanted, and nothing comes that was not;
 //   - wants, by as many records in that order, or fewer, and more.
 //
-// The first answer has the clock of the responder, in milliseconds of Unix time, so that nodes detect wrong clocks. It is only a hint;
-// the protocol does not depend on it. Older versions omit it.
+// The first answer has the clock of the responder, in milliseconds of Unix time, so that nodes detect wrong clocks. The protocol does not
+// depend on it, and older versions omit it.
 //
-// A turn with neither claims nor items nor wants is the last one. "more" means that the sender left some items to the next
-// session.
+// A turn without claims, items and wants is the last one. "more" means that the sender left items to the next session.
 const (
 	maxTurn  = 256 << 10                       // bytes of a turn
 	maxGiven = td.MaxRecord + td.MaxTD + 1<<10 // bytes of a record with its TD
@@ -75,7 +74,7 @@ type given struct {
 	TD     []byte `cbor:"td,omitempty"`
 }
 
-// last reports whether nothing in t wants an answer.
+// last reports whether t needs no answer.
 func (t *turn) last() bool {
 	return len(t.Root)+len(t.Split)+len(t.List)+len(t.News)+len(t.Want) == 0
 }
@@ -113,7 +112,7 @@ func isRange(at []byte) bool {
 	return len(at) <= keyDepth && !slices.ContainsFunc(at, func(x byte) bool { return x > 15 })
 }
 
-// sorted reports whether the items of a list ascend and are of its range.
+// sorted reports whether the items of a list ascend and belong to its range.
 func sorted(p part) bool {
 	for i, last := 0, []byte(nil); i < len(p.Of); i += itemSize {
 		key := p.Of[i : i+keySize]
@@ -125,7 +124,7 @@ func sorted(p part) bool {
 	return true
 }
 
-// decodeGiven reads a record that was wanted. b has at most maxGiven bytes.
+// decodeGiven decodes a requested record. b has at most maxGiven bytes.
 func decodeGiven(b []byte) (*given, error) {
 	var g given
 	if err := decode(b, &g); err != nil {
@@ -137,7 +136,7 @@ func decodeGiven(b []byte) (*given, error) {
 	return &g, nil
 }
 
-// decode reads what has one encoding only.
+// decode decodes deterministic CBOR only.
 func decode(b []byte, v any) error {
 	if err := cbor.Unmarshal(b, v); err != nil {
 		return fmt.Errorf("%w: %w", errWire, err)
@@ -168,7 +167,7 @@ func itemAt(b []byte, i int) item {
 	return item{[32]byte(b[:keySize]), binary.BigEndian.Uint64(b[keySize:itemSize])}
 }
 
-// encodeFrame returns v as a frame. A turn is kept within maxTurn while it is made.
+// encodeFrame returns v as a frame. A turn is kept within maxTurn while it is built.
 func encodeFrame(v any) ([]byte, error) {
 	body, err := cbor.Marshal(v)
 	if err != nil {

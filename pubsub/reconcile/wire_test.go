@@ -137,7 +137,7 @@ func FuzzGiven(f *testing.F) {
 	})
 }
 
-// FuzzSession gives arbitrary bytes to either end of a session: it ends, within its bounds, and takes nothing.
+// FuzzSession sends arbitrary bytes to either end of a session: it ends, within its limits, and accepts nothing.
 func FuzzSession(f *testing.F) {
 	n := newNode()
 	n.fill(0, 100)
