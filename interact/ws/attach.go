@@ -21,25 +21,25 @@ type AttachOptions struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// TD is the thing's description: JSON, complete or a draft without forms.
 	TD []byte
-	// Changing, if it is not nil, is asked for the description in place of TD. The channel is closed when there is another, which is then
-	// told to the node; what goes on with the thing goes on.
+	// Changing, if it is not nil, returns the description in place of TD. It closes the channel when the description changes; the thing
+	// is then registered again, and its interactions continue.
 	Changing func() (td []byte, changed <-chan struct{})
-	// Thing answers the requests of the node, which may have a request stream (interact.Message.Chunks).
+	// Thing serves the requests of the node, which may have a request stream (interact.Message.Chunks).
 	Thing interact.Thing
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
-	// Registered is called when the node has taken the thing, with the id that it has; nil is not called.
+	// Registered, if it is not nil, is called with the id of the thing when the node has registered it.
 	Registered func(id string)
 }
 
-// attachedDrain bounds how long running calls of an attached thing are waited for when it is taken back.
+// attachedDrain limits the wait for running calls before an attached thing is unregistered.
 const attachedDrain = 8 * time.Second
 
-// Attach makes an agent of this process: it dials the node, registers the thing, and serves what the node asks over the same
+// Attach makes an agent of this process: it dials the node, registers the thing, and serves the requests of the node over the same
 // connection, so that the agent needs no port of its own. It returns nil when ctx has ended: then new calls are refused with
-// ShuttingDown, running ones have eight seconds to finish, and the thing is taken back. Any
+// ShuttingDown, running ones have eight seconds to finish, and the thing is unregistered. Any
 // other end is an error, an [*interact.Error]: NodeLost if the node cannot be reached or the connection broke, TokenRejected, or
-// what the node has against the description (Remote). The caller decides whether to attach again.
+// the error of the node about the description (Remote). The caller decides whether to attach again.
 //
 //	→ {"messageType":"registerThing","messageId":"m1","streams":true,"data":{"title":"weather","actions":{…}}}
 //	← {"messageType":"thingRegistered","messageId":"n1","correlationId":"m1","thingId":"urn:…","streams":true}
@@ -79,7 +79,7 @@ func (o *AttachOptions) connect(ctx context.Context, gate *interact.Gate) (*conn
 	case err == nil:
 		h := &host{isAgent: true, gate: gate, refusal: interact.Errorf(interact.Forbidden, "register it with a node", "this is an agent, not a node")}
 		h.find = func(_ context.Context, ref string) (target, error) { return target{ref: ref, thing: o.Thing}, nil }
-		own := settings{log: o.Log, maxPending: 4 * defaultPending, rate: 1e6}.withDefaults() // the node has limits of its own
+		own := settings{log: o.Log, maxPending: 4 * defaultPending, rate: 1e6}.withDefaults() // the node has its own limits
 		return newConn(context.Background(), s, name, own, frame.Doc, h), nil
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return nil, interact.Errorf(interact.TokenRejected, "export LMOSD_TOKEN=$(cat FILE), the token file of the node",
@@ -92,8 +92,8 @@ func (o *AttachOptions) connect(ctx context.Context, gate *interact.Gate) (*conn
 	}
 }
 
-// attached registers the thing, waits for the end of ctx or of the connection, and, if there is still a connection, lets running
-// calls finish and unregisters the Thing.
+// attached registers the thing and waits for the end of ctx or of the connection. If the connection is open, it lets running calls
+// finish and unregisters the Thing.
 func (o *AttachOptions) attached(ctx context.Context, c *conn, gate *interact.Gate) error {
 	p := &peer{c: c, style: frame.Style{Dialect: frame.Doc}}
 	id, changed, err := o.register(ctx, p)

@@ -12,26 +12,26 @@ import (
 	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
-// asking is the client side of a connection.
+// asking has the calls of this side of a connection.
 type asking struct {
-	// order makes a change of the watchers and its frame to the peer one atomic step.
+	// order makes a change of the watchers and the sending of its frame atomic.
 	order sync.Mutex
 
 	mu       sync.Mutex // guards the rest
 	calls    map[string]*call
 	watchers map[subKey][]*call
-	// standing are the requests that the subscriptions of the peer come of. The call of one may have left: others share it.
+	// standing has the requests of the peer's subscriptions. The call of a request may have ended: others share the subscription.
 	standing map[subKey]*call
-	used     time.Time // when the last call was left
+	used     time.Time // end of the last call
 }
 
-// A call is one request to the peer that is being answered.
+// A call is one open request to the peer.
 type call struct {
 	m    *interact.Message // the request
 	id   string            // of the request's message, and its correlation
 	key  subKey            // only if m is long
 	sent atomic.Bool
-	// isAccepted means that a subscription was not refused. The lock of asking guards it.
+	// isAccepted means that a subscription was not refused. asking.mu guards it.
 	isAccepted bool
 	bell       chan struct{} // has an element when something changed
 
@@ -41,7 +41,7 @@ type call struct {
 	err   error
 }
 
-// A waiting frame was not read yet; size is what it takes.
+// A waiting frame was not read yet; size is in bytes.
 type waiting struct {
 	frame *frame.Frame
 	size  int
@@ -66,7 +66,7 @@ func (a *asking) idleSince(now time.Time) time.Duration {
 // may be equal. An existing subscription of the peer is shared: a second request would end it.
 func (c *conn) begin(ctx context.Context, p *peer, m *interact.Message, o *outflow) (*call, error) {
 	f := frame.Request(p.style, p.thing, m.Type, m)
-	if f.Deadline, _ = ctx.Deadline(); m.Type.Long() { // it has no end, and is shared
+	if f.Deadline, _ = ctx.Deadline(); m.Type.Long() { // shared, and without a deadline
 		f.Deadline, f.From = time.Time{}, nil
 	}
 	k := &call{m: m, id: f.ID, bell: make(chan struct{}, 1)}
@@ -90,8 +90,8 @@ func (c *conn) begin(ctx context.Context, p *peer, m *interact.Message, o *outfl
 	return k, nil
 }
 
-// add notes k. It reports whether k shares a subscription that the peer has; else k's own takes the place of the one before. Who
-// wants to hear what came since an event needs a subscription that says so.
+// add records k. It reports whether k shares an existing subscription of the peer; else the subscription of k replaces it. A consumer
+// that continues after an event needs its own subscription.
 func (a *asking) add(k *call) (joined bool, before *call) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -109,7 +109,7 @@ func (a *asking) add(k *call) (joined bool, before *call) {
 	return false, before
 }
 
-// undo forgets k, which was not sent.
+// undo removes k, which was not sent.
 func (a *asking) undo(k, before *call) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,7 +123,7 @@ func (a *asking) undo(k, before *call) {
 	a.unwatchLocked(k)
 }
 
-// unsent is the error for a request that did not reach the writer.
+// unsent returns the error of a request that did not reach the writer.
 func (c *conn) unsent(p *peer, k *call, err error) error {
 	var unfit *interact.Error
 	switch {
@@ -135,7 +135,7 @@ func (c *conn) unsent(p *peer, k *call, err error) error {
 	return p.expired(err)
 }
 
-// remove removes k. It reports whether a subscription of the peer has no watcher left, and which.
+// remove removes k. It returns the subscription of the peer that has no watcher left, if any.
 func (a *asking) remove(k *call) (idle subKey, last bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -172,7 +172,7 @@ func (a *asking) unwatchLocked(k *call) (found bool) {
 	return true
 }
 
-// endLocked forgets the subscription end of the peer, and those that it covers: they were replaced by it, unless it was refused.
+// endLocked removes the subscription end of the peer, and those that it covers: it replaced them, unless it was refused.
 // It returns the watchers.
 func (a *asking) endLocked(end subKey, refused bool) (watched []*call) {
 	for key, list := range a.watchers {
@@ -228,13 +228,13 @@ func endOf(t interact.Type, end subKey) interact.Type {
 	return interact.UnsubscribeAllEvents
 }
 
-// answer gives the frame f of size bytes to the calls that wait for it. It is called by the reader and never waits. A reading or
-// event that answers no call is a notification for a peer that watches its affordance: Kotlin correlates only the first.
+// answer delivers the frame f of size bytes to the calls that wait for it. The reader calls it; it does not block. A reading or event
+// without a call is a notification for the watchers of its affordance: Kotlin correlates only the first.
 func (a *asking) answer(f *frame.Frame, size int) {
 	a.mu.Lock()
 	k := a.calls[f.Correlation]
 	if k == nil {
-		k = a.calls[f.ID] // some repeat the message's id instead
+		k = a.calls[f.ID] // some peers repeat the id of the message instead
 	}
 	if k != nil && !k.m.Type.Long() {
 		a.mu.Unlock()
@@ -255,8 +255,8 @@ func (a *asking) answer(f *frame.Frame, size int) {
 	a.mu.Unlock()
 }
 
-// watchersLocked returns the calls that f concerns, which answers k, if not nil. Calls with one key share one subscription of
-// the peer.
+// watchersLocked returns the calls that receive f, the response to k, if k is not nil. Calls with one key share one subscription
+// of the peer.
 func (a *asking) watchersLocked(k *call, f *frame.Frame) []*call {
 	switch f.Type {
 	case interact.PropertyReading, interact.Event:
@@ -277,7 +277,7 @@ func (a *asking) watchersLocked(k *call, f *frame.Frame) []*call {
 	return found
 }
 
-// put adds f to what the call's consumer has to read. A consumer that reads too slowly loses only its own call.
+// put adds f to the queue of the call. A consumer that reads too slowly loses only its own call.
 func (k *call) put(f *frame.Frame, size int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -294,7 +294,7 @@ func (k *call) put(f *frame.Frame, size int) {
 	}
 }
 
-// fail ends k with err, after the frames that have come.
+// fail ends k with err, after the received frames.
 func (k *call) fail(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -306,7 +306,7 @@ func (k *call) fail(err error) {
 
 func (k *call) ring() { poke(k.bell) }
 
-// poke puts an element into a channel that holds one.
+// poke adds an element to a channel of capacity one.
 func poke(bell chan struct{}) {
 	select {
 	case bell <- struct{}{}:
@@ -314,7 +314,7 @@ func poke(bell chan struct{}) {
 	}
 }
 
-// take returns the next frame, if there is one.
+// take returns the next frame, if any.
 func (k *call) take() (*frame.Frame, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -346,7 +346,7 @@ func (c *conn) next(ctx context.Context, p *peer, k *call) (*frame.Frame, error)
 	}
 }
 
-// broken is the error of a call whose connection ended.
+// broken returns the error of a call whose connection ended.
 func (c *conn) broken(k *call) error {
 	e := &interact.Error{Code: interact.Unreachable, Title: "the connection to " + c.name + " was lost", Err: context.Cause(c.ctx),
 		Hint: "see that the agent runs, and ask again", Started: k.sent.Load()}

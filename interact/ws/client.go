@@ -36,8 +36,8 @@ type Options struct {
 	MaxMessage int64
 }
 
-// A Client calls agents that are WebSocket servers. It keeps one connection per address and credentials, opens a new one when
-// that broke, and closes what was not used for five minutes. It is safe for concurrent use.
+// A Client calls agents that are WebSocket servers. It keeps one connection per address and credentials, opens a new one
+// after a loss, and closes a connection that was not used for five minutes. It is safe for concurrent use.
 type Client struct {
 	consumer form.Consumer
 	dialer   dialer
@@ -51,7 +51,7 @@ type Client struct {
 	closed bool
 }
 
-// A lineKey names a connection. What was opened with other credentials is another (Web Thing Protocol, connections).
+// A lineKey identifies a connection. Other credentials need another connection (Web Thing Protocol, connections).
 type lineKey struct {
 	url, subprotocol string
 	login            [sha256.Size]byte
@@ -85,7 +85,7 @@ func (c *Client) Close() {
 			if l.conn != nil {
 				l.conn.end(goodbye)
 			}
-		default: // it ends when it sees that the client has
+		default: // keep ends when the client has ended
 		}
 	}
 	c.mu.Unlock()
@@ -101,11 +101,11 @@ func Claims(f *td.Form) bool {
 	return (protocol == "ws" && (known || f.Subprotocol == "") || protocol == "http" && known) && !strings.Contains(f.Href, "{")
 }
 
-// Thing returns the agent that t describes. It answers all messages that its WebSocket forms offer and its dialect has; others are
+// Thing returns the agent that t describes. It supports all messages that its WebSocket forms and its dialect have; others are
 // [interact.NotAllowed].
 //
-// The dialect is that of the Web Thing Protocol if the form says so. Else it is that of the LMOS documents, if the agent agrees
-// to the subprotocol at the upgrade, or Kotlin's: the Kotlin server does not agree, and closes connections on unknown message types.
+// The dialect is that of the Web Thing Protocol if the form declares it. Else it is that of the LMOS documents, if the agent accepts
+// the subprotocol at the upgrade, or Kotlin: the Kotlin server does not accept it, and closes connections on unknown message types.
 // In both, each id and each name of a property has both spellings of LMOS (frame.Style). The member "lmosd:thingId" of a form is the
 // name of the Thing at the agent, if that is not its id.
 //
@@ -129,7 +129,7 @@ func (c *Client) Prepare(of *form.Request) (form.Exchange, error) {
 	return r.send, nil
 }
 
-// send sends the message over the connection of the agent. If the connection turns out to be closed, a new one is opened, once.
+// send sends the message over the connection of the agent. If the connection has closed, it opens a new one, once.
 func (r *request) send(ctx context.Context, yield func(*interact.Message) bool) error {
 	m := r.Message
 	l := login{http.Header{"User-Agent": {"lmosd"}}, r.Secrets}
@@ -161,7 +161,7 @@ func (r *request) stale(err error) bool {
 		(!e.Started || !r.Message.Type.Long() && interact.Repeatable(r.Thing, r.Message))
 }
 
-// connect returns the agent at the other end of a connection; fresh means that it was opened for this.
+// connect returns the agent at the other end of a connection; fresh means that it is new.
 func (r *request) connect(ctx context.Context, l login) (p *peer, fresh bool, err error) {
 	n, fresh, err := r.client.line(r.Form, l)
 	if err != nil {
@@ -233,7 +233,7 @@ func (l *line) usable() bool {
 	}
 }
 
-// keep opens the connection of n and runs it to its end.
+// keep opens the connection of n and runs it until it ends.
 func (c *Client) keep(key lineKey, n *line, f *td.Form, l login) {
 	c.open(n, f, l)
 	close(n.ready)

@@ -40,9 +40,9 @@ func (s settings) withDefaults() settings {
 
 // A conn is one connection. It serves the requests of the peer and sends requests to it, whichever side dialed.
 //
-// Three goroutines belong to it: the reader, which runs it, the writer, and the watch over its life; and one for each request
-// and subscription that is served. Only the writer writes frames; the others give them to it through out. The connection ends
-// once, with end: then ctx is cancelled, the writer says goodbye, and run returns when the last goroutine has.
+// It has three goroutines: the reader (run), the writer, and watch, which pings; and one for each served request and subscription.
+// Only the writer writes frames; it receives them over out. The connection ends once, with end: then ctx is cancelled, the writer
+// sends the close frame, and run returns when the last goroutine has.
 type conn struct {
 	settings
 	socket
@@ -56,10 +56,10 @@ type conn struct {
 	out      chan outgoing
 	pen      chan struct{} // has an element while no frame is being added to out
 	room     chan struct{} // has an element when out has less
-	waiting  atomic.Int64  // the weight of what is in out
+	waiting  atomic.Int64  // the weight of the frames in out
 	writing  atomic.Bool
 	pinging  atomic.Bool
-	lastRead atomic.Int64 // when the last frame came, in Unix nanoseconds
+	lastRead atomic.Int64 // time of the last frame, in Unix nanoseconds
 	work     sync.WaitGroup
 
 	serving serving
@@ -93,7 +93,7 @@ func (e *closing) Error() string {
 
 func (e *closing) Unwrap() error { return e.err }
 
-// Reasons for which this end closes a connection.
+// Reasons for which this side closes a connection.
 var (
 	goodbye    = &closing{websocket.StatusNormalClosure, "done", nil}
 	goingAway  = &closing{websocket.StatusGoingAway, "the node is shutting down", nil}
@@ -102,8 +102,8 @@ var (
 	wroteBadly = &closing{websocket.StatusAbnormalClosure, "", errors.New("the connection broke while a frame was written")}
 )
 
-// newConn returns the connection over k, which serves h; nil serves nothing. run runs it. The values of ctx are those of what is
-// served.
+// newConn returns the connection over k, which serves h; nil serves nothing. run runs it. Served requests have the values
+// of ctx.
 func newConn(ctx context.Context, k socket, name string, s settings, assumed frame.Dialect, h *host) *conn {
 	c := &conn{settings: s, socket: k, name: name, dialects: frame.DialectDetector{Assumed: assumed}, out: make(chan outgoing, maxFrames),
 		pen: make(chan struct{}, 1), room: make(chan struct{}, 1)}
@@ -123,7 +123,7 @@ func (c *conn) run() error {
 	own.Go(c.watch)
 	why := c.listen()
 	if c.pinging.Load() && why.code == websocket.StatusAbnormalClosure {
-		why = noPong // the library tears the socket down when a ping cannot be written
+		why = noPong // the library closes the socket if it cannot write a ping
 	}
 	c.end(why)
 	c.work.Wait()
@@ -149,7 +149,7 @@ func (c *conn) listen() *closing {
 			return lost(err)
 		}
 		c.lastRead.Store(time.Now().UnixNano())
-		if kind != websocket.MessageText { // they are in no dialect
+		if kind != websocket.MessageText { // no dialect has them
 			c.packet(data)
 			continue
 		}
@@ -157,7 +157,7 @@ func (c *conn) listen() *closing {
 	}
 }
 
-// lost is the closing for a read that failed: the peer closed, or the network did.
+// lost returns the closing for a failed read: the peer closed the connection, or the network failed.
 func lost(err error) *closing {
 	var end websocket.CloseError
 	switch {
@@ -188,7 +188,7 @@ func (c *conn) dispatch(data []byte) {
 	}
 }
 
-// write writes frames until the connection ends, then those that wait if this side ends it, and then the reason.
+// write writes frames until the connection ends. If this side ends it, write then writes the waiting frames and the reason.
 func (c *conn) write() {
 	for c.ctx.Err() == nil {
 		select {
@@ -225,7 +225,7 @@ func (c *conn) writeFrame(o outgoing) {
 	}
 }
 
-// close performs the close handshake as far as the peer takes part in it.
+// close performs the close handshake, as far as the peer does.
 func (c *conn) close() {
 	var why *closing
 	if !errors.As(context.Cause(c.ctx), &why) || why.code == websocket.StatusAbnormalClosure {
@@ -265,8 +265,8 @@ func (c *conn) check(now time.Time) {
 	c.pinging.Store(false)
 }
 
-// send encodes f and gives it to the writer, as give does. The error is an [*interact.Error] for a frame that cannot be sent, or
-// else that of give.
+// send encodes f and passes it to the writer with give. The error is an [*interact.Error] for a frame that cannot be sent, or that of
+// give.
 func (c *conn) send(ctx context.Context, f *frame.Frame, sent *atomic.Bool) error {
 	return c.give(ctx, func() (outgoing, error) {
 		data, err := f.Encode()
@@ -278,9 +278,9 @@ func (c *conn) send(ctx context.Context, f *frame.Frame, sent *atomic.Bool) erro
 	})
 }
 
-// give gives what encode returns to the writer. It waits for its turn, and then for room, while the peer is slow: so there is one
-// frame at most beside those in out. If that lasts too long, the connection ends. The error is that of encode, or the cause of
-// the connection's end, or of that of ctx.
+// give passes the frame of encode to the writer. It waits for its turn, and then for room, while the peer is slow: at most one frame
+// exists besides those in out. If that lasts too long, the connection ends. The error is that of encode, or the cause of the end of the
+// connection or of ctx.
 func (c *conn) give(ctx context.Context, encode func() (outgoing, error)) error {
 	w := waiter{c: c, ctx: ctx}
 	defer w.stop()
@@ -298,15 +298,15 @@ func (c *conn) give(ctx context.Context, encode func() (outgoing, error)) error 
 		}
 	}
 	c.waiting.Add(o.weight())
-	c.out <- o // what weighs so much has room
+	c.out <- o // never blocks: weight limits the frames in out
 	return nil
 }
 
-// A waiter waits for a slow peer, up to writeTimeout.
+// A waiter waits for a slow peer, at most writeTimeout.
 type waiter struct {
 	c    *conn
 	ctx  context.Context
-	late *time.Timer // nil until it has to wait
+	late *time.Timer // nil before the first wait
 }
 
 // until waits for an element of bell.
@@ -338,13 +338,13 @@ func (w *waiter) stop() {
 	}
 }
 
-// A bucket limits the frames that a peer may send: it holds those of one second. It belongs to the reader.
+// A bucket is a token bucket for the frames of a peer, with the tokens of one second. The reader owns it.
 type bucket struct {
 	rate, left float64
 	at         time.Time
 }
 
-// take removes one token, and reports whether there was one.
+// take removes one token, and reports whether it could.
 func (b *bucket) take() bool {
 	now := time.Now()
 	if !b.at.IsZero() {

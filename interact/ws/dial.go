@@ -18,21 +18,21 @@ type dialer struct {
 	tls  *tls.Config
 }
 
-// A socket is an open WebSocket and the connection below it, whose end ends whatever waits for the peer.
+// A socket is an open WebSocket and its network connection, whose end ends all waits for the peer.
 type socket struct {
 	ws  *websocket.Conn
 	raw io.Closer
 }
 
-// open dials url and upgrades. Redirects are not followed: credentials are for one origin. The status is that of an answer that
-// is no upgrade.
+// open dials url and upgrades. Redirects are not followed: credentials are for one origin. The status is that of a
+// response without upgrade.
 func (d dialer) open(ctx context.Context, url string, header http.Header, offer ...string) (s socket, status int, err error) {
 	dial := d.dial
 	if dial == nil {
 		dial = (&net.Dialer{}).DialContext
 	}
 	var raw net.Conn
-	t := &http.Transport{ // of its own: it carries one request
+	t := &http.Transport{ // not shared: it carries one request
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			var err error
 			raw, err = dial(ctx, network, addr)
@@ -60,7 +60,7 @@ func (d dialer) open(ctx context.Context, url string, header http.Header, offer 
 	return socket{ws, raw}, status, nil
 }
 
-// clip makes a peer's text fit to be shown: on one line, and of at most n bytes, cut at a character's border.
+// clip returns the text of a peer for display: one line of at most n bytes, cut between characters.
 func clip(text string, n int) string {
 	return interact.Clip(interact.Readable(text[:min(len(text), 4*n)]), n)
 }

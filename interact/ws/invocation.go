@@ -13,21 +13,21 @@ import (
 	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
-// A run is one invocation of an action over a connection. All of it belongs to the lock of runs.
+// A run is one invocation of an action over a connection. runs.mu guards its fields.
 type run struct {
 	thing, name     string
 	id, correlation string // of the invocation
 	actionID        string
-	cancel          context.CancelFunc // ends it; nil if it outlives the connection, or is over
-	last            *interact.Message  // the state with which it ended, as far as this connection followed it
-	lost            bool               // its output was too large to be kept
+	cancel          context.CancelFunc // ends it; nil if it outlives the connection, or has ended
+	last            *interact.Message  // the final state, if this connection followed it
+	lost            bool               // its output was too large to keep
 	over            time.Time          // when it ended
 }
 
 // runs are the latest invocations of a connection, oldest first: queries and cancellations name an action, an actionID, or the
-// ids of the invocation (LMOS WebSocket subprotocol, tolerance 8). What has ended is kept as long as tasks are, and answers
-// queries that its host does not: those of a run that was no task. The outputs of a connection are kept up to maxKept bytes
-// together, the latest; they are nobody else's to ask for, and end with the connection.
+// ids of the invocation (LMOS WebSocket subprotocol, tolerance 8). An ended run is kept as long as a task, for queries that its host
+// does not serve, because it was no task. A connection keeps the latest outputs, up to maxKept bytes in total. Other connections
+// cannot query them, and they are dropped with the connection.
 type runs struct {
 	keep time.Duration
 
@@ -52,7 +52,7 @@ func (r *runs) end(one *run, last *interact.Message, lost bool, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i := slices.Index(r.list, one)
-	if one.cancel = nil; i < 0 { // so many began since
+	if one.cancel = nil; i < 0 { // it was dropped for newer runs
 		return
 	}
 	if last == nil {
@@ -85,7 +85,7 @@ func (r *runs) sweepLocked(now time.Time) {
 	}
 }
 
-// dropLocked forgets the run at i.
+// dropLocked removes the run at i.
 func (r *runs) dropLocked(i int) {
 	if last := r.list[i].last; last != nil {
 		r.held -= len(last.Data)
@@ -93,7 +93,7 @@ func (r *runs) dropLocked(i int) {
 	r.list = slices.Delete(r.list, i, i+1)
 }
 
-// named notes the actionID of a run.
+// named records the actionID of a run.
 func (r *runs) named(one *run, actionID string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,8 +156,8 @@ func (c *conn) invoke(f *frame.Frame, flow *inflow, t target, m *interact.Messag
 	return n.finish(ctx)
 }
 
-// detaches reports whether the action of f is to outlive its consumer: unless it is synchronous, and where the peer takes a
-// state for an answer.
+// detaches reports whether the action of f outlives its consumer: it is not synchronous, and the peer accepts a state as a
+// response.
 func (c *conn) detaches(f *frame.Frame, t target) bool {
 	if !c.serving.host.detaches || f.Dialect != frame.Doc && f.Dialect != frame.WTP || t.desc == nil {
 		return false
@@ -166,7 +166,7 @@ func (c *conn) detaches(f *frame.Frame, t target) bool {
 	return a != nil && (a.Synchronous == nil || !*a.Synchronous)
 }
 
-// errEnough means that the peer has all that its dialect allows.
+// errEnough means that the peer received all replies of its dialect.
 var errEnough = errors.New("enough")
 
 // A reporter sends the states of an action to a peer: every state in the dialect of the documents, only the final one to Kotlin, and in
@@ -179,8 +179,8 @@ type reporter struct {
 	last *interact.Message
 	sum  sum
 	end  *interact.Message // the final state, as queries return it
-	sent sum               // parts that were sent, for end
-	lost bool              // they were too many to be kept
+	sent sum               // sent parts, for end
+	lost bool              // the parts were too many to keep
 
 	hasState  bool // a state was sent
 	following bool // see follow
@@ -211,8 +211,8 @@ func (n *reporter) report(ctx context.Context, r *interact.Message) error {
 	return n.sum.add(r, n.c.maxMessage)
 }
 
-// follow gives the place among the requests back: an action that outlives the connection may go on for days. There is a limit
-// to those that are followed, too; beyond it the consumer can query.
+// follow frees the slot of the request: an action that outlives the connection may run for days. The followed actions have their own
+// limit; beyond it the consumer can query.
 func (n *reporter) follow() error {
 	s := &n.c.serving
 	if !n.m.Detach || n.run.actionID == "" || n.following {
@@ -227,7 +227,7 @@ func (n *reporter) follow() error {
 	return nil
 }
 
-// close takes the place again that follow gave back.
+// close takes back the slot that follow freed.
 func (n *reporter) close() {
 	if n.following {
 		n.c.serving.following.Add(-1)
@@ -264,7 +264,7 @@ func (n *reporter) send(ctx context.Context, r *interact.Message) error {
 	return n.c.send(ctx, a, nil)
 }
 
-// failed ends the action with err. A peer that was told of states gets the final state, as each invocation has one; the others
+// failed ends the action with err. A peer that received a state gets the final state, because each invocation has one; other peers
 // get the error.
 func (n *reporter) failed(err error) error {
 	e := interact.AsError(err)
@@ -310,7 +310,7 @@ func (s *sum) whole(last *interact.Message, limit int64) (*interact.Message, err
 	return &r, nil
 }
 
-// inquire answers a query or a cancellation of an action that this connection began, or that is named by its actionID.
+// inquire serves a query or a cancellation of an action that this connection started, or that has an actionID.
 func (c *conn) inquire(f *frame.Frame, t target, m *interact.Message) error {
 	one, ok := c.serving.runs.find(f)
 	if !ok && f.ActionID == "" {
@@ -320,14 +320,14 @@ func (c *conn) inquire(f *frame.Frame, t target, m *interact.Message) error {
 	if ok {
 		m.Name, m.ActionID = one.name, one.actionID
 	}
-	if m.ActionID == "" { // only this connection knows it
+	if m.ActionID == "" { // it exists only on this connection
 		return c.attached(f, &one)
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, interact.MaxWait)
 	defer cancel()
 	r, err := interact.Call(ctx, t.thing, m)
 	if err != nil {
-		if one.here() && interact.AsError(err).Code == interact.NoTask { // the id is the agent's own, or its host began again
+		if one.here() && interact.AsError(err).Code == interact.NoTask { // the id is that of the agent, or its host restarted
 			return c.attached(f, &one)
 		}
 		return err
@@ -337,10 +337,10 @@ func (c *conn) inquire(f *frame.Frame, t target, m *interact.Message) error {
 	return c.send(ctx, a, nil)
 }
 
-// here reports whether this connection knows how the run stands: it goes on here, or was followed to its end.
+// here reports whether this connection has the state of the run: it runs here, or was followed until its end.
 func (one *run) here() bool { return one.cancel != nil || one.last != nil }
 
-// attached answers for a run that lives as long as its invocation, or has ended: with its last state.
+// attached sends the last state of a run that ends with its invocation, or has ended.
 func (c *conn) attached(f *frame.Frame, one *run) error {
 	r := &interact.Message{Status: interact.StatusRunning, Name: one.name, ActionID: one.actionID}
 	cancels := f.Type == interact.CancelAction

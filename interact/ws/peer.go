@@ -14,16 +14,16 @@ import (
 	"github.com/lmosd/lmosd/internal/backoff"
 )
 
-// Pauses between two looks at an action of wtp grow from firstPause to lastPause.
+// Pauses between two queries of an action in wtp grow from firstPause to lastPause.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = 2 * time.Second
 )
 
-// A peer is a thing at the other end of a connection.
+// A peer is a Thing of the other side of a connection.
 type peer struct {
 	c     *conn
-	thing string // as the peer calls it
+	thing string // its name at the peer
 	style frame.Style
 	// streams means that the peer accepts request streams.
 	streams bool
@@ -71,7 +71,7 @@ func (p *peer) ask(ctx context.Context, m *interact.Message, yield func(*interac
 	}
 }
 
-// possible refuses messages that the protocol, or this peer, does not support.
+// possible rejects messages that the protocol or the peer does not support.
 func (p *peer) possible(m *interact.Message) error {
 	switch {
 	case m.Chunks != nil && (!p.streams || m.Type != interact.InvokeAction):
@@ -89,7 +89,7 @@ func (p *peer) possible(m *interact.Message) error {
 	return nil
 }
 
-// within limits the time of an interaction. An action without a deadline may take as long as its connection.
+// within limits the time of an interaction. An action without a deadline may last as long as its connection.
 func within(ctx context.Context, m *interact.Message) (context.Context, context.CancelFunc) {
 	if m.Type == interact.InvokeAction && m.Deadline.IsZero() {
 		return context.WithCancel(ctx)
@@ -97,7 +97,7 @@ func within(ctx context.Context, m *interact.Message) (context.Context, context.
 	return form.Within(ctx, m)
 }
 
-// expired is the error of a consumer that left, or of a deadline.
+// expired returns the error of a consumer that left, or of a deadline.
 func (p *peer) expired(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &interact.Error{Code: interact.Timeout, Title: p.c.name + " gave no answer in time", Started: true, Err: err,
@@ -139,8 +139,8 @@ type answers struct {
 	m        *interact.Message
 	dialect  frame.Dialect
 	actionID string
-	status   interact.Status // that was yielded last
-	final    bool            // nothing follows, or it does not matter
+	status   interact.Status // of the last reply
+	final    bool            // no further frame is needed
 }
 
 // take handles one frame. It returns nil for a frame without news for the consumer.
@@ -174,7 +174,7 @@ func (a *answers) take(f *frame.Frame) (*interact.Message, error) {
 	return a.reply(f, f.Type), nil
 }
 
-// odd is the error for an answer of the wrong type.
+// odd returns the error of a response of the wrong type.
 func (a *answers) odd(f *frame.Frame) error {
 	return interact.Errorf(interact.AgentFailed, "see what the agent sends", "%s was answered with a message of type %s",
 		a.m.Type.Op(), frame.Name(f.Type))
@@ -193,7 +193,7 @@ func (a *answers) reply(f *frame.Frame, t interact.Type) *interact.Message {
 	return r
 }
 
-// written reads the answer to a write: the documents answer with an object of values by name.
+// written reads the response to a write: in doc, an object of values by name.
 func (a *answers) written(f *frame.Frame) (*interact.Message, error) {
 	switch {
 	case f.Type == interact.PropertyReading && len(f.Data) > 0:
@@ -218,10 +218,10 @@ func (a *answers) state(r *interact.Message) (*interact.Message, error) {
 	}
 	r.Type, r.Name = interact.ActionStatus, a.m.Name
 	if r.Status == interact.StatusPending && len(r.Data) > 0 {
-		r.Status = interact.StatusRunning // the documents use one term for both
+		r.Status = interact.StatusRunning // doc has one term for both
 	}
 	switch r.Status {
-	case interact.StatusNone, interact.StatusCompleted: // a peer that answers without a state has done it
+	case interact.StatusNone, interact.StatusCompleted: // a response without a state is final
 		r.Status, a.final = interact.StatusCompleted, true
 	case interact.StatusFailed:
 		a.final = true
@@ -231,14 +231,14 @@ func (a *answers) state(r *interact.Message) (*interact.Message, error) {
 		return nil, &interact.Error{Code: interact.Cancelled, Remote: true, Title: "the agent cancelled the action", Hint: "ask again"}
 	default:
 		if a.status == r.Status && len(r.Data) == 0 {
-			return nil, nil // nothing new
+			return nil, nil // unchanged
 		}
 	}
 	a.status = r.Status
 	return r, nil
 }
 
-// failure is the error of a failed action: its problem, or the text of its output.
+// failure returns the error of a failed action: its problem, or the text of its output.
 func failure(r *interact.Message) error {
 	switch {
 	case len(r.Data) == 0:

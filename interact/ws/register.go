@@ -8,8 +8,8 @@ import (
 	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
-// A registered is a thing that the peer offers over its connection. ready is closed when it is registered, or is not; then gone and
-// cancel are there.
+// A registered is a Thing that the peer registers over its connection. ready is closed after the registration or its failure; then gone
+// and cancel are set.
 type registered struct {
 	peer
 	ready   chan struct{}
@@ -18,8 +18,8 @@ type registered struct {
 	release func(over bool)
 }
 
-// register takes a thing that the peer offers (lmosd's extension: registerThing). A thing that the connection has already is described
-// again: what goes on with it goes on.
+// register registers a Thing of the peer (extension of lmosd: registerThing). For a registered Thing it replaces the description;
+// running interactions continue.
 func (c *conn) register(f *frame.Frame) error {
 	s := &c.serving
 	if s.host.register == nil {
@@ -55,7 +55,7 @@ func (c *conn) register(f *frame.Frame) error {
 	return c.send(c.ctx, a, nil)
 }
 
-// reserve takes a place for one more thing, which take gives back. It reports false if all are taken.
+// reserve takes a slot for one more Thing, which take frees. It reports false if none is free.
 func (s *serving) reserve() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *serving) reserve() bool {
 	return true
 }
 
-// take puts a thing into the place that was reserved for it, unless it is nil. It returns the one that had the id before, or nil.
+// take stores a Thing in its reserved slot, or frees the slot for nil. It returns the previous Thing of the id, or nil.
 func (s *serving) take(id string, r *registered) (old *registered) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *serving) take(id string, r *registered) (old *registered) {
 	return old
 }
 
-// end releases a thing that is no longer offered; over means that the agent took it back itself.
+// end releases a Thing that is no longer registered; over means that the agent unregistered it.
 func (r *registered) end(over bool) {
 	r.cancel()
 	if r.release != nil {
@@ -86,7 +86,7 @@ func (r *registered) end(over bool) {
 	}
 }
 
-// unregister takes a thing back.
+// unregister unregisters a Thing.
 func (c *conn) unregister(f *frame.Frame) error {
 	s := &c.serving
 	s.mu.Lock()
@@ -101,7 +101,7 @@ func (c *conn) unregister(f *frame.Frame) error {
 	return c.send(c.ctx, f.Reply(interact.Acknowledgement), nil)
 }
 
-// release gives all things back when the connection has ended.
+// release releases all Things after the end of the connection.
 func (s *serving) release() {
 	s.mu.Lock()
 	things := s.things
@@ -112,7 +112,7 @@ func (s *serving) release() {
 	}
 }
 
-// Do asks the thing over the connection that it was registered over. It implements [interact.Thing].
+// Do calls the Thing over the connection of its registration. It implements [interact.Thing].
 func (r *registered) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		select {

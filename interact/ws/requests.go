@@ -26,11 +26,11 @@ type target struct {
 type host struct {
 	// find resolves a reference of the peer. The error is an [*interact.Error] or a context's.
 	find func(ctx context.Context, ref string) (target, error)
-	// register takes a thing that the peer offers; nil refuses with the error.
+	// register registers a Thing of the peer; nil rejects all.
 	register func(ctx context.Context, raw []byte, agent interact.Thing) (id string, release func(over bool), err error)
 	refusal  error
-	// detaches means that find's things keep actions running: an action that is not synchronous is asked to outlive its consumer,
-	// where the dialect has states for that.
+	// detaches means that the things of find keep actions running: an action that is not synchronous outlives its consumer, if the
+	// dialect has states for that.
 	detaches bool
 	// from is the caller. isAgent means that this side is an agent: the peer is its node, and names the caller in each request.
 	from    *did.Principal
@@ -41,11 +41,11 @@ type host struct {
 	parent, state string
 }
 
-// serving is the side of a connection that serves.
+// serving is the server side of a connection.
 type serving struct {
 	host      *host
-	bucket    bucket       // belongs to the reader
-	pending   atomic.Int64 // requests that are being answered
+	bucket    bucket       // owned by the reader
+	pending   atomic.Int64 // requests in progress
 	following atomic.Int64 // actions whose states are sent, and that do not need this connection
 	runs      runs
 
@@ -54,13 +54,13 @@ type serving struct {
 	turns  map[turnKey]chan struct{}
 	known  map[string]knowledge
 	things map[string]*registered
-	coming int // places of things that are being registered
+	coming int // slots of pending registrations
 }
 
-// A turnKey is a property whose writes are carried out one after another.
+// A turnKey identifies a property: writes to one property run one after another.
 type turnKey struct{ thing, name string }
 
-// knowledge is a target that was found before.
+// knowledge is a cached target.
 type knowledge struct {
 	target
 	until time.Time
@@ -72,8 +72,7 @@ func (s *serving) init(h *host, o settings) {
 	s.things = map[string]*registered{}
 }
 
-// request serves the request f in a goroutine of its own, or refuses it. It is called by the reader, in the order of the
-// frames.
+// request serves the request f in a new goroutine, or rejects it. The reader calls it, in the order of the frames.
 func (c *conn) request(f *frame.Frame) {
 	s := &c.serving
 	switch {
@@ -108,7 +107,7 @@ func (c *conn) request(f *frame.Frame) {
 	}
 }
 
-// guarded answers f with the error of serve, or for its panic.
+// guarded sends the error of serve, or of its panic, as the response to f.
 func (c *conn) guarded(f *frame.Frame, serve func() error) {
 	err := func() (err error) {
 		defer func() {
@@ -125,7 +124,7 @@ func (c *conn) guarded(f *frame.Frame, serve func() error) {
 	}
 }
 
-// turn gives a write its place behind those of the same property that came before: done is called after it.
+// turn queues a write behind earlier writes to the same property; the caller calls done after it.
 func (c *conn) turn(f *frame.Frame) (wait <-chan struct{}, done func()) {
 	if f.Type != interact.WriteProperty {
 		return nil, func() {}
@@ -145,7 +144,7 @@ func (c *conn) turn(f *frame.Frame) (wait <-chan struct{}, done func()) {
 	}
 }
 
-// serve answers a request that has an end. flow is the stream that it announced, or nil.
+// serve serves a request other than a subscription. flow is its request stream, or nil.
 func (c *conn) serve(f *frame.Frame, wait <-chan struct{}, flow *inflow) error {
 	if wait != nil {
 		select {
@@ -180,8 +179,7 @@ func (c *conn) serve(f *frame.Frame, wait <-chan struct{}, flow *inflow) error {
 	return c.send(ctx, f.Answer(r), nil)
 }
 
-// bound is when the answer to m comes too late: as the consumer says, and after the longest wait at last. The node of an agent knows
-// best how long it waits.
+// bound returns the deadline of m: that of the consumer, and at most the longest wait. An agent uses the deadline of its node.
 func (c *conn) bound(m *interact.Message) time.Time {
 	last := time.Now().Add(interact.MaxWait)
 	if !m.Deadline.IsZero() && (c.serving.host.isAgent || m.Deadline.Before(last)) {
@@ -190,7 +188,7 @@ func (c *conn) bound(m *interact.Message) time.Time {
 	return last
 }
 
-// find returns what f asks, from memory if it was found lately.
+// find returns the target of f, from the cache if it is recent.
 func (c *conn) find(f *frame.Frame) (target, error) {
 	s := &c.serving
 	if f.Hops > interact.MaxHops {
@@ -223,7 +221,7 @@ func (c *conn) message(f *frame.Frame, t target) *interact.Message {
 	if h := c.serving.host; !h.isAgent {
 		m.From = h.from
 	}
-	if f.Stream == 0 { // an agent that makes one value of its output would hold it back until the stream ends
+	if f.Stream == 0 { // an agent with one value as output would delay it until the stream ends
 		m.Accept = interact.JSON
 	}
 	if m.ID == "" {
@@ -235,12 +233,12 @@ func (c *conn) message(f *frame.Frame, t target) *interact.Message {
 	return &m
 }
 
-// refuse answers f with an error. A peer that has disconnected receives nothing.
+// refuse sends an error as the response to f. A disconnected peer receives nothing.
 func (c *conn) refuse(f *frame.Frame, err error) {
 	if c.ctx.Err() != nil {
 		return
 	}
-	if c.serving.host == nil { // an agent that is asked is not told what it should not have sent
+	if c.serving.host == nil { // the peer of a client gets no errors for its requests
 		c.log.Debug("message ignored", "peer", c.name, "err", err)
 		return
 	}
@@ -250,7 +248,7 @@ func (c *conn) refuse(f *frame.Frame, err error) {
 	}
 	a := f.Refusal(e)
 	var unfit *interact.Error
-	if err := c.send(c.ctx, a, nil); errors.As(err, &unfit) { // its issues are too many for a frame
+	if err := c.send(c.ctx, a, nil); errors.As(err, &unfit) { // the issues do not fit into a frame
 		a.Fault = &interact.Error{Code: e.Code, Hint: "ask for less"}
 		_ = c.send(c.ctx, a, nil)
 	}

@@ -16,8 +16,8 @@ import (
 // Limits of request streams.
 const (
 	maxStreams = 64        // of a connection, in each direction
-	window     = 256 << 10 // bytes that a reader lets come before it has taken them
-	maxCredit  = 16 << 20  // bytes that a reader may let come
+	window     = 256 << 10 // initial credit of a sender in bytes
+	maxCredit  = 16 << 20  // limit of the credit in bytes
 )
 
 // flows are the request streams of a connection, by their numbers.
@@ -28,8 +28,8 @@ type flows struct {
 	last uint32 // of out
 }
 
-// An inflow is a request stream that the peer sends. Nothing comes before it is read: then the peer gets credit, and more when
-// half of it is used. Credit counts the bytes of frames with their heads; one frame may overdraw it.
+// An inflow is a request stream from the peer. The peer gets credit with the first read, and more when half of it is used. Credit
+// counts the bytes of frames with their headers; one frame may exceed it.
 type inflow struct {
 	c      *conn
 	number uint32
@@ -41,11 +41,11 @@ type inflow struct {
 	owed   int // bytes that were read, or never granted
 	used   int // of owed: what its reader may be using
 	read   bool
-	over   bool // nothing more comes
+	over   bool // the stream has ended
 	err    error
 }
 
-// accept begins the stream that the request f announces. It is called by the reader of the connection.
+// accept starts the stream that the request f announces. The reader of the connection calls it.
 func (c *conn) accept(f *frame.Frame) (*inflow, error) {
 	if f.Stream == 0 {
 		return nil, nil
@@ -79,7 +79,7 @@ func (i *inflow) drop() {
 	delete(i.c.flows.in, i.number)
 }
 
-// chunks is the stream for a Thing, until ctx ends. If the Thing leaves the loop, the stream is stopped.
+// chunks returns the stream for a Thing, until ctx ends. If the Thing leaves the loop, the stream is stopped.
 func (i *inflow) chunks(ctx context.Context) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		i.mu.Lock()
@@ -122,7 +122,7 @@ func (i *inflow) next(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// step takes the next chunk, if there is one, and the credit that the peer is to get.
+// step takes the next chunk, if any, and the credit for the peer.
 func (i *inflow) step() (b []byte, credit int, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -160,7 +160,7 @@ func (i *inflow) take(p frame.Packet) {
 		i.c.work.Go(func() { i.stop("more came than there was credit for") })
 	default:
 		i.credit -= frame.PacketHead + len(p.Body)
-		if cap(p.Body) > 2*len(p.Body) { // many small ones must not hold large buffers
+		if cap(p.Body) > 2*len(p.Body) { // small chunks must not hold large buffers
 			p.Body = append(make([]byte, 0, len(p.Body)), p.Body...)
 		}
 		i.queue = append(i.queue, p.Body)
@@ -186,11 +186,11 @@ func (i *inflow) stop(why string) {
 	_ = i.c.post(i.c.ctx, p) // it fails with the connection
 }
 
-// An outflow is a request stream that goes to the peer.
+// An outflow is a request stream to the peer.
 type outflow struct {
 	c      *conn
 	number uint32
-	k      *call         // that it belongs to
+	k      *call         // its call
 	bell   chan struct{} // has an element when something changed
 
 	mu     sync.Mutex // guards the rest
@@ -198,7 +198,7 @@ type outflow struct {
 	over   bool // the peer has stopped the stream, or has all of it
 }
 
-// offer begins a stream for m, if m has one; else it is nil. end ends it.
+// offer starts the stream of m, if m has one; else it returns nil. end ends it.
 func (c *conn) offer(m *interact.Message) (*outflow, error) {
 	if m.Chunks == nil {
 		return nil, nil
@@ -220,8 +220,8 @@ func (c *conn) offer(m *interact.Message) (*outflow, error) {
 	return o, nil
 }
 
-// feed sends the stream of k's message, and ends k if it breaks. It returns with the chunk that comes after the end: nothing else
-// can end the source.
+// feed sends the stream of k's message, and ends k if it breaks. After the end of the
+// call it returns with the next chunk: only the loop can end the source.
 func (o *outflow) feed(ctx context.Context, k *call) {
 	err := o.pour(ctx, k.m.Chunks)
 	o.mu.Lock()
@@ -239,7 +239,7 @@ func (o *outflow) feed(ctx context.Context, k *call) {
 	_ = o.c.post(ctx, last) // it fails with the connection, and so does k
 }
 
-// pour sends chunks as far as there is credit. The source may be a stranger's code.
+// pour sends chunks within the credit. The source may be untrusted code.
 func (o *outflow) pour(ctx context.Context, chunks iter.Seq2[[]byte, error]) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -329,8 +329,7 @@ func (o *outflow) end() {
 	}
 }
 
-// packet deals with a binary frame. What is of no stream, or of one that is over, is ignored; what is of one and cannot be read
-// ends that.
+// packet handles a binary frame. It ignores a frame without an open stream; an invalid frame ends its stream.
 func (c *conn) packet(data []byte) {
 	p, err := frame.ReadPacket(data)
 	c.flows.mu.Lock()
@@ -348,7 +347,7 @@ func (c *conn) packet(data []byte) {
 	}
 }
 
-// post gives a packet to the writer.
+// post passes a packet to the writer.
 func (c *conn) post(ctx context.Context, p frame.Packet) error {
 	return c.give(ctx, func() (outgoing, error) { return outgoing{data: p.Encode(), binary: true}, nil })
 }

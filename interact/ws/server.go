@@ -21,39 +21,38 @@ import (
 
 // ServerOptions are the settings of a [Server]. Mesh and Find are needed.
 type ServerOptions struct {
-	// Mesh answers the messages; their Thing is the exact reference of a description (td.Description.Ref).
+	// Mesh serves the messages; their Thing is the exact reference of a description (td.Description.Ref).
 	Mesh interact.Thing
-	// Find returns the description of what a consumer calls ref: an id, a short name, an exact reference. Its error is answered
-	// as it is; it must be an [*interact.Error] to say anything but "internal error".
+	// Find returns the description of ref: an id, a short name or an exact reference. Its error is sent unchanged if it is an
+	// [*interact.Error], else as "internal error".
 	Find func(ctx context.Context, ref string) (*td.Description, error)
-	// Register takes a thing that an agent offers over its connection: raw is its description, which may be a draft (td.Draft),
-	// and agent asks it. It returns the thing's id; release is called once, when the agent takes the thing back (over), or when
-	// it registers it again over the same connection, or is gone. It ends that registration only: a later one of the same id,
-	// here or over another connection, is not its business. agent answers only after Register has returned. Nil refuses all
-	// agents.
+	// Register registers a Thing of an agent over its connection: raw is its description, which may be a draft (td.Draft), and agent
+	// calls it. It returns the id of the Thing. release is called once: when the agent unregisters the Thing (over), registers it again
+	// over the same connection, or disconnects. It ends only that registration, not a later one of the same id. agent serves calls only
+	// after Register has returned. Nil rejects all agents.
 	Register func(ctx context.Context, raw []byte, agent interact.Thing) (id string, release func(over bool), err error)
 	// Gate holds the requests until their responses are sent; nil holds none.
 	Gate *interact.Gate
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
-	// MaxMessage is the limit of a frame in bytes, in both directions; 0 means 4 MiB. Who sends a larger one loses the
+	// MaxMessage is the limit of a frame in bytes, in both directions; 0 means 4 MiB. A larger one ends the
 	// connection.
 	MaxMessage int64
-	// MaxPending is how many requests of a connection are answered at once; 0 means 256. Those beyond are refused.
+	// MaxPending limits the concurrent requests of a connection; 0 means 256. Further requests are rejected.
 	MaxPending int
-	// MaxSubscriptions is how many subscriptions and observations a connection may have; 0 means 1000.
+	// MaxSubscriptions limits the subscriptions and observations of a connection; 0 means 1000.
 	MaxSubscriptions int
-	// Rate is how many frames a connection may send in a second; 0 means 50,000. Requests beyond are refused.
+	// Rate limits the frames that a connection may send per second; 0 means 50,000. Further requests are rejected.
 	Rate float64
-	// Keep is how long the last state of an action that has ended is kept for queries of the connection that began it, if it is
-	// no task of its host; 0 means 10 min. A connection keeps at most 1 MiB of outputs.
+	// Keep is how long the final state of an action is kept for queries over the connection that started it, if it is no task of its
+	// host; 0 means 10 min. A connection keeps at most 1 MiB of outputs.
 	Keep time.Duration
 }
 
 // A Server serves the Things of the mesh over WebSockets, in all dialects, and accepts the Things of attached agents. It is
 // safe for concurrent use.
 //
-// Requests of a connection are carried out side by side; only writes to one property keep their order. A consumer that does not
+// Requests of a connection run concurrently; only writes to one property keep their order. A consumer that does not
 // read loses its connection (1013), and with a connection all its subscriptions and its actions that do not outlive it end.
 type Server struct {
 	o        ServerOptions
@@ -62,7 +61,7 @@ type Server struct {
 	mu     sync.Mutex // guards the rest
 	conns  map[*conn]bool
 	closed bool
-	work   sync.WaitGroup // raised with mu held
+	work   sync.WaitGroup // incremented with mu held
 }
 
 // NewServer returns a server with options o. Close it when it is done.
@@ -96,7 +95,7 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, mayRegister bool)
 	tap := &tap{ResponseWriter: w}
 	ws, err := websocket.Accept(tap, r, o)
 	if err != nil {
-		return // the answer is written
+		return // the response was written
 	}
 	ctx := context.WithoutCancel(r.Context()) // its end is reported to the peer first
 	assumed, _ := frame.Subprotocol(offer)
@@ -155,7 +154,7 @@ func (s *Server) host(r *http.Request, mayRegister bool) *host {
 	return h
 }
 
-// A tap keeps the connection that is taken over from the HTTP server.
+// A tap keeps the connection that is hijacked from the HTTP server.
 type tap struct {
 	http.ResponseWriter
 	raw io.Closer

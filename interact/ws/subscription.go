@@ -11,15 +11,14 @@ import (
 	"github.com/lmosd/lmosd/interact/ws/frame"
 )
 
-// A subKey is what a subscription is about: one affordance of a thing, or with no name all of them. The thing is as the peer
-// spells it.
+// A subKey identifies a subscription: one affordance of a thing, or all without a name. The thing has the spelling of the peer.
 type subKey struct {
 	readings bool // of properties, not events
 	thing    string
 	name     string
 }
 
-// all returns the key of a subscription to all of which k is one.
+// all returns the key of the subscription to all affordances that covers k.
 func (k subKey) all() subKey { return subKey{readings: k.readings, thing: k.thing} }
 
 // covers reports whether a subscription to k includes other.
@@ -53,7 +52,7 @@ type sub struct {
 	key    subKey
 	f      *frame.Frame
 	cancel context.CancelFunc
-	done   chan struct{} // closed when nothing more of it is sent
+	done   chan struct{} // closed after its last frame
 	// except are the names that a subscription to all leaves out: they have one of their own, or were ended singly. It belongs to
 	// the lock of serving.
 	except map[string]bool
@@ -160,7 +159,7 @@ func (c *conn) follow(ctx context.Context, s *sub) error {
 	}
 	m := c.message(s.f, t)
 	if t.desc != nil {
-		if err := interact.Check(t.desc, m); err != nil { // an acknowledgement must be worth something
+		if err := interact.Check(t.desc, m); err != nil { // invalid requests must not be acknowledged
 			return err
 		}
 	}
@@ -173,7 +172,7 @@ func (c *conn) follow(ctx context.Context, s *sub) error {
 	return c.unless(ctx, c.relay(ctx, s, t, m, ack))
 }
 
-// unless drops an error that the end of ctx caused.
+// unless returns nil for an error that the end of ctx caused.
 func (c *conn) unless(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -197,12 +196,12 @@ func (c *conn) current(ctx context.Context, s *sub, t target, m *interact.Messag
 	return func() {}, c.send(ctx, s.f.Reading(r), nil)
 }
 
-// relay sends a notification for each of the thing's. The acknowledgement comes before the first, or when ackDelay has passed
+// relay sends a notification for each of the thing. The acknowledgement comes before the first, or when ackDelay has passed
 // without an error.
 func (c *conn) relay(ctx context.Context, s *sub, t target, m *interact.Message, ack func()) error {
 	var once sync.Once
 	timer := time.AfterFunc(ackDelay, func() { once.Do(ack) })
-	defer once.Do(func() {}) // waits for an acknowledgement that is on its way
+	defer once.Do(func() {}) // waits for an acknowledgement in progress
 	defer timer.Stop()
 	for r, err := range t.thing.Do(ctx, m) {
 		if err != nil || r == nil {

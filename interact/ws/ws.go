@@ -8,24 +8,23 @@
 //
 // # Extensions
 //
-// A few members are lmosd's own; a peer that does not know them ignores them (LMOS WebSocket subprotocol: unknown members are
-// ignored).
+// Some members are extensions of lmosd; other peers ignore them (LMOS WebSocket subprotocol: unknown members are ignored).
 //
 //	contentType        media type of the data, if it is not application/json. Text is then a JSON string
 //	base64             true: the data is a JSON string in base64 (RFC 4648 §4)
-//	state              the exact state of an action where a dialect has no word for it: running, cancelled
+//	state              the exact state of an action that a dialect does not have: running, cancelled
 //	actionID           in every status of an action that has one, and in queryAction and cancelAction
-//	error              in an actionStatus that is failed: what went wrong (RFC 9457)
+//	error              in a failed actionStatus: the problem (RFC 9457)
 //	lastNotificationId in LMOS observations and subscriptions, as the Web Thing Protocol has it
 //	idempotencyKey     in invokeAction: with one key an action runs once
-//	code, hint         in errors: "LMOS-1404", and what to do
+//	code, hint         in errors: "LMOS-1404", and the next step
 //	caller             in requests to an agent of the node: the caller, {"id", "did", "node", "name", "via"}. Ignored from other peers
-//	timeLeft           in requests: the milliseconds for which the answer is waited for
+//	timeLeft           in requests: the timeout of the response in milliseconds
 //	hops               in requests: how many nodes relayed it, so that a loop ends
-//	streams            true, in registerThing: the agent takes request streams; in thingRegistered: the node sends them
+//	streams            true, in registerThing: the agent accepts request streams; in thingRegistered: the node sends them
 //	stream             in invokeAction: the input follows in binary frames, as the stream of this number (frame.Packet)
 //
-// registerThing, thingRegistered and unregisterThing are messages of their own, see [Attach].
+// registerThing, thingRegistered and unregisterThing are separate messages, see [Attach].
 //
 // Sources: LMOS protocol, "WebSocket subprotocol"; kotlin-wot; W3C Web Thing Protocol WebSocket Sub-protocol; RFC 6455.
 package ws
@@ -35,14 +34,14 @@ import "time"
 // Fixed limits, in bytes unless stated otherwise.
 const (
 	maxQueued = 1 << 10 // frames that wait for a consumer
-	maxHeld   = 8 << 20 // what such frames may hold together
+	maxHeld   = 8 << 20 // bytes of these frames
 	maxThings = 256     // registered over one connection
 	maxKnown  = 256     // descriptions that a connection remembers
 	maxRuns   = 1024    // actions that a connection remembers
-	maxKept   = 1 << 20 // what the outputs of those that have ended may hold together
+	maxKept   = 1 << 20 // bytes of the outputs of ended actions
 	maxParts  = 1 << 16 // of an output that are joined
-	maxWait   = 1 << 20 // what the frames may hold that wait to be written; a larger one waits alone
-	maxFrames = 32      // how many these are
+	maxWait   = 1 << 20 // bytes of the frames that wait to be written; a larger frame waits alone
+	maxFrames = 32      // frames that wait to be written
 )
 
 // Defaults and times.
@@ -57,10 +56,10 @@ const (
 	writeTimeout         = 10 * time.Second // for a peer that reads too slowly
 	farewell             = 3 * time.Second  // for the close handshake
 	dialWait             = 15 * time.Second // for address, connection, TLS and upgrade
-	idle                 = 5 * time.Minute  // after which a client lets an unused connection go
-	askWait              = 30 * time.Second // for an answer to a request without a deadline that is no action
+	idle                 = 5 * time.Minute  // after which a client closes an unused connection
+	askWait              = 30 * time.Second // for the response to a request without a deadline, except actions
 	knownFor             = 5 * time.Second  // a description is looked up again after that
-	// ackDelay is how long an acknowledgement waits: for an error that makes it void, and until the thing that is asked listens,
-	// so that what the consumer does next is not missed. A first notification sends it at once.
+	// ackDelay is the delay of an acknowledgement: an error may come instead, and the thing must have started the observation. The first
+	// notification ends the delay.
 	ackDelay = 10 * time.Millisecond
 )

@@ -17,8 +17,8 @@ import (
 // errUnsupported marks the error of an unknown messageType or operation, for which LMOS has a code.
 var errUnsupported = errors.New("unsupported message type")
 
-// Decode reads a frame of any dialect. Data points into b. With an error, the frame has what could be read: enough to answer.
-// The error is an [*interact.Error] of code Invalid, or NotAllowed for a type that is not known.
+// Decode reads a frame of any dialect. Data points into b. With an error, the frame has the members that a response needs.
+// The error is an [*interact.Error] of code Invalid, or NotAllowed for an unknown type.
 func Decode(b []byte) (*Frame, error) {
 	f, m := &Frame{}, members{}
 	unread := m.read(b)
@@ -86,7 +86,7 @@ func (w *word) proves(m *members, name string) Dialect {
 	switch {
 	case w.about == aboutProperty && m.has(sName) && !m.has(sProperty):
 		return Doc
-	case m.capital && m.small: // it is spelled for everybody (Style.Both)
+	case m.capital && m.small: // both spellings (Style.Both)
 		return Undecided
 	case name == "subscribeevent", w.typ == interact.Acknowledgement, m.has(sProperty, sProperties) && !m.has(sName):
 		return Kotlin
@@ -132,8 +132,8 @@ func (f *Frame) operation(m *members, p part) (*word, error) {
 	return wordByType[f.Type], nil
 }
 
-// slip reports whether a response must have been meant as a request, as in some examples of the draft: it has what only
-// requests have, or lacks what each response has.
+// slip reports whether a response is meant as a request, as in some examples of the draft: it has members of requests, or lacks
+// mandatory members of responses.
 func (w *word) slip(m *members) bool {
 	switch w.typ {
 	case interact.ReadProperty, interact.ReadAllProperties, interact.ReadMultipleProperties:
@@ -196,7 +196,7 @@ func (f *Frame) complete(w *word) error {
 	return lacks(w.about.slot(), "send its name").Then(interact.StepShow, f.Thing)
 }
 
-// announced reads that a request stream follows: its number and its content type.
+// announced reads the number and the content type of a request stream.
 func (f *Frame) announced(m *members, w *word, raw []byte) (err error) {
 	n, err := strconv.ParseUint(string(raw), 10, 32)
 	switch {
@@ -237,7 +237,7 @@ func (f *Frame) texts(m *members, w *word) error {
 	return err
 }
 
-// acked reads which request an acknowledgement of LMOS is for: its messageType.
+// acked reads the messageType of the request that an LMOS message acknowledges.
 func (f *Frame) acked(m *members) error {
 	text, err := m.text(sAcked, MaxID)
 	if w := lookup(text); w != nil && f.op == 0 {
@@ -246,7 +246,7 @@ func (f *Frame) acked(m *members) error {
 	return err
 }
 
-// data reads the data from the best member that has it. A value may be null, anything else is then absent.
+// data reads the data from the first member that has it. Only a value may be null.
 func (f *Frame) data(m *members, w *word) error {
 	for _, s := range w.data {
 		if m.raw[s] != nil {
@@ -263,7 +263,7 @@ func (f *Frame) data(m *members, w *word) error {
 	return nil
 }
 
-// status reads the state of an action: a word in LMOS, an object in wtp, and nothing where wtp has the output at once.
+// status reads the state of an action: a string in LMOS, an object in wtp, and none if wtp has the output at once.
 func (f *Frame) status(m *members, w *word) error {
 	if raw := m.raw[sStatus]; raw != nil && raw[0] == '{' {
 		return f.statusObject(m, raw)

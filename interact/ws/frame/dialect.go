@@ -58,9 +58,8 @@ type Style struct {
 	Proven bool
 	// Capital spells thingID, not thingId. WTP is always so.
 	Capital bool
-	// Both spells each id and name of an LMOS request in both ways, for a peer that was not heard yet: the tables of the documents
-	// say thingID and name, their later examples and Kotlin thingId and property (tolerance 1 and 2). Both ignore members that they
-	// do not know.
+	// Both spells each id and name of an LMOS request in both ways, for a peer that has sent no frame yet: the tables of the documents
+	// have thingID and name, their later examples and Kotlin thingId and property (tolerance 1 and 2). Both ignore unknown members.
 	Both bool
 }
 
@@ -71,8 +70,7 @@ func (s Style) WantsAck() bool { return s.Dialect != Doc || !s.Proven }
 // Web Thing Protocol has one response.
 func (s Style) WantsSteps() bool { return s.Dialect == Doc }
 
-// Knows reports whether a peer that is asked in this style has a message for t. kotlin-wot closes the connection (1003) on
-// those it has no class for.
+// Knows reports whether this style has a message for t. kotlin-wot closes the connection (1003) on messages without a class.
 func (s Style) Knows(t interact.Type) bool {
 	switch t {
 	case interact.QueryAction, interact.CancelAction, interact.QueryAllActions, interact.SubscribeAllEvents,
@@ -91,11 +89,11 @@ type DialectDetector struct {
 	capital bool // of the last frame that spelled an ID
 }
 
-// Style returns how to answer f, and learns from it. A frame that shows its own dialect is answered in that; one that does
-// not, as the peer spoke before (LMOS WebSocket subprotocol, dialect detection). One that could not be read is answered as a
-// response, where the peer speaks WTP.
+// Style returns the style of the response to f, and detects the dialect from f. If f does not show its dialect, the response has the
+// previous dialect of the peer (LMOS WebSocket subprotocol, dialect detection). An unreadable frame gets a response in WTP if the peer
+// uses WTP.
 func (t *DialectDetector) Style(f *Frame) Style {
-	if t.learned == Undecided && f.Asks() { // replies to us are spelled as we asked
+	if t.learned == Undecided && f.Asks() { // replies have the spelling of our requests
 		t.learned = f.marks
 	}
 	s := Style{Dialect: f.marks, Proven: t.learned != Undecided}
@@ -110,7 +108,7 @@ func (t *DialectDetector) Style(f *Frame) Style {
 	}
 	switch s.Capital = t.capital; {
 	case s.Dialect != WTP || f.part != none:
-	case f.Type == 0: // nobody knows what it was to be
+	case f.Type == 0: // the type is unknown
 		f.part = response
 	default:
 		s.Dialect = Undecided // an LMOS frame among others

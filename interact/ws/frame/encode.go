@@ -31,7 +31,7 @@ func (w *writer) name(s slot) string {
 	return names[s][0]
 }
 
-// text writes a text that is always there; maybe, one that is left out if it is empty.
+// text writes a mandatory text; maybe omits it if it is empty.
 func (w *writer) text(s slot, text string) {
 	w.member(w.name(s))
 	w.b = appendText(w.b, text)
@@ -104,7 +104,7 @@ func (f *Frame) writeLMOS(w *writer) error {
 	return nil
 }
 
-// wordOf is the word of a type, or one without a name.
+// wordOf returns the word of a type, or an empty one.
 func wordOf(t interact.Type) *word {
 	if w := wordByType[t]; w != nil {
 		return w
@@ -113,7 +113,7 @@ func wordOf(t interact.Type) *word {
 }
 
 // writeName writes the affordance. A reading has both of its names (LMOS WebSocket subprotocol, tolerance 2), and so has a
-// request to a peer that was not heard yet.
+// request to a peer that has sent no frame yet.
 func (f *Frame) writeName(w *writer, word *word) {
 	switch {
 	case f.Type == interact.PropertyReading, word.about == aboutProperty && w.style.Both:
@@ -130,8 +130,8 @@ func (f *Frame) writeName(w *writer, word *word) {
 	}
 }
 
-// writeData writes the data to each of the members, and what kind of data it is. Where the table of a dialect has the data as a
-// mandatory member, what has none says null: kotlin-wot cannot read a message without it, and its client then waits for 100 s.
+// writeData writes the data to each of the members, and its content type. If a dialect requires the data, missing data is null:
+// kotlin-wot cannot read a message without it, and its client then waits for 100 s.
 func (f *Frame) writeData(w *writer, to []slot) error {
 	raw, media, coded, err := f.payload()
 	if err != nil || len(to) == 0 {
@@ -193,8 +193,8 @@ func (f *Frame) writeRequest(w *writer) {
 	}
 }
 
-// writeStatus writes a state of an action in LMOS. The documents and Kotlin have three words (tolerance 7); where they say too
-// little, the member state is exact.
+// writeStatus writes a state of an action in LMOS. The documents and Kotlin have three states (tolerance 7); the member state is
+// exact.
 func (f *Frame) writeStatus(w *writer) error {
 	status := f.Status
 	switch status {
@@ -215,7 +215,7 @@ func (f *Frame) writeStatus(w *writer) error {
 	return f.writeData(w, wordByType[f.Type].write)
 }
 
-// writeFailure writes what went wrong in an action.
+// writeFailure writes the problem of a failed action.
 func (f *Frame) writeFailure(w *writer) error {
 	raw, _, _, err := f.payload()
 	if err == nil && raw != nil {
@@ -261,8 +261,8 @@ func (f *Frame) slotsWTP() []slot {
 	return wordByType[f.Type].wtp
 }
 
-// writeState writes a state of an action in wtp: the output alone, where it is there at once; the actionID, of what was
-// cancelled; else an ActionStatus.
+// writeState writes a state of an action in wtp: only the output, if it is available at once; the actionID of a cancelled action; else
+// an ActionStatus.
 func (f *Frame) writeState(w *writer, op interact.Type) error {
 	switch {
 	case op == interact.CancelAction:

@@ -11,14 +11,14 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Where the types and instances of errors begin (LMOS, constants; Web Thing Protocol, errors).
+// Prefixes of the types and instances of errors (LMOS, constants; Web Thing Protocol, errors).
 const (
 	errorBase    = "https://eclipse.dev/lmos/protocol/v1/errors#"
 	instanceBase = "https://eclipse.dev/lmos/protocol/v1/errors/"
 	errorBaseWTP = "https://w3c.github.io/web-thing-protocol/errors#"
 )
 
-// maxIssues is how many issues of an error are read.
+// maxIssues limits the issues that are read from an error.
 const maxIssues = 100
 
 // A class is an encoded code: the fragment of the error type, and its status.
@@ -31,8 +31,7 @@ const unsupported = "unsupported-message-type"
 
 var internal = class{"internal-server-error", 500}
 
-// classes is the one table from the catalogue to the wire (LMOS WebSocket subprotocol, errors, with lmosd's additions). What is
-// not in it is internal.
+// classes maps the error codes to the wire (LMOS WebSocket subprotocol, errors, with additions of lmosd). Other codes are internal.
 var classes = map[interact.Code]class{
 	interact.Invalid:         {"bad-request", 400},
 	interact.Ambiguous:       {"bad-request", 400},
@@ -63,8 +62,7 @@ var classes = map[interact.Code]class{
 	interact.Loop:            {"loop-detected", 508},
 }
 
-// codes is the way back, for a peer that says no code of its own. Who was reached and knows not what was asked lacks the
-// affordance, not the thing.
+// codes maps the other way, for a peer that sends no code. "Not found" means the affordance: the peer itself was reached.
 var codes = map[string]interact.Code{
 	unsupported:             interact.NotAllowed,
 	"bad-request":           interact.Invalid,
@@ -100,7 +98,7 @@ func classOf(e *interact.Error) class {
 	return internal
 }
 
-// title is the short text of an error, as kotlin-wot words it where it has one.
+// title returns the short text of an error, that of kotlin-wot if it has one.
 func title(e *interact.Error, op interact.Type) string {
 	about := wordOf(op).about
 	switch {
@@ -199,8 +197,8 @@ func (f *Frame) readFault(m *members, b []byte) {
 	f.Fault = ReadProblem(b)
 }
 
-// ReadProblem reads an error as any dialect writes it, or an RFC 9457 problem: status may be a text or a number. The result is
-// Remote and never nil; what cannot be read is [interact.AgentFailed]. Its texts are on one line, and of at most [MaxText] bytes.
+// ReadProblem reads an error of any dialect, or an RFC 9457 problem: status may be a text or a number. The result is Remote and never
+// nil; an unreadable error is [interact.AgentFailed]. Its texts have one line of at most [MaxText] bytes.
 func ReadProblem(raw []byte) *interact.Error {
 	var p struct {
 		Type, Title, Detail, Code, Hint string
@@ -211,7 +209,7 @@ func ReadProblem(raw []byte) *interact.Error {
 	if text, ok := jsonedit.String(raw); ok {
 		p.Title = text
 	} else {
-		_ = json.Unmarshal(raw, &p) // a member of another kind is as good as none
+		_ = json.Unmarshal(raw, &p) // a member of another type counts as absent
 	}
 	e := &interact.Error{Code: interact.AgentFailed, Remote: true, Title: clip(p.Detail, MaxText), Hint: clip(p.Hint, MaxText), Next: p.Next}
 	if e.Title == "" {
@@ -224,7 +222,7 @@ func ReadProblem(raw []byte) *interact.Error {
 		e.Issues = append(e.Issues, td.Issue{Pointer: clip(i.Pointer, MaxText), Reason: clip(i.Reason, MaxText)})
 	}
 	e.Code = codeOf(p.Code, p.Type, p.Status)
-	e.Started = e.Code == interact.Timeout // the agent may have acted before its time was over
+	e.Started = e.Code == interact.Timeout // the agent may have acted before the timeout
 	if strings.HasSuffix(p.Type, "#"+unsupported) {
 		e.Err = errUnsupported
 	}

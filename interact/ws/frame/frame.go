@@ -1,8 +1,7 @@
-// Package frame encodes and decodes WebSocket text frames in three dialects, and the binary frames of lmosd. It knows no connection.
+// Package frame encodes and decodes WebSocket text frames in three dialects, and the binary frames of lmosd. It has no connections.
 //
-// A frame is read whatever its dialect ([Decode]), and a connection learns from what it reads how to answer ([DialectDetector]). What
-// answers is made by [Frame.Reply] and its kin, what asks by [Request]; both are written in the style of the peer
-// ([Frame.Encode]). The table of all messages is in messagetype.go.
+// [Decode] reads a frame of any dialect, and [DialectDetector] selects the style of the response. [Frame.Reply] and similar methods
+// return responses, and [Request] returns requests; [Frame.Encode] writes both in the style of the peer. The table of all messages is in messagetype.go.
 //
 // Sources: LMOS protocol, "WebSocket subprotocol" (message types, errors, dialect detection, tolerance); kotlin-wot; W3C Web
 // Thing Protocol WebSocket Sub-protocol (operations, ActionStatus, errors); RFC 6455, 9457, 9557. The members that are lmosd's
