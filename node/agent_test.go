@@ -23,7 +23,7 @@ type httpAgent struct {
 
 	mu      sync.Mutex
 	state   []byte   // owned by mu
-	callers []string // as the headers of readings say, in their order
+	callers []string // in the order of the headers of the readings
 }
 
 func newAgent(t testing.TB) *httpAgent {

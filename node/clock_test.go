@@ -31,7 +31,7 @@ func TestWrongClockIsReported(t *testing.T) {
 		}
 		return nil
 	}
-	// Reconciliation asks in its own time; here each is asked at once.
+	// Reconciliation syncs periodically; here each node syncs at once.
 	for _, from := range append(nodes, wrong) {
 		for _, to := range append(nodes, wrong) {
 			if from.Node != to.Node {

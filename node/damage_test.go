@@ -166,7 +166,7 @@ func TestLossesOfADamagedStoreAreReported(t *testing.T) {
 				t.Errorf("%s: %d agents are there, and the status says %s", engine, there, said)
 			}
 		})
-		image = restarted(t, o, image) // what was in the log is in tables now, and later states in the log
+		image = restarted(t, o, image) // the log becomes tables, and later states are in the log
 		var tables []string
 		for _, suffix := range []string{"sst", "ldb"} {
 			found, _ := filepath.Glob(filepath.Join(image, "store", "*."+suffix))

@@ -267,7 +267,7 @@ func TestWaitingUntrustedCallersDoNotBlockOthers(t *testing.T) {
 			defer stranger.Close()
 			for range 64 {
 				wg.Go(func() {
-					for ctx.Err() == nil { // what is refused is asked again
+					for ctx.Err() == nil { // refused calls are repeated
 						_, _ = interact.Call(ctx, stranger.Thing([]td.Host{where}), &interact.Message{Type: interact.InvokeAction, Thing: p.Ref, Name: "echo", Data: []byte(`"slow"`)})
 						time.Sleep(100 * time.Millisecond)
 					}

@@ -84,7 +84,7 @@ func (l *lan) Watch(ctx context.Context) iter.Seq[dnssd.Change] {
 	}
 }
 
-// serve puts a document at /name; introduce says so, and gone takes that back.
+// serve puts a document at /name; introduce announces it, and gone withdraws the announcement.
 func (l *lan) serve(name, doc string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -256,7 +256,7 @@ func TestDiscoveredThingsAreWatchedAndListed(t *testing.T) {
 	}
 }
 
-// TestIntroductionsAreNotTrusted looks at what strangers may try with their TDs.
+// TestIntroductionsAreNotTrusted has hostile TDs of strangers.
 func TestIntroductionsAreNotTrusted(t *testing.T) {
 	t.Parallel()
 	l := newLAN(t)

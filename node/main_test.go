@@ -195,7 +195,7 @@ func connect(t testing.TB, from, to *running) {
 
 var until = poll.Until
 
-// knows waits until a node's directory has the thing.
+// knows waits until a node's directory has the Thing.
 func knows(t testing.TB, n *running, ref string) {
 	t.Helper()
 	until(t, "the node knows "+ref, func() bool { return has(n, ref) })
@@ -239,7 +239,7 @@ func codeOf(err error) interact.Code {
 	return interact.Internal
 }
 
-// wantCode checks the code of an error, and that it tells people what to do.
+// wantCode checks the code of an error, and that it has a hint.
 func wantCode(t testing.TB, err error, want interact.Code) *interact.Error {
 	t.Helper()
 	e, ok := errors.AsType[*interact.Error](err)

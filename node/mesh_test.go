@@ -25,7 +25,7 @@ import (
 
 var byCapability = td.Query{Capability: []string{"urn:example:tool"}}
 
-// found returns what a node finds by capability.
+// found returns the search results of a node for a capability.
 func found(t testing.TB, n *running) []api.Agent {
 	t.Helper()
 	list, err := n.Client().Find(t.Context(), byCapability, time.Second)

@@ -33,7 +33,7 @@ func TestConnectReportsTheReason(t *testing.T) {
 		"/ip4/127.0.0.1/tcp/4667":    interact.Invalid, // whose?
 		"/ip4/127.0.0.1/tcp/1/p2p/x": interact.Invalid,
 		gone:                         interact.Unreachable,
-		wrong:                        interact.Unreachable, // somebody else answers there
+		wrong:                        interact.Unreachable, // another node answers there
 	} {
 		wantCode(t, n.Client().Connect(t.Context(), addr), want)
 	}

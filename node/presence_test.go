@@ -108,7 +108,7 @@ func TestAgentWithoutItsServerIsUnreachable(t *testing.T) {
 	if d, err := looker.Client().Agent(t.Context(), ref); err != nil || d.Agent.State != api.StateReachable {
 		t.Errorf("who looks shows %+v, %v", d, err)
 	}
-	server.Close() // nobody calls
+	server.Close() // no caller is left
 	for _, n := range []*running{looker, host} {
 		if d, err := n.Client().Agent(t.Context(), ref); err != nil || d.Agent.State != api.StateUnreachable {
 			t.Errorf("shown as %+v, %v", d, err)

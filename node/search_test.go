@@ -88,7 +88,7 @@ func TestRoutesATask(t *testing.T) {
 	}
 }
 
-// The router picks the agent of its own node among those that offer the same, and another when that one does not answer.
+// The router prefers the agent of its own node among equal ones, and selects another if that one does not answer.
 func TestRoutesToReachableAgents(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)

@@ -156,7 +156,7 @@ func TestRecordsAreRenewedWhileTheirHostLives(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Nobody serves the agent; its host is there.
+		// The agent is not served; its host is reachable.
 		if age := time.Since(d.Agent.Seen); age > 12*time.Minute || d.Signature.Seq <= p.Seq || d.Agent.State != api.StateUnreachable ||
 			time.Since(d.Agent.LastSeen) > time.Minute {
 			t.Errorf("the record is %v old with seq %d after %d; want it renewed every ten minutes", age, d.Signature.Seq, p.Seq)
@@ -345,7 +345,7 @@ func TestFailedHostIsDetectedByAll(t *testing.T) {
 		connect(t, far, near)
 		ref := publish(t, host, tool("Echo", "urn:x:echo"))
 		knows(t, far, ref)
-		reachable := func(n *running) bool { return len(lists(n, true)) == 1 } // nobody is asked, which would be another try
+		reachable := func(n *running) bool { return len(lists(n, true)) == 1 } // without a probe, which would be another attempt
 		if !reachable(near) || !reachable(far) {
 			t.Fatal("a living host is listed as gone")
 		}

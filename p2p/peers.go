@@ -40,7 +40,7 @@ type PeersOptions struct {
 	Bootstrap *Bootstrap
 }
 
-// Peers knows how the other nodes are reached, by their DIDs. It is safe for concurrent use.
+// Peers connects to other nodes by their DIDs. It is safe for concurrent use.
 type Peers struct {
 	o    PeersOptions
 	host host.Host

@@ -48,7 +48,7 @@ func TestLoopbackAloneIsToldOf(t *testing.T) {
 	}
 }
 
-// Only what has a public address of its own shares a range.
+// Only peers with a public address of their own share a range.
 func TestRangesOfAddresses(t *testing.T) {
 	t.Parallel()
 	rs := Ranges{IPv4: 24, IPv6: 48}

@@ -46,7 +46,7 @@ func TestWhoIsRefusedIsTold(t *testing.T) {
 	}
 }
 
-// A closedConn is a connection that the peer closed before this node asked anything.
+// A closedConn is a connection that the peer closed before this node sent anything.
 type closedConn struct {
 	network.Conn
 	id  peer.ID
@@ -75,7 +75,7 @@ func TestARefusalBeforeTheIdentification(t *testing.T) {
 		"shut down":          {&network.ConnError{Remote: true, ErrorCode: network.ConnShutdown}, false},
 		"lost":               {io.EOF, false},
 	} {
-		for _, seen := range []bool{false, true} { // the network has said that it is closed
+		for _, seen := range []bool{false, true} { // whether the network has reported the close
 			conn := &closedConn{id: peer.ID(fmt.Sprint(name, seen)), err: c.err}
 			h.refused.connected(nil, conn)
 			if seen {

@@ -81,7 +81,7 @@ func TestCertificatesHoldForEveryClock(t *testing.T) {
 	}
 }
 
-// TestTLSWithTheLibrarysOwn connects this package's TLS with libp2p's, in both directions, and sees who is who.
+// TestTLSWithTheLibrarysOwn connects this package's TLS with libp2p's, in both directions, and checks the identities.
 func TestTLSWithTheLibrarysOwn(t *testing.T) {
 	t.Parallel()
 	ours, theirs := started(t, Options{Listen: []string{anyTCP}}), foreign(t)
@@ -102,7 +102,7 @@ func TestTLSWithTheLibrarysOwn(t *testing.T) {
 			t.Error("not connected")
 		}
 	}
-	// Who is not who was dialled is refused.
+	// A peer with another id than the dialed one is refused.
 	wrong := peer.AddrInfo{ID: other.ID(), Addrs: theirs.Addrs()}
 	if err := started(t, Options{}).Connect(t.Context(), wrong); err == nil {
 		t.Error("another key was taken for the one that was dialled")
@@ -167,7 +167,7 @@ func TestADialThatFailsForTheClock(t *testing.T) {
 		defer close(done)
 		if c, err := l.Accept(); err == nil {
 			defer c.Close()
-			_ = tls.Server(c, config).HandshakeContext(t.Context()) // what the client says of it is what counts
+			_ = tls.Server(c, config).HandshakeContext(t.Context()) // the result of the client counts
 		}
 	}()
 	raw, err := net.Dial("tcp", l.Addr().String())

@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// fakeHost is a host that only knows its name.
+// fakeHost is a host that only has an id.
 type fakeHost struct{ host.Host }
 
 func (fakeHost) ID() peer.ID { return "self" }

@@ -19,7 +19,7 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// BenchmarkVerify is what a description costs that was never seen: record, proof, schema, typed view.
+// BenchmarkVerify measures the first verification of a description: record, proof, schema, typed view.
 func BenchmarkVerify(b *testing.B) {
 	s := published(b, readFile(b, "weather.td.json"), signer(b, 1), 7)
 	bare, err := s.WithoutTD()

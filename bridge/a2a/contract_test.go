@@ -27,7 +27,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// TestContract is the contract of all bridges, with agents and clients of the official Go library, over both bindings.
+// TestContract runs the contract of all bridges with agents and clients of the official Go library, over both bindings.
 func TestContract(t *testing.T) {
 	const failed = string(sdk.TaskStateFailed)
 	for name, binding := range map[string]sdk.TransportProtocol{"JSON-RPC": sdk.TransportProtocolJSONRPC, "REST": sdk.TransportProtocolHTTPJSON} {
@@ -56,7 +56,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// An actor is an agent of the Go library that does the acts of a script.
+// An actor is an agent of the Go library that follows a script.
 type actor struct {
 	script *bridgetest.Script
 	gone   context.Context // ends with the agent, and so do its runs
@@ -253,7 +253,7 @@ func (c *caller) Call(ctx context.Context, call bridgetest.Call) (string, error)
 	}
 }
 
-// follow sends a message, and returns how the task stands when nothing more comes, and its output so far.
+// follow sends a message, and returns the last state of the task, and its output so far.
 func (c *caller) follow(ctx context.Context, m *sdk.Message, call bridgetest.Call) (last *sdk.Task, out string, err error) {
 	var text strings.Builder
 	last = &sdk.Task{}
@@ -307,7 +307,7 @@ func spoken(m *sdk.Message) (words string) {
 	return words
 }
 
-// refusal is an error of the protocol as a failure. Others are the connection's.
+// refusal returns an error of the protocol as a failure. Other errors are those of the connection.
 func refusal(err error) error {
 	var said *sdk.Error
 	reason := sdk.ErrorReason(err)

@@ -46,7 +46,7 @@ func guarded(t *testing.T, m bridge.Mesh, o Options) string {
 const meterTD = `{"title":"Meter","actions":{"reset":{"synchronous":true,"input":{"type":"string","enum":[""],"default":""},"output":{}},"get_odd":{"synchronous":true}},
 	"properties":{"unit":{"type":"string","description":"What it counts in."},"count":{"type":"integer","readOnly":true},"pin":{"type":"string","writeOnly":true},"odd":{"type":"boolean"}}}`
 
-// meter has properties, and an action that is called like the skill of one.
+// meter has properties, and an action with the name of a property's skill.
 func meter() interact.Thing {
 	unit := []byte(`"kWh"`)
 	return interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -78,7 +78,7 @@ func extensionOf(c *card.Card, uri string) map[string]json.RawMessage {
 	return params
 }
 
-// TestExtendedCardOfThing is what the operator sees more of a thing: schemas, and properties as skills, which can be called.
+// TestExtendedCardOfThing checks the additional content for the operator: schemas, and properties as skills that can be called.
 func TestExtendedCardOfThing(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
@@ -150,8 +150,8 @@ func TestExtendedCardOfThing(t *testing.T) {
 	}
 }
 
-// The extended card of a remote agent is for authorized callers: it refers to this node, and is signed here. Other callers do not make the
-// node request it.
+// The extended card of a remote agent is for authorized callers: it refers to this node, and is signed here. The node does not request it
+// for other callers.
 func TestExtendedCardElsewhere(t *testing.T) {
 	t.Parallel()
 	f := newForeign(t, "")

@@ -128,7 +128,7 @@ func TestImport(t *testing.T) {
 			t.Errorf("%s: %s (%v), want %s", name, got, err, test.want)
 		}
 	}
-	// A consumer that leaves cancels the task.
+	// A consumer that cancels cancels the task.
 	ctx, cancel := context.WithCancel(t.Context())
 	for r, err := range far.Do(ctx, &interact.Message{Type: interact.InvokeAction, Thing: d.Ref(), Name: "count", Data: []byte(`1000`)}) {
 		if err != nil || r.Status == interact.StatusRunning {
@@ -204,7 +204,7 @@ func get(t *testing.T, at string, header map[string]string) *answer {
 	return (&answer{}).fetch(t, http.MethodGet, at, nil, header, func(b []byte) json.RawMessage { return b })
 }
 
-// TestCardsOverHTTP are the cards of a node, and the headers that they have.
+// TestCardsOverHTTP checks the cards of a node and their headers.
 func TestCardsOverHTTP(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Options{})
@@ -414,7 +414,7 @@ func TestTokenRequestWithoutAResponse(t *testing.T) {
 	<-left
 }
 
-// TestWhatIsNotImported are targets and cards that are refused.
+// TestWhatIsNotImported has targets and cards that are refused.
 func TestWhatIsNotImported(t *testing.T) {
 	t.Parallel()
 	signed := newForeign(t, "")
@@ -444,7 +444,7 @@ func TestWhatIsNotImported(t *testing.T) {
 	}
 }
 
-// TestBadAgents answer with rubbish, and harm only the call.
+// TestBadAgents has agents with invalid responses, which fail only the call.
 func TestBadAgents(t *testing.T) {
 	t.Parallel()
 	f := newForeign(t, "")

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// desk is a thing with many actions, as no A2A agent has them.
+// desk is the TD of a Thing with many actions, unlike A2A agents.
 const deskTD = `{"title":"Desk","description":"Does this and that.","actions":{
 	"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"},"description":"Says it again."},
 	"sum":{"synchronous":true,"input":{"type":"object","required":["a","b"],"properties":{"a":{"type":"number"},"b":{"type":"number"}},"additionalProperties":false},"output":{"type":"number"}},
@@ -35,7 +35,7 @@ const deskTD = `{"title":"Desk","description":"Does this and that.","actions":{
 	"fail":{"synchronous":true,"input":{"type":"boolean"}},
 	"deny":{"synchronous":true,"input":{"type":"array"}}}}`
 
-// A deskThing does them. A run of slow waits until the word it was given is released, or it is cancelled.
+// A deskThing implements desk. A run of slow waits until its word is released, or it is canceled.
 type deskThing struct {
 	parking interact.InputWaiter
 
@@ -143,7 +143,7 @@ func exports(t testing.TB, m *bridgetest.Mesh, o Options) string {
 	return bridgetest.Serve(t, New(o).Export(m)) + "/a2a"
 }
 
-// An answer is what a client gets, of either binding.
+// An answer is a response that a client of either binding receives.
 type answer struct {
 	status int
 	media  string

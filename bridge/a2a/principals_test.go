@@ -14,8 +14,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// everywhere are the addresses of one thing: at the node of its clients, and behind another that has imported it, so that operations go
-// through the tunnel. The far mesh is that of the tunnel.
+// everywhere returns the addresses of one Thing: at the node of its clients, and at another node that has imported it, so that operations
+// go through the tunnel. The far mesh is that of the tunnel.
 func everywhere(t *testing.T, thing string) (s *site, at map[string]string) {
 	t.Helper()
 	s = newSite(t, Options{})
@@ -75,8 +75,8 @@ func TestTasksOfOtherPrincipals(t *testing.T) {
 	}
 }
 
-// TestTasksBesideA2A are tasks of A2A clients as other callers of their agent see them who ask over the same node: over its tunnel, or as
-// a thing. They are not there, whoever they say that they are; and the same client finds them when its node has started again.
+// TestTasksBesideA2A hides tasks of A2A clients from other callers through the same node, over its tunnel or as a Thing, whatever principal
+// they claim. The same client finds them after its node has restarted.
 func TestTasksBesideA2A(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Options{})
@@ -120,8 +120,8 @@ func TestTasksBesideA2A(t *testing.T) {
 	}
 }
 
-// TestNamesOfPrincipals are of one agent, so that no host can ask another as somebody that it knows; and hosts remember no more
-// than they need of what a node calls its callers.
+// TestNamesOfPrincipals: the name of a principal differs between agents, so that a host cannot use it at another agent. Hosts store no more
+// of a name than they need.
 func TestNamesOfPrincipals(t *testing.T) {
 	t.Parallel()
 	e := &exporter{secret: []byte("secret")}
@@ -145,7 +145,7 @@ func TestNamesOfPrincipals(t *testing.T) {
 	}
 }
 
-// TestReferencesToOthers are refused like messages to them.
+// TestReferencesToOthers: references to tasks of others are refused like messages to them.
 func TestReferencesToOthers(t *testing.T) {
 	t.Parallel()
 	c := newOwners()
@@ -173,8 +173,8 @@ func TestReferencesToOthers(t *testing.T) {
 	}
 }
 
-// TestContextsOfOthers. What a thing does is a task of its caller, whatever the context is called: two may have one name for theirs. An
-// agent behind the node that keeps contexts sees one caller, so there a context is of who was first in it.
+// TestContextsOfOthers: tasks of a Thing belong to their caller, whatever the id of the context, and two callers may use the same id. An
+// agent behind the node that keeps contexts sees one caller, so there a context belongs to its first user.
 func TestContextsOfOthers(t *testing.T) {
 	t.Parallel()
 	_, places := everywhere(t, "desk")
@@ -209,7 +209,7 @@ func TestContextsOfOthers(t *testing.T) {
 	}
 }
 
-// TestContexts are of who was first in them, from the first message on, unless the agent takes none.
+// TestContexts: a context belongs to its first user, from the first message on, unless the agent accepts none.
 func TestContexts(t *testing.T) {
 	t.Parallel()
 	c := newOwners()

@@ -22,7 +22,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// inside answers requests of a client without a network, so that time can be the test's.
+// inside answers requests of a client without a network, so that the test can use synthetic time.
 type inside struct {
 	mu    sync.Mutex
 	card  string
@@ -52,8 +52,8 @@ func (f *inside) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// TestRecheck reads the card of an agent again: every while, with what the server calls it, and soon after the agent says that there is
-// no such skill. What cannot be read or believed changes nothing.
+// TestRecheck reads the card of an agent again: periodically, with the validator of the server, and soon after the agent reports a missing
+// skill. Unreadable or untrusted cards change nothing.
 func TestRecheck(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestRecheck(t *testing.T) {
 		step("a wrong signature", func() { f.card = string(bytes.Replace(signed, []byte("three"), []byte("thief"), 1)) }, every, "", "GET200")
 		step("a right one", func() { f.card = string(signed) }, every, "three", "GET200")
 
-		// A call that fails has the card read soon, and many calls do not have it read more often.
+		// A failed call causes an early read of the card, and many calls do not cause more reads.
 		call := func() {
 			_, err := interact.Call(t.Context(), i, &interact.Message{Type: interact.InvokeAction, Name: "three", ID: interact.NewID(), Data: []byte(`"x"`)})
 			if interact.AsError(err).Code != interact.Invalid {

@@ -20,11 +20,10 @@ import (
 
 type row = map[string]any
 
-// mallory is another caller than the others.
+// mallory is a caller that differs from the others.
 var mallory = map[string]string{"Authorization": "Bearer mallory"}
 
-// places are where the things of a site are asked: at its node, and behind another that has imported them, so that what is said goes
-// through the tunnel.
+// places are the servers of a site's Things: their node, and another node that has imported them, so that requests go through the tunnel.
 var places = map[string]func(t *testing.T, s *site) *place{
 	"direct": func(t *testing.T, s *site) *place { return serveAt(t, s) },
 	"tunnel": func(t *testing.T, s *site) *place {
@@ -184,7 +183,7 @@ func refusals(t *testing.T, root string) {
 	}
 }
 
-// everyway runs a test on all bindings, of 0.3 too, and in both places.
+// everyway runs a test on all bindings, also of 0.3, and in both places.
 func everyway(t *testing.T, test func(t *testing.T, s *site, p *place, over string, ask binding)) {
 	all := maps.Clone(bindings)
 	maps.Copy(all, oldBindings)
@@ -268,7 +267,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("the proof gives %+v", got.Status)
 		}
 
-		// At once, and cancelled.
+		// Runs that complete at once, and canceled runs.
 		slow := send(desk, configured(say(skill("slow", row{"until": "never"})), "returnImmediately", true))
 		if slow.Status.State.Terminal() {
 			t.Errorf("at once is %s", slow.Status.State)
@@ -285,7 +284,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%q was cancelled", word)
 		}
 
-		// Lists, which JSON-RPC of 0.3 has not.
+		// Lists, which JSON-RPC of 0.3 does not have.
 		if over == "JSON-RPC 0.3" {
 			return
 		}
@@ -393,7 +392,7 @@ func TestStreams(t *testing.T) {
 		if one, two := <-told, <-told; one != two || !strings.HasSuffix(one, " COMPLETED") {
 			t.Errorf("the subscriptions are %s and %s", one, two)
 		}
-		// A proof elsewhere is waited for in the stream of the message that needs it.
+		// The stream of a message waits for a proof that is given elsewhere.
 		proves := make(chan string, 1)
 		go func() {
 			proves <- kinds(t, ask(t, desk, protocol.SendStreamingMessage, with(say(skill("login", nil)), "contextId", "proof"), nil))
@@ -416,12 +415,12 @@ func TestStreams(t *testing.T) {
 	})
 }
 
-// A task continues when its client leaves: it can be read, and followed to its end.
+// A task continues when its client disconnects: it can be read, and followed to its end.
 func TestClientsThatLeave(t *testing.T) {
 	t.Parallel()
 	everyway(t, func(t *testing.T, s *site, p *place, over string, ask binding) {
 		desk := p.root + "/desk"
-		// The client that leaves is one of 1.0: the test is about the one that returns.
+		// The client that disconnects is one of 1.0: the test is about the one that returns.
 		body, _ := json.Marshal(row{"jsonrpc": "2.0", "id": 1, "method": protocol.SendStreamingMessage, "params": say(skill("slow", row{"until": "later"}))})
 		ctx, leave := context.WithCancel(t.Context())
 		q, err := http.NewRequestWithContext(ctx, http.MethodPost, desk, bytes.NewReader(body))

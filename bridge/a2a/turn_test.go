@@ -18,7 +18,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// TestStates is the table of states (docs/interop.md), a row each: of A2A, of runs, and back.
+// TestStates checks each row of the table of states (docs/interop.md): of A2A, of runs, and back.
 func TestStates(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -70,7 +70,7 @@ func through(states ...string) func(w http.ResponseWriter, id, method string) {
 	}
 }
 
-// TestEndsOfTasks are the states in which tasks of agents end, as their consumers see them.
+// TestEndsOfTasks maps the final states of agents' tasks to the results of their consumers.
 func TestEndsOfTasks(t *testing.T) {
 	t.Parallel()
 	yes := func(in interact.Inputs) interact.Answers {
@@ -130,7 +130,7 @@ func takeTurn(t *testing.T, m *bridgetest.Mesh, action, turn string) (bridge.Out
 	return o, nil
 }
 
-// TestTurns are turns of a conversation with an agent.
+// TestTurns has turns of a conversation with an agent.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	f := newForeign(t, "")
@@ -194,7 +194,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestOutcomes are artifacts as they grow.
+// TestOutcomes builds outputs from growing artifacts.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	var o outcome
@@ -214,7 +214,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestSchemas are the schemas in a card: those of a tool of MCP verbatim, others as they are described.
+// TestSchemas checks the schemas in a card: those of an MCP tool verbatim, others as described.
 func TestSchemas(t *testing.T) {
 	t.Parallel()
 	raw, err := td.Draft([]byte(`{"title":"X","actions":{"a":{"input":{"type":"object"},"mcp:inputSchema":{"type":"object","properties":{},"x":1.0}},

@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// turncoat is a server of a revision with two tools, one of which it describes by is.
+// turncoat is a server of a revision with two tools; is contains the description of one of them.
 func turncoat(t *testing.T, era string, is *atomic.Pointer[string]) func(context.Context) (protocol.Conn, error) {
 	return scripted(t, func(m *protocol.Message, say func(*protocol.Message)) {
 		const caps = `"capabilities":{"tools":{"listChanged":true}}`
@@ -36,8 +36,8 @@ func turncoat(t *testing.T, era string, is *atomic.Pointer[string]) func(context
 	})
 }
 
-// A tool that its server has changed is nobody's until it is approved: not in the description, not in the lists and calls of a tunnel
-// of either era. What it was before is called again at once.
+// A changed tool is held back until it is approved: in the description, and in the lists and calls of tunnels of both eras. A tool that is
+// changed back can be called at once.
 func TestApprovals(t *testing.T) {
 	t.Parallel()
 	for era := range eras {

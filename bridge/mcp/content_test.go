@@ -45,7 +45,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// The value of a property is the text or the bytes of a resource, of its type.
+// The value of a property is the text or the bytes of a resource, with its media type.
 func TestReading(t *testing.T) {
 	t.Parallel()
 	for result, want := range map[string]string{

@@ -27,7 +27,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// TestContract is the contract of all bridges, with servers and clients of the Go SDK: of either revision, elsewhere and as programs.
+// TestContract runs the contract of all bridges with servers and clients of the Go SDK, of both revisions, over HTTP and as programs.
 func TestContract(t *testing.T) {
 	const isError = "isError"
 	k := bridgetest.Kit{
@@ -60,7 +60,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// An actor is a server of the Go SDK that does the acts of a script.
+// An actor is a server of the Go SDK that follows a script.
 type actor struct {
 	*sdk.Server
 	script *bridgetest.Script
@@ -79,7 +79,7 @@ func newActor(s *bridgetest.Script, versions []string) *actor {
 	return a
 }
 
-// change has it do more.
+// change adds an act.
 func (a *actor) change() {
 	a.AddTool(&sdk.Tool{Name: bridgetest.Extra, InputSchema: object}, a.perform)
 }
@@ -148,10 +148,10 @@ func onSite(t testing.TB, s *bridgetest.Script, versions []string) *bridgetest.F
 	return &bridgetest.Foreign{Target: site.URL + "/mcp", Change: server.change, Stop: stop}
 }
 
-// relayTo is the variable that makes this test a program that forwards messages.
+// relayTo is the variable that makes this test binary a program that forwards messages.
 const relayTo = "LMOSD_TEST_RELAY"
 
-// relay passes on standard input and output, to an actor in another process and back.
+// relay forwards standard input to an actor in another process, and its messages to standard output.
 func relay(address string) {
 	c, err := net.Dial("tcp", address)
 	if err != nil {
@@ -165,7 +165,7 @@ func relay(address string) {
 	_, _ = io.Copy(os.Stdout, c)
 }
 
-// asProgram returns an actor behind a program, which is this test. Its runs end with the program.
+// asProgram returns an actor behind a program, which is this test binary. Its runs end with the program.
 func asProgram(t testing.TB, s *bridgetest.Script, versions []string) *bridgetest.Foreign {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -233,7 +233,7 @@ func newCaller(t testing.TB, url, version string) *caller {
 	return c
 }
 
-// A session that the server has forgotten is started again, as clients must (2025-11-25, "Session Management").
+// A session that the server has lost is started again, as clients must (2025-11-25, "Session Management").
 type session struct {
 	*sdk.ClientSession
 	connect func() (*sdk.ClientSession, error)

@@ -39,7 +39,7 @@ func note(_ context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResul
 	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: r.Params.URI, MIMEType: "text/markdown", Text: "# " + r.Params.URI}}}, nil
 }
 
-// What servers of both eras offer is described: names, schemas and hints.
+// The features of servers of both eras are described: names, schemas and hints.
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	for era, versions := range eras {
@@ -160,7 +160,7 @@ func TestManyTools(t *testing.T) {
 	}
 }
 
-// The names of affordances are each other's, whatever the order in which a server lists them.
+// The names of affordances do not depend on the order in which a server lists them.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	all := []entry{{"tool", "a b", "a b"}, {"tool", "a_b", "a_b"}, {"prompt", "a_b", "a_b"}, {"prompt", "p q", "p q"}, {"prompt", "p/q", "p/q"},
@@ -186,7 +186,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What a schema allows, its data schema allows.
+// A data schema accepts all that its JSON schema accepts.
 func TestDataSchema(t *testing.T) {
 	t.Parallel()
 	for schema, values := range map[string][]string{
@@ -224,7 +224,7 @@ func decode(t testing.TB, text []byte) (v any) {
 	return v
 }
 
-// Whatever a server lists, a description comes of it that can be read, and the tunnel is in it.
+// For all lists of a server the description can be parsed, and contains the tunnel.
 func FuzzDescribe(f *testing.F) {
 	f.Add(`[{"name":"a","inputSchema":{"type":"object","properties":{"a":{"oneOf":[{"type":["string","null"]}]}}},"annotations":{"readOnlyHint":true}}]`,
 		`[{"uri":"test://a","name":"A b"}]`, `[{"uriTemplate":"test://{x}/{y*}","name":"t"}]`, `[{"name":"p","arguments":[{"name":"a","required":true}]}]`)

@@ -83,8 +83,7 @@ func TestDeceptiveNames(t *testing.T) {
 	}
 }
 
-// Schemas that are giant, deep, or nonsense cost their own tool, and nothing else; what they refer to is not fetched, nor are icons and
-// links.
+// Giant, deep or invalid schemas exclude only their own tool; their references, icons and links are not fetched.
 func TestNothingIsFetched(t *testing.T) {
 	t.Parallel()
 	var hits atomic.Int32
@@ -163,7 +162,7 @@ func TestHintsDoNotChangePolicy(t *testing.T) {
 	}
 }
 
-// What a guard cannot judge exactly does not pass it.
+// A guard rejects messages that it cannot parse unambiguously.
 func TestAmbiguousRequestsAreRejected(t *testing.T) {
 	t.Parallel()
 	thing := described(t, []byte(`{"title":"x","actions":{"mcp":{"@type":"mcp:Session"}}}`))
@@ -197,7 +196,7 @@ func TestAmbiguousRequestsAreRejected(t *testing.T) {
 	}
 }
 
-// A server with private lists is not announced; a legacy one, which cannot declare that, is.
+// A server with private lists is not announced; a legacy one, which cannot declare private lists, is.
 func TestPrivateLists(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -304,7 +303,7 @@ func (f *floods) Write(ctx context.Context, m *protocol.Message) error {
 
 func (f *floods) Close() error { return nil }
 
-// A server that does not respond is given up, at its start and later; and so is one that ends during a request.
+// A server that does not respond is abandoned, at its start and later; and so is one that ends during a request.
 func TestServersThatHang(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]interact.Code{"hangs": interact.Timeout, "ends": interact.AgentFailed} {

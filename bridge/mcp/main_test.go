@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// eras are both of the protocol, as options of a server of the Go SDK.
+// eras are the two eras of the protocol, as options of a server of the Go SDK.
 var eras = map[string][]string{"new": {protocol.Modern}, "old": {protocol.Legacy}}
 
 // newServer is a server of the Go SDK that speaks one era.
@@ -77,7 +77,7 @@ func scripted(t *testing.T, answer func(m *protocol.Message, say func(*protocol.
 	}
 }
 
-// join imports what dial leads to.
+// join imports the server that dial connects to.
 func join(t *testing.T, dial func(context.Context) (protocol.Conn, error), o bridge.Import) *bridge.Agent {
 	t.Helper()
 	pins, err := openApprovals(o.Pins, o.Approve, New(Options{}).o.Log)

@@ -17,7 +17,7 @@ import (
 // A said is the declaration of a server.
 type said struct{ instructions, tools, prompts string }
 
-// sayer is a server of a revision that declares what is holds.
+// sayer is a server of a revision whose declaration is stored in is.
 func sayer(t *testing.T, era string, is *atomic.Pointer[said]) func(context.Context) (protocol.Conn, error) {
 	return scripted(t, func(m *protocol.Message, say func(*protocol.Message)) {
 		now := is.Load()
@@ -44,8 +44,8 @@ func sayer(t *testing.T, era string, is *atomic.Pointer[said]) func(context.Cont
 	})
 }
 
-// Whatever of what models are told is changed later is held back, with the difference, in the description and in tunnels of either era;
-// what is told as before is not.
+// Text for models that changes later is held back, with the difference, in the description and in tunnels of both eras; unchanged text is
+// not.
 func TestHeldDefinitions(t *testing.T) {
 	t.Parallel()
 	tools := func(of string) string { return `{"tools":[` + of + `]}` }
@@ -147,7 +147,7 @@ func TestApprovalsCannotBeBypassed(t *testing.T) {
 	}
 }
 
-// One message is all that comes.
+// The connection receives a single message.
 type one struct {
 	protocol.Conn
 	text string
@@ -156,7 +156,7 @@ type one struct {
 func (o *one) Read(context.Context) (*protocol.Message, error) { return protocol.Parse([]byte(o.text)) }
 func (o *one) Write(context.Context, *protocol.Message) error  { return nil }
 
-// The state that a hostile server makes lmosd keep is limited, and can be read again.
+// The state that a hostile server makes lmosd store is limited, and can be read again.
 func TestApprovalsAreBounded(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pins.json")

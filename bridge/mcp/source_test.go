@@ -16,7 +16,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// Callers at the same time need a connection each, which the next ones use again.
+// Concurrent callers need a connection each; later callers reuse them.
 func TestConnectionsAreReused(t *testing.T) {
 	t.Parallel()
 	const callers, rounds = 8, 4

@@ -17,7 +17,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// counter is the variable that makes a counting server of the test program, of the revision that it names.
+// counter is the variable that makes the test program a counting server of the revision in it.
 const counter = "LMOSD_TEST_COUNTER"
 
 // count is a server that counts its requests in memory.
@@ -51,7 +51,7 @@ func count(version string) {
 	_ = s.Run(context.Background(), &sdk.StdioTransport{}) // it ends with its input
 }
 
-// counting imports the counting server: a program of its own.
+// counting imports the counting server as a separate program.
 func counting(t *testing.T, version string) *bridge.Agent {
 	t.Helper()
 	a, err := New(Options{}).Import(t.Context(), interact.Quote(os.Args[0]), bridge.Import{Name: "counter", Env: []string{counter + "=" + version}})
@@ -62,7 +62,7 @@ func counting(t *testing.T, version string) *bridge.Agent {
 	return a
 }
 
-// tunnelled puts a client of the Go SDK before an agent, through its tunnel.
+// tunnelled connects a client of the Go SDK to an agent through its tunnel.
 func tunnelled(t *testing.T, a *bridge.Agent, version string, o *sdk.ClientOptions) *sdk.ClientSession {
 	t.Helper()
 	relay := backend.New(backend.Options{Relay: true, Name: "relay", Dial: func(ctx context.Context) (protocol.Conn, error) {
@@ -88,8 +88,7 @@ func tunnelled(t *testing.T, a *bridge.Agent, version string, o *sdk.ClientOptio
 	return s
 }
 
-// A program that remembers is asked as one: by all of the mesh, by all clients of the new era that can be asked for the same, and by each
-// session of the old era alone.
+// One process of a program with state serves the mesh and all modern clients with equal capabilities; each legacy session has its own.
 func TestStateOfAProgram(t *testing.T) {
 	t.Parallel()
 	asks := &sdk.ClientOptions{ElicitationHandler: func(context.Context, *sdk.ElicitRequest) (*sdk.ElicitResult, error) {

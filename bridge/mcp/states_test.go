@@ -8,8 +8,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// TestStatesOfTasks are the states of a server's task as they end the run of its tool, a row each (docs/interop.md). That a result with isError
-// is a failure is seen when it is read ([server.run]).
+// TestStatesOfTasks maps each state of a server's task to the end of the run of its tool (docs/interop.md). Reading the result decides
+// whether isError makes it a failure ([server.run]).
 func TestStatesOfTasks(t *testing.T) {
 	t.Parallel()
 	result := json.RawMessage(`{"content":[]}`)

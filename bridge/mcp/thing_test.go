@@ -105,7 +105,7 @@ func sameJSON(got, want []string) bool {
 	return true
 }
 
-// The required input of a tool is requested from the consumer.
+// The consumer provides the required input of a tool.
 func TestInputRequests(t *testing.T) {
 	t.Parallel()
 	add := func(s *sdk.Server) {
@@ -287,7 +287,7 @@ func TestDisconnectCancelsATask(t *testing.T) {
 	}
 }
 
-// What a hostile server answers is an error, and the next call is answered.
+// Invalid responses of a hostile server are errors, and the next call succeeds.
 func TestHostileAnswers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// What the policy of the host refuses is refused in a tunnel of either era, and all else passes.
+// The policy of the host applies to tunnels of both eras: refused requests fail, and all others pass.
 func TestGuard(t *testing.T) {
 	t.Parallel()
 	for era, versions := range eras {
@@ -82,7 +82,7 @@ type kept struct{ protocol.Conn }
 
 func (kept) Write(context.Context, *protocol.Message) error { return nil }
 
-// What users of another node's relay ask is judged as theirs, by the name that the relay has for them. Nobody else can say for whom it asks.
+// Requests of users of another node's relay are judged as theirs, by the names that the relay gives them. Other callers cannot name users.
 func TestGuardDistinguishesUsers(t *testing.T) {
 	t.Parallel()
 	bob := did.DID("did:key:zBob")

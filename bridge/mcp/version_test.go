@@ -16,10 +16,10 @@ import (
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 )
 
-// clientInfo is what lmosd calls itself in a request.
+// clientInfo is the name and version of lmosd in a request.
 var clientInfo = regexp.MustCompile(`lientInfo":(\{[^}]*\})`)
 
-// Servers and clients get the version of this program, for the mesh and for Things without a version.
+// Servers and clients receive the version of this program, for the mesh and for Things without a version.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	const version = "7.8.9"

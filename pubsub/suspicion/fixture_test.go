@@ -95,7 +95,7 @@ func (n *node) lost(host did.DID) {
 	}
 }
 
-// list marks hosts as up; living says whether they can be reached.
+// list marks hosts as up; living reports whether they are reachable.
 func (n *node) list(living bool, hosts ...did.DID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -178,7 +178,7 @@ func (s *sim) bare() host.Host {
 	return s.Add(key(s.T, 1+len(s.Peers())).Libp2p())
 }
 
-// line adds n running nodes, each connected to the one before; change says how their options differ.
+// line adds n running nodes, each connected to the previous one; change sets their options.
 func (s *sim) line(n int, change ...func(*Options)) []*node {
 	s.T.Helper()
 	var nodes []*node

@@ -170,8 +170,7 @@ func TestClipCutsBetweenCharacters(t *testing.T) {
 	}
 }
 
-// TestTheExampleIsAccepted holds the golden description against what a node does with it: it is completed and lint says
-// nothing but what a document like this cannot help.
+// TestTheExampleIsAccepted checks the golden description as a node does: it is completed, and lint reports only unavoidable findings.
 func TestTheExampleIsAccepted(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile(filepath.Join("testdata", "nursery.yaml"))

@@ -8,7 +8,7 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// everything has what the schema speaks of.
+// everything has all elements of the schema.
 const everything = `{
 	"@context": ["https://www.w3.org/2022/wot/td/v1.1", {"@direction": "ltr", "x": "urn:x"}], "@type": ["a", "b"],
 	"id": "urn:example:all", "title": "All", "titles": {"en": "All"}, "version": {"instance": "1"}, "base": "http://x/",

@@ -158,7 +158,7 @@ func TestAlgorithms(t *testing.T) {
 	if err != nil || v.Key != at+"#k1" {
 		t.Errorf("the key is %+v, %v", v, err)
 	}
-	// A resolver without key sets does not find their keys.
+	// A resolver without key sets does not find the keys in them.
 	if _, err := Verify(t.Context(), signedWith(es, header("ES256", named)), did.Keys()); !errors.Is(err, ErrUnknownKey) {
 		t.Errorf("without sets: %v", err)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// out are the texts of a result.
+// out is the text content of a result.
 func said(r *mcp.CallToolResult) string {
 	var all []string
 	for _, c := range r.Content {
@@ -307,7 +307,7 @@ func TestTasks(t *testing.T) {
 			}
 			continue
 		}
-		// The other one is cancelled: it must not see the signal.
+		// The other call is canceled; this one must not be affected.
 		r = ask("tasks/cancel", params, caps)
 		<-d.left
 		if r.Error() != nil {

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// add offers a thing under an id, or offers it changed.
+// add publishes a Thing under an id, or publishes it again with changes.
 func add(t testing.TB, m *bridgetest.Mesh, id, doc string, thing interact.Thing) *td.Description {
 	t.Helper()
 	return m.Publish(t, []byte(strings.Replace(doc, "{", `{"id":"`+id+`",`, 1)), thing)
@@ -38,7 +38,7 @@ func serveMesh(t testing.TB, m bridge.Mesh, pins ...string) string {
 	return bridgetest.Serve(t, New(Options{Mesh: m, Pins: pins}))
 }
 
-// connect is a client of the go-sdk, of one revision.
+// connect returns a client of the go-sdk, of one revision.
 func connect(t testing.TB, url, version string, o *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, o)
@@ -55,7 +55,7 @@ func connect(t testing.TB, url, version string, o *mcp.ClientOptions) *mcp.Clien
 	return s
 }
 
-// eras runs a test as a client of each revision.
+// eras runs a test with a client of each revision.
 func eras(t *testing.T, f func(t *testing.T, version string)) {
 	for _, version := range []string{protocol.Modern, protocol.Legacy} {
 		t.Run(version, func(t *testing.T) {
@@ -259,7 +259,7 @@ func askPrice(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult,
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "car " + said.Action}}}, nil, nil
 }
 
-// eventually waits for something that another goroutine does.
+// eventually waits for an effect of another goroutine.
 func eventually(t *testing.T, what string, c <-chan struct{}) {
 	t.Helper()
 	select {
@@ -269,7 +269,7 @@ func eventually(t *testing.T, what string, c <-chan struct{}) {
 	}
 }
 
-// member is a text of a result.
+// member is a text member of a result.
 func member(t *testing.T, r *protocol.Message, name string) (text string) {
 	t.Helper()
 	raw, _ := r.InResult(name)
@@ -288,7 +288,7 @@ func says(status interact.Status, media, data string) interact.Thing {
 	})
 }
 
-// offered is what a thing offers, and the beginning of its URIs.
+// offered returns the features of a Thing, and the prefix of its URIs.
 func offered(t *testing.T, m bridge.Mesh, name string) (*features.Features, string) {
 	t.Helper()
 	d, err := m.Get(t.Context(), name)
@@ -299,5 +299,5 @@ func offered(t *testing.T, m bridge.Mesh, name string) (*features.Features, stri
 	return o, "lmos://" + o.Alias
 }
 
-// under is what a tool or prompt of a pinned thing is called.
+// under returns the name of a tool or prompt of a pinned Thing.
 func under(alias, name string) string { return (&features.Prompt{Name: name}).Under(alias) }

@@ -31,7 +31,7 @@ func (b bare) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.M
 	return b.thing.Do(ctx, m)
 }
 
-// Whatever a thing answers, its caller gets a response, and the node stands.
+// Every response of a Thing leads to a response for its caller, and the node continues.
 func TestHostileAnswers(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat("[", 20000) + strings.Repeat("]", 20000)
@@ -74,7 +74,7 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// A thing that is away, or whose description is odd, hides no other's tools.
+// An unreachable Thing, or one with an odd description, does not hide the tools of others.
 func TestUnreachableThingsStayListed(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
@@ -102,7 +102,7 @@ func TestUnreachableThingsStayListed(t *testing.T) {
 	}
 }
 
-// toolNames are those that /mcp lists.
+// toolNames are the names of the tools that /mcp lists.
 func toolNames(t *testing.T, url string) (names []string) {
 	t.Helper()
 	var list struct{ Tools []struct{ Name string } }
@@ -148,7 +148,7 @@ func TestThingsThatImpersonate(t *testing.T) {
 	}
 }
 
-// A caller's token ends here: no message to a thing has it.
+// The token of a caller is not forwarded: no message to a Thing contains it.
 func TestTokensAreNotForwarded(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)
@@ -221,7 +221,7 @@ func TestStoredEventsAreBounded(t *testing.T) {
 	}
 }
 
-// One caller does not listen to everything at once, and what it ends is free.
+// The subscriptions of one caller are limited, and ended ones are free again.
 func TestListensAreBounded(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)

@@ -29,7 +29,7 @@ func (f far) Call(ctx context.Context, m *protocol.Message, notify func(*protoco
 
 func (far) Session(context.Context) (protocol.Conn, error) { return nil, errors.ErrUnsupported }
 
-// thing is the far server as a thing.
+// thing returns the far server as a Thing.
 func (f far) thing() interact.Thing {
 	return interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 		return bridge.Accept(ctx, m, func(ctx context.Context, stream io.ReadWriteCloser) error {
@@ -48,8 +48,8 @@ func asks(method string, params map[string]any) *protocol.Message {
 	return protocol.Request("1", method, params)
 }
 
-// What is asked of the mesh reaches the server in its own words, and what it answers comes back in those of the mesh; what is not as it
-// should be goes through, or is an error, and stops nothing.
+// Requests to the mesh are converted for the server, and its responses for the client. Invalid ones pass unchanged or are errors, and the
+// connection continues.
 func TestMeshMessages(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -121,8 +121,8 @@ func TestMeshMessages(t *testing.T) {
 	}
 }
 
-// Who listens to resources of a thing hears of them in the words of the mesh, again when the server has ended the subscription, and then
-// that they may have changed meanwhile; of nothing else.
+// A subscriber of resources of a Thing receives changes with the URIs of the mesh. After the server ends the subscription, it continues and
+// reports possible changes. Other changes are not reported.
 func TestEndedSubscriptions(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)

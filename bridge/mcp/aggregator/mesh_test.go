@@ -90,7 +90,7 @@ func TestTheMesh(t *testing.T) {
 	})
 }
 
-// A search has as many pages as there are things, each thing on one.
+// A search has one page per Thing here, and each Thing is on one page.
 func TestSearchHasPages(t *testing.T) {
 	t.Parallel()
 	eras(t, func(t *testing.T, version string) {

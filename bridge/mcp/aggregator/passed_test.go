@@ -16,8 +16,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A client that begins while the host of a server is away has the server as its description says it, its calls say what is wrong, and it
-// goes on with the server itself once the host is back.
+// A client that connects while the host of a server is offline gets the server from its description and errors with the reason, and
+// continues with the server once the host is back.
 func TestServerAtUnreachableHost(t *testing.T) {
 	t.Parallel()
 	eras(t, func(t *testing.T, version string) {
@@ -56,8 +56,7 @@ func TestServerAtUnreachableHost(t *testing.T) {
 	})
 }
 
-// What mesh_call says of a tool that does not answer has the reason, and what helps: that its host is away is not that it crashed, and
-// not that it is withheld.
+// The error of mesh_call contains the reason and the remedy: an offline host is neither a crashed nor a held-back tool.
 func TestReasonsOfMeshCall(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/did/keystore"
 )
 
-// A neighbour is the same mesh, seen from another node.
+// A neighbour is another node with the same mesh.
 type neighbour struct {
 	*bridgetest.Mesh
 	key did.Signer
@@ -19,7 +19,7 @@ type neighbour struct {
 
 func (n neighbour) Signer() did.Signer { return n.key }
 
-// nodes serve a mesh at two nodes, the first of which is here.
+// nodes serve a mesh at two nodes, the first of which is this one.
 func nodes(t *testing.T, m *bridgetest.Mesh, pins ...string) (here, there string) {
 	t.Helper()
 	key, err := keystore.New()
@@ -47,7 +47,7 @@ func TestARetryAtAnotherNode(t *testing.T) {
 	}
 }
 
-// A retry that arrives at another node goes to the server itself, with the state that the server gave: of things that are MCP servers.
+// A retry that arrives at another node goes to the server itself, with the state of the server, if the Thing is an MCP server.
 func TestARetryToAServerAtAnotherNode(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)

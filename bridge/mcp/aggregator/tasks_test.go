@@ -16,7 +16,7 @@ import (
 	"github.com/lmosd/lmosd/interact/task"
 )
 
-// workerTD has an action for each end that a task may have.
+// workerTD has an action for each possible end of a task.
 const workerTD = `{"title":"Worker","actions":{
  "done":{"synchronous":false,"output":{"type":"object","properties":{"n":{"type":"integer"}}}},
  "says":{"synchronous":false,"output":{"type":"string"}},

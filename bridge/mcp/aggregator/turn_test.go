@@ -109,7 +109,7 @@ func (k *talker) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interac
 	}
 }
 
-// Tools that are turns of a conversation: their names, the messages for the agent, and the results for the client.
+// Turns of a conversation as tools: their names, the messages for the agent, and the results for the client.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	m, k := bridgetest.NewMesh(t), &talker{slow: make(chan struct{})}
@@ -225,7 +225,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// Whose a task and a conversation are outlives the front of their agent; and agents have names of their own.
+// The owners of tasks and conversations are kept when the tunnel is replaced, and each agent has its own names.
 func TestTurnsBecomeTasks(t *testing.T) {
 	t.Parallel()
 	m := bridgetest.NewMesh(t)

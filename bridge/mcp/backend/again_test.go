@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// A halved connection responds to each request, or fails writes: then its reader notices the end some time later.
+// A halved connection responds to each request, or fails writes, and then its reader notices the end some time later.
 type halved struct {
 	cut   bool
 	asked chan *protocol.Message
@@ -48,7 +48,7 @@ func (c *halved) Close() error {
 	return nil
 }
 
-// A caller that noticed a broken connection gets another one with its next call.
+// A caller on a broken connection gets another one with its next call.
 func TestNextCallUsesANewConnection(t *testing.T) {
 	t.Parallel()
 	dials := 0

@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// A client of either era has all of a server of either era.
+// A client of either era can use all features of a server of either era.
 func TestCrossing(t *testing.T) {
 	t.Parallel()
 	for server, versions := range map[string][]string{"new": {protocol.Modern}, "old": {protocol.Legacy}, "both": nil} {
@@ -31,7 +31,7 @@ func TestCrossing(t *testing.T) {
 	}
 }
 
-// Two relays, as on two nodes, are as one.
+// Two relays, as on two nodes, behave like one.
 func TestCrossingTwice(t *testing.T) {
 	t.Parallel()
 	for server, versions := range map[string][]string{"new": {protocol.Modern}, "old": {protocol.Legacy}} {

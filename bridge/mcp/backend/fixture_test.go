@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A fixture is an MCP program with the go-sdk: each connection is a separate process. Its notifications are external.
+// A fixture is an MCP program with the go-sdk: each connection is a separate process. The test sends its notifications.
 type fixture struct {
 	versions []string
 	ended    sync.WaitGroup
@@ -170,7 +170,7 @@ func (h heard) options() *mcp.ClientOptions {
 	}
 }
 
-// connect puts a client, by the go-sdk, before a backend.
+// connect connects a client of the go-sdk to a backend.
 func connect(t *testing.T, b protocol.Server, version string) (*mcp.ClientSession, heard) {
 	t.Helper()
 	h := heard{make(chan struct{}, 64), make(chan struct{}, 64), make(chan struct{}, 64), make(chan struct{}, 64)}

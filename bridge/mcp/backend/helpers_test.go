@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// timeout is how long a test waits for what must come. Nothing depends on it but how soon a broken test fails.
+// timeout limits the wait for expected events. It only determines how soon a broken test fails.
 const stepTimeout = time.Minute
 
 func wait[T any](t *testing.T, what string, c <-chan T) (v T) {
@@ -24,7 +24,7 @@ func wait[T any](t *testing.T, what string, c <-chan T) (v T) {
 	return v
 }
 
-// until does something again until what it causes comes: a listen may begin later than its request returns.
+// until repeats an action until its effect arrives: a subscription may begin after its request returns.
 func until(t *testing.T, what string, c <-chan struct{}, do func()) {
 	t.Helper()
 	for end := time.Now().Add(stepTimeout); time.Now().Before(end); {
@@ -38,7 +38,7 @@ func until(t *testing.T, what string, c <-chan struct{}, do func()) {
 	t.Fatalf("%s did not come", what)
 }
 
-// tunnelTo dials a host, as the mesh does.
+// tunnelTo opens a tunnel to a host, as the mesh does.
 func tunnelTo(t *testing.T, host protocol.Server) func(context.Context) (protocol.Conn, error) {
 	var served sync.WaitGroup
 	t.Cleanup(served.Wait)

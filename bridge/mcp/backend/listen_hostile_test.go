@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// A listened is what a caller that listens got.
+// A listened holds the received messages of a subscriber.
 type listened struct {
 	ack   string // the acknowledged filter
 	heard []string

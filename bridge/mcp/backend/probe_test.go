@@ -11,7 +11,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// The revision of a server is detected from all forms of its response.
+// The revision of a server is detected from each form of its response.
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	const (

@@ -16,14 +16,14 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// The state of a parked request is good in the process in which it is parked, for the node that asked, and nowhere else: another
-// process says so, since it cannot go on.
+// The state of a suspended request is valid only in its process, and for the node that sent the request. Another process returns an error,
+// because it cannot continue the request.
 func TestStatesOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, protocol.Legacy)
 	host := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
 	other := open(t, backend.Options{Dial: f.dial, Name: "fixture"})
-	// Nodes that relay, each one caller of the host.
+	// Nodes that relay; each is one caller of the host.
 	b := open(t, backend.Options{Relay: true, Name: "relay", Dial: tunnelFrom(t, host, "did:key:zB")})
 	c := open(t, backend.Options{Relay: true, Name: "relay", Dial: tunnelFrom(t, host, "did:key:zC")})
 	word, requests := state(t, b, "ada")
@@ -46,7 +46,7 @@ func TestStatesOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// tunnelFrom is tunnelTo, from a node.
+// tunnelFrom is tunnelTo with a node as the caller.
 func tunnelFrom(t *testing.T, host protocol.Server, node string) func(context.Context) (protocol.Conn, error) {
 	var served sync.WaitGroup
 	t.Cleanup(served.Wait)
@@ -134,7 +134,7 @@ func TestManyTasksOfOneCaller(t *testing.T) {
 	}
 }
 
-// A flood of notifications of a server is merged: each change is notified soon, and later ones once more.
+// Notifications of a server are merged: a change is notified soon, and later ones once more.
 func TestFloodsOfChanges(t *testing.T) {
 	t.Parallel()
 	for name, flood := range map[string]func(id string) string{
@@ -183,7 +183,7 @@ func TestFloodsOfChanges(t *testing.T) {
 	}
 }
 
-// Only so many listen at once.
+// The number of subscriptions is limited.
 func TestListensAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, protocol.Modern)
@@ -269,7 +269,7 @@ func TestFloodsInASession(t *testing.T) {
 	}
 }
 
-// Errors that leave the host have the problem and the remedy; the cause stays, because it may contain URLs with keys.
+// Errors that leave the host contain the problem and the remedy. The cause is omitted, because it may contain URLs with keys.
 func TestErrorsOverTheTunnelKeepSecrets(t *testing.T) {
 	t.Parallel()
 	b := open(t, backend.Options{Name: "site", Dial: func(context.Context) (protocol.Conn, error) {
@@ -284,8 +284,8 @@ func TestErrorsOverTheTunnelKeepSecrets(t *testing.T) {
 	want(t, got, "the server cannot be reached", "is it running?")
 }
 
-// A server that asks and does not wait for the answer: its result is passed on, what it asked for is nobody's any more, and its session
-// is not another caller's.
+// A server requires input and does not wait for it: its result is forwarded, the answer is dropped, and its session is not given to another
+// caller.
 func TestInputRequestsAfterTheResponse(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -16,7 +16,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A client is the far end of a tunnel, word by word.
+// A client is the far end of a tunnel, line by line.
 type client struct {
 	t *testing.T
 	net.Conn
@@ -79,7 +79,7 @@ func want(t *testing.T, got string, words ...string) {
 	}
 }
 
-// The host's end of the tunnel answers all that it can, whatever it receives.
+// The host's end of the tunnel responds to all kinds of input.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestServe(t *testing.T) {
 	})
 }
 
-// A session is forwarded unchanged, until either side ends; the end has its cause.
+// A session is forwarded unchanged until either side ends it; the end has its cause.
 func TestSessionsOfLegacyServers(t *testing.T) {
 	t.Parallel()
 	broken := interact.Errorf(interact.AgentFailed, "", "it exited with 3")
@@ -193,7 +193,7 @@ func (b broke) Read(ctx context.Context) (*protocol.Message, error) {
 	return m, err
 }
 
-// A legacy client gets from a 2026-07-28 server only what its revision has.
+// A legacy client gets from a 2026-07-28 server only features of its revision.
 func TestSessionsOfStatelessServers(t *testing.T) {
 	t.Parallel()
 	listens := make(chan string, 64)
@@ -269,7 +269,7 @@ func TestSessionsOfStatelessServers(t *testing.T) {
 	want(t, c.ask(line), `"id":"e"`, "more than 64 times")
 }
 
-// Requests before initialize are of no session.
+// Requests before initialize belong to no session.
 func TestSessionStartsWithInitialize(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, protocol.Modern)

@@ -15,8 +15,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// A log message does not say for which request it is: nobody hears it while it may be for another caller, or another
-// user of a relay.
+// A log message does not name its request: it is dropped while it may belong to another caller, or another user of a relay.
 func TestLogsOfOthers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -156,8 +155,8 @@ func TestServerThatDoesNotRead(t *testing.T) {
 	})
 }
 
-// A server that does not say whether it tells of a resource keeps nobody for long, and nobody who leaves; and what changes before
-// it has said so of all is told.
+// A server that does not answer subscriptions delays its callers only briefly, and not those that disconnect. Changes before all answers
+// are notified.
 func TestServerWithoutSubscriptions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -38,7 +38,7 @@ func askTool(id protocol.ID, more map[string]any) *protocol.Message {
 
 func silent(*protocol.Message) error { return nil }
 
-// state starts the tool ask, and returns the state in which it waits.
+// state starts the tool ask, and returns its state while it waits.
 func state(t *testing.T, b *backend.Backend, caller string) (string, map[string]struct{ Method string }) {
 	t.Helper()
 	r, err := b.Call(protocol.WithCaller(t.Context(), caller), askTool("1", nil), silent)
@@ -70,7 +70,7 @@ func answers(requests map[string]struct{ Method string }) map[string]any {
 	return all
 }
 
-// A state is good once, for the same request of the same caller, and for nothing that was made up.
+// A state is valid once, for the same request of the same caller; an invented state is rejected.
 func TestStatesOfSuspendedRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // the time in which the server sends its three requests is that of the bubble
@@ -195,7 +195,7 @@ func TestServersThatEnd(t *testing.T) {
 	}
 }
 
-// A server that ends again and again is started ever later; callers learn that at once.
+// A server that ends repeatedly is started after growing pauses; callers get an error at once.
 func TestServersThatEndAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -256,7 +256,7 @@ func scripted(lines func(m *protocol.Message) []string) func(context.Context) (p
 
 const discovery = `{"jsonrpc":"2.0","id":$ID,"result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{}}}`
 
-// Rubbish, floods and broken answers harm the call that they belong to, and not the next.
+// Invalid messages, floods and broken responses fail the call that they belong to, and not the next.
 func TestServersThatMisbehave(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -307,7 +307,7 @@ func TestServersThatMisbehave(t *testing.T) {
 	})
 }
 
-// Endless rubbish is the end of a server.
+// Endless invalid messages end a server.
 func TestServerThatPrintsText(t *testing.T) {
 	t.Parallel()
 	b := open(t, backend.Options{Name: "bad", Dial: scripted(func(*protocol.Message) []string {
@@ -318,7 +318,7 @@ func TestServerThatPrintsText(t *testing.T) {
 	}
 }
 
-// A silent server is waited for, and its callers leave when they like.
+// Callers of a silent server wait, and can cancel.
 func TestSilentServers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -391,7 +391,7 @@ func TestLogsReachTheirRequest(t *testing.T) {
 	})
 }
 
-// A task is its caller's.
+// A task belongs to its caller.
 func TestTasksOfOtherPrincipals(t *testing.T) {
 	t.Parallel()
 	b := open(t, backend.Options{Name: "tasks", Dial: scripted(func(m *protocol.Message) []string {
@@ -421,7 +421,7 @@ func TestTasksOfOtherPrincipals(t *testing.T) {
 	}
 }
 
-// There are only so many connections, and idle ones are closed.
+// The number of connections is limited, and idle ones are closed.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -450,7 +450,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	})
 }
 
-// Callers above the limit of a tunnel get another one; the error of a missing one is that of the mesh.
+// Callers above the limit of a tunnel get another tunnel; a missing tunnel is the error of the mesh.
 func TestTunnels(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, protocol.Modern)
@@ -505,8 +505,8 @@ func TestTunnels(t *testing.T) {
 	}
 }
 
-// A server does not say for which request it asks: each caller has a process of its own, and so has each user of a relay, so that
-// nobody is asked what another's call needs.
+// A server does not name the request for which it requires input: each caller, also each user of a relay, has its own process, so that
+// input is requested from the right one.
 func TestInputRequestsReachTheirCaller(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -544,8 +544,7 @@ func TestInputRequestsReachTheirCaller(t *testing.T) {
 	}
 }
 
-// There are only so many processes of an old server: one for callers that can be asked for something else takes the place of one that
-// nobody uses.
+// The number of processes of a legacy server is limited: a process for callers with other capabilities replaces an unused one.
 func TestCallersWithOtherCapabilities(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, protocol.Legacy)

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var object = json.RawMessage(`{"type":"object","properties":{"where":{"type":"string","x-mcp-header":"Where"}}}`)
 
-// served is a server of the Go SDK over HTTP, of the new era or the old.
+// served is a server of the Go SDK over HTTP, of either era.
 func served(t *testing.T, modern bool, around func(http.Handler) http.Handler) (string, *sdk.Server) {
 	t.Helper()
 	versions := []string{protocol.Legacy}
@@ -131,7 +131,7 @@ func TestHTTPSSEServers(t *testing.T) {
 	}
 }
 
-// Streams of 2024-11-05 that lead elsewhere, or nowhere, are not followed.
+// Streams of 2024-11-05 with an endpoint on another host, or none, are not followed.
 func TestBadEndpoints(t *testing.T) {
 	t.Parallel()
 	for stream, says := range map[string]string{
@@ -180,7 +180,7 @@ func TestToolsWithBadHeaders(t *testing.T) {
 	}
 }
 
-// A session that the server has forgotten is started again, and the request is repeated.
+// A session that the server has lost is started again, and the request is repeated.
 func TestForgottenSession(t *testing.T) {
 	t.Parallel()
 	var forget atomic.Bool
@@ -265,7 +265,7 @@ func TestServerStream(t *testing.T) {
 	cancel()
 }
 
-// Responses of other servers are errors, without a wait.
+// Responses of other kinds of servers are errors, without a wait.
 func TestBadServers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -332,7 +332,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A caller that leaves closes its request.
+// A caller that cancels closes its request.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	left, asked := make(chan struct{}), make(chan struct{})
@@ -358,7 +358,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Secrets go where they belong, and nowhere else.
+// Secrets are sent only to their server.
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -443,7 +443,7 @@ func written(t *testing.T, file, content string) credentials.Store {
 	return store
 }
 
-// Whatever a stream is, its messages are whole, and reading ends.
+// For every stream the messages are complete, and reading ends.
 func FuzzEvents(f *testing.F) {
 	f.Add([]byte("id: 1\nretry: 5\ndata: {\"jsonrpc\":\"2.0\",\ndata: \"method\":\"x\"}\n\n:\r\n\r\n"))
 	f.Add([]byte("data: {}\n\ndata\n\nid\n\n"))

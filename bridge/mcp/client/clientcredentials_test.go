@@ -26,7 +26,7 @@ import (
 	"github.com/lmosd/lmosd/interact/oauth"
 )
 
-// keyed returns a credentials file for the server at, whose client has the secret members, with a key next to it, if there is one.
+// keyed returns a credentials file for the server at, whose client has the secret members, with its key beside it, if any.
 func keyed(t *testing.T, at, origin, members string, key crypto.Signer) credentials.Store {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "credentials.json")
@@ -53,8 +53,8 @@ func says(t *testing.T, b *backend.Backend) string {
 	return got
 }
 
-// Hosts without a person get in by what the operator has given them, in a way that the authorization server takes; else they say what is
-// missing, and nothing that is secret.
+// Unattended hosts authenticate with the configured credentials, by a method that the authorization server supports. Otherwise the error
+// names the missing setting, without secrets.
 func TestClientCredentials(t *testing.T) {
 	t.Parallel()
 	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -118,8 +118,7 @@ func TestClientCredentials(t *testing.T) {
 	}
 }
 
-// What a host got by itself is got once for all calls, again before it ends, with more scopes if there must be more, and works as long as it
-// lasts.
+// A token for client credentials is requested once for all calls, again before it expires or with more scopes, and used until it expires.
 func TestClientCredentialsAreRenewed(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)

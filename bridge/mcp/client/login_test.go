@@ -172,7 +172,7 @@ func (i *issuer) knows(r *http.Request) bool {
 	return takes("client_secret_post") && r.Form.Get("client_id") == "me" && r.Form.Get("client_secret") == "pw"
 }
 
-// revoke makes a token bad, and with a refresh token all of them (RFC 7009 §2.1).
+// revoke invalidates a token, and with a refresh token all of them (RFC 7009 §2.1).
 func (i *issuer) revoke(w http.ResponseWriter, r *http.Request) {
 	_ = r.ParseForm()
 	i.count("revoke " + r.Form.Get("token_type_hint"))
@@ -189,7 +189,7 @@ func (i *issuer) revoke(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// forget makes all tokens bad, and the refresh token, too, if everything is forgotten.
+// forget invalidates all access tokens, and with everything also the refresh token.
 func (i *issuer) forget(everything bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -237,7 +237,7 @@ func (i *issuer) guarded(t *testing.T) string {
 	return at
 }
 
-// agree is a person with a browser.
+// agree is a user with a browser.
 func agree(ctx context.Context, address string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

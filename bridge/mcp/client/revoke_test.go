@@ -13,8 +13,7 @@ import (
 	"github.com/lmosd/lmosd/interact/oauth"
 )
 
-// Who logs out is let in no more, nor is a node that runs, whether the issuer revokes tokens or not; and what the node renews does not
-// come back.
+// A logout also ends the access of a running node, whether or not the issuer revokes tokens, and a refresh by the node does not undo it.
 func TestLogout(t *testing.T) {
 	t.Parallel()
 	for name, revokes := range map[string]bool{"it revokes": true, "it revokes nothing": false} {

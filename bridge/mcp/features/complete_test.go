@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 )
 
-// What a description names is completed.
+// Values that a description lists are completed.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	var many []string

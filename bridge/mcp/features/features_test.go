@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// owner is whose things they all are.
+// owner owns all Things of these tests.
 const owner = did.DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
 
 // described returns a description of a TD; nil if it is invalid.
@@ -32,7 +32,7 @@ func described(raw []byte) *td.Description {
 	return &td.Description{Thing: parsed, Record: &td.Record{Owner: owner, Thing: parsed.ID, Title: parsed.Title}}
 }
 
-// offerOf is what a thing of that TD offers.
+// offerOf returns the features of a Thing with that TD.
 func offerOf(t *testing.T, doc string) *Features {
 	t.Helper()
 	d := described([]byte(doc))
@@ -70,7 +70,7 @@ const (
 	parrotTD = `{"id":"urn:parrot","title":"Parrot","@type":"lmos:Agent","actions":{"ask":{"input":{},"output":{}}}}`
 )
 
-// Calls, gets and reads are messages to the thing, and only those that are in order.
+// Calls, gets and reads become messages to the Thing, if they are valid.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	const tasks = `{"extensions":{"` + protocol.Tasks + `":{}}}`
@@ -156,7 +156,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// A resource has a URI here, and one of its own.
+// A resource has a URI of the mesh, and one of its server.
 func TestURIs(t *testing.T) {
 	t.Parallel()
 	lamp, shop := offerOf(t, lampTD), offerOf(t, shopTD)
@@ -228,7 +228,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Data schemas become schemas that a model can be given: of objects, without what leads elsewhere.
+// Data schemas become schemas for models: objects without external references.
 func TestSchemas(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ action, input, output string }{
@@ -317,7 +317,7 @@ func FuzzOf(f *testing.F) {
 	})
 }
 
-// others are names under an alias. What the mesh itself has is called like none of them.
+// others are names under an alias. No feature of the mesh itself has one of them.
 var others = regexp.MustCompile("__|-[0-9a-f]{8}$")
 
 func isPlain(name string) bool {

@@ -64,7 +64,7 @@ func TestInputRequests(t *testing.T) {
 	}
 }
 
-// TestStates is the table of states (docs/interop.md), a row each: of tasks, of runs, and back.
+// TestStates checks each row of the table of states (docs/interop.md): of tasks, of runs, and back.
 func TestStates(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/lmosd/lmosd/bridge"
 )
 
-// TestParts are parts as blocks of content: what a block has no member for is in its _meta.
+// TestParts converts parts to content blocks; values without a member of the block are in its _meta.
 func TestParts(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ part, want string }{

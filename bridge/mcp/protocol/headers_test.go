@@ -96,7 +96,7 @@ func FuzzDecodeHeader(f *testing.F) {
 	})
 }
 
-// Whatever a schema is, it is read or refused, and each path leads to an argument.
+// Every schema is accepted or rejected, and each path leads to an argument.
 func FuzzParams(f *testing.F) {
 	f.Add([]byte(`{"properties":{"a":{"type":"string","x-mcp-header":"A"},"b":{"properties":{"c":{"type":"boolean","x-mcp-header":"B"}}}}}`))
 	f.Fuzz(func(t *testing.T, schema []byte) {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A reader is one end of a stream that only comes.
+// A reader is a stream that can only be read.
 type reader struct{ io.Reader }
 
 func (reader) Write(p []byte) (int, error) { return len(p), nil }
@@ -111,7 +111,7 @@ func (s *short) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Of lines that are written together those have failed that were not written to their end: the others must not be sent again.
+// Of lines that are written together, only those that were not fully written fail, because the others must not be sent again.
 func TestSomeLinesOfMany(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestWriteWithoutReader(t *testing.T) {
 	l.Close()
 }
 
-// Whatever comes, there is an end, and each line that is a message is one.
+// Every stream ends, and each line that is a message is returned as one.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\"}\nx\n\r\n{"))
 	f.Fuzz(func(t *testing.T, in []byte) {
@@ -187,7 +187,7 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// The id that is seen of a line that is too long is the one of its message.
+// The id of a line that is too long is the id of its message.
 func FuzzIDOf(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":7,"result":{"id":8}}`))
 	f.Add([]byte(`{"result":{"id":8},"id":"7","jsonrpc":"2.0"}`))

@@ -127,7 +127,7 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-// A message of the greatest size can be given a longer id.
+// A message of the maximum size can be given a longer id.
 func TestAnEditPassesTheLimit(t *testing.T) {
 	t.Parallel()
 	text := []byte(`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"`)
@@ -226,7 +226,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// Whatever a message is, edits change one member and nothing else.
+// For every message, an edit changes one member and nothing else.
 func FuzzEdits(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"x","params":{"_meta":{"progressToken":"a","\u0062":[{}]},"a":1.0}}`), `"z"`)
 	f.Add([]byte("{\"jsonrpc\":\"2.0\",\n\"id\":\"a\",\"result\":{\"_meta\":7}}"), `[1, 2]`)
@@ -255,7 +255,7 @@ func FuzzEdits(f *testing.F) {
 	})
 }
 
-// sameBut compares two messages as other readers see them.
+// sameBut compares two messages as other decoders read them.
 func sameBut(t *testing.T, before, after *Message, value string, path ...string) {
 	t.Helper()
 	again, err := parse(bytes.Clone(after.Bytes()))

@@ -104,7 +104,7 @@ func TestCallersShareAConnection(t *testing.T) {
 	}
 }
 
-// A caller that leaves notifies the server, also if it is the reader; the end of the connection affects all.
+// A caller that cancels notifies the server, also if it is the reader; the end of the connection affects all.
 func TestCallsThatEndEarly(t *testing.T) {
 	t.Parallel()
 	s, server, ended := share(t, nil)
@@ -145,7 +145,7 @@ func TestCallsThatEndEarly(t *testing.T) {
 	}
 }
 
-// A caller that is far behind loses progress, and then the call, if it is one that must know; its response it gets.
+// A slow caller loses progress, and then its call if it must not lose messages; it still gets the response.
 func TestSlowCaller(t *testing.T) {
 	t.Parallel()
 	p := newPending("1", nil)
@@ -177,7 +177,7 @@ func TestSlowCaller(t *testing.T) {
 	}
 }
 
-// The turn to get log messages comes when the other's is over, or not at all.
+// A request with log messages waits for the previous one, or is canceled.
 func TestLogMessagesOfOneRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestLogMessagesOfOneRequest(t *testing.T) {
 	})
 }
 
-// Rubbish ends a connection only if there is nothing else.
+// Invalid messages end a connection only if no valid one follows.
 func TestInvalidLines(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

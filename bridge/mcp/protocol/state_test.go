@@ -7,7 +7,7 @@ import (
 	"github.com/lmosd/lmosd/internal/opaque"
 )
 
-// A client learns where its call waits.
+// A client gets the place where its call waits.
 func TestStateErrors(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

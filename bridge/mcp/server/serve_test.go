@@ -169,7 +169,7 @@ func TestCallerReachesTheServer(t *testing.T) {
 	has(t, "a request", got, `"caller":"ada"`)
 }
 
-// A silent stream shows that it lives.
+// A silent stream sends keep-alives.
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestKeepAlive(t *testing.T) {
 	})
 }
 
-// Whatever is posted, there is an answer, and none is of a kind that no client expects.
+// Every posted message gets a response of a kind that clients expect.
 func FuzzPost(f *testing.F) {
 	good, _ := modernRequest(protocol.CallTool, map[string]any{"name": "t", "arguments": map[string]any{"n": 1}}, nil)
 	f.Add([]byte(good), protocol.Modern, protocol.CallTool, "t", "1")

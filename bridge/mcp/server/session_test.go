@@ -21,7 +21,7 @@ func req(id, method string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"_meta":{"progressToken":%s}}}`, id, method, id)
 }
 
-// A session is its caller's, from initialize to DELETE.
+// A session belongs to its caller, from initialize to DELETE.
 func TestSessionLifecycle(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newFake(), Options{Caller: func(r *http.Request) string { return r.Header.Get("X-Caller") }})
@@ -185,7 +185,7 @@ func TestSessionsOfManyCallers(t *testing.T) {
 	}
 }
 
-// A session that does nothing ends; one with an open stream does something.
+// An idle session ends; one with an open stream is not idle.
 func TestIdleSessions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestIdleSessions(t *testing.T) {
 	})
 }
 
-// A client that does not read is not waited for, and one without the common stream loses nothing else.
+// A client that does not read does not block the server, and one without the common stream loses only its messages.
 func TestEventQueueIsBounded(t *testing.T) {
 	t.Parallel()
 	s := &session{open: map[protocol.ID]*eventQueue{}, queues: []*eventQueue{newEventQueue(0)}}
@@ -276,7 +276,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// Progress and log messages without end are dropped, and the response is not.
+// Progress and log messages above the limit are dropped, and the response is not.
 func TestProgressRateOfASession(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newFake(), Options{})
