@@ -10,8 +10,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// TestAllocationsOfACall holds what a call of an agent in the process of its node costs: 30 objects for each node that it passes,
-// libp2p included. What both nodes do meanwhile counts, too; of three measurements the least is taken.
+// TestAllocationsOfACall limits the allocations of a call of an in-process agent: 30 objects for each node on its path, libp2p included.
+// Concurrent work of both nodes counts, too; the least of three measurements is used.
 func TestAllocationsOfACall(t *testing.T) {
 	nodes := connected(t, 2)
 	p, err := nodes[0].Offer(t.Context(), []byte(echoTD), echo)

@@ -370,7 +370,7 @@ func TestAmbiguousNames(t *testing.T) {
 	if d, err := n.view.Get(t.Context(), "lamp"); err != nil || d.Ref() != own {
 		t.Errorf("the name of an own thing leads to %v, %v", d, err)
 	}
-	// What this node comes to offer itself takes the place.
+	// A publication of this node replaces it.
 	publish(t, n, tool("Other", "urn:dev:lamp"))
 	if d, err := n.view.Get(t.Context(), "urn:dev:lamp"); err != nil || d.Title != "Other" {
 		t.Errorf("got %v, %v", d, err)

@@ -29,13 +29,13 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		// A goroutine of QUIC's sockets ends a moment after the last connection on them.
 		goleak.IgnoreTopFunction("github.com/libp2p/go-libp2p/p2p/transport/quicreuse.(*reuse).gc"),
-		// This one waits a second for what LevelDB may give back.
+		// This one waits a second for buffers that LevelDB may return.
 		goleak.IgnoreTopFunction("github.com/syndtr/goleveldb/leveldb.(*DB).mpoolDrain"),
 		// LevelDB leaves it behind where a damaged database does not open at the first attempt.
 		goleak.IgnoreTopFunction("github.com/syndtr/goleveldb/leveldb/util.(*BufferPool).drain"))
 }
 
-// warmUp makes what is made once in a process outside of any simulation: channels belong to the simulation that made them.
+// warmUp initializes process-wide state outside of any simulation, because channels belong to the simulation that made them.
 func warmUp() {
 	key, err := keystore.New()
 	if err != nil {

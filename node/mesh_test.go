@@ -149,8 +149,8 @@ func TestNodeDoesNotRelay(t *testing.T) {
 	}
 }
 
-// TestForeignRecordWithThisNodeAsHostCallsNothing: a stranger signs a TD whose forms point into a network that only this node
-// reaches, and says that this node is its host.
+// TestForeignRecordWithThisNodeAsHostCallsNothing: a stranger signs a TD whose forms refer to a network that only this node reaches, with
+// this node as host.
 func TestForeignRecordWithThisNodeAsHostCallsNothing(t *testing.T) {
 	t.Parallel()
 	var hits atomic.Int32

@@ -101,8 +101,7 @@ func TestDirectoryOfAnOlderVersion(t *testing.T) {
 	}
 }
 
-// TestDamagedLogKeepsTheHomeNetwork: a log that lost no more than the note of the home network does not make what was published in it
-// another network's.
+// TestDamagedLogKeepsTheHomeNetwork: if a log loses only the name of the home network, its publications stay in that network.
 func TestDamagedLogKeepsTheHomeNetwork(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{EnginePebble, EngineLevelDB} {
@@ -131,8 +130,8 @@ func TestDamagedLogKeepsTheHomeNetwork(t *testing.T) {
 	}
 }
 
-// TestNetworksDoNotCallEachOther: two nodes of different networks that are connected share no protocol of lmosd. Neither calls the
-// other, whoever dialled, and ids of before answer to nobody.
+// TestNetworksDoNotCallEachOther: two connected nodes of different networks share no protocol of lmosd. Neither can call the other,
+// whichever dialed, and earlier protocol ids are not served.
 func TestNetworksDoNotCallEachOther(t *testing.T) {
 	t.Parallel()
 	o, org2 := quiet(), quiet()

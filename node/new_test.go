@@ -131,8 +131,8 @@ var flaws = map[string]flaw{
 	}, interact.ConfigInvalid, "api.token"},
 }
 
-// TestNewFailsCleanly: each flaw is told with a code and a hint, and nothing stays open: not the directory, not a port, not a
-// goroutine (TestMain looks).
+// TestNewFailsCleanly: each flaw is an error with a code and a hint, and nothing stays open: no directory, port or goroutine (TestMain
+// checks).
 func TestNewFailsCleanly(t *testing.T) {
 	t.Parallel()
 	for name, f := range flaws {

@@ -32,7 +32,7 @@ func cut(t *testing.T, a, b *running) {
 	until(t, "they are apart", func() bool { return len(b.network.Network().ConnsToPeer(a.network.ID())) == 0 })
 }
 
-// pairOf are a host and a consumer that takes direct ways as its options say.
+// pairOf returns a host and a consumer whose option for direct paths is direct.
 func pairOf(t *testing.T, direct string) (host, consumer *running) {
 	t.Helper()
 	host = start(t, quiet())

@@ -59,7 +59,7 @@ func TestWarningsOfAPublication(t *testing.T) {
 func TestConcurrentPublications(t *testing.T) {
 	t.Parallel()
 	nodes := connected(t, 2)
-	// What is said before they are meshed is said again a quarter of a minute later, under a new number.
+	// Publications before the nodes are meshed are repeated 15 seconds later, under a new number.
 	until(t, "they are meshed", func() bool { return nodes[0].mesh.gossip.Peers() == 1 && nodes[0].mesh.dht.Size() == 1 })
 	var g sync.WaitGroup
 	for w := range 4 {

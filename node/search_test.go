@@ -170,7 +170,7 @@ func TestProbesAHost(t *testing.T) {
 	}
 }
 
-// TestTrustRanks: of things that fit alike, those of this node come first, then those of owners that the operator allows.
+// TestTrustRanks: of equal matches, Things of this node come first, then those of owners that the operator allows.
 func TestTrustRanks(t *testing.T) {
 	t.Parallel()
 	friend, untrusted := newKey(t), newKey(t)

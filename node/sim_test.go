@@ -285,7 +285,7 @@ func TestIdleNodeStopsAtOnce(t *testing.T) {
 	})
 }
 
-// The host of a thing is gone before the joiner comes, and gossip said all before: it learns from a neighbour.
+// The host of a Thing is gone and gossip is over before the joiner starts: the joiner gets the record from a neighbor.
 func TestJoinerReceivesMissedRecords(t *testing.T) {
 	simulate(t, 3, func(t *testing.T, s *sim) {
 		host, other, late := s.nodes[0], s.nodes[1], s.nodes[2]
@@ -349,7 +349,7 @@ func TestFailedHostIsDetectedByAll(t *testing.T) {
 		if !reachable(near) || !reachable(far) {
 			t.Fatal("a living host is listed as gone")
 		}
-		time.Sleep(5 * time.Second) // what is told to new peers is told
+		time.Sleep(5 * time.Second) // new peers have received all records
 		s.vanish(host)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()

@@ -13,8 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 )
 
-// A leftConn is the end of a connection whose peer has sent a reason, closed it, and is not there any more: the reason can be read,
-// writes fail.
+// A leftConn is a connection whose peer has sent a reason and closed it: the reason can be read, writes fail.
 type leftConn struct {
 	net.Conn
 	reason []byte

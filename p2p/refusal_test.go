@@ -15,8 +15,8 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// TestWhoIsRefusedIsTold: over each transport, a dialler learns that it was the policy of the peer, whichever end of the connection is
-// quicker, and is not connected; who was admitted since is not refused any more.
+// TestWhoIsRefusedIsTold: over each transport, a dialer that the policy of the peer refuses gets that reason, and is not connected. A peer
+// that is admitted later is no longer refused.
 func TestWhoIsRefusedIsTold(t *testing.T) {
 	t.Parallel()
 	for name, addr := range map[string]string{"TCP": anyTCP, "QUIC": "/ip4/127.0.0.1/udp/0/quic-v1"} {

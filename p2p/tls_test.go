@@ -63,8 +63,8 @@ func shown(t *testing.T, h *Host, at ma.Multiaddr) *x509.Certificate {
 	return c.ConnectionState().PeerCertificates[0]
 }
 
-// TestCertificatesHoldForEveryClock has hosts show certificates that a peer accepts whose clock is wrong by years. With the
-// library's own, which begin an hour ago, a peer whose clock is two hours behind refuses the connection.
+// TestCertificatesHoldForEveryClock: certificates of hosts are accepted by a peer whose clock is wrong by years. A peer whose clock is two
+// hours behind refuses those of the library, which begin an hour ago.
 func TestCertificatesHoldForEveryClock(t *testing.T) {
 	t.Parallel()
 	h := started(t, Options{Listen: []string{anyTCP, anyQUIC}})

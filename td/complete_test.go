@@ -177,8 +177,7 @@ func TestSignedTDOfAnother(t *testing.T) {
 	}
 }
 
-// Whatever a TD looks like, completing it changes @context, may add an id right after it, and keeps every other byte of every
-// member, and their order.
+// For every TD, completing it changes @context, may add an id right after it, and keeps all other bytes and their order.
 func TestCompleteKeepsTheRest(t *testing.T) {
 	t.Parallel()
 	owner := signer(t, 1).DID()

@@ -249,9 +249,8 @@ func TestRecordRefusesOtherEncodings(t *testing.T) {
 	}
 }
 
-// Every single byte of a record is bound: by the signature, by the one encoding there is, or, in the compressed TD, by
-// the hash of the TD. There a bit of the frame may change that says how, and not what, is compressed; the record then
-// states the same.
+// Every byte of a record is bound by the signature, by the unique encoding, or, in the compressed TD, by the hash of the TD. A bit of the
+// compression frame may change the form of the compression only; the content is then the same.
 func TestEveryByteOfARecord(t *testing.T) {
 	t.Parallel()
 	raw := published(t, readFile(t, "weather.td.json"), signer(t, 1), 7).Record

@@ -192,8 +192,8 @@ func TestEveryByteOfATD(t *testing.T) {
 	t.Logf("%d of %d changes say the same", same, len(raw))
 }
 
-// A foreign proof may name the contexts that were signed. Others that somebody appended then do not break it, and are
-// not read: here the LMOS context, which would turn "capabilities" into a claim that the owner never made.
+// A foreign proof may name the signed contexts. Contexts that are appended later do not break it, and are not read: here the LMOS context,
+// which would turn "capabilities" into a claim that the owner never made.
 func TestForeignProofWithContext(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)
