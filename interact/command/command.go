@@ -5,21 +5,21 @@
 //	environment  that of this process without its LMOSD_ variables, or what Options.Inherit names of it, Options.Env, and
 //	             LMOSD_AGENT     the agent's name
 //	             LMOSD_ACTION    the action that is called
-//	             LMOSD_CALLER    who asks ([did.Principal.ID]): a node's DID, with #NAME for a consumer behind it; "local" on this machine
+//	             LMOSD_CALLER    the caller ([did.Principal.ID]): a node's DID, with #NAME for a consumer behind it; "local" on this machine
 //	             LMOSD_CALLER_VIA  how that was proven: peer, socket, token, loopback, process, unproven
-//	             LMOSD_DEADLINE  when the answer is needed, RFC 3339 in UTC; empty for never
-//	             TRACEPARENT, TRACESTATE  the W3C trace context, if there is one
+//	             LMOSD_DEADLINE  the deadline of the call, RFC 3339 in UTC; empty without one
+//	             TRACEPARENT, TRACESTATE  the W3C trace context, if any
 //	exit 0       completed; anything else failed, with the last 4 KiB of stderr; stderr alone is no failure
 //
 // When the caller leaves or the deadline passes, the process group gets SIGTERM, and after a grace SIGKILL. The same ends what a
 // command leaves behind: its background processes have the grace to finish, then they are killed. A call returns after the
-// process is gone. On Linux the process also dies with lmosd itself, however that dies; that holds for the process alone, not
-// for its children, so a command that only starts another program does well to say "exec".
+// process is gone. On Linux the process also dies with lmosd in any case. Its children do not: a command that only
+// starts another program should use "exec".
 //
 // # Streams
 //
 // Output comes in parts, while the process runs, in three cases: Options.Chunk splits it; the caller accepts a type that is not
-// JSON; or the caller sends a stream and says nothing of what it accepts. A slow caller holds the process up, and nothing else.
+// JSON; or the caller sends a stream without accepted types. A slow caller delays only its own process.
 package command
 
 import (
@@ -41,7 +41,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// Limits, where Options say nothing.
+// Default limits.
 const (
 	// maxOutput is the limit of an output in bytes.
 	maxOutput = 4 << 20
@@ -57,9 +57,9 @@ const (
 
 // Options are the settings of an [Agent]. Either Command or Args is needed.
 type Options struct {
-	// Agent is the name that the process is told; empty means what the caller called it.
+	// Agent is the name in LMOSD_AGENT; empty means the name in the call.
 	Agent string
-	// Command is a command line for /bin/sh -c. It is the user's own: nothing of a caller is ever put into it.
+	// Command is a command line for /bin/sh -c. It is set by the user and never contains data of a caller.
 	Command string
 	// Args is a program and its arguments, run without a shell.
 	Args []string
@@ -79,7 +79,7 @@ type Options struct {
 	MaxConcurrent int
 	// Thing is the description, if there is one: an output whose schema says string is a string, even if it reads 42 or true.
 	Thing *td.Thing
-	// Log gets what an operator should know; nil discards.
+	// Log receives log records; nil discards them.
 	Log *slog.Logger
 }
 
@@ -127,7 +127,7 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// argv is what is run.
+// argv is the command line of the process.
 func (o *Options) argv() ([]string, error) {
 	argv := slices.Clone(o.Args)
 	switch {
@@ -149,7 +149,7 @@ func (o *Options) argv() ([]string, error) {
 	return argv, nil
 }
 
-// Do implements [interact.Thing]. It answers InvokeAction; other messages are [interact.NotAllowed]. An output in one part is one
+// Do implements [interact.Thing]. It supports InvokeAction; other messages are [interact.NotAllowed]. An output in one part is one
 // ActionStatus that is completed and has it: JSON, or octets (application/octet-stream) where it is neither JSON nor text; none
 // for an empty output. An output in parts is an ActionStatus that is running for each, and one that is completed without data.
 // A part that a delimiter ends is the value, if it is one of JSON, else text or octets, with the delimiter: put together
@@ -161,8 +161,8 @@ func (o *Options) argv() ([]string, error) {
 //   - TooLarge: the output passed the limit, and the process was killed.
 //   - Timeout, Cancelled, Unreachable with Begun: the deadline passed, the caller left, or the agent was closed, and the process
 //     was ended.
-//   - Overloaded: no process was free before the deadline. Unreachable: it could not be started. Nothing was begun.
-//   - Invalid: input and a stream together, or an input that is not the JSON it says it is.
+//   - Overloaded: no process was free before the deadline. Unreachable: it could not be started. Nothing was started.
+//   - Invalid: input and a stream together, or an input with a JSON type that is not JSON.
 //
 // The goroutine that reads a message's Chunks ends with the chunk that comes after the interaction's end.
 func (a *Agent) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -234,7 +234,7 @@ func (a *Agent) enter(ctx context.Context, m *interact.Message) error {
 	return ended(ctx, m, false)
 }
 
-// ended says why a call was ended by its context.
+// ended returns the error of a call whose context ended.
 func ended(ctx context.Context, m *interact.Message, hasStarted bool) error {
 	cause := context.Cause(ctx)
 	e := &interact.Error{Code: interact.Cancelled, Started: hasStarted, Title: m.Name + " was cancelled", Err: cause}
@@ -249,7 +249,7 @@ func ended(ctx context.Context, m *interact.Message, hasStarted bool) error {
 	return e
 }
 
-// Close ends all processes, as when their callers leave, and returns when they are gone. Calls that come later are Unreachable.
+// Close ends all processes, as when their callers leave, and waits for their end. Later calls are Unreachable.
 func (a *Agent) Close() {
 	a.mu.Lock()
 	a.closed = true

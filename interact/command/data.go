@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// octets is the media type of what is neither JSON nor text.
+// octets is the media type of output that is neither JSON nor text.
 const octets = "application/octet-stream"
 
 // input returns what the process reads: JSON as it came, CBOR as JSON, one JSON string as its text, other types as they are.
@@ -38,7 +38,7 @@ func input(m *interact.Message) ([]byte, error) {
 	return data, nil
 }
 
-// raw returns the media type as which stdout is passed on as it is; nothing if it is looked at.
+// raw returns the media type with which stdout is passed on unchanged, or "" if it must be parsed.
 func (a *Agent) raw(m *interact.Message) string {
 	media, _, err := mime.ParseMediaType(m.Accept)
 	switch {
@@ -115,7 +115,7 @@ type splitter struct {
 	delim []byte
 	limit int64 // of a part
 
-	buf      []byte // what was read and not returned
+	buf      []byte // read and not yet returned
 	searched int    // how much of buf has no delimiter that begins in it
 	err      error
 }

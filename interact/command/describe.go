@@ -24,7 +24,7 @@ func Describe(name, title string, caps []string, actions []string) []byte {
 			"synchronous": true}
 	}
 	doc["actions"] = all
-	doc["lmosd:concurrency"] = maxConcurrent // so that who calls more than that waits in the node's queue, which is fair
+	doc["lmosd:concurrency"] = maxConcurrent // further calls wait in the queue of the node, which is fair
 	if len(caps) > 0 {
 		list := make([]any, 0, len(caps))
 		for _, id := range caps {

@@ -10,7 +10,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// environment is what the process finds, as the package comment says.
+// environment returns the environment of the process (package comment).
 func (a *Agent) environment(ctx context.Context, m *interact.Message) ([]string, error) {
 	agent, deadline := a.o.Agent, ""
 	agent = cmp.Or(agent, m.Thing)

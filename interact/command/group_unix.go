@@ -16,10 +16,10 @@ func isolate(cmd *exec.Cmd) {
 	dieWithParent(cmd.SysProcAttr)
 }
 
-// terminate asks the group of p to end.
+// terminate sends SIGTERM to the group of p.
 func terminate(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGTERM) }
 
-// kill ends the group of p, if there is anything left of it.
+// kill sends SIGKILL to the group of p, if it exists.
 func kill(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) }
 
 // scarce reports whether a process could not be started for want of processes, memory or files.

@@ -4,5 +4,5 @@ package command
 
 import "syscall"
 
-// dieWithParent does nothing: only Linux has such a signal.
+// dieWithParent does nothing: only Linux has this signal.
 func dieWithParent(*syscall.SysProcAttr) {}

@@ -19,7 +19,7 @@ import (
 //	        └─ context ends: SIGTERM ── grace: SIGKILL ─┘
 //
 // Between dead and reaped the process is a zombie: its id, which is that of the group, cannot become another's, so that a signal
-// to the group never hits a stranger.
+// to the group never reaches another process.
 type process struct {
 	agent  *Agent
 	m      *interact.Message
@@ -47,7 +47,7 @@ type process struct {
 
 	// Written before gone is closed, and read after it.
 	exit    error // of Wait
-	stopped bool  // it was asked to end
+	stopped bool  // SIGTERM was sent
 	stderr  tail
 }
 
@@ -177,7 +177,7 @@ func (p *process) supervise() {
 			p.agent.o.Log.Info("command killed", "agent", p.agent.o.Agent, "action", p.m.Name, "grace", grace)
 		}
 	}
-	kill(p.cmd.Process) // what is left of the group
+	kill(p.cmd.Process) // the remaining processes of the group
 	close(p.reap)
 	<-p.done
 	p.lastly()
@@ -211,7 +211,7 @@ func (p *process) Read(b []byte) (n int, err error) {
 		p.drain(&p.outRead)
 	}
 	if p.isCut() {
-		return 0, io.EOF // discard may have read what was before it
+		return 0, io.EOF // discard may have read the output before it
 	}
 	return n, err
 }
@@ -222,7 +222,7 @@ func (p *process) isCut() bool {
 	return p.cut
 }
 
-// discard reads stdout where nobody else does any more. It would be full, and the process wait.
+// discard reads stdout that has no other reader, so that a full pipe does not block the process.
 func (p *process) discard() {
 	_, _ = io.Copy(io.Discard, p.stdout)
 	p.drain(&p.outRead)

@@ -9,10 +9,10 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// A consumer takes a reply, or the error, and reports whether it is still there.
+// A consumer receives a reply or the error, and reports whether it stays.
 type consumer = func(*interact.Message, error) bool
 
-// errTooLong tells that an output, or a part of it, passed the limit; errLeft, that the consumer has left the loop.
+// errTooLong means that an output, or a part of it, exceeds the limit; errLeft, that the consumer has left the loop.
 var (
 	errTooLong = errors.New("too long")
 	errLeft    = errors.New("the caller left")
@@ -80,7 +80,7 @@ func (p *process) status(s interact.Status, media string, data []byte) *interact
 	return r
 }
 
-// end waits until the process is gone, and returns what went wrong. An err that is not the end of the output ends the process.
+// end waits until the process has ended, and returns its error. An err that is not the end of the output ends the process.
 func (p *process) end(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = nil
@@ -103,7 +103,7 @@ func (p *process) end(err error) error {
 	return nil
 }
 
-// failed says how the process ended, in its own words if it had any.
+// failed returns the error of a failed process, with its stderr if any.
 func (p *process) failed() error {
 	e := &interact.Error{Code: interact.AgentFailed, Remote: true, Title: p.m.Name + " failed: " + p.exit.Error(),
 		Hint: "see what the command says by itself, in a shell"}

@@ -27,7 +27,7 @@ const maxText = 4 << 10
 // maxRefusal is how much of a refusal is read, in bytes: a secret in it must be complete to be recognized.
 const maxRefusal = 64 << 10
 
-// An answer is a response that was checked.
+// An answer is a checked response.
 type answer struct {
 	client *Client
 	status int
@@ -37,7 +37,7 @@ type answer struct {
 	data   []byte
 }
 
-// ask sends the request and judges the answer.
+// ask sends the request and checks the response.
 func (c *Client) ask(ctx context.Context, r *request) (*answer, error) {
 	ctx = r.streams(ctx)
 	defer r.release()
@@ -49,7 +49,7 @@ func (c *Client) ask(ctx context.Context, r *request) (*answer, error) {
 	return c.judge(ctx, r, resp)
 }
 
-// begin sends the request. The caller closes the answer's body.
+// begin sends the request. The caller closes the body of the response.
 func (c *Client) begin(ctx context.Context, r *request) (*http.Response, error) {
 	if r.Message.Chunks != nil {
 		if err := c.feed(r); err != nil {
@@ -63,7 +63,7 @@ func (c *Client) begin(ctx context.Context, r *request) (*http.Response, error) 
 	return carry(ctx, c.transport, r, req)
 }
 
-// exchange sends a request that was built, and judges the answer.
+// exchange sends a built request, and checks the response.
 func (c *Client) exchange(ctx context.Context, r *request, req *http.Request) (*answer, error) {
 	resp, err := carry(ctx, c.transport, r, req)
 	if err != nil {
@@ -73,7 +73,7 @@ func (c *Client) exchange(ctx context.Context, r *request, req *http.Request) (*
 	return c.judge(ctx, r, resp)
 }
 
-// carry sends a request. The error says whether any of it was written (Started).
+// carry sends a request. The error has Started if any of it was written.
 func carry(ctx context.Context, via http.RoundTripper, r *request, req *http.Request) (*http.Response, error) {
 	var written atomic.Bool
 	trace := &httptrace.ClientTrace{ // the last attempt counts: net/http makes another only if that does no harm
@@ -167,7 +167,7 @@ func (c *Client) body(ctx context.Context, r *request, resp *http.Response) ([]b
 	return b.Bytes(), nil
 }
 
-// source is the body of an answer, decompressed.
+// source is the decompressed body of a response.
 func (c *Client) source(ctx context.Context, r *request, resp *http.Response) (io.Reader, error) {
 	coding := strings.ToLower(resp.Header.Get("Content-Encoding"))
 	src, err := decoded(coding, resp.Body)
@@ -239,9 +239,9 @@ func sample(media string, data []byte, s *form.Secrets) string {
 	return fmt.Sprintf("%s %q", interact.Clip(interact.Readable(media), 60), interact.Clip(quote(s, string(data[:min(len(data), maxRefusal)])), 200))
 }
 
-// refused makes the error of an answer with a bad status: the text of the agent, within bounds.
+// refused returns the error of a response with an error status, with bounded text of the agent.
 func (c *Client) refused(r *request, resp *http.Response) error {
-	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what can be read is what can be told
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // an incomplete text is better than none
 	title := fmt.Sprintf("%s: the agent answered %d", r.What(), resp.StatusCode)
 	if resp.StatusCode/100 == 3 {
 		title += " with a redirect"

@@ -24,15 +24,15 @@ const (
 	callbackTimeout = 5 * time.Second
 )
 
-// Callbacks receives what agents send by webhook (WoT Profile §7.3). It is the [Receiver] of a client, and the HTTP handler to
-// which its addresses lead:
+// Callbacks receives webhook deliveries of agents (WoT Profile §7.3). It is the [Receiver] of a client, and the HTTP handler of its
+// addresses:
 //
 //	callbacks := rest.NewCallbacks("https://node.example:8080/callbacks")
 //	mux.Handle("POST /callbacks/", callbacks)
 //	client := rest.NewClient(rest.Options{Webhook: callbacks})
 //
-// The last segment of an address is random: 128 bits, which nobody guesses. It is all that an agent proves, so that the address
-// is told to the agent only. A delivery has at most 1 MiB. It is answered with 200 when the consumer has taken it; with 503 when
+// The last segment of an address is random: 128 bits. It is the only proof of an agent, so that only
+// the agent receives the address. A delivery has at most 1 MiB. The response is 200 when the consumer has taken it; with 503 when
 // that did not happen within five seconds, or too many wait; with 404 when the address is closed. At most 1024 addresses are
 // open at once. It is safe for concurrent use.
 type Callbacks struct {
@@ -50,7 +50,7 @@ type callback struct {
 	closed     chan struct{}
 }
 
-// NewCallbacks returns a receiver for [Callbacks.Listen] with base. An empty base means that there is none yet.
+// NewCallbacks returns a receiver for [Callbacks.Listen] with base. An empty base is not known yet.
 func NewCallbacks(base string) *Callbacks {
 	c := &Callbacks{busy: make(chan struct{}, maxDelivering), open: map[string]*callback{}}
 	c.Listen(base)

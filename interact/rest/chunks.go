@@ -13,13 +13,13 @@ import (
 	"github.com/lmosd/lmosd/interact/form"
 )
 
-// maxPart is the size of the parts in which an answer passes, in bytes.
+// maxPart is the size of the parts of a response stream, in bytes.
 const maxPart = 64 << 10
 
-// streamFrom is the length from which an answer passes in parts, in bytes.
+// streamFrom is the length from which a response is streamed, in bytes.
 const streamFrom = 1 << 20
 
-// A streamError is what broke a request stream.
+// A streamError is the error of a request stream.
 type streamError struct{ error }
 
 // feed starts to send the message's chunks, with its data before them, as the body of the request. The goroutine is the
@@ -49,7 +49,7 @@ func (r *request) pour(w io.Writer) error {
 	return z.Close()
 }
 
-// pourTo writes the stream to w, and flushes after each chunk: the agent is to hear it now.
+// pourTo writes the stream to w, and flushes after each chunk, so that the agent receives it at once.
 func (r *request) pourTo(w io.Writer, flush func() error) error {
 	if err := writeChunk(w, r.Body, flush); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (r *request) pourTo(w io.Writer, flush func() error) error {
 
 func writeChunk(w io.Writer, chunk []byte, flush func() error) error {
 	if len(chunk) == 0 {
-		return nil // an empty write to a pipe waits for a reader, and says nothing to it
+		return nil // an empty write to a pipe waits for a reader
 	}
 	if _, err := w.Write(chunk); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (r *request) streams(ctx context.Context) context.Context {
 	return ctx
 }
 
-// release ends what the request still does.
+// release ends the request.
 func (r *request) release() {
 	if r.feed != nil {
 		_ = r.feed.CloseWithError(form.ErrLeft)
@@ -120,7 +120,7 @@ func (r *request) passes(resp *http.Response) bool {
 		!form.IsStructured(media) && !(form.IsStructured(promised) && unlabelled && !listed(r.Form.AdditionalTypes, media))
 }
 
-// pass yields the parts of an answer as they arrive, and then the end. It reads no further than the consumer has taken.
+// pass yields the parts of a response as they arrive, and then the end. It reads only as far as the consumer has received.
 func (c *Client) pass(ctx context.Context, r *request, resp *http.Response, yield func(*interact.Message) bool) error {
 	src, err := c.source(ctx, r, resp)
 	if err != nil {

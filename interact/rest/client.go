@@ -18,7 +18,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// MaxBody is the limit of a request's or an answer's body in bytes, unless Options say otherwise.
+// MaxBody is the default limit of the body of a request or response in bytes.
 const MaxBody = 4 << 20
 
 // dialTimeout is how long a connection may take to come up.
@@ -36,7 +36,7 @@ type Options struct {
 	// Dial opens the connections to agents, each within 10 s; nil means a net.Dialer. An [*interact.Error] that it gives is the
 	// error of the interaction.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Webhook receives what agents send by the subprotocol webhook; nil means that forms with it cannot be used.
+	// Webhook receives deliveries of agents by the subprotocol webhook; nil means that forms with it cannot be used.
 	Webhook Receiver
 	// Transport carries the requests; nil means one of the client's own, which connects by Dial, has at most MaxConns connections
 	// to an agent beside those of observations, and uses no proxy. It must not follow redirects.
@@ -100,10 +100,10 @@ func newTransport(o Options, most int) *http.Transport {
 		// Many servers close an idle connection after 5 s. To leave it earlier avoids the race in which a POST is lost.
 		IdleConnTimeout:        4 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
-		// The form declares whether an answer may be compressed (contentCoding).
+		// The form declares whether a response may be compressed (contentCoding).
 		DisableCompression: true,
 		ForceAttemptHTTP2:  true,
-		// Pings detect a vanished agent also while there are no requests.
+		// Pings detect a lost agent also without requests.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second},
 	}
 }
@@ -132,15 +132,15 @@ func (c *Client) enter() bool {
 	return !c.closed
 }
 
-// Thing returns the agent that t describes. It answers all requests but QueryAction, CancelAction and QueryAllActions, which
-// are the node's own to answer, over the HTTP and HTTPS forms of t. A message must fit t ([interact.Checked]): only what
+// Thing returns the agent that t describes. It supports all requests over the HTTP and HTTPS forms of t, except
+// QueryAction, CancelAction and QueryAllActions, which the node serves. A message must fit t ([interact.Checked]): only what
 // stands in an address or beside a secret is checked here.
 //
 // Errors are always an [*interact.Error]:
 //   - Invalid with issues, NoAffordance, NotAllowed, UnsupportedType, Unauthenticated, Overloaded: nothing was sent.
-//   - Unreachable, Timeout, Cancelled: no answer came. Started means that the agent may have done the work nevertheless.
-//   - AgentFailed: the agent answered, with an error (Remote) or with something that its description does not promise.
-//   - TooLarge: the answer passed the limit and was cut.
+//   - Unreachable, Timeout, Cancelled: no response came. Started means that the agent may have done the work nevertheless.
+//   - AgentFailed: the agent returned an error (Remote) or a response that its description does not declare.
+//   - TooLarge: the response exceeded the limit and was cut.
 //
 // Without a form for them that can be used, all or several properties are read and written one by one; to observe all needs a
 // form ([interact.Composed] does without). Reading all gives those that can be read over HTTP, as JSON, CBOR or text, without
@@ -153,11 +153,11 @@ func (c *Client) enter() bool {
 //
 // An observation or a subscription takes server-sent events, else longpoll, else a webhook. It outlives broken connections for
 // up to five minutes; what happens in between is lost, unless the agent repeats it by the ID of the last event. Longpoll loses
-// what happens between two questions. Where an agent answers a longpoll at once, it is asked less and less often, down to
-// every 30 s; what is read again unchanged in this way is no change.
+// events between two polls. If an agent responds to a longpoll at once, the polls become rarer, down to one every 30 s; an unchanged
+// reading is then no change.
 func (c *Client) Thing(t *td.Thing) interact.Thing { return c.consumer.Thing(t) }
 
-// single sends a request that has one reply. Most agents answer a writing with 204: then the reply has no data.
+// single sends a request that has one reply. Most agents respond to a write with 204: then the reply has no data.
 func (r *request) single(ctx context.Context, yield func(*interact.Message) bool) error {
 	ans, err := r.client.ask(ctx, r)
 	if err != nil {

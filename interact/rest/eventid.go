@@ -5,7 +5,7 @@ import "strings"
 // Names that both sides of the binding share.
 const (
 	// EventIDHeader is, in the response to a long poll and in a delivery, the id of the event, which the consumer sends as ?after= next
-	// time, so that it misses no event between two polls. EventNameHeader is the affordance of the event, where the consumer asked for
+	// time, so that it misses no event between two polls. EventNameHeader is the affordance of the event, if the consumer requested
 	// all of them.
 	EventIDHeader   = "Lmos-Event-Id"
 	EventNameHeader = "Lmos-Event-Name"

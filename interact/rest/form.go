@@ -45,7 +45,7 @@ func subprotocol(f *td.Form) string {
 		return f.Subprotocol
 	}
 	var misspelled struct{ Suprotocol string }
-	_ = json.Unmarshal(f.Raw, &misspelled) // what is no text is none
+	_ = json.Unmarshal(f.Raw, &misspelled) // a value of another type counts as absent
 	return misspelled.Suprotocol
 }
 

@@ -16,7 +16,7 @@ import (
 
 const eventsType = events.MediaType
 
-// errOver means that the agent has ended the observation: there is no more.
+// errOver means that the agent has ended the observation.
 var errOver = errors.New("the agent ended it")
 
 // A lostError is a failure after which the observation is retried.
@@ -33,7 +33,7 @@ func mendable(err error) error {
 	return err
 }
 
-// refusal returns the error of an answer with an error status. There is no deadline, so the text of the agent is read for [form.Farewell] only.
+// refusal returns the error of a response with an error status. It reads the text of the agent for at most [form.Farewell].
 func (o *observation) refusal(resp *http.Response) error {
 	defer time.AfterFunc(form.Farewell, o.drop).Stop()
 	return o.client.refused(o.r, resp)
@@ -74,10 +74,10 @@ type listener struct {
 	*observation
 	outage
 	last  string        // id of the last event
-	retry time.Duration // how long the agent wants to be left alone between two streams; 0 if it did not say
+	retry time.Duration // pause between two streams that the agent requires; 0 if unset
 }
 
-// listen takes the events of one stream after the other, until the consumer leaves or the agent ends the observation.
+// listen reads one stream after another, until the consumer leaves or the agent ends the observation.
 func (o *observation) listen(ctx context.Context) error {
 	l := &listener{observation: o, outage: outage{first: 10 * o.client.pause}, last: o.r.Message.After}
 	for {
@@ -91,7 +91,7 @@ func (o *observation) listen(ctx context.Context) error {
 	}
 }
 
-// between is the pause before the next stream: what the agent asked for while it was there, else one that grows.
+// between returns the pause before the next stream: the one that the agent requires, else a growing one.
 func (l *listener) between() time.Duration {
 	if l.retry > 0 && l.since.IsZero() {
 		return min(max(l.retry, 4*l.client.pause), maxBackoff)
@@ -99,7 +99,7 @@ func (l *listener) between() time.Duration {
 	return l.next()
 }
 
-// connect opens a stream and takes its events until it breaks.
+// connect opens a stream and reads its events until it breaks.
 func (l *listener) connect(ctx context.Context) error {
 	resp, err := l.send(ctx, func(h http.Header) {
 		h.Set("Accept", eventsType)
@@ -125,7 +125,7 @@ func (l *listener) connect(ctx context.Context) error {
 	return l.take(src)
 }
 
-// accepts reports whether an answer is an event stream. After the first, 204 is the end (HTML §9.2.3).
+// accepts reports whether a response is an event stream. After the first, 204 is the end (HTML §9.2.3).
 func (l *listener) accepts(resp *http.Response) error {
 	media := resp.Header.Get("Content-Type")
 	switch {

@@ -12,25 +12,25 @@ import (
 )
 
 const (
-	// maxHold is how long one question of a longpoll may wait for its answer, as in node-wot and the Kotlin SDK.
+	// maxHold is the timeout of one poll, as in node-wot and the Kotlin SDK.
 	maxHold = 60 * time.Minute
-	// atOnce is the time within which an answer comes that the agent has not held.
+	// atOnce is the limit below which the agent has not held the request.
 	atOnce = 250 * time.Millisecond
 	// maxRow is how many events may come at once, one behind the other, before the next question waits a little.
 	maxRow = 32
 )
 
-// A poller is an observation by longpoll: a GET is answered with one event or change as its body, and asked again.
+// A poller is an observation by longpoll: the response to a GET is one event or change, and the next GET follows.
 type poller struct {
 	*observation
 	outage         // of the agent
-	repeats outage // grows while the agent answers at once without anything new
+	repeats outage // grows while the agent responds at once without a change
 	row     int    // events that came at once
 	before  []byte // the reading before
 	last    string // id of the event before, from a node; else empty
 }
 
-// poll asks again and again, until the consumer leaves.
+// poll repeats the request until the consumer leaves.
 func (o *observation) poll(ctx context.Context) error {
 	p := &poller{observation: o, outage: outage{first: 10 * o.client.pause}, repeats: outage{first: 4 * o.client.pause},
 		last: o.r.Message.After}
@@ -60,7 +60,7 @@ func (p *poller) missed(held bool) {
 	p.fails()
 }
 
-// ask asks once. No answer within maxHold is an empty one.
+// ask sends one request. After maxHold the response is empty.
 func (p *poller) ask(ctx context.Context) (*answer, error) {
 	held, cancel := context.WithTimeout(ctx, maxHold)
 	defer cancel()
@@ -78,7 +78,7 @@ func (p *poller) ask(ctx context.Context) (*answer, error) {
 	}
 	data, err := p.client.body(ctx, p.r, resp)
 	if err != nil && interact.AsError(err).Code == interact.AgentFailed {
-		return nil, &lostError{error: err} // half an answer
+		return nil, &lostError{error: err} // an incomplete response
 	}
 	return &answer{status: resp.StatusCode, header: resp.Header, data: data}, err
 }
@@ -89,7 +89,7 @@ func (p *poller) prepare(h http.Header) {
 	after(h, p.last)
 }
 
-// heard takes an answer, and waits before the next question if this one came too fast.
+// heard handles a response, and waits before the next request if this response came too fast.
 func (p *poller) accept(ctx context.Context, ans *answer, held bool) error {
 	p.opened = true
 	p.over()
@@ -127,7 +127,7 @@ func (p *poller) empty(ans *answer, held bool) bool {
 	return len(form.TrimJSON(ans.data)) == 0 && !(signal && held)
 }
 
-// unchanged reports whether an agent that does not hold requests answered with the same reading again.
+// unchanged reports whether an agent that does not hold requests returned the same reading again.
 func (p *poller) unchanged(ans *answer, held bool) bool {
 	if p.r.Message.Type != interact.ObserveProperty && p.r.Message.Type != interact.ObserveAllProperties {
 		return false

@@ -24,7 +24,7 @@ type request struct {
 	// synchronous is what the action declares; nil if it declares nothing.
 	synchronous *bool
 
-	// feed is the request stream that is being sent, if there is one; abort ends the interaction if it breaks.
+	// feed is the request stream that is being sent, if any; abort ends the interaction if it breaks.
 	feed  *io.PipeReader
 	abort context.CancelCauseFunc
 }

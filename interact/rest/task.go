@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// maxRetryAfter limits the pause that an agent asks for by Retry-After.
+	// maxRetryAfter limits the pause of a Retry-After header.
 	maxRetryAfter = 30 * time.Second
 	// misses is how many polls in a row may fail before the action is given up.
 	misses = 3
@@ -26,7 +26,7 @@ const (
 type task struct {
 	client *Client
 	r      *request
-	url    *url.URL // its status resource, once aimed; before that what was asked
+	url    *url.URL // its status resource, once aimed; before that the URL of the request
 	aimed  bool
 	state  form.State
 }
@@ -117,7 +117,7 @@ func stateIn(data []byte) (s form.State, ok bool) {
 	return s, ok && s.Of() != interact.StatusNone
 }
 
-// send asks the status resource, with the secrets of the form that started the action.
+// send requests the status resource, with the credentials of the form that started the action.
 func (t *task) send(ctx context.Context, method string) (*answer, error) {
 	to := *t.url
 	req, err := newRequest(ctx, t.r, method, &to, nil)
@@ -126,7 +126,7 @@ func (t *task) send(ctx context.Context, method string) (*answer, error) {
 	}
 	req.Header.Set("Accept", interact.JSON)
 	t.r.Secrets.Apply(req.Header, req.URL)
-	status := t.r.over(&td.Form{Href: t.r.Form.Href, ResponseType: interact.JSON}) // whatever the action's own answer is
+	status := t.r.over(&td.Form{Href: t.r.Form.Href, ResponseType: interact.JSON}) // independent of the response type of the action
 	status.isPromised = method == http.MethodGet
 	return t.client.exchange(ctx, status, req)
 }
@@ -140,7 +140,7 @@ func (t *task) Cancel(ctx context.Context) error {
 	return err
 }
 
-// retryAfter reads the seconds of RFC 9110 §10.2.3; a date or nonsense is nothing.
+// retryAfter reads the seconds of RFC 9110 §10.2.3; a date or an invalid value is zero.
 func retryAfter(value string) time.Duration {
 	seconds, err := strconv.Atoi(value)
 	if err != nil || seconds < 0 {

@@ -37,7 +37,7 @@ type Delivery struct {
 // callbackMember is the member that holds the address in a subscription (WoT Profile §7.3).
 const callbackMember = "callbackURL"
 
-// receive subscribes with an address of this node, and takes what comes there until the consumer leaves.
+// receive subscribes with an address of this node, and yields its deliveries until the consumer leaves.
 func (o *observation) receive(ctx context.Context) error {
 	address, deliveries, release, err := o.client.webhook.Receive(ctx)
 	if err != nil {
@@ -71,8 +71,8 @@ func (o *observation) receive(ctx context.Context) error {
 	}
 }
 
-// renewal tells when to subscribe again with the same address: when half of the time that is left is over. A subscription
-// without an end, which is all that the profile knows, needs none.
+// renewal returns the time to subscribe again with the same address: after half of the remaining time. A subscription without an end,
+// as in the profile, needs none.
 func (o *observation) renewal(until time.Time) <-chan time.Time {
 	if until.IsZero() {
 		return nil
@@ -80,7 +80,7 @@ func (o *observation) renewal(until time.Time) <-chan time.Time {
 	return time.After(max(time.Until(until)/2, 20*o.client.pause))
 }
 
-// subscribe gives the agent the address. The function ends the subscription; it ends by itself at until, unless that is zero.
+// subscribe sends the address to the agent. The function ends the subscription; it ends by itself at until, unless that is zero.
 func (o *observation) subscribe(ctx context.Context, address, last string) (end func(), until time.Time, err error) {
 	sub, f := *o, *o.r.Form
 	f.ContentType = interact.JSON
@@ -123,7 +123,7 @@ func expiry(resp *http.Response) time.Time {
 	return lease.Expires
 }
 
-// subscription is the body that subscribes: what the consumer gave, and the address.
+// subscription returns the body of the request: the data of the consumer, and the address.
 func subscription(r *request, address string) ([]byte, error) {
 	data, _, err := interact.Transcode(r.Body, r.Media, interact.JSON)
 	if err != nil {
@@ -138,7 +138,7 @@ func subscription(r *request, address string) ([]byte, error) {
 	return jcs.Join(append(fields, jcs.Member{Name: callbackMember, Raw: value})), nil
 }
 
-// leave returns the function that deletes the subscription at the address that the answer names. It must be at the agent's own
+// leave returns the function that deletes the subscription at the address in the response. It must be at the agent's own
 // origin: the credentials go there.
 func (o *observation) leave(ctx context.Context, resp *http.Response) func() {
 	to, err := resp.Location()
@@ -167,7 +167,7 @@ func (o *observation) delete(ctx context.Context, to *url.URL) {
 	o.client.log.Debug("subscription ended", "thing", o.r.Thing.ID, "affordance", o.r.Message.Name, "err", err)
 }
 
-// speaksOf is the affordance whose forms have the address that a delivery names; empty if there is none.
+// speaksOf returns the affordance whose forms have the address in a delivery, or "".
 func (o *observation) speaksOf(d Delivery) string {
 	base, err := url.Parse(o.r.Form.Href)
 	if d.Self == "" || o.r.Message.Name != "" || err != nil {

@@ -95,7 +95,7 @@ func (v *visit) postAction() error {
 	return v.invoke(ctx, m)
 }
 
-// follow answers with each state of the run as an event. The consumer may be slow: then the agent waits.
+// follow sends each state of the run as an event. The agent waits for a slow consumer.
 func (v *visit) follow(ctx context.Context, m *interact.Message) error {
 	f := v.newFeed(ctx, m, 0)
 	defer f.stop()
@@ -162,7 +162,7 @@ func (v *visit) parked(ctx context.Context, m, asks *interact.Message) error {
 	return v.created(m, asks)
 }
 
-// created answers with the address of the state of a run.
+// created responds with the address of the state of a run.
 func (v *visit) created(m, r *interact.Message) error {
 	s := v.state(r)
 	if s.Requested == "" {
@@ -242,7 +242,7 @@ func (o *output) send(r *interact.Message) error {
 // rowOf writes a part on a line.
 func rowOf(r *interact.Message) []byte {
 	var line bytes.Buffer
-	if json.Compact(&line, jsonOf(r.Data, r.Media())) != nil { // what jsonOf returns is JSON
+	if json.Compact(&line, jsonOf(r.Data, r.Media())) != nil { // jsonOf returns JSON
 		return nil
 	}
 	line.WriteByte('\n')
@@ -285,7 +285,7 @@ func (o *output) abort(err error) {
 	panic(http.ErrAbortHandler)
 }
 
-// getTask answers with the state of a run: of that in the path, or of the latest.
+// getTask responds with the state of the run in the path, or of the latest.
 func (v *visit) getTask() error {
 	m, err := v.message(interact.QueryAction)
 	if err != nil {
@@ -388,7 +388,7 @@ func (v *visit) deleteTask() error {
 	return v.done(m, err)
 }
 
-// done sends m and answers without content. A non-nil err is its result.
+// done sends m and responds without content. A non-nil err is its result.
 func (v *visit) done(m *interact.Message, err error) error {
 	if err == nil {
 		_, err = v.last(m)
@@ -399,7 +399,7 @@ func (v *visit) done(m *interact.Message, err error) error {
 	return err
 }
 
-// getActions answers with the states of all runs by action, newest first.
+// getActions responds with the states of all runs by action, newest first.
 func (v *visit) getActions() error {
 	m, err := v.message(interact.QueryAllActions)
 	if err != nil {

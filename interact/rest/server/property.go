@@ -18,7 +18,7 @@ func (v *visit) loaded(t interact.Type) (*interact.Message, error) {
 	return m, err
 }
 
-// ask sends an interaction of type t with the body and the query of the request, and answers with its last reply.
+// ask sends an interaction of type t with the body and the query of the request, and responds with its last reply.
 func (v *visit) ask(t interact.Type) error {
 	m, err := v.loaded(t)
 	if err != nil {
@@ -27,7 +27,7 @@ func (v *visit) ask(t interact.Type) error {
 	return v.answer(m)
 }
 
-// answer sends m and answers with the last reply.
+// answer sends m and responds with the last reply.
 func (v *visit) answer(m *interact.Message) error {
 	reply, err := v.last(m)
 	if err != nil {
@@ -133,8 +133,7 @@ func decodeBody(data []byte, media string, doc any) error {
 	return err
 }
 
-// endWatch answers who ends what has ended: a long poll is over with each of its answers (TD 1.1, unobserveproperty and
-// unsubscribeevent).
+// endWatch responds to the end of a long poll, which has ended with its response (TD 1.1, unobserveproperty and unsubscribeevent).
 func (v *visit) endWatch() error {
 	v.w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -34,7 +34,7 @@ func outcome(reply *interact.Message) error {
 // respond writes the reply of a good interaction: 200 with its data, or 204.
 func (v *visit) respond(m, reply *interact.Message) error {
 	data, media, err := interact.Transcode(reply.Data, reply.Media(), m.Accept)
-	if err != nil { // the agent sent what it calls JSON or CBOR, and is not; the consumer may still know what to do with it
+	if err != nil { // the agent sent invalid JSON or CBOR, which the consumer may still be able to use
 		data, media = reply.Data, reply.Media()
 	}
 	v.describeReply(m, reply)
@@ -62,7 +62,7 @@ func (v *visit) describeReply(m, reply *interact.Message) {
 	}
 }
 
-// write writes an answer of a media type that the agent chose.
+// write writes a response of a media type that the agent chose.
 func (v *visit) write(status int, media string, data []byte) {
 	v.describeData(media)
 	v.w.Header().Set("Content-Length", strconv.Itoa(len(data)))
@@ -84,7 +84,7 @@ func (v *visit) describeData(media string) {
 	h.Set("Content-Type", media)
 }
 
-// writeJSON writes a document of this server, in CBOR if the consumer likes that better.
+// writeJSON writes a document of this server, in CBOR if the consumer prefers it.
 func (v *visit) writeJSON(status int, m *interact.Message, doc any) error {
 	data, err := json.Marshal(doc)
 	if err != nil {

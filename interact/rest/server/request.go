@@ -81,7 +81,7 @@ func (v *visit) param(name string) string {
 	return v.r.URL.Query().Get(name)
 }
 
-// affordance returns the affordance of the path; nil if there is none.
+// affordance returns the affordance of the path, or nil.
 func (v *visit) affordance() *td.Affordance {
 	t := interact.SubscribeEvent
 	switch v.at.kind {
@@ -174,8 +174,8 @@ func accepted(h http.Header) (all []mediaRange) {
 	return all
 }
 
-// wanted returns the media type that the consumer likes best; empty if it takes anything, or says nothing that can be asked of an
-// agent: events and rows are this server's ways to send what an agent answers. Nobody gets a 406: what there is, is better than nothing.
+// wanted returns the media type that the consumer prefers; empty if it accepts any type, or only types that an agent does not have:
+// events and rows are encodings of this server. The server never sends 406, because any response is better than none.
 func wanted(h http.Header) string {
 	var best mediaRange
 	for _, r := range accepted(h) {
@@ -189,8 +189,8 @@ func wanted(h http.Header) string {
 	return best.media
 }
 
-// wantsEvents reports whether the consumer accepts server-sent events. A resource that has both answers with them only to who
-// names them.
+// wantsEvents reports whether the consumer accepts server-sent events. A resource with both sends them only if the
+// Accept header names them.
 func wantsEvents(r *http.Request) bool { return accepts(r, sse.MediaType) }
 
 // accepts reports whether the consumer names media.
@@ -274,9 +274,9 @@ func brokenOff(err error) error {
 }
 
 // inputType returns the media type of a body: JSON, CBOR, or one that the affordance's forms name. Behind a form of the mesh,
-// which has no address and so speaks of no media type, the agent decides. To insist on a type also keeps other web sites from
-// sending what a browser sends without asking (text/plain, forms; Fetch §2.2.2): forms are never taken there, and text only from who
-// is no web page, which has an Origin in each POST (Fetch §3.2), its own too.
+// which has no address and so speaks of no media type, the agent decides. The check of the type also rejects requests
+// of other web sites that a browser sends without preflight (text/plain, forms; Fetch §2.2.2): forms are never accepted there, and text
+// only without the Origin that a web page has in each POST (Fetch §3.2), also to its own site.
 func inputType(r *http.Request, a *td.Affordance) (string, error) {
 	contentType := r.Header.Get("Content-Type")
 	coding := r.Header.Get("Content-Encoding")
@@ -322,7 +322,7 @@ func (v *visit) loadStream(m *interact.Message) {
 	_ = control.EnableFullDuplex()
 	m.Chunks = chunksOf(v.r.Body, func(end bool) {
 		if v.r.Context().Err() != nil {
-			return // it is answered: the connection may have its next request
+			return // the response is complete: the connection may have its next request
 		}
 		deadline := time.Time{} // at the end the server reads on, to see whether the consumer goes away
 		if !end {

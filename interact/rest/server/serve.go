@@ -19,17 +19,17 @@ import (
 
 // Options are the settings of a [Server]. Mesh and Find are required.
 type Options struct {
-	// Mesh answers the messages. The caller is in the context of a request (did.PrincipalOf); an Authorization header is ignored.
+	// Mesh serves the messages. The caller is in the context of a request (did.PrincipalOf); an Authorization header is ignored.
 	Mesh interact.Thing
-	// Find returns the thing that a path names: by an id, a short name, or an exact reference. Its error is answered as it is;
-	// it must be an [*interact.Error] to say anything but "internal error".
+	// Find returns the thing that a path names: by an id, a short name, or an exact reference. Its error is sent unchanged
+	// if it is an [*interact.Error], else as "internal error".
 	Find func(ctx context.Context, ref string) (*td.Description, error)
 	// Log receives log records; nil discards them.
 	Log *slog.Logger
 	// Base returns the address of the API for the caller of r, "https://node.example", without a slash at its end. It stands
 	// before the addresses in descriptions. Nil means the scheme and the Host of the request.
 	Base func(r *http.Request) string
-	// Socket is the path of the WebSocket endpoint of the same server, "/ws", for descriptions. Empty means that there is none.
+	// Socket is the path of the WebSocket endpoint of the same server, "/ws", for descriptions. Empty means none.
 	Socket string
 	// Bearer declares in descriptions that callers need a token.
 	Bearer bool
@@ -52,13 +52,13 @@ type Options struct {
 type pace struct {
 	hold      time.Duration // a long poll
 	keepAlive time.Duration // between comments in a stream of events
-	commit    time.Duration // until a stream of events begins, whether there is an event or not
+	commit    time.Duration // until a stream of events starts, also without an event
 	write     time.Duration // for one write, and until a reader that does not keep up is dropped
 	read      time.Duration // for one read of a request stream
 	look      time.Duration // between the first two looks at a task; later ones are further apart
 	retry     time.Duration // before the second delivery of an event; later ones are further apart
 	deliver   time.Duration // for one delivery
-	back      time.Duration // before a lost observation is begun again; later ones are further apart
+	back      time.Duration // before a lost observation is started again; later pauses are longer
 	lease     time.Duration // of a webhook that is not renewed
 }
 
@@ -85,7 +85,7 @@ var defaultPace = pace{hold: 61 * time.Minute, keepAlive: 15 * time.Second, comm
 //	GET DELETE /subscriptions/{id}                200 with the state of a webhook, or why it ended; 204: ends it
 //
 // HEAD works where GET does, and never waits. Every failure is a problem document, and there are no redirects. Requests are checked
-// against the description before the mesh is asked. A body has at most 4 MiB, and its Content-Type must be one that the
+// against the description before the mesh is called. A body has at most 4 MiB, and its Content-Type must be one that the
 // affordance takes: JSON, CBOR (RFC 8949) instead of JSON, or what the forms name. The body of an action that is neither JSON
 // nor CBOR, and has no length or more than a MiB, is a stream: it goes on while it comes. The output of an action that comes in
 // parts is sent part by part; if it breaks off, so does the connection.
@@ -136,7 +136,7 @@ func baseOf(r *http.Request) string {
 // Drain ends event streams, long polls and webhooks with an error of code ShuttingDown, and refuses new ones. Calls go on.
 func (s *Server) Drain() { s.end() }
 
-// Close drains the server and waits for its goroutines. Requests that are being answered go on.
+// Close drains the server and waits for its goroutines. Running requests continue.
 func (s *Server) Close() {
 	s.Drain()
 	s.hooks.close()
@@ -170,7 +170,7 @@ type spot struct {
 	poll bool   // observable
 }
 
-// methods are what can be done with a resource. What GET does is done for HEAD too.
+// methods are the handlers of a resource by method. HEAD uses that of GET.
 type methods map[string]func(*visit) error
 
 // What each spot offers.

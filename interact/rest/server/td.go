@@ -8,7 +8,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// getTD answers with the thing's TD as this server offers it.
+// getTD responds with the TD of the thing, with the forms of this server.
 func (v *visit) getTD() error {
 	raw, err := v.Describe(v.r, v.desc)
 	if err != nil {

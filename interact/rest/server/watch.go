@@ -79,7 +79,7 @@ func (v *visit) watch(t interact.Type, how string) error {
 	})
 }
 
-// greet answers a HEAD at once: some clients open a long poll with one, and wait a second for it (wot.md §3).
+// greet responds to a HEAD at once: some clients open a long poll with one, and wait a second for it (wot.md §3).
 func (v *visit) startStream(how string) {
 	h := v.w.Header()
 	h.Set("Cache-Control", "no-store")
@@ -90,7 +90,7 @@ func (v *visit) startStream(how string) {
 	v.w.WriteHeader(http.StatusOK)
 }
 
-// enter counts a request that waits for events. The error means that there are too many, or that the server ends.
+// enter counts a request that waits for events. The error means that the limit is reached, or that the server ends.
 func (s *Server) enter() error {
 	if s.ending.Err() != nil {
 		return stopping()
@@ -139,7 +139,7 @@ func (v *visit) stream(m *interact.Message, f *feed, value func(*interact.Messag
 	}
 }
 
-// streamed ends a stream of events, with the reason if there is one. While nothing was sent it can still be a status.
+// streamed ends a stream of events, with the error if any. Before the first byte the error can still be a status.
 func (v *visit) streamed(m *interact.Message, e *eventStream, err error) error {
 	switch {
 	case v.r.Context().Err() != nil:
@@ -215,7 +215,7 @@ type feed struct {
 	err     error                  // why it ended; to be read when replies is closed
 	cancel  context.CancelFunc
 	done    chan struct{}
-	ahead   *semaphore.Weighted // what is in replies, in bytes
+	ahead   *semaphore.Weighted // bytes of replies
 	// patience is how long a consumer may lag behind before it is dropped; zero means no limit.
 	timeout time.Duration
 }
@@ -259,7 +259,7 @@ func (f *feed) put(ctx context.Context, r *interact.Message) error {
 			return cmp.Or(ctx.Err(), errSlow)
 		}
 	}
-	f.replies <- r // there is room
+	f.replies <- r // never blocks: weight limits the replies
 	return nil
 }
 

@@ -62,9 +62,9 @@ type hookState struct {
 	Ended       string `json:"ended,omitempty"`   // of one that does not; lastError says why
 }
 
-// hooks are the webhooks of a server. Each lives for a lease, which the same subscription renews: the profile has no word for how
-// long a consumer wants to be told, and one that crashed does not say that it left. Nor does it have a word for the end of a
-// subscription, so that a consumer learns of it by asking.
+// hooks are the webhooks of a server. Each lives for a lease, which the same subscription renews: the profile has no duration of
+// a subscription, and a crashed consumer does not unsubscribe. The profile has no message for the end of a subscription either: a
+// consumer queries it.
 type hooks struct {
 	client *http.Client
 	server *Options
@@ -213,7 +213,7 @@ func (h *hooks) sameLocked(k *hook) *hook {
 	return nil
 }
 
-// leaseLocked begins a lease, or a new one.
+// leaseLocked starts or renews a lease.
 func (k *hook) leaseLocked() {
 	lease := k.server.pace.lease
 	k.expires = time.Now().Add(lease)
@@ -316,8 +316,8 @@ func (k *hook) state() hookState {
 		Failed: k.failed, LastError: k.lastError, Expires: rfc3339(k.expires), Ended: rfc3339(k.ended)}
 }
 
-// run watches the thing until the hook is cancelled, the consumer cannot be reached, or the thing has nothing to say any more.
-// An observation that was lost on the way is begun again after the last event.
+// run watches the thing until the hook is cancelled, the consumer cannot be reached, or the observation of the thing ends.
+// A lost observation is started again after the last event.
 func (k *hook) run(ctx context.Context) {
 	defer k.end(nil)
 	for pauses := (backoff.Backoff{First: k.server.pace.back, Max: 60 * k.server.pace.back}); ctx.Err() == nil; {

@@ -23,7 +23,7 @@ const (
 	maxName  = 1 << 10 // an affordance
 )
 
-// A part is what a message of wtp is; LMOS has types instead.
+// A part is the kind of a message of wtp; LMOS has types instead.
 type part uint8
 
 const (
@@ -48,12 +48,12 @@ type Frame struct {
 	// Stream is the number of the request stream that is the input of an invocation; 0 if there is none.
 	Stream uint32
 
-	marks Dialect       // what its spelling proves
+	marks Dialect       // the dialect that its spelling proves
 	part  part          // none in LMOS
-	op    interact.Type // what a reply answers or acknowledges; 0 where that is not known
+	op    interact.Type // the operation of the request of a reply; 0 if unknown
 }
 
-// Request returns the frame that asks the thing for m as a message of type t, in the style s. Its id, which is its correlation as
+// Request returns the frame of the request m as a message of type t, in the style s. Its id, which is its correlation as
 // well, is a new one, and it has passed one node more than m.
 func Request(s Style, thing string, t interact.Type, m *interact.Message) *Frame {
 	f := &Frame{Message: *m, Style: s, Streams: t == TypeRegister}
@@ -78,7 +78,7 @@ func (f *Frame) ReplyTo() string {
 	return f.ID
 }
 
-// Reply returns an answer of type t to the request f, spelled as f was, without content.
+// Reply returns a response of type t to the request f, in the spelling of f, without content.
 func (f *Frame) Reply(t interact.Type) *Frame {
 	r := &Frame{Style: f.Style, op: f.Type}
 	r.Type, r.Thing, r.ID, r.Correlation, r.Name = t, f.Thing, interact.NewID(), f.ReplyTo(), f.Name
@@ -88,7 +88,7 @@ func (f *Frame) Reply(t interact.Type) *Frame {
 	return r
 }
 
-// Refusal returns the answer to f that is the error e.
+// Refusal returns the response to f with the error e.
 func (f *Frame) Refusal(e *interact.Error) *Frame {
 	a := f.Reply(TypeError)
 	a.Fault = e
@@ -96,7 +96,7 @@ func (f *Frame) Refusal(e *interact.Error) *Frame {
 	return a
 }
 
-// Answer returns the one answer to f that the reply r makes, in the form that the dialect has for it.
+// Answer returns the single response to f with the reply r, in the form of the dialect.
 func (f *Frame) Answer(r *interact.Message) *Frame {
 	a := f.Reply(AnswerTo(f.Type))
 	a.Data, a.ContentType, a.Status, a.ActionID = r.Data, r.ContentType, r.Status, r.ActionID
@@ -113,7 +113,7 @@ func (f *Frame) Answer(r *interact.Message) *Frame {
 	return a
 }
 
-// written completes the answer to a write. LMOS repeats what was written: Kotlin as a reading, the documents as readings
+// written completes the response to a write. LMOS repeats the written values: Kotlin as a reading, the documents as readings
 // (tolerance 13), also where the thing said only that it was written (HTTP: 204, no body). wtp has a value only if the thing
 // confirmed one.
 func (f *Frame) written(a *Frame, r *interact.Message) {
@@ -140,7 +140,7 @@ func (f *Frame) Notification(r *interact.Message) *Frame {
 	return n
 }
 
-// Reading returns the reading r as the answer to the observation f.
+// Reading returns the reading r as the response to the observation f.
 func (f *Frame) Reading(r *interact.Message) *Frame {
 	a := f.Reply(interact.PropertyReading)
 	a.carry(r)

@@ -224,7 +224,7 @@ func lookup(name string) *word {
 // Name returns the messageType that t has in LMOS; empty if there is none.
 func Name(t interact.Type) string { return wordOf(t).lmos }
 
-// AnswerTo returns the type of the answer to a request of type t (Web Thing Protocol, operations); 0 if it has none.
+// AnswerTo returns the type of the response to a request of type t (Web Thing Protocol, operations); 0 if it has none.
 func AnswerTo(t interact.Type) interact.Type { return wordOf(t).answer }
 
 // spell returns the messageType of w in a dialect.

@@ -12,8 +12,8 @@ type Kind uint8
 // The kinds of binary frames.
 const (
 	KindChunk  Kind = 1 // bytes of the stream
-	KindEnd    Kind = 2 // nothing follows
-	KindAbort  Kind = 3 // nothing follows; the text is the reason
+	KindEnd    Kind = 2 // end of the stream
+	KindAbort  Kind = 3 // end of the stream; the text is the reason
 	KindCredit Kind = 4 // from the reader: how many more bytes it accepts, as 4 bytes
 	KindStop   Kind = 5 // from the reader: it accepts no more; the text is the reason, or empty
 )
@@ -33,7 +33,7 @@ type Packet struct {
 	Body   []byte // of the others
 }
 
-// ReadPacket reads a binary frame. The body points into b. With an error, the packet has what could be read.
+// ReadPacket reads a binary frame. The body points into b. With an error, the packet has the readable fields.
 //
 //	byte 0     the kind
 //	byte 1..4  the stream's number, the highest byte first
