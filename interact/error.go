@@ -39,7 +39,7 @@ const (
 	Loop            Code = 1464
 	Cancelled       Code = 1499
 	Internal        Code = 1500
-	AgentFailed     Code = 1502 // the agent answered with an error
+	AgentFailed     Code = 1502 // the agent returned an error
 	Unreachable     Code = 1503 // no path to the agent works now
 	Timeout         Code = 1504
 	Overloaded      Code = 1529
@@ -167,7 +167,7 @@ type Error struct {
 	RetryAfter time.Duration
 	// Issues lists the errors of an input; only with [Invalid], [NotJSON] and [BadTD].
 	Issues []td.Issue
-	// Err is the cause, if there is one.
+	// Err is the cause, if any.
 	Err error
 }
 

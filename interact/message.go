@@ -32,7 +32,7 @@ type Type uint8
 //	                                   the error NoTask. TD 1.1 does not define this operation
 //	SubscribeEvent, SubscribeAllEvents Events until the loop is left
 //
-// Unobserve and unsubscribe messages exist only in protocols: a binding answers them and leaves the loop.
+// Unobserve and unsubscribe messages exist only in protocols: a binding responds to them and leaves the loop.
 const (
 	ReadProperty            Type = 1
 	WriteProperty           Type = 2
@@ -273,7 +273,7 @@ func Unary(f func(ctx context.Context, m *Message) (*Message, error)) Thing {
 // maxJoined limits the response stream that [Call] holds, in bytes.
 const maxJoined = 16 << 20
 
-// An answer collects replies for [Call].
+// An answer collects the replies for [Call].
 type answer struct {
 	request, last *Message
 	parts         []Part
@@ -304,7 +304,7 @@ func (a *answer) take(r *Message, err error) bool {
 
 // Call sends m to t and returns the last reply: the reply of a unary interaction, or the final state of an action with the whole
 // output (see [Join]; more than 16 MiB is the error [TooLarge]). If an action requires input, the code of the error is
-// [InputNeeded]. If there is no reply, it is [Internal].
+// [InputNeeded]. Without a reply it is [Internal].
 func Call(ctx context.Context, t Thing, m *Message) (*Message, error) {
 	a := answer{request: m}
 	t.Do(ctx, m)(a.take) // not a loop: its body would allocate each captured variable

@@ -38,7 +38,7 @@ func (t Type) Op() string {
 	return ""
 }
 
-// TypeOf returns the type of the operation op; zero if there is none.
+// TypeOf returns the type of the operation op; zero for an unknown one.
 func TypeOf(op string) Type {
 	for t, o := range ops {
 		if o == op && o != "" {

@@ -158,7 +158,7 @@ func (p *path) state(now time.Time) PathState {
 	return PathState{Name: p.Name, Took: p.took, Down: !p.failed.IsZero() && now.Sub(p.failed) < downFor}
 }
 
-// ask sends m over the path. It returns an error only if nothing was yielded.
+// ask sends m over the path. It returns an error only without a yielded reply.
 func (p *path) ask(ctx context.Context, m *Message, yield func(*Message, error) bool) error {
 	started := time.Now()
 	answered := false

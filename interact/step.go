@@ -55,7 +55,7 @@ func (e *Error) Then(kind StepKind, args ...string) *Error {
 	return e
 }
 
-// BusyHint goes with [MoreTime] if an agent did not answer in time.
+// BusyHint goes with [MoreTime] if an agent did not respond in time.
 const BusyHint = "see whether the agent is busy, or allow more time"
 
 // MoreTime is the step of a request that timed out.

@@ -19,7 +19,7 @@ import (
 type Transport interface {
 	// Fits reports whether the binding can use a form for an operation, whatever its media types and its security are.
 	Fits(f *td.Form, op string) bool
-	// Prepare reads what r.Form says in the vocabulary of the protocol, without network access. An error means that the form cannot
+	// Prepare reads the terms of the protocol in r.Form, without network access. An error means that the form cannot
 	// carry the message; another one may. Credentials are collected later: the Exchange finds them in r.
 	Prepare(r *Request) (Exchange, error)
 }

@@ -25,7 +25,7 @@ func Unreachable(what, href, reason string) *interact.Error {
 		"%s cannot be reached at %s: %s", what, Plain(href), reason).Then(interact.StepPublish)
 }
 
-// Broken is the error of an answer that cannot be used.
+// Broken returns the error of an unusable response.
 func Broken(what, why string) error {
 	return interact.Errorf(interact.AgentFailed, "see the agent's log, or correct its description",
 		"the answer of %s cannot be used: %s", what, why)

@@ -16,7 +16,7 @@ type Request struct {
 	Message *interact.Message
 	Form    *td.Form
 	Vars    map[string][]string // variables of the address
-	Body    []byte              // what is left of the input
+	Body    []byte              // the rest of the input
 	Media   string              // of Body
 	Secrets Secrets             // for Form; collected after [Transport.Prepare]
 	Rank    int                 // lower is better; Prepare may add to it

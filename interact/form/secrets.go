@@ -32,7 +32,7 @@ type Secrets struct {
 // Sum distinguishes secrets without revealing them.
 func (s *Secrets) Sum() [sha256.Size]byte { return sha256.Sum256(fmt.Append(nil, s.list)) }
 
-// Add puts the credential of a scheme where the scheme wants it. The error is an [*interact.Error].
+// Add adds the credential of a scheme at the place that the scheme declares. The error is an [*interact.Error].
 func (s *Secrets) Add(by *Scheme) error {
 	found, err := by.credential()
 	if err != nil {

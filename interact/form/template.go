@@ -94,7 +94,7 @@ func parseExpression(text string) (piece, error) {
 	return p, nil
 }
 
-// isVariableName follows RFC 6570 §2.3, and takes the hyphen too, which many write.
+// isVariableName follows RFC 6570 §2.3, and also accepts the hyphen, which is common.
 func isVariableName(name string) bool {
 	odd := func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_.%-", r))

@@ -87,7 +87,7 @@ func variableOf(f jcs.Member, schema *td.Schema) ([]string, []td.Issue) {
 }
 
 // spellings are the n elements of the JSON array raw as an address has them: texts without quotes, the rest as it was written. ok is
-// false if there are objects or arrays among them.
+// false if any is an object or array.
 func spellings(raw []byte, n int) (texts []string, ok bool) {
 	elements := make([]json.RawMessage, 0, n)
 	if json.Unmarshal(raw, &elements) != nil {

@@ -117,7 +117,7 @@ func (t *topic) beginLocked(first *interact.Message) {
 	switch {
 	case t.last != "":
 		m.After = t.last
-	case strings.HasPrefix(m.After, t.start), len(t.events) > 0: // the agent does not know it
+	case strings.HasPrefix(m.After, t.start), len(t.events) > 0: // unknown to the agent
 		m.After = ""
 	}
 	t.live = t.live && m.After == ""

@@ -18,7 +18,7 @@ import (
 )
 
 // Thing returns a Thing that is served by hosts. A message goes to the first host that is reachable: connected hosts are tried first, and
-// hosts that were unreachable in the last minute last. The answer of that host is final, also if it is an error. If no host is
+// hosts that were unreachable in the last minute last. The response of that host is final, also if it is an error. If no host is
 // reachable, the error is Unreachable and lists the paths. Thing itself connects to no host.
 //
 // A request that may have started at a host is repeated only if it is a read. The Chunks of a message should end with the context of the
@@ -210,7 +210,7 @@ type call struct {
 }
 
 // ask sends q on a session to h and yields the replies. The error is a *pathError if h is unreachable, and a *lostError if the session
-// ended before the answer.
+// ended before the response.
 func (r *remote) ask(ctx context.Context, h td.Host, q request, yield func(*interact.Message, error) bool) error {
 	c, err := r.begin(ctx, h, q)
 	if err != nil {

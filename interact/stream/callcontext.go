@@ -10,7 +10,7 @@ import (
 // Short calls do not use Done, so Done creates the channel and the timer.
 type work struct {
 	mu       sync.Mutex
-	deadline time.Time       // zero: none; set before the work begins
+	deadline time.Time       // zero: none; set before the work starts
 	real     context.Context // made by Done
 	cancel   context.CancelFunc
 	err      error // reason of the end, before real was made

@@ -90,7 +90,7 @@ func expired(err error, node did.DID) error {
 	return interact.AsError(err)
 }
 
-// A lostError is the error for a session that ended before the answer.
+// A lostError is the error of a session that ended before the response.
 type lostError struct {
 	cause    error // of the end of the session
 	sent     bool  // the peer may have read the request
@@ -100,7 +100,7 @@ type lostError struct {
 func (e *lostError) Error() string { return "connection lost: " + e.cause.Error() }
 func (e *lostError) Unwrap() error { return e.cause }
 
-// repeatable reports whether m may be sent again: without an answer, and not started or without effect.
+// repeatable reports whether m may be sent again: without a response, and not started or without effect.
 func (e *lostError) repeatable(m *interact.Message) bool {
 	switch {
 	case e.answered || m.Chunks != nil || errors.Is(e.cause, errClosed):

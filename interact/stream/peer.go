@@ -28,7 +28,7 @@ type remote struct {
 	node  did.DID
 	slots [3]chan struct{} // by class: an element per interaction
 	users atomic.Int32     // calls that hold the remote; raised with Binding.mu held
-	fell  atomic.Int64     // time when it became unreachable, in Unix nanoseconds; 0 after an answer
+	fell  atomic.Int64     // time when it became unreachable, in Unix nanoseconds; 0 after a response
 
 	shared [2]atomic.Pointer[session] // by class, short and long; written with mu locked
 

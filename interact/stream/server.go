@@ -301,7 +301,7 @@ func (l *session) caller(name string) *did.Principal {
 	return p
 }
 
-// Extra takes what comes after the request: its data, and a stream of chunks.
+// Extra receives the frames after the request: its data, and a stream of chunks.
 func (v *served) follow(f frame.Extra) (err error) {
 	if (f.Size > 0 || f.Stream) && !v.l.own {
 		return frame.Errorf("data in chunks on a shared session")
@@ -383,7 +383,7 @@ func (v *served) send(r *interact.Message) error {
 	return v.sendData(&v.ctx, r.Data, v.l.chunk())
 }
 
-// direct reports whether the goroutine may write its answer itself. Answers to simultaneous requests are written together.
+// direct reports whether the goroutine may write its response itself. Responses to simultaneous requests are written together.
 func (v *served) direct() bool { return v.solo && v.l.direct() }
 
 func (v *served) last(r *interact.Message) error { return v.frame(frame.Last, r, frame.Extra{}) }
@@ -410,7 +410,7 @@ func (v *served) close(err error) {
 	v.l.send(frame.End, v.id, 0)
 }
 
-// fail answers with an error.
+// fail responds with an error.
 func (v *served) fail(err error, direct bool) {
 	v.l.b.count.errorsIn.Add(1)
 	_ = v.l.out.push(context.Background(), frame.Error, v.id, direct, func(b []byte) ([]byte, error) {

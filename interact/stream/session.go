@@ -66,7 +66,7 @@ type session struct {
 	eager      atomic.Int32 // direct writes since then
 	busy       atomic.Int32 // len(open)
 	over       atomic.Bool  // err is set
-	done       atomic.Bool  // the only interaction has been answered
+	done       atomic.Bool  // the only interaction has its response
 	reported   bool         // Options.Reach was called; only the reading goroutine uses it
 
 	// mu owns what follows.

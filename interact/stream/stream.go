@@ -83,7 +83,7 @@ type Options struct {
 	// As returns the name of a consumer for other nodes, valid by [did.ValidPrincipalName], or empty for none. Nil returns the names of
 	// principals that are valid.
 	As func(*did.Principal) string
-	// Reach is called with false after a failed dial or probe, and with true after the first answer on a new session. It must not block.
+	// Reach is called with false after a failed dial or probe, and with true after the first response on a new session. It must not block.
 	// Nil is ignored.
 	Reach func(node did.DID, ok bool)
 	// Refused is called after a failure. If policy is the reason, it returns an [*interact.Error] with the code Forbidden, of the policy of
@@ -150,7 +150,7 @@ type Binding struct {
 	retired  sync.Once
 	serving  load
 	draining atomic.Bool
-	drained  chan struct{} // closed when draining and nothing is served
+	drained  chan struct{} // closed when draining without a running call
 	drainOne sync.Once
 	count    counters
 	pace     pacer
@@ -182,7 +182,7 @@ func New(h host.Host, o Options) *Binding {
 	return b
 }
 
-// Serve answers calls of other nodes with local. Call it once, before the host connects: peers learn the protocols at connection. A
+// Serve serves calls of other nodes with local. Call it once, before the host connects: peers learn the protocols at connection. A
 // chunk of a request stream is valid until local requests the next.
 func (b *Binding) Serve(local interact.Thing) {
 	b.local = local

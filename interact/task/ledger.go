@@ -71,7 +71,7 @@ type Entry struct {
 	By *did.Principal
 }
 
-// askedBy returns the principal of a stored word: the part of [did.Principal.ID] after "local".
+// askedBy returns the principal of a stored caller: the part of [did.Principal.ID] after "local".
 func askedBy(word string) *did.Principal {
 	if unproven := did.Consumer(did.Unproven, ""); word == unproven.ID() {
 		return unproven
@@ -95,7 +95,7 @@ type Ledger struct {
 	entries map[string]*list.Element
 	order   list.List
 
-	disk sync.Mutex // held while an entry is put or deleted, so that the store ends up with what is in memory
+	disk sync.Mutex // held while an entry is put or deleted, so that the store matches the memory
 }
 
 // A record is an entry with its time by the monotonic clock: a change of the system clock does not expire it.
@@ -218,7 +218,7 @@ func isKnown(err error) bool {
 	return !e.Started
 }
 
-// ask stores the states in the replies to a query.
+// ask sends a query and stores the states in the replies.
 func (l *Ledger) ask(ctx context.Context, t interact.Thing, m *interact.Message) iter.Seq2[*interact.Message, error] {
 	return func(yield func(*interact.Message, error) bool) {
 		for r, err := range t.Do(ctx, m) {
