@@ -86,6 +86,8 @@ func TestParseFindRefuses(t *testing.T) {
 		"no range":             "version=newest",
 		"no host":              "host=me",
 		"explain what":         "explain=all",
+		"explain nothing":      "explain=",
+		"explain in capitals":  "explain=TRUE",
 		"no strategy":          "capability=a&strategy=NEWEST",
 		"of no capability":     "q=rain&strategy=HIGHEST",
 		"of two":               "capability=a&capability=b&strategy=HIGHEST",

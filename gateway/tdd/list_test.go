@@ -55,7 +55,7 @@ func TestListRules(t *testing.T) {
 		{path: "/things?limit=0", status: 400}, {path: "/things?limit=x", status: 400}, {path: "/things?offset=-1", status: 400},
 		{path: "/things?limit=99999999999", status: 400}, {path: "/things?format=xml", status: 400}, {path: "/things?scope=world",
 			status: 400},
-		{path: "/things?fields=", status: 400}, {path: "/things?enriched=maybe", status: 400}, {path: "/things?limit=1&limit=2",
+		{path: "/things?fields=", status: 400}, {path: "/things?enriched=maybe", status: 400}, {path: "/things?enriched=", status: 400}, {path: "/things?limit=1&limit=2",
 			status: 400},
 		{path: "/things?limit=%zz", status: 400}, {rule: "no forms of a node", path: "/things?forms=node", status: 400},
 	})

@@ -42,16 +42,18 @@ func Integer(q url.Values, name string, low, high, otherwise int) (int, error) {
 	return n, nil
 }
 
-// Flag reads a boolean; an absent or empty one is otherwise.
+// Flag reads a boolean: true, false, 1 or 0. An absent one is otherwise.
 func Flag(q url.Values, name string, otherwise bool) (bool, error) {
-	if q.Get(name) == "" {
+	switch s := q.Get(name); {
+	case !q.Has(name):
 		return otherwise, nil
+	case s == "true" || s == "1":
+		return true, nil
+	case s == "false" || s == "0":
+		return false, nil
+	default:
+		return false, interact.Errorf(interact.Usage, name+"=true", "%s is %q; expected true or false", name, Clip(s))
 	}
-	on, err := strconv.ParseBool(q.Get(name))
-	if err != nil {
-		return false, interact.Errorf(interact.Usage, name+"=true", "%s is %q; expected true or false", name, Clip(q.Get(name)))
-	}
-	return on, nil
 }
 
 // oneOf reads one of some words; absent is "".
