@@ -121,8 +121,8 @@ func newCompletionCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			generate, ok := shells[args[0]]
 			if !ok {
-				return cli.Usage(cli.HintFor(args[0], names, "lmosd completion bash"), "no completion for %q: %s", args[0],
-					strings.Join(names, ", "))
+				return cli.Similar(cli.Usage("", "no completion for %q: %s", args[0], strings.Join(names, ", ")), args[0], names,
+					"lmosd completion bash")
 			}
 			return generate(cmd.Root())
 		},

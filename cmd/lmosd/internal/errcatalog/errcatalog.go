@@ -137,7 +137,7 @@ func lookUp(name string) (errorCode, error) {
 		}
 		near = append(near, e.Code, e.Slug)
 	}
-	return errorCode{}, cli.Usage(cli.HintFor(name, near, "lmosd errors ls"), "no error has the code %q", name)
+	return errorCode{}, cli.Similar(cli.Usage("", "no error has the code %q", name), name, near, "lmosd errors ls")
 }
 
 // An explanation is the meaning and the remedy of a code.

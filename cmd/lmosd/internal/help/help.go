@@ -70,8 +70,7 @@ func explain(to *cli.Console, root *cobra.Command, args []string) error {
 	}
 	c, rest, err := root.Find(args)
 	if err != nil || len(rest) > 0 {
-		return cli.Usage(cli.HintFor(args[0], helpNames(root), "lmosd --help"), "no command or topic is called %q",
-			strings.Join(args, " "))
+		return cli.Similar(cli.Usage("", "no command or topic is called %q", strings.Join(args, " ")), args[0], helpNames(root), "lmosd --help")
 	}
 	c.InitDefaultHelpFlag()
 	return c.Help()
