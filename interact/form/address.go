@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/lmosd/lmosd/interact"
-	"github.com/lmosd/lmosd/internal/netguard"
 )
 
 // Plain returns an address for display: without user, query and fragment, on one line, at most 200 bytes.
@@ -28,10 +27,16 @@ func Bad(href, why string) error {
 	return interact.Errorf(interact.BadTD, "correct the form and publish the description again", "the form's href %s %s", Plain(href), why)
 }
 
+// A refusal is the error of a dialer that does not connect to an address, such as that of package netguard. Its text has no secrets.
+type refusal interface {
+	error
+	Refused() bool
+}
+
 // Reason returns a short cause of a failed connection. hasSecrets means that the text of err can contain an address with secrets.
 func Reason(err error, hasSecrets bool) string {
 	var guarded *interact.Error
-	var refused *netguard.Error
+	var refused refusal
 	var dns *net.DNSError
 	var errno syscall.Errno
 	var timeout interface{ Timeout() bool }

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/lmosd/lmosd/internal/netguard"
 )
 
 func TestReasonsHoldNoAddress(t *testing.T) {
@@ -20,6 +23,14 @@ func TestReasonsHoldNoAddress(t *testing.T) {
 		if got := Reason(err, true); strings.Contains(got, "hunter2") || got == "" {
 			t.Errorf("%v: got %q", err, got)
 		}
+	}
+}
+
+func TestReasonsOfRefusalsAreShown(t *testing.T) {
+	t.Parallel()
+	err := netguard.Public().Check(netip.MustParseAddr("127.0.0.1"))
+	if got := Reason(fmt.Errorf("hunter2: %w", err), true); got != err.Error() {
+		t.Errorf("got %q, want %q", got, err)
 	}
 }
 

@@ -55,6 +55,9 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("refused to connect to %q at %s: %s", e.Host, e.Addr, e.Why)
 }
 
+// Refused returns true. Packages that do not import netguard recognize its errors by this method.
+func (e *Error) Refused() bool { return true }
+
 // Check reports whether the guard allows addr. The error is an [*Error]. Public guards refuse what is not global unicast
 // (loopback, private RFC 1918 and ULA, link-local, shared RFC 6598, multicast, unspecified, reserved), what is set aside
 // (documentation, benchmarks, protocols, discard), IPv4 written as IPv6 (IPv4-mapped and -compatible), NAT64 and 6to4 addresses

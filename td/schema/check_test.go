@@ -139,6 +139,8 @@ func TestCheck(t *testing.T) {
 		{"a date", `{"format": "date"}`, `"2026-02-30"`, `is not a date like "2026-01-31"`},
 		{"a time of day", `{"format": "time"}`, `"12:00:00Z"`, ``},
 		{"a mail address", `{"format": "email"}`, `"Bob <bob@example.com>"`, `is not a mail address`},
+		{"a mail address with a name of one label", `{"format": "email"}`, `"bob@localhost"`, ``},
+		{"a mail address with letters outside ASCII, which is idn-email", `{"format": "email"}`, `"bób@example.com"`, `is not a mail address`},
 		{"an address", `{"format": "ipv4"}`, `"1.2.3"`, `is not an IPv4 address`},
 		{"an address of version 6", `{"format": "ipv6"}`, `"::1"`, ``},
 		{"a URI", `{"format": "uri"}`, `"/relative"`, `is not a URI with a scheme`},

@@ -1,12 +1,15 @@
 package schema
 
 import (
-	"net/mail"
+	"fmt"
 	"net/netip"
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // A format is a value of the keyword "format" (JSON Schema Validation §7.3) that is checked.
@@ -51,10 +54,18 @@ func isReference(s string) bool {
 	return err == nil && !strings.Contains(s, `\`)
 }
 
-func isEmail(s string) bool {
-	a, err := mail.ParseAddress(s)
-	return err == nil && a.Name == "" && a.Address == s
-}
+// mailbox checks a mail address by the rules of the JSON Schema library: RFC 5321 §4.1.2.
+var mailbox = sync.OnceValue(func() *jsonschema.Schema {
+	const id = "urn:lmosd:schema:email"
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	if err := c.AddResource(id, map[string]any{"format": "email"}); err != nil {
+		panic(fmt.Sprintf("schema of a mail address: %v", err))
+	}
+	return c.MustCompile(id)
+})
+
+func isEmail(s string) bool { return mailbox().Validate(s) == nil }
 
 // isURI follows RFC 3986 §4.3, tolerant of non-ASCII letters, which TDs in the field have.
 func isURI(s string) bool {
