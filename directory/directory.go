@@ -118,7 +118,7 @@ type Directory struct {
 
 	mu            sync.RWMutex
 	entries       map[[32]byte]*entry // all of these are owned by mu
-	routes        map[string]*entry
+	resolved      map[string]*entry
 	bound         []*entry // with a result of Options.Bind, oldest first
 	index         index.Index
 	slots         []*entry            // by slot in index; nil: free

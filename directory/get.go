@@ -374,7 +374,7 @@ func (d *Directory) notFound(r td.Ref, failed error) error {
 // Locate returns the Thing that ref names, made by Options.Bind. The errors are those of [Directory.Get], and [interact.Unreachable] if no
 // form is supported. It implements interact.Finder.
 func (d *Directory) Locate(ctx context.Context, ref string) (interact.Thing, error) {
-	if t := d.route(ref); t != nil {
+	if t := d.resolvedThing(ref); t != nil {
 		return t, nil
 	}
 	desc, err := d.Get(ctx, ref)
@@ -398,17 +398,17 @@ func (d *Directory) Locate(ctx context.Context, ref string) (interact.Thing, err
 	if e := d.entries[key]; e != nil && e.view != nil && e.view.record == desc.Record {
 		d.setBoundLocked(e, t)
 		if ref == desc.Ref() {
-			d.setRouteLocked(ref, e)
+			d.cacheResolvedLocked(ref, e)
 		}
 	}
 	return t, nil
 }
 
-// route returns the cached Thing of a reference with its owner, if it still lives.
-func (d *Directory) route(ref string) interact.Thing {
+// resolvedThing returns the cached Thing of a reference with its owner, if it still lives.
+func (d *Directory) resolvedThing(ref string) interact.Thing {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if e := d.routes[ref]; e != nil && e.view != nil && alive(e.view.record, time.Now()) {
+	if e := d.resolved[ref]; e != nil && e.view != nil && alive(e.view.record, time.Now()) {
 		if !e.UsedAgain.Load() {
 			e.UsedAgain.Store(true)
 		}
@@ -430,12 +430,12 @@ func (d *Directory) setBoundLocked(e *entry, t interact.Thing) {
 	}
 }
 
-// setRouteLocked caches the entry of a reference. A dropped entry stays until the limit is reached.
-func (d *Directory) setRouteLocked(ref string, e *entry) {
-	if d.routes == nil || len(d.routes) > maxBound {
-		d.routes = map[string]*entry{}
+// cacheResolvedLocked caches the entry of a reference. A dropped entry stays until the limit is reached.
+func (d *Directory) cacheResolvedLocked(ref string, e *entry) {
+	if d.resolved == nil || len(d.resolved) > maxBound {
+		d.resolved = map[string]*entry{}
 	}
-	d.routes[ref] = e
+	d.resolved[ref] = e
 }
 
 // boundTo returns the cached Thing of desc, or nil.

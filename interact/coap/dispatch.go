@@ -20,7 +20,7 @@ import (
 )
 
 // carry sends m to the mesh and returns the response.
-func (x *exchange) carry(ctx context.Context, d *td.Description, p place, m *interact.Message) (*messaging.Packet, error) {
+func (x *exchange) carry(ctx context.Context, d *td.Description, p resource, m *interact.Message) (*messaging.Packet, error) {
 	observe, observing := x.q.Uint(message.Observe)
 	if observing && observe == 1 { // RFC 7641 §2: deregister
 		x.server.watches.leave(observerKey{x.from.Addr, x.q.Token})

@@ -133,7 +133,7 @@ func (x *exchange) handle(ctx context.Context) (*messaging.Packet, error) {
 		}
 		return nil, messaging.Rejected(codes.BadOption, fmt.Sprintf("option %d is not known here, or has a value that it cannot have", id))
 	}
-	p, t, err := route(x.q)
+	p, t, err := parseResource(x.q)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func (x *exchange) tooLarge() error {
 }
 
 // ask executes a request with its complete body.
-func (x *exchange) ask(ctx context.Context, p place, t interact.Type, body []byte) (*messaging.Packet, error) {
+func (x *exchange) ask(ctx context.Context, p resource, t interact.Type, body []byte) (*messaging.Packet, error) {
 	s := x.server
 	if wait := s.rate.Take(x.host, 1, time.Now()); wait > 0 {
 		a := failure(interact.Errorf(interact.RateLimited, "ask less often", "more than %.0f requests in a second", s.o.Rate))
@@ -220,7 +220,7 @@ func (x *exchange) ask(ctx context.Context, p place, t interact.Type, body []byt
 }
 
 // find resolves the Thing. An id with escapes is tried with and without them.
-func (x *exchange) find(ctx context.Context, p place) (*td.Description, error) {
+func (x *exchange) find(ctx context.Context, p resource) (*td.Description, error) {
 	var first error
 	for _, id := range p.ids() {
 		d, err := x.server.o.Find(ctx, id)
@@ -264,7 +264,7 @@ func (x *exchange) query(name string) (value string, ok bool) {
 }
 
 // message converts a request to a message.
-func (x *exchange) message(ctx context.Context, p place, t interact.Type, d *td.Description,
+func (x *exchange) message(ctx context.Context, p resource, t interact.Type, d *td.Description,
 	body []byte) (*interact.Message, error) {
 	m := &interact.Message{Type: t, From: x.server.o.From, Thing: d.Ref(), ID: rand.Text(), Name: p.name, ActionID: p.action, Data: body}
 	m.Deadline, _ = ctx.Deadline()

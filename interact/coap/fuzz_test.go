@@ -89,7 +89,7 @@ func TestAddresses(t *testing.T) {
 
 func TestPlaces(t *testing.T) {
 	t.Parallel()
-	for path, want := range map[string]place{
+	for path, want := range map[string]resource{
 		".well-known/core": {kind: wellKnown},
 		"things/urn:x":     {kind: theThing, id: "urn:x"},
 
@@ -111,14 +111,14 @@ func TestPlaces(t *testing.T) {
 		".well-known/wot":                    {},
 		"things/" + strings.Repeat("a/", 100) + "events": {kind: events, id: strings.TrimSuffix(strings.Repeat("a/", 100), "/")},
 	} {
-		if got := placeOf(strings.Split(path, "/")); got != want {
+		if got := resourceAt(strings.Split(path, "/")); got != want {
 			t.Errorf("%s: got %+v", path, got)
 		}
 	}
-	if got := (place{id: "urn%3Ax"}).ids(); !slices.Equal(got, []string{"urn%3Ax", "urn:x"}) {
+	if got := (resource{id: "urn%3Ax"}).ids(); !slices.Equal(got, []string{"urn%3Ax", "urn:x"}) {
 		t.Errorf("ids %q", got)
 	}
-	if got := (place{id: "a%zz"}).ids(); !slices.Equal(got, []string{"a%zz"}) {
+	if got := (resource{id: "a%zz"}).ids(); !slices.Equal(got, []string{"a%zz"}) {
 		t.Errorf("ids %q", got)
 	}
 }
@@ -175,7 +175,7 @@ func FuzzPlace(f *testing.F) {
 	f.Add(".well-known/core")
 	f.Add("things//events/")
 	f.Fuzz(func(t *testing.T, path string) {
-		p := placeOf(strings.Split(path, "/"))
+		p := resourceAt(strings.Split(path, "/"))
 		if (p.kind > wellKnown) != (p.id != "") || (p.kind == property || p.kind == action || p.kind == event ||
 			p.kind == run) != (p.name != "") || (p.kind == run) != (p.action != "") {
 			t.Errorf("%q: %+v", path, p)

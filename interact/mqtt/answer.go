@@ -21,7 +21,7 @@ import (
 
 // A request is a message of a client for a Thing.
 type request struct {
-	route
+	target
 	broker      *Broker
 	consumer    *consumer
 	topic       string
@@ -30,7 +30,7 @@ type request struct {
 	accept      string
 	follow      bool // each state of an action is a response
 	data        []byte
-	message     *interact.Message // without what the route decides
+	message     *interact.Message // without type and data, which the target sets
 	wait        time.Duration
 }
 
@@ -68,9 +68,9 @@ func (b *Broker) accept(c *consumer, pk packets.Packet) packets.Code {
 	return packets.CodeSuccess
 }
 
-func newRequest(b *Broker, c *consumer, to route, pk packets.Packet) *request {
+func newRequest(b *Broker, c *consumer, to target, pk packets.Packet) *request {
 	p := &pk.Properties
-	r := &request{route: to, broker: b, consumer: c, topic: pk.TopicName, answerTo: p.ResponseTopic, data: pk.Payload,
+	r := &request{target: to, broker: b, consumer: c, topic: pk.TopicName, answerTo: p.ResponseTopic, data: pk.Payload,
 		correlation: p.CorrelationData, wait: form.DefaultTimeout, message: &interact.Message{ID: interact.NewID(), From: b.o.From}}
 	if p.MessageExpiryInterval > 0 {
 		r.wait = min(time.Duration(p.MessageExpiryInterval)*time.Second, requestTime)
@@ -217,7 +217,7 @@ func (r *request) carryOut(ctx context.Context) error {
 	return nil
 }
 
-// direct sets type and data of m by the route.
+// direct sets type and data of m by the target.
 func (r *request) direct(m *interact.Message) error {
 	if m.Data = r.data; len(m.Data) == 0 {
 		m.ContentType = ""

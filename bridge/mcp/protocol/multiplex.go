@@ -129,7 +129,7 @@ func (s *Multiplexer) Run(ctx context.Context) error {
 			return s.end(err)
 		}
 		invalid = 0
-		if p := s.route(m); p != nil {
+		if p := s.callOf(m); p != nil {
 			p.add(m)
 		} else if s.unsolicited != nil && !m.IsResponse() {
 			s.unsolicited(m)
@@ -165,8 +165,8 @@ func (s *Multiplexer) end(err error) error {
 	return err
 }
 
-// route returns the call that m belongs to; nil if there is none.
-func (s *Multiplexer) route(m *Message) *pending {
+// callOf returns the call that m belongs to; nil if there is none.
+func (s *Multiplexer) callOf(m *Message) *pending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

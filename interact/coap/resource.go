@@ -12,8 +12,8 @@ import (
 	"github.com/lmosd/lmosd/interact/coap/messaging"
 )
 
-// A place is a resource of the server.
-type place struct {
+// A resource is the target of a request (RFC 7252 §5.10.1), taken from its path.
+type resource struct {
 	kind   kind
 	id     string // of the Thing, as in the path
 	name   string // of the affordance
@@ -24,7 +24,7 @@ type place struct {
 type kind uint8
 
 const (
-	nowhere kind = iota
+	noResource kind = iota
 	wellKnown
 	theThing
 	properties
@@ -43,14 +43,14 @@ var words = map[string][]kind{
 	"events":     {events, event},
 }
 
-// placeOf parses the segments of a path. The id is the part before the first matching word: its slashes separate segments unless they
+// resourceAt parses the segments of a path. The id is the part before the first matching word: its slashes separate segments unless they
 // are escaped.
-func placeOf(path []string) place {
+func resourceAt(path []string) resource {
 	if len(path) == 2 && path[0] == ".well-known" && path[1] == "core" {
-		return place{kind: wellKnown}
+		return resource{kind: wellKnown}
 	}
 	if len(path) < 2 || path[0] != "things" || path[1] == "" {
-		return place{}
+		return resource{}
 	}
 	for i := 2; i < len(path); i++ {
 		names := path[i+1:]
@@ -58,7 +58,7 @@ func placeOf(path []string) place {
 		if len(names) >= len(kinds) || slices.Contains(names, "") {
 			continue
 		}
-		p := place{kind: kinds[len(names)], id: strings.Join(path[1:i], "/")}
+		p := resource{kind: kinds[len(names)], id: strings.Join(path[1:i], "/")}
 		if len(names) > 0 {
 			p.name = names[0]
 		}
@@ -67,11 +67,11 @@ func placeOf(path []string) place {
 		}
 		return p
 	}
-	return place{kind: theThing, id: strings.Join(path[1:], "/")}
+	return resource{kind: theThing, id: strings.Join(path[1:], "/")}
 }
 
 // ids returns the possible ids of a path: unchanged, and unescaped once more than CoAP requires.
-func (p place) ids() []string {
+func (p resource) ids() []string {
 	if plain, err := url.PathUnescape(p.id); err == nil && plain != p.id {
 		return []string{p.id, plain}
 	}
@@ -93,9 +93,9 @@ var asks = map[kind]map[codes.Code]interact.Type{
 	event:    {codes.GET: interact.SubscribeEvent, messaging.Fetch: interact.SubscribeEvent},
 }
 
-// route returns the resource of a request.
-func route(q *messaging.Packet) (place, interact.Type, error) {
-	p := placeOf(q.Texts(message.URIPath))
+// parseResource returns the resource of a request.
+func parseResource(q *messaging.Packet) (resource, interact.Type, error) {
+	p := resourceAt(q.Texts(message.URIPath))
 	methods, ok := asks[p.kind]
 	if !ok {
 		return p, 0, interact.Errorf(interact.NotFound, "things have /things/{id}, and below it properties, actions and events",

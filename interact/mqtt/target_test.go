@@ -12,24 +12,24 @@ func TestRequestTopics(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		topic string
-		want  route
+		want  target
 		ok    bool
 	}{
-		{"weather", route{thing: "weather"}, true},
-		{"urn:x:y@z6Mk", route{thing: "urn:x:y@z6Mk"}, true},
-		{"https:%2F%2Fh%2Fa/actions/b%2Fc", route{thing: "https://h/a", kind: "actions", name: "b/c"}, true},
-		{"w/properties", route{thing: "w", kind: "properties"}, true},
-		{"w/properties/p", route{thing: "w", kind: "properties", name: "p"}, true},
-		{"w/actions", route{thing: "w", kind: "actions"}, true},
-		{"w/actions/a/query", route{thing: "w", kind: "actions", name: "a", verb: "query"}, true},
-		{"w/actions/a/cancel", route{thing: "w", kind: "actions", name: "a", verb: "cancel"}, true},
-		{"100%", route{thing: "100%"}, true},
-		{"w/events/e", route{}, false}, {"w/properties/p/observable", route{}, false}, {"w/actions/a/reply/1", route{}, false},
-		{"w/actions/a/start", route{}, false}, {"w/properties/p/query", route{}, false}, {"w/other", route{}, false},
-		{"w/", route{}, false}, {"/w", route{}, false},
-		{"w//a", route{}, false}, {"w/actions/", route{}, false}, {"$SYS/broker", route{}, false}, {"w/+/a", route{}, false},
-		{"#", route{}, false}, {"", route{}, false},
-		{"w%00/actions/a", route{}, false}, {"w/actions/a/query/1", route{}, false}, {strings.Repeat("w", 2000), route{}, false},
+		{"weather", target{thing: "weather"}, true},
+		{"urn:x:y@z6Mk", target{thing: "urn:x:y@z6Mk"}, true},
+		{"https:%2F%2Fh%2Fa/actions/b%2Fc", target{thing: "https://h/a", kind: "actions", name: "b/c"}, true},
+		{"w/properties", target{thing: "w", kind: "properties"}, true},
+		{"w/properties/p", target{thing: "w", kind: "properties", name: "p"}, true},
+		{"w/actions", target{thing: "w", kind: "actions"}, true},
+		{"w/actions/a/query", target{thing: "w", kind: "actions", name: "a", verb: "query"}, true},
+		{"w/actions/a/cancel", target{thing: "w", kind: "actions", name: "a", verb: "cancel"}, true},
+		{"100%", target{thing: "100%"}, true},
+		{"w/events/e", target{}, false}, {"w/properties/p/observable", target{}, false}, {"w/actions/a/reply/1", target{}, false},
+		{"w/actions/a/start", target{}, false}, {"w/properties/p/query", target{}, false}, {"w/other", target{}, false},
+		{"w/", target{}, false}, {"/w", target{}, false},
+		{"w//a", target{}, false}, {"w/actions/", target{}, false}, {"$SYS/broker", target{}, false}, {"w/+/a", target{}, false},
+		{"#", target{}, false}, {"", target{}, false},
+		{"w%00/actions/a", target{}, false}, {"w/actions/a/query/1", target{}, false}, {strings.Repeat("w", 2000), target{}, false},
 	}
 	for _, tt := range tests {
 		got, ok := parseRequest(tt.topic)

@@ -8,8 +8,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A route is the target of a topic of the [Broker].
-type route struct {
+// A target is what a topic of the [Broker] addresses.
+type target struct {
 	thing string // a reference (td.Ref)
 	kind  string // "properties", "actions", "events"; "" for the thing itself
 	name  string // the affordance; "" for all of the kind
@@ -25,10 +25,10 @@ type route struct {
 //	{thing}/actions/{a}            the action is invoked
 //	{thing}/actions/{a}/query      the state of the run whose id is the payload; without, of the consumer's latest
 //	{thing}/actions/{a}/cancel     that run is cancelled
-func parseRequest(topic string) (r route, ok bool) {
+func parseRequest(topic string) (r target, ok bool) {
 	levels, ok := splitTopic(topic)
 	if !ok || len(levels) > 1 && levels[1] != "properties" && levels[1] != "actions" {
-		return route{}, false
+		return target{}, false
 	}
 	r.thing = levels[0]
 	if len(levels) > 1 {
