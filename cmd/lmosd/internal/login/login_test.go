@@ -21,7 +21,7 @@ func TestCommands(t *testing.T) {
 		code    interact.Code // 0: no error
 		prints  string
 	}{
-		"no logins":               {NewCommand, nil, 0, `"items":[]`},
+		"no logins":               {NewCommand, []string{}, 0, `"items":[]`}, // not nil: cobra would read the arguments of the process
 		"a flag without a server": {NewCommand, []string{"--scope", "x"}, interact.Usage, ""},
 		"a login at a program":    {NewCommand, []string{"mcp:exec:./server"}, interact.Usage, ""},
 		"a logout at a program":   {NewLogoutCommand, []string{"exec:./server"}, interact.Usage, ""},
