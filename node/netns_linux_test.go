@@ -5,54 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/internal/netns"
 	"github.com/lmosd/lmosd/td"
 )
 
 // Two hosts, each with loopback and one interface that containers have: a bridge (br-0) and the end of a pair (veth1). Each node
 // announces the address that it has there, and finds and calls the agent of the other.
 func TestHostsWithContainerInterfacesOnly(t *testing.T) {
-	const env, near, far = "LMOSD_TEST_HOST", "10.9.1.1", "10.9.1.2"
-	switch os.Getenv(env) {
+	const near, far = "10.9.1.1", "10.9.1.2"
+	switch netns.Role(t) {
 	case "":
-		switch _, err := exec.LookPath("ip"); {
-		case err != nil && os.Getenv("CI") != "":
-			t.Fatal(err)
-		case err != nil:
-			t.Skip("needs the program ip (Debian: iproute2)")
-		}
-		if os.Getuid() != 0 {
-			t.Skip("only root makes a network of its own")
-		}
-		cmd := otherHost(t, env+"=near")
-		out, err := cmd.CombinedOutput()
-		switch {
-		case errors.Is(err, os.ErrPermission):
-			t.Skipf("no network of its own for a test here: %v", err)
-		case err != nil:
-			t.Fatalf("%v\n%s", err, out)
-		case strings.Contains(string(out), "--- SKIP"):
-			t.Skipf("in a network of its own: %s", out)
-		}
+		netns.Run(t, "near")
 	case "near":
-		other := otherHost(t, env+"=far")
+		other := netns.Command(t, "far")
 		in, err := other.StdinPipe()
 		other.Stdout, other.Stderr = os.Stdout, os.Stderr
 		if err = errors.Join(err, other.Start()); err != nil {
 			t.Fatal(err)
 		}
-		for _, args := range []string{"link set lo up", "link add br-0 type bridge", "link add veth0 type veth peer name veth1", "link set veth0 master br-0",
-			"link set veth0 up", "link set br-0 up", "addr add " + near + "/24 dev br-0", fmt.Sprintf("link set veth1 netns %d", other.Process.Pid)} {
-			if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-				t.Skipf("ip %s: %v: %s", args, err, out)
-			}
-		}
+		netns.IP(t, "link set lo up", "link add br-0 type bridge", "link add veth0 type veth peer name veth1", "link set veth0 master br-0",
+			"link set veth0 up", "link set br-0 up", "addr add "+near+"/24 dev br-0", fmt.Sprintf("link set veth1 netns %d", other.Process.Pid))
 		n := containerHost(t, near, quiet())
 		if _, err := fmt.Fprintln(in, n.Addrs()[0]); err != nil {
 			t.Fatal(err)
@@ -66,24 +43,12 @@ func TestHostsWithContainerInterfacesOnly(t *testing.T) {
 		if !line.Scan() {
 			t.Fatal("the other host ended")
 		}
-		for _, args := range []string{"link set lo up", "link set veth1 up", "addr add " + far + "/24 dev veth1"} {
-			if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-				t.Fatalf("ip %s: %v: %s", args, err, out)
-			}
-		}
+		netns.IP(t, "link set lo up", "link set veth1 up", "addr add "+far+"/24 dev veth1")
 		o := quiet()
 		o.Bootstrap = []string{line.Text()}
 		meets(t, containerHost(t, far, o), "far", "near", near)
 		line.Scan() // until the other host needs this one no more
 	}
-}
-
-// otherHost runs the test once more, in a network of its own.
-func otherHost(t *testing.T, env string) *exec.Cmd {
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
-	cmd.Env = append(os.Environ(), env)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	return cmd
 }
 
 // containerHost runs a node on all interfaces. It must announce the address addr and nothing else beyond loopback.

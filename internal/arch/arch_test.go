@@ -19,7 +19,7 @@ const module = "github.com/lmosd/lmosd"
 // other.
 var rows = [][]string{
 	// Helpers that know no type of lmosd.
-	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/cbor", "internal/heap", "internal/poll", "internal/netguard", "internal/pipenet", "internal/streambody", "internal/sse", "internal/textmatch",
+	{"interact/coap/coaptest", "internal/atomicfile", "internal/jcs", "internal/jsonedit", "internal/ratelimit", "internal/opaque", "internal/backoff", "internal/cbor", "internal/heap", "internal/poll", "internal/netns", "internal/netguard", "internal/pipenet", "internal/streambody", "internal/sse", "internal/textmatch",
 		"cmd/lmosd/internal/terminal"},
 	{"internal/confusable", "internal/storage", "internal/streamserver", "internal/openai", "internal/testhost", "testnet/simnet"}, // use internal/textmatch, atomicfile, ratelimit, backoff
 	{"did"},
@@ -64,7 +64,7 @@ var beside = map[string][]string{
 }
 
 // forTests are packages that only tests import.
-var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "internal/pipenet", "internal/testhost"}
+var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "internal/netns", "internal/pipenet", "internal/testhost"}
 
 // free modules are the vocabulary that libp2p packages share: allowed where peers and addresses are spoken of.
 var free = []string{

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lmosd/lmosd/discovery/dnssd"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/netns"
 	"github.com/lmosd/lmosd/node"
 )
 
@@ -160,7 +161,7 @@ cd / && (cd /run/www; exec python3 -m http.server 8080 >/dev/null 2>&1) &`)
 	}
 }
 
-// ownNetwork runs the test again in its own network, with an interface lan0 whose other end is lan1; there it returns true.
+// ownNetwork runs the test again in a network namespace, and returns true there.
 func ownNetwork(t *testing.T) bool {
 	t.Helper()
 	for program, debian := range map[string]string{"avahi-daemon": "avahi-daemon", "avahi-browse": "avahi-utils", "dbus-daemon": "dbus",
@@ -169,25 +170,13 @@ func ownNetwork(t *testing.T) bool {
 			t.Skipf("needs the program %s (Debian: %s)", program, debian)
 		}
 	}
-	const env = "LMOSD_TEST_NETWORK"
-	if os.Getenv(env) != "" {
+	if netns.Role(t) != "" {
 		return true
 	}
 	if os.Getuid() != 0 {
 		t.Skip("Avahi starts as root only")
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=2m")
-	cmd.Env = append(os.Environ(), env+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	out, err := cmd.CombinedOutput()
-	switch {
-	case errors.Is(err, os.ErrPermission):
-		t.Skipf("no network of its own for a test here: %v", err)
-	case err != nil:
-		t.Fatalf("%v\n%s", err, out)
-	case strings.Contains(string(out), "--- SKIP"):
-		t.Skipf("in a network of its own: %s", out)
-	}
+	netns.Run(t, "host")
 	return false
 }
 
@@ -212,12 +201,8 @@ func newAvahi(t *testing.T) *avahi {
 		_ = cmd.Wait()
 	})
 	a := &avahi{in, bufio.NewScanner(out)}
-	for _, args := range []string{"link set lo up", "link add lan0 type veth peer name lan1", "link set lan0 up", "addr add 10.9.0.1/24 dev lan0",
-		fmt.Sprintf("link set lan1 netns %d", cmd.Process.Pid)} {
-		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-			t.Skipf("ip %s: %v: %s", args, err, out)
-		}
-	}
+	netns.IP(t, "link set lo up", "link add lan0 type veth peer name lan1", "link set lan0 up", "addr add 10.9.0.1/24 dev lan0",
+		fmt.Sprintf("link set lan1 netns %d", cmd.Process.Pid))
 	a.do(t, `ip link set lo up; ip link set lan1 up; ip addr add 10.9.0.2/24 dev lan1
 mount -t tmpfs tmpfs /run && mkdir /run/avahi-daemon
 cat >/run/bus.conf <<'END'

@@ -2,72 +2,43 @@ package dnssd
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/lmosd/lmosd/internal/netns"
 )
 
-// alone runs the test again in a process with its own network namespace, with two connected interfaces lan0 and lan1. It reports true there.
-// The test is skipped where this is not allowed.
-func alone(t *testing.T) bool {
+// connectLAN connects two interfaces, lan0 and lan1, of the network namespace of this process.
+func connectLAN(t *testing.T) {
 	t.Helper()
-	const env = "LMOSD_TEST_ALONE"
-	if os.Getenv(env) == t.Name() {
-		// Both hosts are this machine: it accepts its own packets, and IPv6 addresses are used without duplicate detection.
-		for name, value := range map[string]string{"ipv4/conf/all/accept_local": "1", "ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0",
-			"ipv6/conf/all/accept_dad": "0", "ipv6/conf/default/accept_dad": "0"} {
-			if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
-				t.Skip(err)
-			}
+	// Both hosts are this machine: it accepts its own packets, and IPv6 addresses are used without duplicate detection.
+	for name, value := range map[string]string{"ipv4/conf/all/accept_local": "1", "ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0",
+		"ipv6/conf/all/accept_dad": "0", "ipv6/conf/default/accept_dad": "0"} {
+		if err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0); err != nil {
+			t.Skip(err)
 		}
-		for _, args := range []string{"link set lo up", "link add lan0 type veth peer name lan1", "link set lan1 up", "link set lan0 up",
-			"addr add 10.9.0.1/24 dev lan0", "addr add 10.9.0.2/24 dev lan1"} {
-			if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-				t.Skipf("ip %s: %v: %s", args, err, out)
-			}
-		}
-		return true
 	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("needs the program ip (Debian: iproute2)")
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=1m")
-	cmd.Env = append(os.Environ(), env+"="+t.Name())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	if os.Getuid() != 0 {
-		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
-	}
-	out, err := cmd.CombinedOutput()
-	switch {
-	case errors.Is(err, os.ErrPermission):
-		t.Skipf("no network of its own for a test here: %v", err)
-	case err != nil:
-		t.Fatalf("%v\n%s", err, out)
-	case strings.Contains(string(out), "--- SKIP"):
-		t.Skipf("in a network of its own: %s", out)
-	}
-	return false
+	netns.IP(t, "link set lo up", "link add lan0 type veth peer name lan1", "link set lan1 up", "link set lan0 up",
+		"addr add 10.9.0.1/24 dev lan0", "addr add 10.9.0.2/24 dev lan1")
 }
 
 // Two nodes on a real network find each other over IPv4 and IPv6, and one explores the introduction of the other.
 func TestOnARealNetwork(t *testing.T) {
 	t.Parallel()
-	if !alone(t) {
+	if netns.Role(t) == "" {
+		netns.Run(t, "both")
 		return
 	}
+	connectLAN(t)
 	listener, err := net.Listen("tcp", ":0")
 	if err != nil {
 		t.Fatal(err)
