@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lmosd/lmosd/internal/backoff"
+	"github.com/lmosd/lmosd/internal/liveheap"
 	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
@@ -169,7 +170,7 @@ func TestServerUnderAttack(t *testing.T) {
 		streamserver.AppendFrame(nil, marshal(t, put)),
 		streamserver.AppendFrame(nil, nil),
 	}
-	goroutines, before := runtime.NumGoroutine(), heapInUse()
+	goroutines, before := runtime.NumGoroutine(), liveheap.Bytes()
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
@@ -188,7 +189,7 @@ func TestServerUnderAttack(t *testing.T) {
 	defer soon()
 	for target.Stats().RefusedStreams == 0 && backoff.Sleep(late, 10*time.Millisecond) == nil { // what was opened last may be handled later
 	}
-	if grown := heapInUse() - before; grown > 8<<20 {
+	if grown := liveheap.Bytes() - before; grown > 8<<20 {
 		t.Errorf("the heap grew by %d bytes", grown)
 	}
 	if s := target.Stats(); s.RefusedFrames < 300 || s.RefusedStreams == 0 || s.Refused < 500 || s.Panics != 0 {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 	recpb "github.com/libp2p/go-libp2p-record/pb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lmosd/lmosd/internal/liveheap"
 	"github.com/lmosd/lmosd/internal/streamserver"
 	"github.com/lmosd/lmosd/td"
 )
@@ -167,7 +167,7 @@ func TestReplyKeepsFieldsOfItsType(t *testing.T) {
 // TestRepliesBoundTheHeap feeds many announcements of large replies; the heap stays where it is.
 func TestRepliesBoundTheHeap(t *testing.T) {
 	find := message(pb.Message_FIND_NODE, "key", nil)
-	before := heapInUse()
+	before := liveheap.Bytes()
 	for range 2000 {
 		for _, n := range []uint64{1 << 32, 4 << 20, maxReply + 1} {
 			_, err := roundTrip(&script{r: bytes.NewReader(binary.AppendUvarint(nil, n))}, find, []byte{0}, bucketSize)
@@ -176,16 +176,9 @@ func TestRepliesBoundTheHeap(t *testing.T) {
 			}
 		}
 	}
-	if grown := heapInUse() - before; grown > 8<<20 {
+	if grown := liveheap.Bytes() - before; grown > 8<<20 {
 		t.Errorf("the heap grew by %d bytes", grown)
 	}
-}
-
-func heapInUse() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // wrongSender is a message sender that gives the library what a peer has sent, if decodeReply lets it through.

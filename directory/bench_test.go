@@ -19,6 +19,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/directorytest"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/liveheap"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -246,15 +247,8 @@ func BenchmarkMemory(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
-				heap := func() int {
-					runtime.GC()
-					runtime.GC()
-					var m runtime.MemStats
-					runtime.ReadMemStats(&m)
-					return int(m.HeapAlloc)
-				}
 				directorytest.Words()
-				before := heap()
+				before := int(liveheap.Bytes())
 				d, err := New(Options{})
 				if err != nil {
 					b.Fatal(err)
@@ -272,7 +266,7 @@ func BenchmarkMemory(b *testing.B) {
 					_ = pprof.WriteHeapProfile(f)
 					_ = f.Close()
 				}
-				b.ReportMetric(float64(heap()-before-bytes)/float64(n), "B/thing")
+				b.ReportMetric(float64(int(liveheap.Bytes())-before-bytes)/float64(n), "B/thing")
 				b.ReportMetric(float64(d.Stats().Bytes-bytes)/float64(n), "weighed-B/thing")
 				b.ReportMetric(float64(bytes)/float64(n), "TD-B/thing")
 				b.ReportMetric(float64(d.Stats().Words), "words")

@@ -10,6 +10,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/liveheap"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -63,13 +64,7 @@ func TestFreshKeysAreBounded(t *testing.T) {
 
 // The weighed bytes are about the growth of the heap. The test is not parallel, because it measures the heap of the process.
 func TestWeighedBytesMatchTheHeap(t *testing.T) {
-	heap := func() int {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int(m.HeapAlloc)
-	}
+	heap := func() int { return int(liveheap.Bytes()) }
 	const most, n = 1 << 20, 200
 	signed := signAll(t, 0, n)
 	before := heap()

@@ -8,9 +8,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"runtime"
-	"runtime/metrics"
 	"testing"
+
+	"github.com/lmosd/lmosd/internal/liveheap"
 )
 
 // pattern yields n bytes that differ from chunk to chunk.
@@ -65,8 +65,7 @@ func TestStreamsBothWaysAtOnce(t *testing.T) {
 	if _, err := io.Copy(want, &pattern{n: size}); err != nil {
 		t.Fatal(err)
 	}
-	runtime.GC()
-	before := liveHeap()
+	before := liveheap.Bytes()
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	pipe := m.api + "/things/parrot/actions/pipe?timeout=5m"
@@ -91,7 +90,7 @@ func TestStreamsBothWaysAtOnce(t *testing.T) {
 		n, err := resp.Body.Read(buf)
 		got.Write(buf[:n])
 		if total += int64(n); total>>23 != (total-int64(n))>>23 { // every 8 MiB
-			peak = max(peak, liveHeap()-before)
+			peak = max(peak, liveheap.Bytes()-before)
 		}
 		if err == io.EOF {
 			break
@@ -107,12 +106,4 @@ func TestStreamsBothWaysAtOnce(t *testing.T) {
 		t.Errorf("the heap grew by %d MiB for a stream of %d MiB", peak>>20, size>>20)
 	}
 	t.Logf("%d MiB there and back; the heap of both nodes, agent and consumer grew by at most %d MiB", size>>20, peak>>20)
-}
-
-// liveHeap returns the size of the reachable objects at the last garbage collection, in bytes. The garbage since then depends on the load of
-// the machine.
-func liveHeap() int64 {
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(live)
-	return int64(live[0].Value.Uint64())
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/liveheap"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -203,12 +204,12 @@ func (j *journal) String() string {
 func (b *fixture) exportFloods() {
 	s, _ := b.exposeStage("stage")
 	c := b.connect("stage")
-	before := heap()
+	before := liveheap.Bytes()
 	_, err := c.Call(b.ctx, Call{Name: Count, Input: encoded(fields{"n": tideSteps, "bytes": tideBytes})})
 	if f := (*Failure)(nil); !errors.As(err, &f) || f.Text == "" { // either the limit or the speed of the client ends it first
 		b.Errorf("a flood ends with %v, want a failure", err)
 	}
-	if kept := heap() - before; kept > tideKept {
+	if kept := liveheap.Bytes() - before; kept > tideKept {
 		b.Errorf("%d MiB of a flood are buffered, after %d steps", kept>>20, s.steps.Load())
 	}
 	b.checkClient(c)

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/liveheap"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -341,7 +341,7 @@ const (
 
 func (b *fixture) importBackpressure() {
 	_, s, _, d := b.importAgent("probe")
-	before := heap()
+	before := liveheap.Bytes()
 	for r, err := range b.mesh.Do(b.ctx, message(d, Count, fields{"n": tideSteps, "bytes": tideBytes})) {
 		if err != nil {
 			b.Fatalf("the stream ends with %v", err)
@@ -350,7 +350,7 @@ func (b *fixture) importBackpressure() {
 			continue
 		}
 		b.waitStalled(s)
-		kept := min(heap()-before, s.steps.Load()*tideBytes)
+		kept := min(liveheap.Bytes()-before, s.steps.Load()*tideBytes)
 		if kept > tideKept {
 			b.Errorf("%d MiB are buffered for a consumer that reads nothing, after %d steps", kept>>20, s.steps.Load())
 		}
@@ -376,14 +376,6 @@ func (b *fixture) waitStalled(s *Script) {
 			b.Fatal("the agent is never blocked")
 		}
 	}
-}
-
-// heap returns the bytes of the heap that are in use.
-func heap() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 func (b *fixture) importInput() {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/internal/liveheap"
 )
 
 const voice = `
@@ -441,19 +441,14 @@ func TestLongStreamsTakeLittleMemory(t *testing.T) {
 		}
 	})
 	m.Deadline = time.Now().Add(2 * time.Minute)
-	var before, now runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	total, most, n := 0, uint64(0), 0
+	total, most, n, before := 0, int64(0), 0, liveheap.Bytes()
 	for r, err := range newClient(t, Options{}).Thing(describe(t, agent.URL, voice)).Do(t.Context(), m) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		total += len(r.Data)
 		if n++; n%100 == 0 {
-			runtime.GC()
-			runtime.ReadMemStats(&now)
-			most = max(most, now.HeapAlloc-min(before.HeapAlloc, now.HeapAlloc))
+			most = max(most, liveheap.Bytes()-before)
 		}
 	}
 	if total != size {

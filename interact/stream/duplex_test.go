@@ -9,7 +9,6 @@ import (
 	"io"
 	"iter"
 	"os"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/stream/frame"
+	"github.com/lmosd/lmosd/internal/liveheap"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -318,13 +318,7 @@ func TestAStreamIsNotStored(t *testing.T) {
 	for transport := range transports {
 		t.Run(transport, func(t *testing.T) { // alone: the memory of other tests would count
 			p := newPair(t, transport, echoing, Options{}, Options{})
-			heap := func() int64 {
-				var s runtime.MemStats
-				runtime.GC()
-				runtime.ReadMemStats(&s)
-				return int64(s.HeapInuse)
-			}
-			before, most := heap(), int64(0)
+			before, most := liveheap.Bytes(), int64(0)
 			chunk := make([]byte, size)
 			m := streamed(func(yield func([]byte, error) bool) {
 				for i := int64(0); i < total; i += size {
@@ -346,7 +340,7 @@ func TestAStreamIsNotStored(t *testing.T) {
 					t.Fatalf("%d bytes came where byte %d should be: they say %d", len(r.Data), got, n)
 				}
 				if got += size; got%(total/16) == 0 {
-					most = max(most, heap()-before)
+					most = max(most, liveheap.Bytes()-before)
 				}
 			}
 			if got != total {

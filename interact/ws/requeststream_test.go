@@ -8,7 +8,6 @@ import (
 	"iter"
 	"net"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/ws/frame"
+	"github.com/lmosd/lmosd/internal/liveheap"
 )
 
 // source is a request stream that a test feeds. Left is closed when nobody reads it any more.
@@ -135,14 +135,6 @@ func TestStreamBothWays(t *testing.T) {
 	t.Error("it has no end")
 }
 
-// heap is what is in use.
-func heap() uint64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
-
 // TestPeersThatDoNotReadCostLittle is not parallel: it looks at the heap. Each has asked for more than is written to it.
 func TestPeersThatDoNotReadCostLittle(t *testing.T) {
 	const peers, events, size = 15, 60, 128 << 10
@@ -158,7 +150,7 @@ func TestPeersThatDoNotReadCostLittle(t *testing.T) {
 				}
 			}
 		})})
-	url, before := listen(t, s), heap()
+	url, before := listen(t, s), liveheap.Bytes()
 	narrow := dialer{dial: func(ctx context.Context, network, addr string) (net.Conn, error) { // what sockets hold is no heap
 		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 		if err == nil {
@@ -187,7 +179,7 @@ func TestPeersThatDoNotReadCostLittle(t *testing.T) {
 		}
 		return full == peers
 	})
-	if now := heap(); now > before+peers*allowed+8<<20 {
+	if now := liveheap.Bytes(); now > before+peers*allowed+8<<20 {
 		t.Errorf("the heap grew from %d to %d bytes", before, now)
 	}
 }
@@ -195,7 +187,7 @@ func TestPeersThatDoNotReadCostLittle(t *testing.T) {
 // TestStreamInConstantMemory is not parallel: it looks at the heap.
 func TestStreamInConstantMemory(t *testing.T) {
 	const size, part = 64 << 20, 32 << 10
-	before, most := heap(), uint64(0)
+	before, most := liveheap.Bytes(), int64(0)
 	thing := hears(t, func(_ context.Context, m *interact.Message, say func(interact.Status, []byte) bool) error {
 		n := 0
 		for chunk, err := range m.Chunks {
@@ -203,7 +195,7 @@ func TestStreamInConstantMemory(t *testing.T) {
 				return err
 			}
 			if n += len(chunk); n%(4<<20) == 0 {
-				most = max(most, heap())
+				most = max(most, liveheap.Bytes())
 			}
 		}
 		say(interact.StatusCompleted, fmt.Append(nil, n))

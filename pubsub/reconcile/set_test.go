@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+
+	"github.com/lmosd/lmosd/internal/liveheap"
 )
 
 // check checks the order, the counts and the sums in every node of a tree.
@@ -119,26 +121,19 @@ func TestTotals(t *testing.T) {
 // TestMemoryOfASet also measures the size in the documentation.
 func TestMemoryOfASet(t *testing.T) {
 	for _, n := range []int{20_000, 100_000} {
-		before := heap()
+		before := liveheap.Bytes()
 		s := new(Set)
 		for i := range n {
 			it := filler(i)
 			s.Put(it.key, it.seq)
 		}
-		each := (float64(heap()) - float64(before)) / float64(n)
+		each := (float64(liveheap.Bytes()) - float64(before)) / float64(n)
 		t.Logf("%d items: %.0f bytes each", n, each)
 		if each > 100 {
 			t.Errorf("%d items take %.0f bytes each", n, each)
 		}
 		runtime.KeepAlive(s)
 	}
-}
-
-func heap() uint64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }
 
 func BenchmarkPut(b *testing.B) {
