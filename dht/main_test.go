@@ -1,11 +1,9 @@
 package dht
 
 import (
-	"context"
 	"crypto/ed25519"
 	"encoding/binary"
 	"testing"
-	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -13,37 +11,12 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	"go.uber.org/goleak"
 
-	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/keystore"
-	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/tdtest"
 )
 
 func TestMain(m *testing.M) {
-	warm()
+	tdtest.WarmUp()
 	goleak.VerifyTestMain(m)
-}
-
-// warm signs and verifies a thing before any test: the compressor that package td then makes has channels, which would
-// belong to one test's bubble if a simulated test were the first to need it.
-func warm() {
-	key, err := keystore.FromSeed([32]byte(testKey(0).Seed()))
-	if err != nil {
-		panic(err)
-	}
-	const raw = `{"@context":"https://www.w3.org/2022/wot/td/v1.1","title":"Warm",
-		"securityDefinitions":{"none":{"scheme":"nosec"}},"security":"none"}`
-	thing, err := td.Complete([]byte(raw), key.DID())
-	if err != nil {
-		panic(err)
-	}
-	s, err := td.Sign(thing, key, td.Lease{Seq: 1, Now: time.Now(), Lifetime: time.Hour})
-	if err != nil {
-		panic(err)
-	}
-	s.TD = nil
-	if _, err := s.Verify(context.Background(), td.NewVerifier(did.Keys()), time.Now()); err != nil {
-		panic(err)
-	}
 }
 
 type (

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -151,27 +152,27 @@ func TestMoved(t *testing.T) {
 	t.Parallel()
 	desc := plain(t, 1, "urn:example:mover", "Mover")
 	d := filled(t, Options{}, desc)
-	moved := with(desc, func(r *td.Record) { r.Seq, r.Kind, r.Successor = 2, td.KindMoved, key(t, 2).DID() })
+	moved := with(desc, func(r *td.Record) { r.Seq, r.Kind, r.Successor = 2, td.KindMoved, didtest.Key(2).DID() })
 	moved.Thing = nil
 	if _, err := d.put(moved, received); err != nil {
 		t.Fatal(err)
 	}
 	_, err := d.Get(t.Context(), "mover")
-	wantCode(t, err, interact.Withdrawn, string(key(t, 2).DID()))
+	wantCode(t, err, interact.Withdrawn, string(didtest.Key(2).DID()))
 }
 
 // moves returns the record in which owner n moves a Thing to owner to.
 func moves(t testing.TB, n byte, id, title string, to byte) (desc, moved *td.Description) {
 	t.Helper()
 	desc = plain(t, n, id, title)
-	moved = with(desc, func(r *td.Record) { r.Seq, r.Kind, r.Successor = 2, td.KindMoved, key(t, to).DID() })
+	moved = with(desc, func(r *td.Record) { r.Seq, r.Kind, r.Successor = 2, td.KindMoved, didtest.Key(int(to)).DID() })
 	moved.Thing = nil
 	return desc, moved
 }
 
 func TestMovesAreFollowed(t *testing.T) {
 	t.Parallel()
-	owner := func(n byte) string { return string(key(t, n).DID()) }
+	owner := func(n byte) string { return string(didtest.Key(int(n)).DID()) }
 	minted := func(n byte) string { return "urn:lmos:" + owner(n) + ":minted" }
 	var descs []*td.Description
 	move := func(n byte, id, title string, to byte) {
@@ -198,7 +199,7 @@ func TestMovesAreFollowed(t *testing.T) {
 	d := filled(t, Options{}, descs...)
 	for _, tt := range []struct{ name, ref, id, owner, fails string }{
 		{"by id and owner", "urn:once@" + owner(1), "urn:once", owner(2), ""},
-		{"by id and a prefix of the owner", "urn:once@" + key(t, 1).DID().Multibase()[:16], "urn:once", owner(2), ""},
+		{"by id and a prefix of the owner", "urn:once@" + didtest.Key(1).DID().Multibase()[:16], "urn:once", owner(2), ""},
 		{"by its earlier name", "once", "urn:once", owner(2), ""},
 		{"an id that contains its owner", minted(1), minted(2), owner(2), ""},
 		{"an id that is its owner", owner(1), owner(2), owner(2), ""},
@@ -331,7 +332,7 @@ func TestChangedTDIsFoundByNewTerms(t *testing.T) {
 
 func TestQuotas(t *testing.T) {
 	t.Parallel()
-	self := key(t, 9).DID()
+	self := didtest.Key(9).DID()
 	here := []td.Host{{Node: self}}
 	d := openDirectory(t, Options{Max: 3, PerOwner: 2, Self: self})
 	put := func(desc *td.Description, from origin) error {
@@ -415,7 +416,7 @@ func TestGoneIsBounded(t *testing.T) {
 
 func TestOwnThings(t *testing.T) {
 	t.Parallel()
-	self := key(t, 9).DID()
+	self := didtest.Key(9).DID()
 	mine := with(plain(t, 1, "urn:mine", "", "urn:x:y"), func(r *td.Record) { r.Hosts = []td.Host{{Node: self}} })
 	// Any record can name this node as a host.
 	claimed := with(plain(t, 2, "urn:claimed", "", "urn:x:y"), func(r *td.Record) { r.Hosts = []td.Host{{Node: self}} })
@@ -438,7 +439,7 @@ func TestOwnThings(t *testing.T) {
 		seq   uint64
 		hosts []td.Host
 		want  int
-	}{{2, mine.Record.Hosts, 1}, {3, []td.Host{{Node: key(t, 8).DID()}}, 0}, {4, mine.Record.Hosts, 0}} {
+	}{{2, mine.Record.Hosts, 1}, {3, []td.Host{{Node: didtest.Key(8).DID()}}, 0}, {4, mine.Record.Hosts, 0}} {
 		if _, err := d.put(with(mine, func(r *td.Record) { r.Seq, r.Hosts = c.seq, c.hosts }), received); err != nil {
 			t.Fatal(err)
 		}
@@ -457,7 +458,7 @@ func TestOwnThings(t *testing.T) {
 
 func TestHosts(t *testing.T) {
 	t.Parallel()
-	a, b := key(t, 7).DID(), key(t, 8).DID()
+	a, b := didtest.Key(7).DID(), didtest.Key(8).DID()
 	on := func(id string, seq uint64, hosts ...did.DID) *td.Description {
 		return with(plain(t, 1, id, ""), func(r *td.Record) {
 			r.Seq = seq
@@ -491,7 +492,7 @@ func TestHosts(t *testing.T) {
 func TestReach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		self, a, b := key(t, 9).DID(), key(t, 1).DID(), key(t, 2).DID()
+		self, a, b := didtest.Key(9).DID(), didtest.Key(1).DID(), didtest.Key(2).DID()
 		d := openDirectory(t, Options{Self: self})
 		on := func(hosts ...did.DID) *td.Description {
 			desc := &td.Description{Record: &td.Record{}}

@@ -14,9 +14,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/tdtest"
 )
 
 // freshKeys is the number of keys of TestFreshKeysAreBounded.
@@ -26,29 +28,8 @@ var freshKeys = flag.Int("freshkeys", 5_000, "")
 var roomSeed = flag.Uint64("seed", 0, "")
 
 func TestMain(m *testing.M) {
-	// The codec of TDs creates channels at its first use. They must not belong to the bubble of one test.
-	k, err := keystore.FromSeed([32]byte{})
-	if err != nil {
-		panic(err)
-	}
-	s, err := agent{key: k, id: "urn:example:first", title: "First"}.sign(1)
-	if err != nil {
-		panic(err)
-	}
-	if _, err := td.NewVerifier(did.Keys()).Record(s.Record, time.Now()); err != nil {
-		panic(err)
-	}
+	tdtest.WarmUp()
 	goleak.VerifyTestMain(m)
-}
-
-// key returns the nth test key.
-func key(t testing.TB, n byte) *keystore.Key {
-	t.Helper()
-	k, err := keystore.FromSeed([32]byte{n, 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
 }
 
 // plain returns an unsigned description of owner n with a title and capabilities.
@@ -61,7 +42,7 @@ func plain(t testing.TB, n byte, id, title string, capabilities ...string) *td.D
 	}
 	return &td.Description{
 		Thing: thing,
-		Record: &td.Record{Owner: key(t, n).DID(), Thing: id, Seq: 1, Issued: now, Expires: now.Add(time.Hour),
+		Record: &td.Record{Owner: didtest.Key(int(n)).DID(), Thing: id, Seq: 1, Issued: now, Expires: now.Add(time.Hour),
 			Hash: sha256.Sum256(append([]byte(id+title), n)), Title: title, Raw: []byte(id)},
 		Signed: &td.Signed{Record: []byte(id), TD: thing.Raw},
 	}
@@ -231,14 +212,14 @@ func (a agent) tombstone(t testing.TB, seq uint64) *td.Signed {
 // weather returns an agent of owner n.
 func weather(t testing.TB, n byte) agent {
 	t.Helper()
-	return agent{key: key(t, n), id: "urn:example:weather", title: "Weather Agent",
+	return agent{key: didtest.Key(int(n)), id: "urn:example:weather", title: "Weather Agent",
 		caps: []string{"urn:example:weather:forecast"}}
 }
 
 // numbered returns the ith agent of owner n.
 func numbered(t testing.TB, n byte, i int) agent {
 	t.Helper()
-	return agent{key: key(t, n), id: fmt.Sprintf("urn:example:agent-%03d", i), title: fmt.Sprintf("Agent %03d", i),
+	return agent{key: didtest.Key(int(n)), id: fmt.Sprintf("urn:example:agent-%03d", i), title: fmt.Sprintf("Agent %03d", i),
 		caps: []string{"urn:example:many:things"}}
 }
 

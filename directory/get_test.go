@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/textmatch"
 	"github.com/lmosd/lmosd/td"
@@ -18,7 +19,7 @@ import (
 
 func TestGet(t *testing.T) {
 	t.Parallel()
-	one, two := key(t, 1).DID(), key(t, 2).DID()
+	one, two := didtest.Key(1).DID(), didtest.Key(2).DID()
 	descs := []*td.Description{
 		plain(t, 1, "urn:example:weather", "Weather Agent"),
 		plain(t, 1, "urn:example:billing", "Accounts"),
@@ -26,7 +27,7 @@ func TestGet(t *testing.T) {
 		plain(t, 2, "urn:example:same", "Same"),
 		plain(t, 1, "urn:example:same", "Same"),
 		plain(t, 2, "urn:lmos:"+string(two)+":clock", "Clock"),
-		plain(t, 3, string(key(t, 3).DID()), "Agent with its own DID"),
+		plain(t, 3, string(didtest.Key(3).DID()), "Agent with its own DID"),
 		plain(t, 4, "urn:only", "The only one"),
 		plain(t, 2, "urn:signs", "!!!"),
 	}
@@ -41,15 +42,15 @@ func TestGet(t *testing.T) {
 		{"id and a prefix of the owner", "urn:example:weather@" + one.Multibase()[:9], "urn:example:weather", 0, nil},
 		{"id and owner's DID", "urn:example:same@" + string(one), "urn:example:same", 0, nil},
 		{"id that contains its owner", "urn:lmos:" + string(two) + ":clock", "urn:lmos:" + string(two) + ":clock", 0, nil},
-		{"did of an agent", string(key(t, 3).DID()), string(key(t, 3).DID()), 0, nil},
-		{"did of an owner of one thing", string(key(t, 4).DID()), "urn:only", 0, nil},
+		{"did of an agent", string(didtest.Key(3).DID()), string(didtest.Key(3).DID()), 0, nil},
+		{"did of an owner of one thing", string(didtest.Key(4).DID()), "urn:only", 0, nil},
 		{"title", "Weather Agent", "urn:example:weather", 0, nil},
 		{"slug", "weather-agent", "urn:example:weather", 0, nil},
 		{"last part of an id", "billing", "urn:example:billing", 0, nil},
 		{"name and owner", "weather@" + two.Multibase()[:12], "urn:other:weather", 0, nil},
 		{"title without letters", "!!!", "urn:signs", 0, nil},
-		{"prefix of the owner's key", key(t, 4).DID().Multibase()[:16], "urn:only", 0, nil},
-		{"prefix of the owner's key in its short form", key(t, 4).DID().Short(), "urn:only", 0, nil},
+		{"prefix of the owner's key", didtest.Key(4).DID().Multibase()[:16], "urn:only", 0, nil},
+		{"prefix of the owner's key in its short form", didtest.Key(4).DID().Short(), "urn:only", 0, nil},
 		{"id of two owners", "urn:example:same", "", interact.Ambiguous,
 			[]string{"2 agents", "urn:example:same@" + one.Multibase(), "urn:example:same@" + two.Multibase()}},
 		{"name of two Things", "weather", "", interact.Ambiguous, []string{"urn:example:weather@", "urn:other:weather@"}},
@@ -232,7 +233,7 @@ func TestGetEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := openDirectory(t, Options{Sources: []Source{hanging()}})
-		for _, ref := range []string{"urn:x", "urn:x@" + key(t, 1).DID().Multibase()} {
+		for _, ref := range []string{"urn:x", "urn:x@" + didtest.Key(1).DID().Multibase()} {
 			start := time.Now()
 			_, err := d.Get(t.Context(), ref)
 			wantCode(t, err, interact.NotFound)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -74,12 +75,12 @@ func TestStolenHash(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		honest := weather(t, 1)
-		honest.hosts = []td.Host{{Node: key(t, 3).DID()}}
+		honest.hosts = []td.Host{{Node: didtest.Key(3).DID()}}
 		s := honest.signed(t, 1)
 		body := described(t, s).Signed.TD
 		r := described(t, s).Record
 		thief := *r
-		thief.Owner, thief.Hosts = key(t, 2).DID(), []td.Host{{Node: key(t, 4).DID()}}
+		thief.Owner, thief.Hosts = didtest.Key(2).DID(), []td.Host{{Node: didtest.Key(4).DID()}}
 		d := openDirectory(t, Options{Fetch: func(ctx context.Context, r *td.Record) ([]byte, error) {
 			if r.Owner == thief.Owner {
 				<-ctx.Done()
@@ -123,7 +124,7 @@ func heavy(t testing.TB, owner byte, id string) *td.Description {
 // The memory of descriptions is limited, not only their number.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
-	self := key(t, 9).DID()
+	self := didtest.Key(9).DID()
 	d := openDirectory(t, Options{Bytes: 64 << 20, Self: self})
 	put := func(desc *td.Description) error {
 		_, err := d.put(desc, received)
@@ -219,7 +220,7 @@ func TestFindCountsFailedFetches(t *testing.T) {
 // A Thing of another owner with the name or the id of a Thing of this node does not hide it.
 func TestOtherOwnersDoNotHideOwnThings(t *testing.T) {
 	t.Parallel()
-	self := key(t, 9).DID()
+	self := didtest.Key(9).DID()
 	own := with(plain(t, 9, "urn:x:weather", "Weather"), func(r *td.Record) { r.Hosts = []td.Host{{Node: self}} })
 	d := filled(t, Options{Self: self}, plain(t, 1, "urn:x:weather", "Weather"))
 	if _, err := d.Add(own); err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestFlappingHosts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a, b, c := key(t, 7).DID(), key(t, 8).DID(), key(t, 9).DID()
+		a, b, c := didtest.Key(7).DID(), didtest.Key(8).DID(), didtest.Key(9).DID()
 		on := func(id string, hosts ...did.DID) *td.Description {
 			desc := plain(t, 1, id, id)
 			for _, h := range hosts {

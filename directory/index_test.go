@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/directory/index"
 	"github.com/lmosd/lmosd/td"
 )
@@ -48,8 +49,8 @@ func TestFindLocal(t *testing.T) {
 		{"deeper, no match", td.Query{Capability: []string{"a:b:c:d:e:f:g:h:i:j:k:l:x"}}, ""},
 		{"action name as capability", td.Query{Capability: []string{"getforecast"}}, "urn:w:1"},
 		{"id", td.Query{ID: "urn:w:2"}, "urn:w:2"},
-		{"owner", td.Query{Owner: key(t, 2).DID()}, "urn:b:1 urn:d:1"},
-		{"owner and capability", td.Query{Owner: key(t, 1).DID(), Capability: []string{"example:weather:radar"}}, "urn:w:2"},
+		{"owner", td.Query{Owner: didtest.Key(2).DID()}, "urn:b:1 urn:d:1"},
+		{"owner and capability", td.Query{Owner: didtest.Key(1).DID(), Capability: []string{"example:weather:radar"}}, "urn:w:2"},
 		{"action in any case", td.Query{Action: "GETFORECAST"}, "urn:w:1"},
 		{"agents in all spellings", td.Query{Type: "agent"}, "urn:b:1 urn:w:1"},
 		{"tools", td.Query{Type: "lmos:Tool"}, "urn:w:2"},
@@ -64,7 +65,7 @@ func TestFindLocal(t *testing.T) {
 			"urn:b:1 urn:w:2"},
 		{"alternatives only", td.Query{Or: []td.Query{{Text: "rhine"}, {Type: "tool"}}}, "urn:w:2"},
 		{"an alternative without a list", td.Query{ID: "urn:w:1", Or: []td.Query{{Property: "none"}}}, "urn:w:1"},
-		{"all but", td.Query{Not: []td.Query{{Owner: key(t, 2).DID()}, {Type: "tool"}}}, "urn:w:1"},
+		{"all but", td.Query{Not: []td.Query{{Owner: didtest.Key(2).DID()}, {Type: "tool"}}}, "urn:w:1"},
 		{"text without a word", td.Query{Text: "!?"}, "urn:b:1 urn:d:1 urn:w:1 urn:w:2"},
 		{"property", td.Query{Property: "AIRtemperature"}, "urn:w:1"},
 		{"event", td.Query{Event: "Gale"}, "urn:w:1"},

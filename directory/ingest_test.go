@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -76,7 +77,7 @@ func TestRefreshKeepsTheThing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := td.Renew(before, key(t, 1), td.Lease{Seq: 2, Now: time.Now(), Lifetime: time.Hour})
+	second, err := td.Renew(before, didtest.Key(1), td.Lease{Seq: 2, Now: time.Now(), Lifetime: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,7 @@ func TestFetchesAreShared(t *testing.T) {
 func TestDeadHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		dead, alive := td.Host{Node: key(t, 7).DID()}, td.Host{Node: key(t, 8).DID()}
+		dead, alive := td.Host{Node: didtest.Key(7).DID()}, td.Host{Node: didtest.Key(8).DID()}
 		good := numbered(t, 1, 500)
 		good.hosts = []td.Host{alive}
 		s := good.signed(t, 1)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -14,7 +15,7 @@ import (
 func TestResembles(t *testing.T) {
 	t.Parallel()
 	const cyrillic, other = "\u0415cho", "Ech\u043e"
-	self, friend := key(t, 9).DID(), key(t, 3).DID()
+	self, friend := didtest.Key(9).DID(), didtest.Key(3).DID()
 	trust := func(o did.DID) (float64, string) {
 		if o == friend {
 			return 1, "allowed"
@@ -73,13 +74,13 @@ func TestResembles(t *testing.T) {
 // The error for an ambiguous name has a mark for a name that looks like another.
 func TestAnAmbiguousNameThatLooksLikeAnotherIsMarked(t *testing.T) {
 	t.Parallel()
-	d := filled(t, Options{Self: key(t, 9).DID()})
+	d := filled(t, Options{Self: didtest.Key(9).DID()})
 	for owner, title := range map[byte]string{2: "\u0435cho", 3: "\u0435cho", 4: "Plain", 5: "Plain"} {
 		if _, err := d.Add(plain(t, owner, fmt.Sprintf("urn:x:%d", owner), title)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	original := with(plain(t, 1, "urn:x:1", "Echo"), func(r *td.Record) { r.Hosts = []td.Host{{Node: key(t, 9).DID()}} })
+	original := with(plain(t, 1, "urn:x:1", "Echo"), func(r *td.Record) { r.Hosts = []td.Host{{Node: didtest.Key(9).DID()}} })
 	if _, err := d.put(original, published); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/directory/embedding"
 	"github.com/lmosd/lmosd/td"
 )
@@ -105,7 +106,7 @@ func TestRank(t *testing.T) {
 // Equal matches are ordered by trust, reachability, latency and freshness, and then by owner and id.
 func TestRankSignals(t *testing.T) {
 	t.Parallel()
-	self, near, far, dead := key(t, 10).DID(), key(t, 11).DID(), key(t, 12).DID(), key(t, 13).DID()
+	self, near, far, dead := didtest.Key(10).DID(), didtest.Key(11).DID(), didtest.Key(12).DID(), didtest.Key(13).DID()
 	on := func(n byte, id string, life time.Duration, host did.DID) *td.Description {
 		return with(plain(t, n, id, "Twin"), func(r *td.Record) {
 			r.Expires = r.Expires.Add(life)
@@ -118,7 +119,7 @@ func TestRankSignals(t *testing.T) {
 	}{
 		{"here", on(1, "b", 0, self), on(1, "a", 0, near)},
 		{"near", on(1, "b", 0, near), on(1, "a", 0, far)},
-		{"unknown latency", on(1, "b", 0, key(t, 14).DID()), on(1, "a", 0, far)},
+		{"unknown latency", on(1, "b", 0, didtest.Key(14).DID()), on(1, "a", 0, far)},
 		{"reachable", on(1, "b", 0, far), on(1, "a", 0, dead)},
 		{"trusted", on(2, "b", 0, near), on(1, "a", 0, near)},
 		{"by id", on(1, "a", 0, near), on(1, "b", 0, near)},
@@ -127,7 +128,7 @@ func TestRankSignals(t *testing.T) {
 	} {
 		d := filled(t, Options{Self: self,
 			Trust: func(owner did.DID) (float64, string) {
-				return map[did.DID]float64{key(t, 1).DID(): 0.5, key(t, 2).DID(): 7}[owner], "a friend"
+				return map[did.DID]float64{didtest.Key(1).DID(): 0.5, didtest.Key(2).DID(): 7}[owner], "a friend"
 			},
 			Latency: func(node did.DID) time.Duration { return map[did.DID]time.Duration{near: 5e6, far: 3e8}[node] },
 		}, c.better, c.worse)
@@ -171,7 +172,7 @@ func TestOthersGetTheBest(t *testing.T) {
 	t.Parallel()
 	o := &oracle{}
 	d := filled(t, Options{Embedder: o, Trust: func(owner did.DID) (float64, string) {
-		return map[did.DID]float64{key(t, 1).DID(): 1}[owner], ""
+		return map[did.DID]float64{didtest.Key(1).DID(): 1}[owner], ""
 	}})
 	for i := range 50 {
 		desc := plain(t, byte(1+i%2), fmt.Sprintf("urn:%02d", i), "Agent")
@@ -188,7 +189,7 @@ func TestOthersGetTheBest(t *testing.T) {
 		cut  bool
 	}{
 		{td.Query{Text: "weather", Limit: 2}, "urn:33 urn:34", true},
-		{td.Query{Text: "title", Or: []td.Query{{Text: "weather", Owner: key(t, 2).DID()}}, Limit: 1}, "urn:33", true},
+		{td.Query{Text: "title", Or: []td.Query{{Text: "weather", Owner: didtest.Key(2).DID()}}, Limit: 1}, "urn:33", true},
 		{td.Query{Text: "weather", ID: "urn:07"}, "urn:07", false},
 		{td.Query{ID: "urn:07"}, "urn:07", false},
 	} {
@@ -275,7 +276,7 @@ func TestSemanticMatch(t *testing.T) {
 		if n := o.asked("inventory"); n != 1 {
 			t.Errorf("the query was embedded %d times", n)
 		}
-		if got := ids(d.FindLocal(td.Query{Text: "inventory", Owner: key(t, 3).DID()})); got != "urn:weather" {
+		if got := ids(d.FindLocal(td.Query{Text: "inventory", Owner: didtest.Key(3).DID()})); got != "urn:weather" {
 			t.Errorf("the nearest of an owner: got %q", got)
 		}
 		// A refresh needs no new vector, nor does the same TD of another owner.

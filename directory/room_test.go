@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/directory/directorytest"
 	"github.com/lmosd/lmosd/directory/eviction"
 	"github.com/lmosd/lmosd/interact"
@@ -280,7 +281,7 @@ func TestTiersAreStored(t *testing.T) {
 	d := openDirectory(t, Options{Store: store})
 	one := weather(t, 1)
 	s := one.signed(t, 1)
-	s.From = key(t, 7).DID()
+	s.From = didtest.Key(7).DID()
 	d.Ingest(t.Context(), s)
 	if _, err := d.Get(t.Context(), one.id); err != nil {
 		t.Fatal(err)
@@ -361,7 +362,7 @@ func TestSmallIndex(t *testing.T) {
 	}
 	d := openDirectory(t, Options{Max: 100})
 	for _, s := range signed {
-		s.From = key(t, 3).DID()
+		s.From = didtest.Key(3).DID()
 		d.Ingest(t.Context(), s)
 	}
 	if _, known := d.Len(); known != 100 {

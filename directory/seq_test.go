@@ -1,6 +1,10 @@
 package directory
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/lmosd/lmosd/did/didtest"
+)
 
 func TestSeqIsTheHighestThatWasSeen(t *testing.T) {
 	t.Parallel()
@@ -13,7 +17,7 @@ func TestSeqIsTheHighestThatWasSeen(t *testing.T) {
 	if got := d.Seq(owner, "urn:example:other"); got != 0 {
 		t.Errorf("of an unknown Thing: got %d, want 0", got)
 	}
-	if got := d.Seq(key(t, 2).DID(), a.id); got != 0 {
+	if got := d.Seq(didtest.Key(2).DID(), a.id); got != 0 {
 		t.Errorf("of another owner's thing of that id: got %d, want 0", got)
 	}
 	if _, err := d.Add(described(t, a.tombstone(t, 9))); err != nil {

@@ -14,6 +14,7 @@ import (
 	dssync "github.com/ipfs/go-datastore/sync"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/directory/persist"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/cbor"
@@ -37,7 +38,7 @@ func stored(t testing.TB, store ds.Datastore, prefix persist.Kind) []string {
 
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	store, self := memory(), key(t, 9).DID()
+	store, self := memory(), didtest.Key(9).DID()
 	kept, withdrawn, mine := weather(t, 1), numbered(t, 1, 1), numbered(t, 2, 2)
 	mine.hosts = []td.Host{{Node: self}}
 	d := openDirectory(t, Options{Store: store, Self: self})
@@ -328,7 +329,7 @@ func TestNewWithAnUnreadableStore(t *testing.T) {
 
 // New succeeds with any contents of the store, and verifies all of them.
 func FuzzRestore(f *testing.F) {
-	a := agent{key: key(f, 1), id: "urn:example:weather", title: "Weather"}
+	a := agent{key: didtest.Key(1), id: "urn:example:weather", title: "Weather"}
 	live, dead := described(f, a.signed(f, 1)), described(f, a.tombstone(f, 2))
 	for _, v := range []any{
 		savedDesc{Record: live.Record.Raw}, savedDesc{Record: bare(f, live.Signed).Record, TD: live.Signed.TD, Own: true},

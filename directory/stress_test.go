@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -19,7 +20,7 @@ func TestConcurrentUse(t *testing.T) {
 	signed := many(t, 1, 0, 12)
 	verifier := td.NewVerifier(did.Keys())
 	d := openDirectory(t, Options{
-		Store: memory(), Verifier: verifier, Self: key(t, 9).DID(), Max: 40, PerOwner: 30,
+		Store: memory(), Verifier: verifier, Self: didtest.Key(9).DID(), Max: 40, PerOwner: 30,
 		Sources: []Source{having(signed...)},
 		Fetch:   bodies(t, signed...),
 		Bind: func(*td.Description) interact.Thing {
@@ -84,6 +85,6 @@ func ask(t *testing.T, d *Directory, rng *rand.Rand, signed []*td.Signed) {
 		_ = d.Hosted(td.Query{})
 		_ = d.Stats()
 		d.Len()
-		d.Hosts(key(t, byte(rng.IntN(5))).DID())
+		d.Hosts(didtest.Key(rng.IntN(5)).DID())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -58,7 +59,7 @@ func TestWatch(t *testing.T) {
 			}
 			return desc
 		}
-		host := key(t, 7).DID()
+		host := didtest.Key(7).DID()
 		a := put(plain(t, 1, "a", "Weather"), func(r *td.Record) { r.Hosts = []td.Host{{Node: host}} })
 		b := put(plain(t, 1, "b", "Billing"), nil)
 		put(a, func(r *td.Record) { r.Seq, r.Expires = 2, r.Expires.Add(time.Minute) }) // a refresh is not a change

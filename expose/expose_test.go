@@ -15,7 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 	"github.com/lmosd/lmosd/td/openapi"
@@ -64,10 +64,7 @@ func complete(t *testing.T, a *Agent) *td.Thing {
 			t.Fatal(err)
 		}
 	}
-	key, err := keystore.FromSeed([32]byte{1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := didtest.Key(1)
 	thing, err := td.Complete(raw, key.DID())
 	if err != nil {
 		t.Fatalf("%v in %s", err, raw)

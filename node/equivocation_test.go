@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/td"
 )
@@ -31,9 +32,9 @@ func twice(t testing.TB, key *keystore.Key, id string) (both [2]*td.Signed) {
 func TestEquivocationIsReported(t *testing.T) {
 	t.Parallel()
 	o := quiet()
-	o.Key = newKey(t)
+	o.Key = didtest.NewKey()
 	n := start(t, o)
-	liar := newKey(t)
+	liar := didtest.NewKey()
 	publish(t, n, tool("Honest", "urn:x:honest"))
 	if s := n.Status(); len(s.Equivocations) != 0 {
 		t.Errorf("before: %+v", s.Equivocations)
@@ -93,7 +94,7 @@ func TestEquivocationIsReportedForADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := opened(t, Options{})
 		var r *td.Record
-		for _, s := range twice(t, newKey(t), "urn:x:forked") {
+		for _, s := range twice(t, didtest.NewKey(), "urn:x:forked") {
 			d, err := s.Verify(t.Context(), n.mesh.verifier, time.Now())
 			if err != nil {
 				t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/crypto"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/stream"
 	"github.com/lmosd/lmosd/policy"
@@ -252,7 +253,7 @@ func TestWaitingUntrustedCallersDoNotBlockOthers(t *testing.T) {
 		defer wg.Wait()
 		defer cancel()
 		for i := range 90 {
-			key, err := crypto.UnmarshalPrivateKey(newKey(t).Libp2p())
+			key, err := crypto.UnmarshalPrivateKey(didtest.NewKey().Libp2p())
 			if err != nil {
 				t.Fatal(err)
 			}

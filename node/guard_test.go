@@ -9,6 +9,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/policy"
 	"github.com/lmosd/lmosd/td"
@@ -37,7 +38,7 @@ func TestGuards(t *testing.T) {
 	o.Bridges = []bridge.Bridge{looking{}}
 	o.Policy = policy.Rules{PerPeer: 1e-6, Burst: 2}
 	n := start(t, o)
-	stranger := newKey(t).DID()
+	stranger := didtest.NewKey().DID()
 	for name, refusedFrom := range map[string]int{"tunnel": 2, "plain": 9} {
 		draft, err := td.Draft([]byte(`{"id":"urn:x:` + name + `","title":"x","actions":{"` + name + `":{}}}`))
 		if err != nil {

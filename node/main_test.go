@@ -21,11 +21,12 @@ import (
 	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/tdtest"
 )
 
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(400) // less CPU time; no test of this package bounds the heap
-	warmUp()
+	tdtest.WarmUp()
 	goleak.VerifyTestMain(m,
 		// A goroutine of QUIC's sockets ends a moment after the last connection on them.
 		goleak.IgnoreTopFunction("github.com/libp2p/go-libp2p/p2p/transport/quicreuse.(*reuse).gc"),
@@ -33,26 +34,6 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreTopFunction("github.com/syndtr/goleveldb/leveldb.(*DB).mpoolDrain"),
 		// LevelDB leaves it behind where a damaged database does not open at the first attempt.
 		goleak.IgnoreTopFunction("github.com/syndtr/goleveldb/leveldb/util.(*BufferPool).drain"))
-}
-
-// warmUp initializes process-wide state outside of any simulation, because channels belong to the simulation that made them.
-func warmUp() {
-	key, err := keystore.New()
-	if err != nil {
-		panic(err)
-	}
-	t, err := td.Complete(tool("warm", ""), key.DID())
-	if err != nil {
-		panic(err)
-	}
-	now := time.Now()
-	s, err := td.Sign(t, key, td.Lease{Seq: 1, Now: now, Lifetime: time.Hour})
-	if err != nil {
-		panic(err)
-	}
-	if _, err := s.Verify(context.Background(), td.NewVerifier(nil), now); err != nil {
-		panic(err)
-	}
 }
 
 // tool returns the TD of an agent without a server; its only action takes and returns a string. An empty id is omitted.
@@ -71,15 +52,6 @@ func toolAt(title, id, base string) []byte {
 "version":{"type":"string","readOnly":true,"forms":[{"href":"%s/version","op":["readproperty"]}]}},
 "actions":{"echo":{"synchronous":true,"input":{"type":"string"},"output":{"type":"string"},
 "forms":[{"href":"%s/echo","op":["invokeaction"],"contentType":"application/json"}]}}}`, id, title, base, base, base)
-}
-
-func newKey(t testing.TB) *keystore.Key {
-	t.Helper()
-	key, err := keystore.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
 }
 
 // signed signs a TD as another node does. Zero values of l mean now, an hour, and a seq of the time.

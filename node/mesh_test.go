@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/proof"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/p2p"
@@ -157,7 +157,7 @@ func TestForeignRecordWithThisNodeAsHostCallsNothing(t *testing.T) {
 	secret := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hits.Add(1) }))
 	defer secret.Close()
 	nodes := connected(t, 2)
-	untrusted := newKey(t)
+	untrusted := didtest.NewKey()
 	ref := td.ExactRef("urn:x:trap", untrusted.DID())
 	for _, n := range nodes {
 		n.mesh.directory.Enqueue(signed(t, untrusted, toolAt("Trap", "urn:x:trap", secret.URL), td.Lease{Hosts: nodes[0].network.records()}))
@@ -188,7 +188,7 @@ func TestOnlyTheHostWithdraws(t *testing.T) {
 	if e := wantCode(t, err, interact.Forbidden); !strings.Contains(e.Hint, string(nodes[0].DID())) {
 		t.Errorf("the hint %q does not say where it can be done", e.Hint)
 	}
-	homeless := newKey(t)
+	homeless := didtest.NewKey()
 	nodes[1].mesh.directory.Enqueue(signed(t, homeless, tool("Cloud", "urn:x:cloud"), td.Lease{}))
 	knows(t, nodes[1], "urn:x:cloud")
 	_, err = nodes[1].Client().Unpublish(t.Context(), "cloud")
@@ -280,7 +280,7 @@ func TestDeniedPeerIsRefusedByTheGater(t *testing.T) {
 	t.Parallel()
 	caller := start(t, quiet())
 	o := quiet()
-	o.Key = newKey(t)
+	o.Key = didtest.NewKey()
 	h, err := p2p.New(p2p.Options{Key: o.Key, Network: o.Network, Loopback: true, Listen: o.Listen})
 	if err != nil {
 		t.Fatal(err)
@@ -320,7 +320,7 @@ func TestLateJoinerReceivesThePublicationsOfItsPeer(t *testing.T) {
 func TestLostHostIsUnreachableUntilItReturns(t *testing.T) {
 	t.Parallel()
 	o := quiet()
-	o.Key = newKey(t)
+	o.Key = didtest.NewKey()
 	host, watcher := start(t, o), start(t, quiet())
 	a := newAgent(t)
 	ref := publish(t, host, toolAt("Echo", "urn:x:echo", a.url))
@@ -406,10 +406,7 @@ func TestDescriptionOfTheNode(t *testing.T) {
 
 func TestGivenKey(t *testing.T) {
 	t.Parallel()
-	key, err := keystore.FromSeed([32]byte{1, 2, 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := didtest.Key(1)
 	o := quiet()
 	o.Key = key
 	n := opened(t, o)

@@ -18,6 +18,7 @@ import (
 
 	ds "github.com/ipfs/go-datastore"
 
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/p2p"
@@ -100,7 +101,7 @@ var flaws = map[string]flaw{
 		o.Dir = filepath.Join(o.Dir, "file", "data")
 	}, interact.ConfigInvalid, "cannot be the data directory"},
 	"a key that others can read": {func(t *testing.T, o *Options) {
-		if err := newKey(t).Save(o.Dir + "/identity.pem"); err != nil {
+		if err := didtest.NewKey().Save(o.Dir + "/identity.pem"); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Chmod(o.Dir+"/identity.pem", 0o644); err != nil {
@@ -276,7 +277,7 @@ func TestWithdrawalSurvivesACrash(t *testing.T) {
 // TestSeqExceedsThatOfTheMesh: after the loss of its store, a node learns its last seq from others, because lower ones are rejected.
 func TestSeqExceedsThatOfTheMesh(t *testing.T) {
 	t.Parallel()
-	key := newKey(t)
+	key := didtest.NewKey()
 	ahead := uint64(time.Now().Add(time.Hour).UnixMilli()) // its clock was wrong
 	old := signed(t, key, tool("Echo", "urn:x:echo"), td.Lease{Seq: ahead})
 	o := quiet()
@@ -298,10 +299,10 @@ func TestSeqExceedsThatOfTheMesh(t *testing.T) {
 func TestHostWithAnotherKeyIsRefusedAndClosed(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Options){
-		"another key": func(o *Options) { o.Key = newKey(t) },
+		"another key": func(o *Options) { o.Key = didtest.NewKey() },
 		"bad options": func(o *Options) { o.Network = "a/b" },
 	} {
-		key := newKey(t)
+		key := didtest.NewKey()
 		h, err := p2p.New(p2p.Options{Key: key, Network: "test"})
 		if err != nil {
 			t.Fatal(err)
@@ -367,7 +368,7 @@ func TestWithdrawalThatCannotBeRepeated(t *testing.T) {
 		"damaged":                 {damage: true, want: interact.StoreCorrupt},
 	} {
 		o := quiet()
-		o.Dir, o.Key = t.TempDir(), newKey(t)
+		o.Dir, o.Key = t.TempDir(), didtest.NewKey()
 		s := openAt(t, "", o.Dir)
 		storeTombstone(t, s.own, o.Key, "urn:x:gone", time.Now().Add(c.ahead), c.damage)
 		if err := s.Close(); err != nil {

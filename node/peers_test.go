@@ -7,13 +7,14 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/interact"
 )
 
 func TestPeersFromMDNSAreDialed(t *testing.T) {
 	t.Parallel()
 	a, b := start(t, quiet()), start(t, quiet())
-	a.network.bootstrap.HandlePeerFound(peer.AddrInfo{ID: peer.ID(newKey(t).Peer()), Addrs: addrs(t, "/ip4/127.0.0.1/tcp/"+unused(t))})
+	a.network.bootstrap.HandlePeerFound(peer.AddrInfo{ID: peer.ID(didtest.NewKey().Peer()), Addrs: addrs(t, "/ip4/127.0.0.1/tcp/"+unused(t))})
 	a.network.bootstrap.HandlePeerFound(peer.AddrInfo{ID: b.network.ID(), Addrs: b.network.Addrs()})
 	until(t, "they are connected", func() bool { return len(a.network.peers.List()) == 1 })
 }

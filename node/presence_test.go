@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/gateway"
 	"github.com/lmosd/lmosd/interact"
@@ -154,7 +155,7 @@ func TestDetachedAgentIsUnreachable(t *testing.T) {
 func TestForeignRecordWithThisNodeAsHostIsNotReachable(t *testing.T) {
 	t.Parallel()
 	n := start(t, quiet())
-	n.mesh.directory.Enqueue(signed(t, newKey(t), tool("Echo", "urn:x:echo"), td.Lease{Hosts: []td.Host{{Node: n.DID()}}}))
+	n.mesh.directory.Enqueue(signed(t, didtest.NewKey(), tool("Echo", "urn:x:echo"), td.Lease{Hosts: []td.Host{{Node: n.DID()}}}))
 	knows(t, n, "urn:x:echo")
 	if l := found(t, n); len(l) != 1 || l[0].State != api.StateUnknown || l[0].Local {
 		t.Errorf("listed %+v", l)

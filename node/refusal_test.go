@@ -7,6 +7,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/directory/route"
 	"github.com/lmosd/lmosd/interact"
@@ -95,7 +96,7 @@ func TestAllowlistWithoutTheNodeItself(t *testing.T) {
 // TestOneOfTwoHostsRefuses: a thing that another host offers, too, is not refused.
 func TestOneOfTwoHostsRefuses(t *testing.T) {
 	t.Parallel()
-	denied, other := newKey(t).DID(), newKey(t).DID()
+	denied, other := didtest.NewKey().DID(), didtest.NewKey().DID()
 	o := quiet()
 	o.Policy = policy.Rules{Deny: []did.DID{denied}}
 	n := start(t, o)

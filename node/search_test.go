@@ -11,6 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/directory/route"
@@ -173,7 +174,7 @@ func TestProbesAHost(t *testing.T) {
 // TestTrustRanks: of equal matches, Things of this node come first, then those of owners that the operator allows.
 func TestTrustRanks(t *testing.T) {
 	t.Parallel()
-	friend, untrusted := newKey(t), newKey(t)
+	friend, untrusted := didtest.NewKey(), didtest.NewKey()
 	o := quiet()
 	o.Policy.Allow = []did.DID{friend.DID()}
 	n := start(t, o)

@@ -12,6 +12,7 @@ import (
 	mocknet "github.com/libp2p/go-libp2p/p2p/net/mock"
 
 	"github.com/lmosd/lmosd/api"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/directory/reachability"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
@@ -68,7 +69,7 @@ func (s *sim) vanish(n *running) {
 
 func (s *sim) open(t *testing.T, i int, change ...func(*Options)) *Node {
 	t.Helper()
-	key := newKey(t)
+	key := didtest.NewKey()
 	priv, err := crypto.UnmarshalPrivateKey(key.Libp2p())
 	if err != nil {
 		t.Fatal(err)

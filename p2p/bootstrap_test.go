@@ -13,6 +13,8 @@ import (
 	"github.com/ipfs/go-datastore/query"
 	dssync "github.com/ipfs/go-datastore/sync"
 	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/lmosd/lmosd/did/didtest"
 )
 
 func bootstrapOf(t testing.TB, h *Host, store ds.Batching, configured ...string) *Bootstrap {
@@ -41,7 +43,7 @@ func TestBootstrapPeersComeInOrderOfTrust(t *testing.T) {
 	a, b := connected(t)
 	store := inMemory()
 	bootstrapOf(t, a, store).save(t.Context())
-	c := peer.AddrInfo{ID: peer.ID(newKey(t).Peer()), Addrs: addrs(t, "/ip4/192.0.2.1/tcp/1")}
+	c := peer.AddrInfo{ID: peer.ID(didtest.NewKey().Peer()), Addrs: addrs(t, "/ip4/192.0.2.1/tcp/1")}
 	s := bootstrapOf(t, b, store, FullAddrs(a)...)
 	s.HandlePeerFound(c)
 	list := s.Peers()
@@ -122,7 +124,7 @@ func TestFoundPeersAreBounded(t *testing.T) {
 	t.Parallel()
 	s := bootstrapOf(t, made(t, Options{}), inMemory())
 	for range 2 * maxFound {
-		s.HandlePeerFound(peer.AddrInfo{ID: peer.ID(newKey(t).Peer())}) // never blocks
+		s.HandlePeerFound(peer.AddrInfo{ID: peer.ID(didtest.NewKey().Peer())}) // never blocks
 	}
 	if got := len(s.Peers()); got != maxFound {
 		t.Errorf("%d are kept, want %d", got, maxFound)

@@ -16,6 +16,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 )
 
 // idOf returns the PeerID of a public key.
@@ -108,7 +109,7 @@ func TestThePolicyDecidesWhoIsConnected(t *testing.T) {
 	if g.InterceptPeerDial(peer.ID(raw)) || g.InterceptSecured(network.DirOutbound, peer.ID(raw), nil) {
 		t.Error("who is denied is dialled")
 	}
-	if !g.InterceptPeerDial(peer.ID(newKey(t).Peer())) {
+	if !g.InterceptPeerDial(peer.ID(didtest.NewKey().Peer())) {
 		t.Error("who is not denied may not connect")
 	}
 }

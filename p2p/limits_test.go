@@ -8,6 +8,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/lmosd/lmosd/dht"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/interact/stream"
 )
 
@@ -67,7 +68,7 @@ func TestOnePeerCannotTakeAllStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = rm.Close() })
-	greedy, modest := peer.ID(newKey(t).Peer()), peer.ID(newKey(t).Peer())
+	greedy, modest := peer.ID(didtest.NewKey().Peer()), peer.ID(didtest.NewKey().Peer())
 	opens := func(from peer.ID, proto protocol.ID) bool {
 		s, err := rm.OpenStream(from, network.DirInbound)
 		if err != nil {
@@ -82,7 +83,7 @@ func TestOnePeerCannotTakeAllStreams(t *testing.T) {
 	}
 	kad, records := dht.Protocols("test")
 	for proto, want := range map[protocol.ID]int{stream.Protocol("test"): 3, kad: 8, records: 16} {
-		rm, got := peer.ID(newKey(t).Peer()), 0
+		rm, got := peer.ID(didtest.NewKey().Peer()), 0
 		for range 30 {
 			if opens(rm, proto) {
 				got++

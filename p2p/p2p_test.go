@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/interacttest"
 )
@@ -28,20 +28,11 @@ const (
 	anyQUIC = "/ip4/127.0.0.1/udp/0/quic-v1"
 )
 
-func newKey(t testing.TB) *keystore.Key {
-	t.Helper()
-	k, err := keystore.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
-
 // made returns a host that lives on loopback and is closed with the test.
 func made(t testing.TB, o Options) *Host {
 	t.Helper()
 	if o.Key == nil {
-		o.Key = newKey(t)
+		o.Key = didtest.NewKey()
 	}
 	o.Network, o.Loopback = "test", true
 	h, err := New(o)
@@ -111,7 +102,7 @@ func TestHostsMeet(t *testing.T) {
 
 func TestWhoIsNotAdmittedIsNotConnected(t *testing.T) {
 	t.Parallel()
-	denied := newKey(t)
+	denied := didtest.NewKey()
 	admits := func(id did.DID) error {
 		if id == denied.DID() {
 			return errors.New("denied")
@@ -138,7 +129,7 @@ func TestAnAddressThatCannotWorkIsRefused(t *testing.T) {
 		"listen.p2p":      {Listen: []string{"127.0.0.1:1"}},
 		"listen.announce": {Announce: []string{"example.org"}},
 	} {
-		o.Key = newKey(t)
+		o.Key = didtest.NewKey()
 		h, err := New(o)
 		if err == nil {
 			t.Fatal(errors.Join(errors.New("it was made"), h.Close()))

@@ -20,6 +20,8 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 	"github.com/multiformats/go-multistream"
 	"github.com/quic-go/quic-go"
+
+	"github.com/lmosd/lmosd/did/didtest"
 )
 
 // shown returns the certificate that a host shows at an address.
@@ -27,7 +29,7 @@ func shown(t *testing.T, h *Host, at ma.Multiaddr) *x509.Certificate {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	priv, err := crypto.UnmarshalPrivateKey(newKey(t).Libp2p())
+	priv, err := crypto.UnmarshalPrivateKey(didtest.NewKey().Libp2p())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +121,7 @@ type hostLike interface {
 // foreign is a host as the library makes it.
 func foreign(t *testing.T) hostLike {
 	t.Helper()
-	priv, err := crypto.UnmarshalPrivateKey(newKey(t).Libp2p())
+	priv, err := crypto.UnmarshalPrivateKey(didtest.NewKey().Libp2p())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +141,7 @@ func foreign(t *testing.T) hostLike {
 // TestADialThatFailsForTheClock has a peer whose certificate begins in two hours, as the library's does where the clock is three ahead.
 func TestADialThatFailsForTheClock(t *testing.T) {
 	t.Parallel()
-	priv, err := crypto.UnmarshalPrivateKey(newKey(t).Libp2p())
+	priv, err := crypto.UnmarshalPrivateKey(didtest.NewKey().Libp2p())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +150,7 @@ func TestADialThatFailsForTheClock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := crypto.UnmarshalPrivateKey(newKey(t).Libp2p())
+	own, err := crypto.UnmarshalPrivateKey(didtest.NewKey().Libp2p())
 	if err != nil {
 		t.Fatal(err)
 	}

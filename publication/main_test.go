@@ -14,35 +14,22 @@ import (
 	ds "github.com/ipfs/go-datastore"
 	"github.com/ipfs/go-datastore/query"
 	dssync "github.com/ipfs/go-datastore/sync"
+	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/dht"
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/interacttest"
 	"github.com/lmosd/lmosd/internal/storage"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/tdtest"
 )
 
-// TestMain verifies one TD outside of any simulation: channels that are made once in a process belong to the bubble that made them.
 func TestMain(m *testing.M) {
-	key, err := keystore.New()
-	if err != nil {
-		panic(err)
-	}
-	t, err := td.Complete(tool("warm", ""), key.DID())
-	if err != nil {
-		panic(err)
-	}
-	now := time.Now()
-	s, err := td.Sign(t, key, td.Lease{Seq: 1, Now: now, Lifetime: time.Hour})
-	if err != nil {
-		panic(err)
-	}
-	if _, err := s.Verify(context.Background(), td.NewVerifier(nil), now); err != nil {
-		panic(err)
-	}
-	m.Run()
+	tdtest.WarmUp()
+	goleak.VerifyTestMain(m)
 }
 
 // tool returns the TD of an agent at an address without a server; its only action has a string as input and output. An empty id omits it.
@@ -130,7 +117,7 @@ type fixture struct {
 
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	return fixtureOver(t, newKey(t), dssync.MutexWrap(ds.NewMapDatastore()))
+	return fixtureOver(t, didtest.NewKey(), dssync.MutexWrap(ds.NewMapDatastore()))
 }
 
 // fixtureOver is a fixture of a node that starts with what the store has; the test loads it.
@@ -286,15 +273,6 @@ func (fakeDHT) Provide(context.Context, *td.Record) (dht.Receipt, error) {
 }
 
 func (fakeDHT) Unprovide(did.DID, string) {}
-
-func newKey(t testing.TB) *keystore.Key {
-	t.Helper()
-	key, err := keystore.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
 
 // codeOf returns the code of an error, 0 of none.
 func codeOf(err error) interact.Code {

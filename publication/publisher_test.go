@@ -18,6 +18,7 @@ import (
 	dssync "github.com/ipfs/go-datastore/sync"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/internal/jcs"
@@ -60,7 +61,7 @@ func TestAThingWithoutAnIDGetsOne(t *testing.T) {
 
 func TestWhatCannotBePublished(t *testing.T) {
 	t.Parallel()
-	other := newKey(t).DID()
+	other := didtest.NewKey().DID()
 	for name, c := range map[string]struct {
 		raw  string
 		want interact.Code
@@ -201,7 +202,7 @@ func TestTombstoneIsUnchangedUntilItExpires(t *testing.T) {
 func TestHowLongWithdrawalsAreAnnounced(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	for moved, want := range map[did.DID]time.Duration{"": 25 * time.Hour, newKey(t).DID(): 30 * 24 * time.Hour} {
+	for moved, want := range map[did.DID]time.Duration{"": 25 * time.Hour, didtest.NewKey().DID(): 30 * 24 * time.Hour} {
 		p := Publication{Withdrawn: now, Moved: moved}
 		if p.hasExpired(now.Add(want-time.Minute)) || !p.hasExpired(now.Add(want+time.Minute)) {
 			t.Errorf("moved to %q: want it to expire after %v", moved, want)
@@ -426,7 +427,7 @@ func TestAStoreOfAnotherKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	d.publish("Echo", "urn:x:echo")
-	next := fixtureOver(t, newKey(t), d.disk.Batching)
+	next := fixtureOver(t, didtest.NewKey(), d.disk.Batching)
 	e := wantCode(t, next.load(t.Context(), time.Now()), interact.StoreCorrupt)
 	if !strings.Contains(e.Error(), "identity.pem") {
 		t.Errorf("%v does not say that the key was replaced", e)
@@ -522,7 +523,7 @@ func TestRegistrations(t *testing.T) {
 		t.Errorf("published anew: %+v", again)
 	}
 	stranger := *of.Description.Record
-	stranger.Owner = newKey(t).DID()
+	stranger.Owner = didtest.NewKey().DID()
 	d.withdraw("urn:x:echo")
 	for _, r := range []*td.Record{&stranger, of.Description.Record} {
 		if _, ok := d.Registered(r); ok {

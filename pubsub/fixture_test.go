@@ -13,38 +13,16 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"go.uber.org/goleak"
 
-	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/internal/testhost"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/tdtest"
 )
 
 func TestMain(m *testing.M) {
-	// The codec of TDs makes channels at first use, which must not belong to the bubble of a test.
-	a := agent{id: "urn:example:first", cap: "urn:example:first"}
-	k, err := keystore.FromSeed([32]byte{})
-	if err != nil {
-		panic(err)
-	}
-	a.key = k
-	s, err := a.sign(1, time.Now())
-	if err != nil {
-		panic(err)
-	}
-	if _, err := td.NewVerifier(did.Keys()).Record(s.Record, time.Now()); err != nil {
-		panic(err)
-	}
+	tdtest.WarmUp()
 	goleak.VerifyTestMain(m)
-}
-
-// key returns the nth test key.
-func key(t testing.TB, n byte) *keystore.Key {
-	t.Helper()
-	k, err := keystore.FromSeed([32]byte{n, 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
 }
 
 // An agent is a Thing of a test.
@@ -114,7 +92,7 @@ func withoutTD(t testing.TB, s *td.Signed) *td.Signed {
 
 func weather(t testing.TB, n byte) agent {
 	t.Helper()
-	return agent{key: key(t, n), id: "urn:example:weather", cap: "urn:example:weather"}
+	return agent{key: didtest.Key(int(n)), id: "urn:example:weather", cap: "urn:example:weather"}
 }
 
 // shard returns a shard of the records of a.
@@ -190,7 +168,7 @@ func simulate(t testing.TB, latency time.Duration) *sim {
 // host adds a host with an Ed25519 key and an address of its own.
 func (s *sim) host() host.Host {
 	s.T.Helper()
-	return s.Add(key(s.T, byte(101+len(s.Peers()))).Libp2p())
+	return s.Add(didtest.Key(101 + len(s.Peers())).Libp2p())
 }
 
 func (s *sim) connect(a, b host.Host) { s.T.Helper(); s.Connect(a, b) }

@@ -11,13 +11,14 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/td"
 )
 
 // realHost listens on loopback.
 func realHost(t *testing.T, n byte) host.Host {
 	t.Helper()
-	priv, err := crypto.UnmarshalPrivateKey(key(t, n).Libp2p())
+	priv, err := crypto.UnmarshalPrivateKey(didtest.Key(int(n)).Libp2p())
 	if err != nil {
 		t.Fatal(err)
 	}

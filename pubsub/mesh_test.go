@@ -12,6 +12,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -213,7 +214,7 @@ func TestAnnounceWaitsForTheFirstPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
 		n, late := start(t, s.host(), Options{}), start(t, s.host(), Options{})
-		a, b, c := weather(t, 1), weather(t, 2), agent{key(t, 3), "urn:short", "urn:short"}
+		a, b, c := weather(t, 1), weather(t, 2), agent{didtest.Key(3), "urn:short", "urn:short"}
 		for _, r := range []*td.Signed{a.signed(t, 1), a.signed(t, 2), c.signedAt(t, 1, time.Now().Add(-59*time.Minute))} {
 			if peers, err := n.Announce(t.Context(), r); peers != 0 || err != nil {
 				t.Fatalf("got %d, %v", peers, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/internal/ratelimit"
 )
 
@@ -143,7 +144,7 @@ func TestFlood(t *testing.T) {
 		first := a.signed(t, 1)
 		flood := func(from, to int) {
 			for i := from; i < to; i++ {
-				fresh := agent{key(t, byte(i)), fmt.Sprint("urn:fresh:", i), a.cap}
+				fresh := agent{didtest.Key(i), fmt.Sprint("urn:fresh:", i), a.cap}
 				send(a.shard(t), fresh.signed(t, 1).Record)
 				if i%5 == 4 {
 					time.Sleep(20 * time.Millisecond)

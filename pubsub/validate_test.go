@@ -12,6 +12,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -78,7 +79,7 @@ func TestVerdicts(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			p := checker(t, Options{Admits: func(owner did.DID) error {
-				if owner == key(t, 7).DID() {
+				if owner == didtest.Key(7).DID() {
 					return errors.New("no member")
 				}
 				return nil
@@ -295,7 +296,7 @@ func TestMessageID(t *testing.T) {
 
 // FuzzValidator checks that the validator returns a verdict and accepts only records that belong on the shard.
 func FuzzValidator(f *testing.F) {
-	a := agent{key: key(f, 1), id: "urn:example:weather", cap: "urn:example:weather"}
+	a := agent{key: didtest.Key(1), id: "urn:example:weather", cap: "urn:example:weather"}
 	s := a.signed(f, 1)
 	for _, seed := range [][]byte{s.Record, withoutTD(f, s).Record, a.tombstone(f, 2).Record, nil, []byte("x")} {
 		f.Add(seed, a.shard(f))

@@ -1,7 +1,6 @@
 package testnet
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -13,6 +12,7 @@ import (
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/examples/weather/agent"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/tdtest"
 )
 
 // runAs makes the test binary be the lmosd program: see process_test.go.
@@ -23,23 +23,10 @@ func TestMain(m *testing.M) {
 		os.Exit(runNode(os.Args[1:]))
 	}
 	debug.SetGCPercent(400) // less CPU time; no test of this package bounds the heap
-	warmUp()
+	tdtest.WarmUp()
 	goleak.VerifyTestMain(m,
 		// A goroutine of QUIC's sockets ends a moment after the last connection on them.
 		goleak.IgnoreTopFunction("github.com/libp2p/go-libp2p/p2p/transport/quicreuse.(*reuse).gc"))
-}
-
-// warmUp creates process-wide values outside of a simulation: channels belong to the simulation that created them.
-func warmUp() {
-	key, err := keystore.New()
-	if err != nil {
-		panic(err)
-	}
-	now := time.Now()
-	s := signed(key, weatherTD(1), now)
-	if _, err := s.Verify(context.Background(), td.NewVerifier(nil), now); err != nil {
-		panic(err)
-	}
 }
 
 func signed(key *keystore.Key, raw []byte, now time.Time) *td.Signed {

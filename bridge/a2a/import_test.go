@@ -29,7 +29,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/a2a/protocol"
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/credentials"
 	"github.com/lmosd/lmosd/td"
@@ -422,7 +422,7 @@ func TestWhatIsNotImported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, _ := keystore.FromSeed([32]byte{3})
+	key := didtest.Key(3)
 	if err := card.Sign(c, key); err != nil {
 		t.Fatal(err)
 	}
@@ -519,10 +519,7 @@ func TestProgress(t *testing.T) {
 // the result.
 func TestSignaturesOfImportedCards(t *testing.T) {
 	t.Parallel()
-	key, err := keystore.FromSeed([32]byte{9})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := didtest.Key(9)
 	c, err := card.Parse([]byte(`{"name":"F","description":"d","version":"1","capabilities":{},"defaultInputModes":["a/b"],"defaultOutputModes":["a/b"],
 		"supportedInterfaces":[{"url":"http://127.0.0.1:1/","protocolBinding":"JSONRPC","protocolVersion":"1.0"}],"skills":[{"id":"x","name":"x","description":"x","tags":["t"]}]}`))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/lmosd/lmosd/bridge"
 	"github.com/lmosd/lmosd/bridge/a2a/card"
-	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/interact"
 )
 
@@ -111,7 +111,7 @@ func TestRecheck(t *testing.T) {
 		step("no tags", func() { f.tag = "" }, every, "", "GET200")
 		step("nobody is there", func() { f.fails = true }, every, "", "")
 		step("rubbish", func() { f.fails, f.card = false, "<html>" }, every, "", "GET200")
-		key, _ := keystore.FromSeed([32]byte{9})
+		key := didtest.Key(9)
 		c, err := card.Parse([]byte(describe("three")))
 		if err == nil {
 			err = card.Sign(c, key)

@@ -8,7 +8,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/directory"
 )
 
@@ -24,10 +24,7 @@ func TestUnknownPeersAreNotContacted(t *testing.T) {
 		m.onConnected(t.Context(), id)
 		m.redial(t.Context(), id)
 	}
-	key, err := keystore.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := didtest.NewKey()
 	m.redial(t.Context(), peer.ID(key.Peer()))
 }
 

@@ -25,7 +25,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/discovery/dnssd"
 	"github.com/lmosd/lmosd/interact"
@@ -53,10 +53,7 @@ func lamp(id string, more ...string) string {
 
 func newDiscoveries(t testing.TB, o Options) *Discoveries {
 	t.Helper()
-	k, err := keystore.FromSeed([32]byte{7})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := didtest.Key(7)
 	o.Self, o.Verifier = k.DID(), td.NewVerifier(did.Keys())
 	d, err := New(o)
 	if err != nil {

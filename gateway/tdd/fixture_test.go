@@ -17,26 +17,17 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/directory"
 	"github.com/lmosd/lmosd/internal/pipenet"
 	"github.com/lmosd/lmosd/publication"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/tdtest"
 )
 
 func TestMain(m *testing.M) {
-	// The TD codec creates channels on first use. They must not belong to the bubble of one test.
-	k, err := keystore.FromSeed([32]byte{1})
-	if err != nil {
-		panic(err)
-	}
-	signed, err := sign(k, []byte(lamp("urn:x:first", "First")), 1)
-	if err != nil {
-		panic(err)
-	}
-	if _, err := signed.Verify(context.Background(), td.NewVerifier(did.Keys()), time.Now()); err != nil {
-		panic(err)
-	}
+	tdtest.WarmUp()
 	goleak.VerifyTestMain(m)
 }
 
@@ -128,10 +119,7 @@ type world struct {
 // newWorld returns a directory with some lamps; prepare changes the options.
 func newWorld(t testing.TB, prepare ...func(*Options)) *world {
 	t.Helper()
-	k, err := keystore.FromSeed([32]byte{7})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := didtest.Key(7)
 	dir, err := directory.New(directory.Options{Self: k.DID(), Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -162,10 +150,7 @@ func (w *world) add(id, title string, members ...string) {
 // learn adds a lamp of another owner.
 func (w *world) learn(id, title string, members ...string) {
 	w.t.Helper()
-	k, err := keystore.FromSeed([32]byte{9})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	k := didtest.Key(9)
 	w.next++
 	signed, err := sign(k, []byte(lamp(id, title, members...)), w.next)
 	if err != nil {

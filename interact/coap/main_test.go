@@ -29,24 +29,12 @@ import (
 	"github.com/lmosd/lmosd/interact/interacttest"
 	"github.com/lmosd/lmosd/internal/poll"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/tdtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// describe makes a TD around members, with BASE replaced by base, and parses it.
-func describe(t testing.TB, base, members string) *td.Thing {
-	t.Helper()
-	if !strings.Contains(members, `"securityDefinitions"`) {
-		members = `"securityDefinitions": {"nosec_sc": {"scheme": "nosec"}}, "security": ["nosec_sc"], ` + members
-	}
-	thing, err := td.Parse([]byte(`{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "urn:example:thing",
-		"title": "Thing", ` +
-		strings.ReplaceAll(members, "BASE", base) + `}`))
-	if err != nil {
-		t.Fatalf("the test's TD: %v", err)
-	}
-	return thing
-}
+var describe = tdtest.Thing
 
 // newClient returns a client that is closed with the test.
 func newClient(t testing.TB, o Options) *Client {

@@ -15,6 +15,7 @@ import (
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/interact/interacttest"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/tdtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -77,23 +78,7 @@ func says(text string) http.HandlerFunc {
 	}
 }
 
-// describe makes a TD around members, with BASE replaced by base, and parses it.
-func describe(t testing.TB, base, members string) *td.Thing {
-	t.Helper()
-	thing, err := td.Parse([]byte(describeText(base, members)))
-	if err != nil {
-		t.Fatalf("the test's TD: %v", err)
-	}
-	return thing
-}
-
-func describeText(base, members string) string {
-	if !strings.Contains(members, `"securityDefinitions"`) {
-		members = `"securityDefinitions": {"nosec_sc": {"scheme": "nosec"}}, "security": ["nosec_sc"], ` + members
-	}
-	return `{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "urn:example:thing", "title": "Thing", ` +
-		strings.ReplaceAll(members, "BASE", base) + `}`
-}
+var describe = tdtest.Thing
 
 // newClient returns a client that is closed with the test.
 func newClient(t testing.TB, o Options) *Client {

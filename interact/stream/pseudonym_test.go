@@ -5,20 +5,14 @@ import (
 	"testing"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/did/didtest"
 )
 
 // Other nodes receive names, and pseudonyms of the users of this machine: a node keeps them over restarts, and each node has its own.
 func TestPseudonyms(t *testing.T) {
 	t.Parallel()
-	key, err := keystore.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	another, err := keystore.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := didtest.NewKey()
+	another := didtest.NewKey()
 	one, again, other := NewPseudonyms(key), NewPseudonyms(key), NewPseudonyms(another)
 	for p, want := range map[*did.Principal]string{
 		did.Consumer(did.Token, "operator"): "operator", did.Consumer(did.Loopback, ""): "", did.Consumer(did.Process, ""): "",

@@ -26,9 +26,9 @@ var rows = [][]string{
 	{"did/proof"},
 	// Key files, legacy documents, one DID method: below td, which signs with them. What TDs are made of.
 	{"did/keystore", "did/aries", "did/web", "td/schema", "td/scheme"},
-	{"td"},
+	{"td", "did/didtest"},
 	// The interaction model. TDs made from other documents. The parts of the directory that need descriptions only.
-	{"interact", "td/openapi", "td/lmos", "td/querytext", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest"},
+	{"interact", "td/openapi", "td/lmos", "td/querytext", "td/tdtest", "directory/index", "directory/embedding", "directory/fetch", "directory/lookalike", "directory/eviction", "directory/reachability", "directory/persist", "directory/directorytest"},
 	{"interact/credentials", "interact/interacttest", "interact/problem", "directory/paging"},
 	// Messages and framing of single protocols, below their bindings and bridges.
 	{"interact/form", "interact/bindingtest", "interact/coap/messaging", "interact/stream/frame", "interact/ws/frame", "interact/mqtt/packet", "interact/oauth", "bridge/mcp/protocol"},
@@ -64,7 +64,7 @@ var beside = map[string][]string{
 }
 
 // forTests are packages that only tests, and each other, import.
-var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "internal/liveheap", "internal/netns", "internal/pipenet", "internal/poll", "internal/testhost"}
+var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "did/didtest", "internal/liveheap", "internal/netns", "internal/pipenet", "internal/poll", "internal/testhost", "td/tdtest"}
 
 // free modules are the vocabulary that libp2p packages share: allowed where peers and addresses are spoken of.
 var free = []string{

@@ -14,34 +14,23 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/did/keystore"
 	"github.com/lmosd/lmosd/internal/testhost"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/tdtest"
 )
 
 func TestMain(m *testing.M) {
-	// The codec of TDs makes channels at first use. They must not belong to the bubble of one test.
-	if _, err := verifier.Record(signed(&testing.T{}, 0, 1).Record, time.Now()); err != nil {
-		panic(err)
-	}
+	tdtest.WarmUp()
 	goleak.VerifyTestMain(m)
 }
 
 // verifier is shared by all nodes, so that a record is verified once.
 var verifier = td.NewVerifier(did.Keys())
 
-// key returns the nth test key.
-func key(t testing.TB, n int) *keystore.Key {
-	t.Helper()
-	k, err := keystore.FromSeed([32]byte{byte(n), byte(n >> 8), 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
-
 // first is the key of most things.
-var first, _ = keystore.FromSeed([32]byte{0, 0, 1})
+var first = didtest.Key(0)
 
 // signed returns a record of the nth thing of the first key, for an hour from now.
 func signed(t testing.TB, n int, seq uint64) *td.Signed {
@@ -175,7 +164,7 @@ func simulate(t *testing.T, latency time.Duration) *sim {
 // bare adds a host without the protocol.
 func (s *sim) bare() host.Host {
 	s.T.Helper()
-	return s.Add(key(s.T, 1001+len(s.Peers())).Libp2p())
+	return s.Add(didtest.Key(1001 + len(s.Peers())).Libp2p())
 }
 
 // node adds a node that serves sessions; change sets its options.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lmosd/lmosd/did"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/td"
 )
 
@@ -205,7 +206,7 @@ func TestRefusedRecordsAreNotAskedForAgain(t *testing.T) {
 		for i := range 50 {
 			b.add(t, signed(t, i, 1))
 		}
-		b.add(t, signedBy(t, key(t, 1), 1, 1))
+		b.add(t, signedBy(t, didtest.Key(1), 1, 1))
 		for _, c := range []struct {
 			name              string
 			n                 *node

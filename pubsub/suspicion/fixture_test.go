@@ -14,24 +14,15 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/internal/backoff"
 	"github.com/lmosd/lmosd/internal/testhost"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func key(t testing.TB, n int) *keystore.Key {
-	t.Helper()
-	k, err := keystore.FromSeed([32]byte{byte(n), byte(n >> 8), 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
-
 // failedHost is the nth reported host.
-func failedHost(t testing.TB, n int) did.DID { return key(t, 10_000+n).DID() }
+func failedHost(t testing.TB, n int) did.DID { return didtest.Key(10_000 + n).DID() }
 
 func several(t testing.TB, n int) (hosts []did.DID) {
 	for i := range n {
@@ -175,7 +166,7 @@ func simulate(t *testing.T, f func(t *testing.T, s *sim)) {
 // bare adds a host without the protocol.
 func (s *sim) bare() host.Host {
 	s.T.Helper()
-	return s.Add(key(s.T, 1+len(s.Peers())).Libp2p())
+	return s.Add(didtest.Key(1 + len(s.Peers())).Libp2p())
 }
 
 // line adds n running nodes, each connected to the previous one; change sets their options.
@@ -228,4 +219,4 @@ func message1(t testing.TB, hosts ...did.DID) []byte {
 	return b
 }
 
-func peerOf(t testing.TB, n int) peer.ID { return peer.ID(key(t, n).Peer()) }
+func peerOf(t testing.TB, n int) peer.ID { return peer.ID(didtest.Key(n).Peer()) }

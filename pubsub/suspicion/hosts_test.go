@@ -7,6 +7,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/internal/testhost"
 )
 
@@ -50,5 +51,5 @@ func TestRealHosts(t *testing.T) {
 // realNode listens on loopback.
 func realNode(t *testing.T, i int, addr string) *node {
 	t.Helper()
-	return newNode(t, testhost.Listen(t, key(t, 2000+i).Libp2p(), addr))
+	return newNode(t, testhost.Listen(t, didtest.Key(2000+i).Libp2p(), addr))
 }

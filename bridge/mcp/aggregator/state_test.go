@@ -8,7 +8,7 @@ import (
 	"github.com/lmosd/lmosd/bridge/bridgetest"
 	"github.com/lmosd/lmosd/bridge/mcp/protocol"
 	"github.com/lmosd/lmosd/did"
-	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/did/didtest"
 )
 
 // A neighbour is another node with the same mesh.
@@ -22,10 +22,7 @@ func (n neighbour) Signer() did.Signer { return n.key }
 // nodes serve a mesh at two nodes, the first of which is this one.
 func nodes(t *testing.T, m *bridgetest.Mesh, pins ...string) (here, there string) {
 	t.Helper()
-	key, err := keystore.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := didtest.NewKey()
 	return serveMesh(t, m, pins...), serveMesh(t, neighbour{m, key}, pins...)
 }
 

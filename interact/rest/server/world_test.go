@@ -15,6 +15,7 @@ import (
 
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
+	"github.com/lmosd/lmosd/td/tdtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -90,16 +91,7 @@ func note[T any](c chan T, v T) {
 	}
 }
 
-// describe makes a TD around members, and parses it.
-func describe(t testing.TB, members string) *td.Thing {
-	t.Helper()
-	thing, err := td.Parse([]byte(`{"@context": "https://www.w3.org/2022/wot/td/v1.1", "id": "urn:example:thing", "title": "Thing",
-		"securityDefinitions": {"nosec_sc": {"scheme": "nosec"}}, "security": ["nosec_sc"], ` + members + `}`))
-	if err != nil {
-		t.Fatalf("the test's TD: %v", err)
-	}
-	return thing
-}
+func describe(t testing.TB, members string) *td.Thing { return tdtest.Thing(t, "", members) }
 
 // finds knows one thing by any of names.
 func finds(t testing.TB, names ...string) func(context.Context, string) (*td.Description, error) {

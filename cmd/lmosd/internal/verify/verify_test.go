@@ -11,7 +11,7 @@ import (
 
 	"github.com/lmosd/lmosd/api"
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
-	"github.com/lmosd/lmosd/did/keystore"
+	"github.com/lmosd/lmosd/did/didtest"
 	"github.com/lmosd/lmosd/interact"
 	"github.com/lmosd/lmosd/td"
 )
@@ -19,10 +19,7 @@ import (
 // A description that its owner signed verifies. A changed description, or a claim of the node that the record does not have, is refused.
 func TestShow(t *testing.T) {
 	t.Parallel()
-	key, err := keystore.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := didtest.NewKey()
 	thing, err := td.Complete([]byte(`{"@context":"https://www.w3.org/2022/wot/td/v1.1","id":"urn:x:a","title":"A",
 		"security":"none","securityDefinitions":{"none":{"scheme":"nosec"}}}`), key.DID())
 	if err != nil {
