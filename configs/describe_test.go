@@ -62,7 +62,7 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 	}
 }
 
-func TestYAMLSaysOrigins(t *testing.T) {
+func TestYAMLHasOrigins(t *testing.T) {
 	t.Parallel()
 	path := file(t, "mesh:\n  network: \"true\"\n")
 	c, err := Load(LoadOptions{File: path, Flags: flag("node.name", "a: b # c")})

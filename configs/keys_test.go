@@ -65,7 +65,7 @@ func TestListsAreNotShared(t *testing.T) {
 	}
 }
 
-func TestGetKnowsKeysOnly(t *testing.T) {
+func TestGetAcceptsKeysOnly(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"", "mesh", "mesh.", "mesh.dht", "nothing", "places", "http.listen.x"} {
 		if v, ok := Default().Get(key); ok {

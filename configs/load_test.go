@@ -161,7 +161,7 @@ func TestTraits(t *testing.T) {
 	}
 }
 
-func TestUnknownKeyShowsThePlaceAndWhatWasMeant(t *testing.T) {
+func TestUnknownKeyHasPositionAndSuggestion(t *testing.T) {
 	t.Parallel()
 	path := file(t, "http:\n  lissten: 127.0.0.1:4668\n")
 	p := problemsOf(t, LoadOptions{File: path})[0]

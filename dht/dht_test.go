@@ -338,7 +338,7 @@ func TestFindStopsAtTheLimit(t *testing.T) {
 	})
 }
 
-func TestFindAndDeadPeers(t *testing.T) {
+func TestFindWithUnreachablePeers(t *testing.T) {
 	t.Parallel()
 	simulate(t, 4, func(t *testing.T, net *simulated, nodes []*node) {
 		nodes[0].offer(t, nodes[0].thing(t, "Gone", 1, "urn:fruit"))

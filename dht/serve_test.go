@@ -269,8 +269,8 @@ func TestFilterAddrs(t *testing.T) {
 	}
 }
 
-// TestPublicNodeProvidesNothingPrivate has only a private address, and may not publish it.
-func TestPublicNodeProvidesNothingPrivate(t *testing.T) {
+// TestPublicNodeProvidesNoPrivateThings has only a private address, and may not publish it.
+func TestPublicNodeProvidesNoPrivateThings(t *testing.T) {
 	t.Parallel()
 	public := func(o *Options) { o.PublishPrivate = false }
 	synctest.Test(t, func(t *testing.T) {

@@ -40,7 +40,7 @@ func TestKeyDocuments(t *testing.T) {
 	}
 }
 
-func TestKeysResolvesNothingElse(t *testing.T) {
+func TestKeysResolveDIDKeyOnly(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		id   did.DID

@@ -90,7 +90,7 @@ func TestEquivocationsEndTheSameOnAllNodes(t *testing.T) {
 	}
 }
 
-func TestTombstoneRemovesAndStays(t *testing.T) {
+func TestTombstoneRemovesAndRemains(t *testing.T) {
 	t.Parallel()
 	a := weather(t, 1)
 	d := openDirectory(t, Options{})
@@ -390,7 +390,7 @@ func TestFloodOfTombstones(t *testing.T) {
 	wantCode(t, err, interact.Withdrawn)
 }
 
-func TestGoneIsBounded(t *testing.T) {
+func TestFailedHostsAreBounded(t *testing.T) {
 	t.Parallel()
 	d := openDirectory(t, Options{Max: 2})
 	for i := range 9 {

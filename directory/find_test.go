@@ -68,7 +68,7 @@ func TestFindMergesIndexAndSources(t *testing.T) {
 	}
 }
 
-func TestFindGivesTheIndexFirst(t *testing.T) {
+func TestFindYieldsTheIndexFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := filled(t, Options{Sources: []Source{hanging()}}, plain(t, 1, "urn:1", "", "example:many"))
@@ -88,7 +88,7 @@ func TestFindGivesTheIndexFirst(t *testing.T) {
 	})
 }
 
-func TestFindStopsWhenTheLoopIsLeft(t *testing.T) {
+func TestFindStopsWithTheLoop(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string

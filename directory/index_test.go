@@ -89,7 +89,7 @@ func TestFindLocal(t *testing.T) {
 	}
 }
 
-func TestFindLocalStopsWhenTheLoopIsLeft(t *testing.T) {
+func TestFindLocalStopsWithTheLoop(t *testing.T) {
 	t.Parallel()
 	d := filled(t, Options{}, corpus(t)...)
 	n := 0

@@ -153,7 +153,7 @@ func TestFetchesAreShared(t *testing.T) {
 }
 
 // A dead host delays neither other hosts nor the workers.
-func TestDeadHost(t *testing.T) {
+func TestUnreachableHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dead, alive := td.Host{Node: didtest.Key(7).DID()}, td.Host{Node: didtest.Key(8).DID()}

@@ -252,7 +252,7 @@ func TestOrderOfEviction(t *testing.T) {
 }
 
 // The hosts in a record are a claim of its signer: a connected node as host has no effect on the tier.
-func TestNamedHostsProveNothing(t *testing.T) {
+func TestNamedHostsAreUnproven(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, 64)
 	victim := resident("victim", 0)

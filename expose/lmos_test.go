@@ -21,8 +21,8 @@ const lmosAgent = `{"@context": ["https://www.w3.org/2022/wot/td/v1.1", {"lmos":
 const lmosCapabilities = `{"id": "acme-billing-agent", "description": "Billing agent", "supportedTenants": ["acme"], "supportedChannels": ["web"],
 	"capabilities": [{"id": "urn:acme:capability:view-bill", "name": "view-bill", "version": "1.0.0", "description": "Capability to view a bill", "examples": ["show my bill"]}]}`
 
-// TestWhatLMOSAgentsSay reads capabilities and identities of agents as the LMOS platform has them.
-func TestWhatLMOSAgentsSay(t *testing.T) {
+// TestMessagesOfLMOSAgents reads capabilities and identities of agents as the LMOS platform has them.
+func TestMessagesOfLMOSAgents(t *testing.T) {
 	t.Parallel()
 	agent := func(links string) string { return strings.Replace(lmosAgent, "LINKS", links, 1) }
 	document := func(endpoint string) string { return strings.Replace(lmosDID, "ENDPOINT", endpoint, 1) }

@@ -109,7 +109,7 @@ func TestDrainEndsCallsThatDoNot(t *testing.T) {
 }
 
 // A consumer that goes away cancels its call.
-func TestClientThatGoesAway(t *testing.T) {
+func TestClientDisconnects(t *testing.T) {
 	t.Parallel()
 	r, mesh := startHeld(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -181,7 +181,7 @@ func TestSocketPathOfAFile(t *testing.T) {
 }
 
 // If New fails, it closes what it opened.
-func TestNewClosesWhatItOpened(t *testing.T) {
+func TestFailedNewClosesEverything(t *testing.T) {
 	t.Parallel()
 	addr := occupy(t)
 	path := socketFile(t)

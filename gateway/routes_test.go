@@ -247,7 +247,7 @@ func TestInternalError(t *testing.T) {
 	}
 }
 
-func TestFindReturnsWhatCameInTime(t *testing.T) {
+func TestFindReturnsResultsInTime(t *testing.T) {
 	t.Parallel()
 	node := newFake()
 	node.find = func(ctx context.Context, q td.Query) iter.Seq2[*td.Description, error] {

@@ -169,7 +169,7 @@ func TestWatchOutlivesTheNode(t *testing.T) {
 }
 
 // A watch outlives the absence of an agent up to a limit.
-func TestWatchOfAThingThatGoes(t *testing.T) {
+func TestWatchOfARemovedThing(t *testing.T) {
 	t.Parallel()
 	lost := interact.Errorf(interact.Unreachable, "lmosd status", "it broke")
 	for name, tt := range map[string]struct {
@@ -237,7 +237,7 @@ func TestWatchOfAThingThatGoes(t *testing.T) {
 	}
 }
 
-func TestWatchUntilTheCallerGoes(t *testing.T) {
+func TestWatchEndsWithTheCaller(t *testing.T) {
 	t.Parallel()
 	r := start(t, serving(stationNode(t, counting(1)), Options{}))
 	for name, c := range map[string]*api.Client{"url": dial(t, r.url, ""), "inside": r.Inside()} {

@@ -60,7 +60,7 @@ func TestComposedReadsAndWritesEach(t *testing.T) {
 	}
 }
 
-func TestComposedSaysWhatWasWritten(t *testing.T) {
+func TestComposedListsWrittenProperties(t *testing.T) {
 	t.Parallel()
 	_, err := Call(t.Context(), Chain(single(nil, "level"), Composed(dimmer(t))), &Message{Type: WriteMultipleProperties, Data: []byte(`{"level":1,"a/b":"x"}`)})
 	if e := AsError(err); e.Code != AgentFailed || !strings.Contains(e.Title, "level was not written") || !strings.Contains(e.Title, "written before: a/b") {
@@ -73,7 +73,7 @@ func TestComposedSaysWhatWasWritten(t *testing.T) {
 	}
 }
 
-func TestComposedLeavesFormsAlone(t *testing.T) {
+func TestComposedKeepsForms(t *testing.T) {
 	t.Parallel()
 	d := dimmer(t)
 	d.Forms = []td.Form{{Href: "http://lamp/all", Ops: []string{"readallproperties"}}}

@@ -40,7 +40,7 @@ func roads(rs ...*road) *Paths {
 	return NewPaths(d, all...)
 }
 
-func TestPathsTakeTheNextIfNothingBegan(t *testing.T) {
+func TestNextPathIsTriedBeforeTheStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		gone := &Error{Code: Unreachable}
@@ -66,7 +66,7 @@ func TestPathsTakeTheNextIfNothingBegan(t *testing.T) {
 	})
 }
 
-func TestPathsSayAllThatFailed(t *testing.T) {
+func TestPathsListAllFailures(t *testing.T) {
 	t.Parallel()
 	_, err := Call(t.Context(), roads(&road{name: "mesh", err: Errorf(Unreachable, "h", "no host")}, &road{name: "http", err: Errorf(Unreachable, "h", "refused")}),
 		&Message{Type: InvokeAction, Name: "add"})
@@ -76,7 +76,7 @@ func TestPathsSayAllThatFailed(t *testing.T) {
 	}
 }
 
-func TestPathsRememberWhatFailed(t *testing.T) {
+func TestPathsRememberFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first, second := &road{name: "first", err: &Error{Code: Unreachable}}, &road{name: "second"}
@@ -101,7 +101,7 @@ func TestPathsRememberWhatFailed(t *testing.T) {
 	})
 }
 
-func TestPathsPreferWhatIsMuchFaster(t *testing.T) {
+func TestPathsPreferMuchFasterOnes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		slow, fast := &road{name: "slow", takes: time.Second}, &road{name: "fast", takes: time.Millisecond}

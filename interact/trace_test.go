@@ -168,7 +168,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestCheckNamesNothing(t *testing.T) {
+func TestCheckOfAnEmptyThing(t *testing.T) {
 	t.Parallel()
 	thing, err := td.Parse([]byte(`{"@context": "https://www.w3.org/2022/wot/td/v1.1", "title": "Bare",
 		"securityDefinitions": {"nosec": {"scheme": "nosec"}}, "security": "nosec"}`))

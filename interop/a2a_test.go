@@ -345,7 +345,7 @@ func pushed(t *testing.T, g *goAgent, c *a2aclient.Client) {
 }
 
 // The bytes of the agent arrive at the client unchanged.
-func TestA2ABytesStay(t *testing.T) {
+func TestA2ABytesAreUnchanged(t *testing.T) {
 	t.Parallel()
 	m := a2aMesh(t)
 	const exact = `{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"data":{"z":1.10,"a":"<&>\u00e9é","big":12345678901234567890123}}],"x-unknown":[ 1 , 2 ],"metadata":{"b":1,"a":2}}}`

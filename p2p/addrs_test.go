@@ -28,7 +28,7 @@ func texts(as []ma.Multiaddr) []string {
 	return ss
 }
 
-func TestWhichAddressesPeersLearn(t *testing.T) {
+func TestAnnouncedAddresses(t *testing.T) {
 	t.Parallel()
 	has := []string{"/ip4/127.0.0.1/tcp/1", "/ip4/10.0.0.1/tcp/1", "/ip4/10.0.0.12/tcp/1", "/ip4/8.8.8.8/tcp/1", "/ip4/169.254.1.1/tcp/1",
 		"/ip6/fe80::1/tcp/1", "/dns4/node.example/tcp/1"}
@@ -99,7 +99,7 @@ func TestAnyPort(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatIsNoneIsNamed(t *testing.T) {
+func TestInvalidAddressIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"127.0.0.1:4667", "/ip4/256.0.0.1/tcp/1", "/ip4/127.0.0.1/tcp/99999", "", "/nonsense"} {
 		_, err := multiaddrs("listen.p2p", []string{"/ip4/127.0.0.1/tcp/1", bad})

@@ -86,7 +86,7 @@ func TestOnlyKeysThatAreDIDsAreLetIn(t *testing.T) {
 	}
 }
 
-func TestThePolicyDecidesWhoIsConnected(t *testing.T) {
+func TestPolicyDecidesConnections(t *testing.T) {
 	t.Parallel()
 	pub, _, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -39,7 +39,7 @@ func conns(t testing.TB, rm network.ResourceManager, from string, n int) int {
 	return n
 }
 
-func TestOneAddressCannotTakeAllConnections(t *testing.T) {
+func TestConnectionsPerAddressAreLimited(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		from string
@@ -61,7 +61,7 @@ func TestOneAddressCannotTakeAllConnections(t *testing.T) {
 	}
 }
 
-func TestOnePeerCannotTakeAllStreams(t *testing.T) {
+func TestStreamsPerPeerAreLimited(t *testing.T) {
 	t.Parallel()
 	rm, err := resourceManager(Limits{Streams: 3}.WithDefaults(), "test")
 	if err != nil {

@@ -61,7 +61,7 @@ func dial(t testing.TB, from, to *Host) error {
 	return from.Connect(t.Context(), peer.AddrInfo{ID: to.ID(), Addrs: to.Addrs()})
 }
 
-func TestHostsMeet(t *testing.T) {
+func TestHostsConnect(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		listen              string
@@ -100,7 +100,7 @@ func TestHostsMeet(t *testing.T) {
 	}
 }
 
-func TestWhoIsNotAdmittedIsNotConnected(t *testing.T) {
+func TestUnadmittedPeersAreNotConnected(t *testing.T) {
 	t.Parallel()
 	denied := didtest.NewKey()
 	admits := func(id did.DID) error {
@@ -179,7 +179,7 @@ func busyUDP(t testing.TB) string {
 	return port
 }
 
-func TestABusyDefaultPortGivesWay(t *testing.T) {
+func TestBusyDefaultPortIsReplaced(t *testing.T) {
 	t.Parallel()
 	busy := []string{"/ip4/127.0.0.1/udp/" + busyUDP(t) + "/quic-v1", "/ip4/127.0.0.1/tcp/" + busyTCP(t)}
 	var said bytes.Buffer

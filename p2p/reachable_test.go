@@ -29,7 +29,7 @@ func TestARecordHasTheAddressesThatMostCanUse(t *testing.T) {
 	}
 }
 
-func TestLoopbackAloneIsToldOf(t *testing.T) {
+func TestLoopbackOnlyIsAWarning(t *testing.T) {
 	t.Parallel()
 	const loop, all, lan = "/ip4/127.0.0.1/tcp/1", "/ip4/0.0.0.0/tcp/1", "/ip4/10.0.0.1/tcp/1"
 	for _, c := range []struct {

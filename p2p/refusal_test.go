@@ -15,9 +15,9 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// TestWhoIsRefusedIsTold: over each transport, a dialer that the policy of the peer refuses gets that reason, and is not connected. A peer
+// TestRefusedPeersGetTheReason: over each transport, a dialer that the policy of the peer refuses gets that reason, and is not connected. A peer
 // that is admitted later is no longer refused.
-func TestWhoIsRefusedIsTold(t *testing.T) {
+func TestRefusedPeersGetTheReason(t *testing.T) {
 	t.Parallel()
 	for name, addr := range map[string]string{"TCP": anyTCP, "QUIC": "/ip4/127.0.0.1/udp/0/quic-v1"} {
 		t.Run(name, func(t *testing.T) {

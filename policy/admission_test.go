@@ -88,7 +88,7 @@ func (c *crowd) close() {
 }
 
 // Of one key's 64 slow calls 16 run, of four keys' 28, and a new caller gets a place at once.
-func TestOneKeyLeavesPlaces(t *testing.T) {
+func TestCallsPerKeyAreLimited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 64)

@@ -229,7 +229,7 @@ func TestLatecomersShare(t *testing.T) {
 	}
 }
 
-func TestLimitsOfNothing(t *testing.T) {
+func TestZeroLimits(t *testing.T) {
 	t.Parallel()
 	p := New(Rules{Concurrency: 1})
 	thing := interact.Chain(answering, p.LimitThing("urn:x", 0, nil), p.Limit())

@@ -244,7 +244,7 @@ func TestConcurrency(t *testing.T) {
 }
 
 // An interaction counts while its loop runs, and does not count after a panic.
-func TestOnlyWhatRunsCounts(t *testing.T) {
+func TestRunningInteractionsCount(t *testing.T) {
 	t.Parallel()
 	p := New(Rules{Concurrency: 1})
 	m := &interact.Message{Type: interact.InvokeAction, From: who(local)}
@@ -348,7 +348,7 @@ func TestMessagesWithoutACallerAreRejected(t *testing.T) {
 }
 
 // The consumers behind a node share its limits: invented names gain nothing.
-func TestInventedNamesGainNothing(t *testing.T) {
+func TestForgedNamesAreIgnored(t *testing.T) {
 	t.Parallel()
 	thing := interact.Chain(answering, New(Rules{PerPeer: 1e-6, Burst: 2}).Limit())
 	for i, name := range []string{"a", "b", "c", ""} {

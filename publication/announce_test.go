@@ -96,8 +96,8 @@ func TestATDIsGossipedOnce(t *testing.T) {
 	})
 }
 
-// TestAttemptsInVainBecomeRare: what gossip or the DHT refuses again and again must not be signed and stored every second.
-func TestAttemptsInVainBecomeRare(t *testing.T) {
+// TestFailedAttemptsBackOff: what gossip or the DHT refuses again and again must not be signed and stored every second.
+func TestFailedAttemptsBackOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newFixture(t)
@@ -167,7 +167,7 @@ func TestPendingCountsUnknownThings(t *testing.T) {
 	}
 }
 
-func TestAForgottenThingLeavesNoTrace(t *testing.T) {
+func TestForgetRemovesTheThing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newFixture(t)

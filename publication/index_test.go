@@ -99,7 +99,7 @@ func TestRecordThatNamesThisNodeAsHostIsNotItsPublication(t *testing.T) {
 	}
 }
 
-func TestPeersLearnOnlyOfOwnThings(t *testing.T) {
+func TestOnlyOwnThingsAreAnnounced(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	for i := range 40 {
@@ -138,7 +138,7 @@ func TestPeersLearnOnlyOfOwnThings(t *testing.T) {
 	}
 }
 
-func TestTheShelfStaysQuickWithManyThings(t *testing.T) {
+func TestIndexIsQuickWithManyThings(t *testing.T) {
 	t.Parallel()
 	owner := did.DID("did:key:z6MkpTHR8VNsBxYAAWHut2Geadd9jSwuBV8xRoAnwWsdvktH")
 	s := NewIndex(owner)

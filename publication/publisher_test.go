@@ -59,7 +59,7 @@ func TestAThingWithoutAnIDGetsOne(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBePublished(t *testing.T) {
+func TestInvalidPublications(t *testing.T) {
 	t.Parallel()
 	other := didtest.NewKey().DID()
 	for name, c := range map[string]struct {
@@ -265,7 +265,7 @@ func TestOnlyStoredRecordsAreAnnounced(t *testing.T) {
 	}
 }
 
-func TestWhatTheDirectoryRefusesIsAnError(t *testing.T) {
+func TestRefusalOfTheDirectoryIsAnError(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	d.dir.denyBy(func() error { return interact.Errorf(interact.RolledBack, "lmosd show it", "a newer one is known") })
@@ -277,7 +277,7 @@ func TestWhatTheDirectoryRefusesIsAnError(t *testing.T) {
 	}
 }
 
-func TestTheNextSeqIsPastAllThatIsKnown(t *testing.T) {
+func TestNextSeqExceedsAllKnown(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMilli(1_000_000)
 	for name, c := range map[string]struct {
@@ -556,7 +556,7 @@ func TestANewDescriptionKeepsTheAgent(t *testing.T) {
 }
 
 // A Thing that is restored with its old record, because the disk is full, stays unlisted.
-func TestAnUnlistedThingStaysUnlistedOnAFullDisk(t *testing.T) {
+func TestUnlistedThingStaysUnlistedOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t)
 	raw := bytes.Replace(tool("Hidden", "urn:x:hidden"), []byte("{"), []byte(`{"lmosd:unlisted":true,`), 1)

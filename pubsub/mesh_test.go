@@ -168,8 +168,8 @@ func TestTamperedRecordsCostScore(t *testing.T) {
 	})
 }
 
-// TestIgnoredRecordsCostNothing checks that records on which honest nodes may disagree cost no score and are not forwarded.
-func TestIgnoredRecordsCostNothing(t *testing.T) {
+// TestIgnoredRecordsCostNoScore checks that records on which honest nodes may disagree cost no score and are not forwarded.
+func TestIgnoredRecordsCostNoScore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)

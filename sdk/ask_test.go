@@ -8,8 +8,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// TestActionsThatAsk: an action in each language requests input and continues with it.
-func TestActionsThatAsk(t *testing.T) {
+// TestActionsThatRequireInput: an action in each language requests input and continues with it.
+func TestActionsThatRequireInput(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "")
 	for language, start := range languages {

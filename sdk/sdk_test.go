@@ -12,8 +12,8 @@ import (
 	"github.com/lmosd/lmosd/interact"
 )
 
-// TestEveryLibraryAsksEveryAgent runs the same contract between the clients and agents of all libraries.
-func TestEveryLibraryAsksEveryAgent(t *testing.T) {
+// TestEveryLibraryCallsEveryAgent runs the same contract between the clients and agents of all libraries.
+func TestEveryLibraryCallsEveryAgent(t *testing.T) {
 	h := newHost(t, "")
 	t.Setenv("LMOSD_NODE", h.api) // for agent.Call, which finds the node as a program does
 	t.Setenv("LMOSD_TOKEN", h.token)
@@ -392,8 +392,8 @@ func (h *host) add(t *testing.T) error {
 	return err
 }
 
-// TestAgentComesBack: an agent registers again after a restart of the node, and after a lost connection.
-func TestAgentComesBack(t *testing.T) {
+// TestAgentReturns: an agent registers again after a restart of the node, and after a lost connection.
+func TestAgentReturns(t *testing.T) {
 	t.Parallel()
 	eachLanguage(t, func(t *testing.T, start func(t *testing.T, h *host, api, name string) *lamp) {
 		h := newHost(t, "")
@@ -425,8 +425,8 @@ func isAway(err error) error {
 	return nil
 }
 
-// TestAgentDies: a new process with the same id replaces one that died.
-func TestAgentDies(t *testing.T) {
+// TestAgentCrashes: a new process with the same id replaces one that died.
+func TestAgentCrashes(t *testing.T) {
 	t.Parallel()
 	eachLanguage(t, func(t *testing.T, start func(t *testing.T, h *host, api, name string) *lamp) {
 		h := newHost(t, "")
@@ -446,8 +446,8 @@ func TestAgentDies(t *testing.T) {
 	})
 }
 
-// TestAgentDiesAtWork: the calls of an agent whose process dies fail with that cause.
-func TestAgentDiesAtWork(t *testing.T) {
+// TestAgentCrashesDuringACall: the calls of an agent whose process dies fail with that cause.
+func TestAgentCrashesDuringACall(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "")
 	l := languages["python"](t, h, h.api, "lamp")
@@ -472,8 +472,8 @@ func TestPythonExit(t *testing.T) {
 	}
 }
 
-// TestAgentLeaves: an agent that stops is unregistered, and its process ends.
-func TestAgentLeaves(t *testing.T) {
+// TestAgentDisconnects: an agent that stops is unregistered, and its process ends.
+func TestAgentDisconnects(t *testing.T) {
 	t.Parallel()
 	eachLanguage(t, func(t *testing.T, start func(t *testing.T, h *host, api, name string) *lamp) {
 		h := newHost(t, "")
@@ -495,8 +495,8 @@ func TestAgentLeaves(t *testing.T) {
 	})
 }
 
-// TestAgentLeavesAlone: an agent without its node ends at once.
-func TestAgentLeavesAlone(t *testing.T) {
+// TestAgentDisconnectsWithoutCalls: an agent without its node ends at once.
+func TestAgentDisconnectsWithoutCalls(t *testing.T) {
 	t.Parallel()
 	eachLanguage(t, func(t *testing.T, start func(t *testing.T, h *host, api, name string) *lamp) {
 		h := newHost(t, "")

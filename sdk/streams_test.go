@@ -190,7 +190,7 @@ func TestStreamsToAgents(t *testing.T) {
 }
 
 // A running call of an agent that stops completes; new calls are refused; then the agent is unregistered.
-func TestAgentLeavesAtWork(t *testing.T) {
+func TestAgentDisconnectsDuringACall(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "")
 	for language, start := range languages {

@@ -145,7 +145,7 @@ func TestCompleteRefuses(t *testing.T) {
 	}
 }
 
-func TestCompleteKeepsWhatIsSigned(t *testing.T) {
+func TestCompleteKeepsSignedMembers(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)
 	signed := published(t, readFile(t, "weather.td.json"), k, 7)

@@ -167,7 +167,7 @@ func TestRehostWritesForms(t *testing.T) {
 }
 
 // What an author wrote stays the author's: Rehost works on a copy.
-func TestRehostLeavesTheThingAlone(t *testing.T) {
+func TestRewriteKeepsTheThing(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile("testdata/weather.signed.td.json")
 	if err != nil {

@@ -350,7 +350,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-func TestParseRefusesWhatIsNotJSON(t *testing.T) {
+func TestParseRejectsInvalidJSON(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, raw, reason string }{
 		{"nothing", "", "not JSON at line 1, column 1"},

@@ -142,7 +142,7 @@ func TestCoverageComplete(t *testing.T) {
 	}
 }
 
-func TestNilTallyCountsNothing(t *testing.T) {
+func TestNilCoverageCounter(t *testing.T) {
 	t.Parallel()
 	var tally *CoverageCounter
 	tally.CountAsked(1)

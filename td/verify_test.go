@@ -37,7 +37,7 @@ func withProof(t testing.TB, k did.Signer, raw string, o proof.Options) []byte {
 	return addMember([]byte(raw), "proof", bytesOf(p))
 }
 
-func TestVerifyTakesTheTDFromWhereItIs(t *testing.T) {
+func TestVerifyFindsTheTD(t *testing.T) {
 	t.Parallel()
 	s := published(t, readFile(t, "weather.td.json"), signer(t, 1), 7)
 	bare, err := s.WithoutTD()
@@ -139,7 +139,7 @@ func TestVerifyErrorsCarryTheCause(t *testing.T) {
 }
 
 // A proof that claims another owner is rejected without resolving the owner.
-func TestVerifyAsksNobodyElse(t *testing.T) {
+func TestVerifySendsNoRequest(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)
 	asked := &counting{Resolver: did.Keys()}

@@ -187,7 +187,7 @@ func inner(b []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), b)
 }
 
-func TestWhatTheCollectorSays(t *testing.T) {
+func TestAnswersOfTheCollector(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		status int
@@ -341,8 +341,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestTheEnvironmentIsAsked also sends compressed. It is not parallel, for the environment is everybody's.
-func TestTheEnvironmentIsAsked(t *testing.T) {
+// TestEnvironmentIsRead also sends compressed. It is not parallel, for the environment is everybody's.
+func TestEnvironmentIsRead(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "X-Tenant=a,Content-Type=text/plain")
 	c := newCollector(t)

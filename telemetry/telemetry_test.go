@@ -182,7 +182,7 @@ func TestTwoNodesMakeOneTrace(t *testing.T) {
 	}
 }
 
-func TestWhatASpanSays(t *testing.T) {
+func TestSpanAttributes(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
 	tr := newTracer(t, Options{Endpoint: c.URL})
@@ -363,7 +363,7 @@ func TestInvalidTextDoesNotSpoilTheBatch(t *testing.T) {
 	}
 }
 
-func TestTheSpanIsTheWholeInteraction(t *testing.T) {
+func TestSpanCoversTheInteraction(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
 	tr := newTracer(t, Options{Endpoint: c.URL})

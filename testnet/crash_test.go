@@ -102,8 +102,8 @@ func seqOf(d *api.AgentDetail) uint64 {
 	return d.Signature.Seq
 }
 
-// TestWhatWasAcknowledgedSurvivesKill9 kills a node in the middle of its work, again and again.
-func TestWhatWasAcknowledgedSurvivesKill9(t *testing.T) {
+// TestAcknowledgedChangesSurviveKill9 kills a node in the middle of its work, again and again.
+func TestAcknowledgedChangesSurviveKill9(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))

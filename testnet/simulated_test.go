@@ -43,7 +43,7 @@ func finds(ctx context.Context, m *Member, want int) bool {
 	return err == nil && len(list.Items) == want
 }
 
-func TestTwentyNodesFindWhatOnePublishes(t *testing.T) {
+func TestTwentyNodesFindAPublication(t *testing.T) {
 	simulate(t, 20, Options{Topology: "random:3"}, func(t *testing.T, ctx context.Context, net *Net) {
 		p, err := net.Members[0].Publish(ctx, weatherTD(1))
 		if err != nil {
@@ -85,7 +85,7 @@ func everywhere(t *testing.T, ctx context.Context, members []*Member, want int) 
 	}
 }
 
-func TestALateJoinerFindsWhatWasPublishedBefore(t *testing.T) {
+func TestLateNodeFindsEarlierPublications(t *testing.T) {
 	simulate(t, 6, Options{Topology: "line"}, func(t *testing.T, ctx context.Context, net *Net) {
 		if _, err := net.Members[0].Publish(ctx, weatherTD(1)); err != nil {
 			t.Fatal(err)

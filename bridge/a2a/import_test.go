@@ -414,8 +414,8 @@ func TestTokenRequestWithoutAResponse(t *testing.T) {
 	<-left
 }
 
-// TestWhatIsNotImported has targets and cards that are refused.
-func TestWhatIsNotImported(t *testing.T) {
+// TestUnsupportedImports has targets and cards that are refused.
+func TestUnsupportedImports(t *testing.T) {
 	t.Parallel()
 	signed := newForeign(t, "")
 	c, err := card.Parse([]byte(signed.card))

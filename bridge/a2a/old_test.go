@@ -17,7 +17,7 @@ import (
 )
 
 // Agents of 0.3 with one transport are imported, and called through the mesh and over A2A 1.0.
-func TestImportOld(t *testing.T) {
+func TestImportOfSessionBasedServers(t *testing.T) {
 	t.Parallel()
 	for name, old := range map[string]struct{ transport, path string }{"JSON-RPC": {"JSONRPC", "/desk"}, "REST": {"HTTP+JSON", "/desk"}, "REST below v1": {"HTTP+JSON", "/desk/v1/"}} {
 		t.Run(name, func(t *testing.T) {

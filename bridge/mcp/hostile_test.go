@@ -84,7 +84,7 @@ func TestDeceptiveNames(t *testing.T) {
 }
 
 // Giant, deep or invalid schemas exclude only their own tool; their references, icons and links are not fetched.
-func TestNothingIsFetched(t *testing.T) {
+func TestReferencesAreNotFetched(t *testing.T) {
 	t.Parallel()
 	var hits atomic.Int32
 	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hits.Add(1) }))

@@ -48,7 +48,7 @@ func listen(t *testing.T, dir string) {
 	})
 }
 
-func TestWhichNodeIsAsked(t *testing.T) {
+func TestNodeOfACommand(t *testing.T) {
 	t.Parallel()
 	url := newFakeNode(t)
 	addr := strings.TrimPrefix(url, "http://")

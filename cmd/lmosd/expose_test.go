@@ -98,7 +98,7 @@ func TestExposedPartialOutputs(t *testing.T) {
 	}
 }
 
-func TestExposedBytesStayAsTheyAre(t *testing.T) {
+func TestExposedBytesAreUnchanged(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	x = x.at(x.node("n"))

@@ -244,8 +244,8 @@ var endCases = map[string]endCase{
 		"the server closed the connection before the response"},
 }
 
-// TestEveryBegunRequestEnds: whatever ends a call, its client gets one response or error with its id, in both eras, over HTTP and stdio.
-func TestEveryBegunRequestEnds(t *testing.T) {
+// TestEveryStartedRequestEnds: whatever ends a call, its client gets one response or error with its id, in both eras, over HTTP and stdio.
+func TestEveryStartedRequestEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range endCases {
 		t.Run(name, func(t *testing.T) {

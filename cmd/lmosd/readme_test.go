@@ -28,8 +28,8 @@ func commands(text string) (lines []string) {
 	return lines
 }
 
-// TestReadmeBegins holds the first screen: two commands, and what the demo prints.
-func TestReadmeBegins(t *testing.T) {
+// TestFirstScreenOfTheReadme holds the first screen: two commands, and what the demo prints.
+func TestFirstScreenOfTheReadme(t *testing.T) {
 	t.Parallel()
 	first := blocks(t, "README.md")[0]
 	if got := commands(first.text); len(got) != 2 || got[0] != "go run ./cmd/lmosd demo" || got[1] != "go test ./..." {

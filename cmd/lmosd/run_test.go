@@ -204,7 +204,7 @@ func TestNohup(t *testing.T) {
 	}
 }
 
-func TestWhatKeepsANodeFromStarting(t *testing.T) {
+func TestReasonsForAFailedStart(t *testing.T) {
 	t.Parallel()
 	x := newUser(t)
 	file := x.file("file", "")

@@ -85,7 +85,7 @@ var situations = []situation{
 		"expose": 6, "cancel": 6, "task": 0, "watch": 0}},
 }
 
-func TestExitCodesNeverLie(t *testing.T) {
+func TestExitCodesMatchTheOutcome(t *testing.T) {
 	t.Parallel()
 	url := newFakeNode(t)
 	for _, s := range situations {

@@ -302,7 +302,7 @@ func TestFenceCatchesPanics(t *testing.T) {
 	}
 }
 
-func TestFenceGivesUp(t *testing.T) {
+func TestCallTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
 		start := time.Now()

@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-func TestStubReportsWhatIsMissing(t *testing.T) {
+func TestStubReportsTheMissingBuildTag(t *testing.T) {
 	t.Parallel()
 	if _, err := Resolver().Resolve(t.Context(), "did:key:zDnaerDaTF5BXEavCrfRZEk316dpbLsfPDZ3WJ5hRTPFU2169"); !errors.Is(err, did.ErrLegacyUnsupported) {
 		t.Error(err)

@@ -279,7 +279,7 @@ func TestFormsCannotCollide(t *testing.T) {
 }
 
 // The exported methods are known by name, so that a new one that could sign chosen bytes is noticed here.
-func TestNothingElseSigns(t *testing.T) {
+func TestOnlyKnownMethodsSign(t *testing.T) {
 	t.Parallel()
 	typ := reflect.TypeFor[*Key]()
 	var got []string

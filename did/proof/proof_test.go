@@ -163,7 +163,7 @@ func TestSignIsCreatedNowByDefault(t *testing.T) {
 	}
 }
 
-func TestSignLeavesTheDocumentAlone(t *testing.T) {
+func TestSignKeepsTheDocument(t *testing.T) {
 	t.Parallel()
 	doc := decode(t, goldenDoc)
 	if _, err := Sign(doc, newSigner(t, 0), Options{}); err != nil {
@@ -484,7 +484,7 @@ func TestProofContext(t *testing.T) {
 }
 
 // Without @context in the proof, nothing can be appended.
-func TestAppendedContextBreaksOurOwnProofs(t *testing.T) {
+func TestAppendedContextInvalidatesOwnProofs(t *testing.T) {
 	t.Parallel()
 	doc := signed(t)
 	doc["@context"] = append(doc["@context"].([]any), "https://evil.example/v1")

@@ -145,7 +145,7 @@ func checkQuery(rt *rapid.T, x *Index, living map[string]*td.Description, q td.Q
 	}
 }
 
-func TestPrefixesBeginWithLevels(t *testing.T) {
+func TestPrefixesHaveWholeLevels(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		id, ok := td.Normal(rapid.StringMatching(`(urn:)?[a-c/:]{1,20}`).Draw(rt, "id"))

@@ -70,7 +70,7 @@ func start(t *testing.T, args ...string) (base string, end func() error) {
 	}
 }
 
-func TestProgramServesWhatItsDescriptionSays(t *testing.T) {
+func TestProgramServesItsDescription(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "weather.td.json")
 	base, end := start(t, "-listen", "127.0.0.1:0", "-td", file)

@@ -221,7 +221,7 @@ func TestOrdinaryQueriesAreCheap(t *testing.T) {
 }
 
 // A query that needs all Things in memory is limited, and runs alone; other queries do not wait for it.
-func TestWholeQueriesTakeTurns(t *testing.T) {
+func TestQueriesTakeTurns(t *testing.T) {
 	t.Parallel()
 	w := lamps(t, 20)
 	w.o.Cache, w.o.QueryTime = 1000, 20*time.Millisecond // not all Things fit

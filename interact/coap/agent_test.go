@@ -318,8 +318,8 @@ func TestTasksOfAgents(t *testing.T) {
 	}
 }
 
-// TestATaskThatIsLeft is cancelled at the agent.
-func TestATaskThatIsLeft(t *testing.T) {
+// TestAbandonedTask is cancelled at the agent.
+func TestAbandonedTask(t *testing.T) {
 	t.Parallel()
 	for _, leave := range []string{"loop", "deadline"} {
 		synctest.Test(t, func(t *testing.T) {

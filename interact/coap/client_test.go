@@ -331,7 +331,7 @@ func TestFormsThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-func TestTheBestFormIsTaken(t *testing.T) {
+func TestBestFormIsChosen(t *testing.T) {
 	t.Parallel()
 	base := udpAgent(t, func(w mux.ResponseWriter, r *mux.Message) {
 		path, _ := r.Path()
@@ -352,7 +352,7 @@ func TestTheBestFormIsTaken(t *testing.T) {
 	}
 }
 
-func TestEachIsAskedWhereTheThingHasNoForm(t *testing.T) {
+func TestPropertiesAreReadSeparatelyWithoutAThingForm(t *testing.T) {
 	t.Parallel()
 	var seen sync.Map
 	base := udpAgent(t, func(w mux.ResponseWriter, r *mux.Message) {
@@ -429,7 +429,7 @@ func TestAClosedClientRefuses(t *testing.T) {
 	wantError(t, err, interact.ShuttingDown)
 }
 
-func TestCloseEndsWhatRuns(t *testing.T) {
+func TestCloseEndsRunningCalls(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{}, 1)
 	p := newPuppet(t, func(p *puppet, q *messaging.Packet, from net.Addr) {
@@ -450,7 +450,7 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 	}
 }
 
-func TestNothingListens(t *testing.T) {
+func TestNoListener(t *testing.T) {
 	t.Parallel()
 	l, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {

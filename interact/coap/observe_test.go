@@ -341,8 +341,8 @@ func TestNotificationsInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestWhoLeavesTellsTheAgent: the agent gets a deregistration, and a Reset for what it sends in spite of it.
-func TestWhoLeavesTellsTheAgent(t *testing.T) {
+// TestDisconnectCancelsAtTheAgent: the agent gets a deregistration, and a Reset for what it sends in spite of it.
+func TestDisconnectCancelsAtTheAgent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client, a := piped(t, func(a *agentPipe, q *messaging.Packet) {
@@ -364,8 +364,8 @@ func TestWhoLeavesTellsTheAgent(t *testing.T) {
 	})
 }
 
-// TestAnAgentThatDies is found out: when nothing came for as long as the last value was good, it is asked again.
-func TestAnAgentThatDies(t *testing.T) {
+// TestCrashedAgent is found out: when nothing came for as long as the last value was good, it is asked again.
+func TestCrashedAgent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := 0

@@ -148,7 +148,7 @@ func TestObserversShareASource(t *testing.T) {
 	})
 }
 
-func TestEventsAreHeard(t *testing.T) {
+func TestEventsAreReceived(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRadio()
@@ -294,8 +294,8 @@ func TestTooManyObservers(t *testing.T) {
 	})
 }
 
-// TestObserversThatAreGone are found out although nothing is to be told.
-func TestObserversThatAreGone(t *testing.T) {
+// TestDisconnectedObservers are found out although nothing is to be told.
+func TestDisconnectedObservers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRadio()
@@ -358,8 +358,8 @@ func TestLargeReadings(t *testing.T) {
 	})
 }
 
-// TestARefusedRegistrationLeavesNothing: the value cannot be read, or not in the type that is accepted.
-func TestARefusedRegistrationLeavesNothing(t *testing.T) {
+// TestRefusedRegistrationIsRemoved: the value cannot be read, or not in the type that is accepted.
+func TestRefusedRegistrationIsRemoved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRadio()

@@ -237,7 +237,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeTold(t *testing.T) {
+func TestUnsendableMessages(t *testing.T) {
 	t.Parallel()
 	a := newAgent(t, Options{Command: "true"})
 	for _, name := range []string{"a\x00b", strings.Repeat("x", 20<<10)} {
@@ -633,7 +633,7 @@ func TestBusyUntilTheDeadline(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeStarted(t *testing.T) {
+func TestUnstartablePrograms(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	script := filepath.Join(dir, "agent")

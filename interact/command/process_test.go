@@ -101,7 +101,7 @@ func started(t *testing.T, a *Agent, ctx context.Context, m *interact.Message) (
 // family is a command with children, which says its process when all run.
 const family = `sleep 1000 & sh -c 'sleep 1000; true' & (trap "" INT; sleep 1000) & echo $$; wait`
 
-func TestLeavingEndsTheWholeGroup(t *testing.T) {
+func TestDisconnectEndsTheProcessGroup(t *testing.T) {
 	t.Parallel()
 	a := newAgent(t, Options{Command: family, Chunk: "\n", Grace: time.Minute})
 	group, _, leave := started(t, a, t.Context(), invoke(""))
@@ -109,7 +109,7 @@ func TestLeavingEndsTheWholeGroup(t *testing.T) {
 	gone(t, group)
 }
 
-func TestCancelEndsTheWholeGroup(t *testing.T) {
+func TestCancelEndsTheProcessGroup(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	a := newAgent(t, Options{Command: family, Chunk: "\n", Grace: time.Minute})
@@ -124,7 +124,7 @@ func TestCancelEndsTheWholeGroup(t *testing.T) {
 	gone(t, group)
 }
 
-func TestTheDeadlineEndsTheWholeGroup(t *testing.T) {
+func TestDeadlineEndsTheProcessGroup(t *testing.T) {
 	t.Parallel()
 	a := newAgent(t, Options{Command: "echo $$ >&2; " + family, Grace: time.Minute})
 	m := invoke("")
@@ -178,7 +178,7 @@ func TestTheGraceIsForTheChildrenToo(t *testing.T) {
 	gone(t, group)
 }
 
-func TestSIGKILLComesAfterTheGrace(t *testing.T) {
+func TestSIGKILLFollowsTheGracePeriod(t *testing.T) {
 	t.Parallel()
 	const grace = 150 * time.Millisecond
 	var log bytes.Buffer
@@ -197,7 +197,7 @@ func TestSIGKILLComesAfterTheGrace(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftBehind(t *testing.T) {
+func TestBackgroundProcessesEnd(t *testing.T) {
 	t.Parallel()
 	for name, command := range map[string]string{
 		"a background process that is silent": `sleep 1000 >/dev/null 2>&1 & echo $$`,
@@ -232,8 +232,8 @@ func TestOutputAfterTheEnd(t *testing.T) {
 	}
 }
 
-// TestOneThatLeavesTheGroup keeps the pipes open from outside of the group. The call does not wait for it.
-func TestOneThatLeavesTheGroup(t *testing.T) {
+// TestProcessThatLeavesTheGroup keeps the pipes open from outside of the group. The call does not wait for it.
+func TestProcessThatLeavesTheGroup(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Skip("no setsid here")
@@ -258,8 +258,8 @@ func TestOneThatLeavesTheGroup(t *testing.T) {
 	}
 }
 
-// TestOneThatLeavesTheGroupAndFloods writes without end from outside of the group.
-func TestOneThatLeavesTheGroupAndFloods(t *testing.T) {
+// TestProcessThatLeavesTheGroupAndFloods writes without end from outside of the group.
+func TestProcessThatLeavesTheGroupAndFloods(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Skip("no setsid here")
@@ -274,8 +274,8 @@ func TestOneThatLeavesTheGroupAndFloods(t *testing.T) {
 	}
 }
 
-// TestASlowConsumerLosesNothing reads long after the process is gone: what was written before counts all the same.
-func TestASlowConsumerLosesNothing(t *testing.T) {
+// TestSlowConsumerReceivesAllEvents reads long after the process is gone: what was written before counts all the same.
+func TestSlowConsumerReceivesAllEvents(t *testing.T) {
 	t.Parallel()
 	const size = 60_000 // less than a pipe holds
 	a := newAgent(t, Options{Command: fmt.Sprintf(`head -c %d /dev/zero | tr '\0' x`, size), Grace: time.Millisecond})
@@ -297,8 +297,8 @@ func TestASlowConsumerLosesNothing(t *testing.T) {
 	}
 }
 
-// TestNothingIsCompleteThatWasCut ends a call whose process is gone, and whose output was not read yet.
-func TestNothingIsCompleteThatWasCut(t *testing.T) {
+// TestCutResponsesAreIncomplete ends a call whose process is gone, and whose output was not read yet.
+func TestCutResponsesAreIncomplete(t *testing.T) {
 	t.Parallel()
 	a := newAgent(t, Options{Command: "echo 1", Grace: time.Millisecond})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -391,8 +391,8 @@ func TestCloseAmongCalls(t *testing.T) {
 	}
 }
 
-// TestTheProcessDiesWithItsHost kills a host, without a chance to clean up.
-func TestTheProcessDiesWithItsHost(t *testing.T) {
+// TestProcessEndsWithItsHost kills a host, without a chance to clean up.
+func TestProcessEndsWithItsHost(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has a signal for that")

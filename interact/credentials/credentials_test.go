@@ -186,7 +186,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-func TestCredentialsShowNothing(t *testing.T) {
+func TestCredentialsAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	c, err := Load(writeSecrets(t, `{"urn:x": {"sc": {"origin": "http://h", "token": "hunter2",
 		"key": "hunter2", "username": "hunter2"}}}`))

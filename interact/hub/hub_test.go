@@ -223,7 +223,7 @@ func TestOneObservationForAll(t *testing.T) {
 	})
 }
 
-func TestWhatIsShared(t *testing.T) {
+func TestSharedSubscriptions(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		other := interact.Chain(a, h.Middleware()) // the same messages to another thing
 		base := listen(t, thing)
@@ -262,7 +262,7 @@ func TestWhatIsShared(t *testing.T) {
 	})
 }
 
-func TestWhatTheAgentIsAsked(t *testing.T) {
+func TestSubscriptionAtTheAgent(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		l := listen(t, thing, func(m *interact.Message) {
 			m.From, m.Accept, m.Deadline, m.Timing = who("did:key:x"), interact.CBOR, time.Now().Add(time.Hour), &interact.Timing{}
@@ -348,8 +348,8 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// TestReplayIsOfWhoAskedForIt: what an agent tells again reaches those only that asked for it, and each of them once.
-func TestReplayIsOfWhoAskedForIt(t *testing.T) {
+// TestReplayBelongsToItsSubscriber: what an agent tells again reaches those only that asked for it, and each of them once.
+func TestReplayBelongsToItsSubscriber(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		give := func(run int, ids ...string) {
 			for _, id := range ids {
@@ -490,8 +490,8 @@ func TestFailureAtOnce(t *testing.T) {
 	})
 }
 
-// TestAgentDies: all hear what it said before, then its error; who comes back begins anew and gets what it missed.
-func TestAgentDies(t *testing.T) {
+// TestAgentCrashes: all hear what it said before, then its error; who comes back begins anew and gets what it missed.
+func TestAgentCrashes(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		l1, l2 := listen(t, thing), listen(t, thing)
 		a.give(&interact.Message{Type: interact.Event, ID: "e0", Data: []byte("0")})
@@ -532,7 +532,7 @@ func TestAgentEnds(t *testing.T) {
 	})
 }
 
-func TestAgentPanicsOrSaysNothing(t *testing.T) {
+func TestAgentPanicsOrReturnsNothing(t *testing.T) {
 	t.Parallel()
 	h := New(Options{})
 	defer h.Close()
@@ -585,8 +585,8 @@ func TestSlowConsumer(t *testing.T) {
 	})
 }
 
-// TestNeverReads: a consumer that stops in the middle of its loop holds nobody up.
-func TestNeverReads(t *testing.T) {
+// TestClientThatDoesNotRead: a consumer that stops in the middle of its loop holds nobody up.
+func TestClientThatDoesNotRead(t *testing.T) {
 	bubble(t, Options{Queue: 10}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		stuck := make(chan struct{})
 		go func() {
@@ -807,8 +807,8 @@ func TestShares(t *testing.T) {
 	})
 }
 
-// TestWhoLeavesMostGivesWay: who comes and goes takes nothing away that others may come back to.
-func TestWhoLeavesMostGivesWay(t *testing.T) {
+// TestCallerWithMostTopicsIsEvicted: who comes and goes takes nothing away that others may come back to.
+func TestCallerWithMostTopicsIsEvicted(t *testing.T) {
 	bubble(t, Options{MaxTopics: 4, IdleTimeout: time.Hour}, func(t *testing.T, h *Hub, a *agent, thing interact.Thing) {
 		by := func(from, name string) *listener {
 			return listen(t, thing, func(m *interact.Message) { m.From, m.Name = who(did.DID(from)), name })

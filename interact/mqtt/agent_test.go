@@ -22,7 +22,7 @@ func ExampleTopic() {
 }
 
 // Agents answer at any QoS, retain what they should not, and call their data what they like.
-func TestOddAnswers(t *testing.T) {
+func TestUnusualAnswers(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t, "127.0.0.1:0")
 	answers := map[string]*paho.Publish{

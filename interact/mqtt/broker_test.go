@@ -332,7 +332,7 @@ func TestBrokerAnswers(t *testing.T) {
 	}
 }
 
-func TestWhatRequestsToTheBrokerCarry(t *testing.T) {
+func TestRequestPropertiesAtTheBroker(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	p := newPeer(t, serve(t, m).Addr().String(), nil)
@@ -439,7 +439,7 @@ func TestBrokerProblems(t *testing.T) {
 	}
 }
 
-func TestRequestsThatNobodyWaitsFor(t *testing.T) {
+func TestAbandonedRequests(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	b := serve(t, m)
@@ -557,7 +557,7 @@ func TestOneObservationForAllSubscribers(t *testing.T) {
 	}
 }
 
-func TestObservationThatFailsIsBegunAgain(t *testing.T) {
+func TestFailedObservationIsRestarted(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	var log lines
@@ -598,7 +598,7 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
-func TestWhatIsNotOffered(t *testing.T) {
+func TestUnsupportedFeatures(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	b := serve(t, m)
@@ -792,8 +792,8 @@ func TestOneClientDoesNotWatchAll(t *testing.T) {
 	other.sub(t, "3/events/0")
 }
 
-// TestOneHostDoesNotTakeAllConnections: of another machine than this.
-func TestOneHostDoesNotTakeAllConnections(t *testing.T) {
+// TestConnectionsPerHostAreLimited: of another machine than this.
+func TestConnectionsPerHostAreLimited(t *testing.T) {
 	t.Parallel()
 	from := func(host string) net.Conn {
 		return &remoteConn{remote: &net.TCPAddr{IP: net.ParseIP(host), Port: 1}}
@@ -827,7 +827,7 @@ func (b *Broker) count() int {
 	return len(b.consumers)
 }
 
-func TestAnswerLargerThanTheClientTakes(t *testing.T) {
+func TestAnswerAboveTheLimitOfTheClient(t *testing.T) {
 	t.Parallel()
 	p := newPeer(t, serve(t, newMesh(t)).Addr().String(), nil, func(c *paho.Connect) {
 		size := uint32(2000)
@@ -1028,7 +1028,7 @@ func TestClientAsksBroker(t *testing.T) {
 }
 
 // What a broker says it does not take is not sent to it, and the connection lives on.
-func TestRequestLargerThanTheBrokerTakes(t *testing.T) {
+func TestRequestAboveTheLimitOfTheBroker(t *testing.T) {
 	t.Parallel()
 	b := serve(t, newMesh(t), func(o *BrokerOptions) { o.MaxPacket = 10_000 })
 	thing := describe(t, "mqtt://"+b.Addr().String(), `"actions": {"echo": {"output": {},
@@ -1044,7 +1044,7 @@ func TestRequestLargerThanTheBrokerTakes(t *testing.T) {
 }
 
 // What cannot stand in a property of MQTT ends no connection, on either side.
-func TestTextsThatMQTTDoesNotTake(t *testing.T) {
+func TestInvalidMQTTTexts(t *testing.T) {
 	t.Parallel()
 	m := newMesh(t)
 	b := serve(t, m)

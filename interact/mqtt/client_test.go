@@ -115,7 +115,7 @@ func TestRequestAndReply(t *testing.T) {
 	until(t, "response topics are left", func() bool { return b.filters() == 0 })
 }
 
-func TestWhatARequestCarries(t *testing.T) {
+func TestRequestHeaders(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t, "127.0.0.1:0")
 	seen := make(chan *paho.Publish, 1)
@@ -161,7 +161,7 @@ func TestWhatARequestCarries(t *testing.T) {
 	}
 }
 
-func TestStatesOfAnActionThatTellsThem(t *testing.T) {
+func TestReportedStatesOfAnAction(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t, "127.0.0.1:0")
 	p := newPeer(t, b.addr, func(p *peer, m *paho.Publish) {
@@ -278,7 +278,7 @@ func TestPublishAndRetained(t *testing.T) {
 	}
 }
 
-func TestReadingWhatIsNotRetainedTimesOut(t *testing.T) {
+func TestReadingAnUnretainedTopicTimesOut(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t, "127.0.0.1:0")
 	c, thing := newClient(t, Options{}), describe(t, "mqtt://"+b.addr, w3c)
@@ -382,7 +382,7 @@ func TestObservationsInTheStyleOfKotlin(t *testing.T) {
 	}
 }
 
-func TestWhatNeedsMQTT5(t *testing.T) {
+func TestFeaturesOfMQTT5(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t, "127.0.0.1:0").old()
 	seen := make(chan string, 4)
@@ -495,7 +495,7 @@ func TestFormsByMediaType(t *testing.T) {
 	wantError(t, err, interact.UnsupportedType)
 }
 
-func TestNothingIsSentThatCannotBe(t *testing.T) {
+func TestInvalidMessagesAreNotSent(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t, "127.0.0.1:0")
 	c := newClient(t, Options{})

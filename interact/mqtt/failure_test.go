@@ -105,7 +105,7 @@ type stub struct {
 
 func (s stub) cause() error { return s.why }
 
-func TestWhatWasAndWasNotSent(t *testing.T) {
+func TestSentAndUnsentRequests(t *testing.T) {
 	t.Parallel()
 	running, canceled := context.Background(), ended(context.Canceled)
 	late := ended(context.DeadlineExceeded)

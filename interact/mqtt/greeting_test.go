@@ -11,9 +11,9 @@ import (
 	"github.com/lmosd/lmosd/internal/pipenet"
 )
 
-// TestWhoSaysNoHello has clients connect that never say a whole CONNECT: they lose their connection after ten seconds, not later
+// TestClientWithoutHello has clients connect that never say a whole CONNECT: they lose their connection after ten seconds, not later
 // because they say a little of it now and then.
-func TestWhoSaysNoHello(t *testing.T) {
+func TestClientWithoutHello(t *testing.T) {
 	t.Parallel()
 	hello := packetOf(0x10, "\x00\x04MQTT\x04\x02\x00\x3c\x00\x01f")
 	for name, dribble := range map[string]func(c net.Conn){

@@ -122,7 +122,7 @@ func TestSomethingElseThanABroker(t *testing.T) {
 	}
 }
 
-func TestBrokerGoesAwayWhileTheAgentWorks(t *testing.T) {
+func TestBrokerStopsDuringACall(t *testing.T) {
 	t.Parallel()
 	for _, version := range []byte{5, 4} {
 		b := startBroker(t, "127.0.0.1:0")
@@ -181,7 +181,7 @@ func TestObservationSurvivesALostConnection(t *testing.T) {
 	}
 }
 
-func TestBrokerThatComesBack(t *testing.T) {
+func TestBrokerRestarts(t *testing.T) {
 	t.Parallel()
 	b := startBroker(t, "127.0.0.1:0")
 	c, thing := newClient(t, Options{}), describe(t, "mqtt://"+b.addr, w3c)
@@ -228,7 +228,7 @@ func scripted(conn net.Conn) {
 	}
 }
 
-func TestObservationIsGivenUpAfterAWhile(t *testing.T) {
+func TestObservationEndsAfterRetries(t *testing.T) {
 	t.Parallel()
 	thing := describe(t, "mqtt://broker.example", w3c)
 	synctest.Test(t, func(t *testing.T) {
@@ -473,7 +473,7 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 	}
 }
 
-func TestCloseEndsWhatRuns(t *testing.T) {
+func TestCloseEndsRunningCalls(t *testing.T) {
 	t.Parallel()
 	for _, version := range []byte{5, 4} {
 		b := startBroker(t, "127.0.0.1:0")

@@ -194,7 +194,7 @@ func ask(ctx context.Context, said says) (Token, error) {
 }
 
 // What a server says in place of a token is told in a few words, none of which was secret.
-func TestWhatIsNoToken(t *testing.T) {
+func TestInvalidTokens(t *testing.T) {
 	t.Parallel()
 	const form = "application/x-www-form-urlencoded"
 	for name, test := range map[string]struct {

@@ -155,7 +155,7 @@ func TestAnswersThatAreFine(t *testing.T) {
 	}
 }
 
-func TestHugeAnswerIsNotReadWhole(t *testing.T) {
+func TestHugeAnswerIsCut(t *testing.T) {
 	t.Parallel()
 	const size = 50 << 20
 	for name, known := range map[string]bool{"size announced": true, "size not announced": false} {
@@ -254,7 +254,7 @@ func TestSlowAgentTimesOutAtTheDeadline(t *testing.T) {
 	close(hold)
 }
 
-func TestAgentThatSpeaksNoHTTP(t *testing.T) {
+func TestAgentWithoutHTTP(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"garbage":              "SSH-2.0-OpenSSH_9.6\r\n",

@@ -201,7 +201,7 @@ func TestSlowConsumerOfACallback(t *testing.T) {
 	}
 }
 
-func TestDeliveryThatNobodyTakes(t *testing.T) {
+func TestDeliveryWithoutReceiver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		one := &callback{deliveries: make(chan Delivery), closed: make(chan struct{})}

@@ -293,7 +293,7 @@ func TestRequestStreamEndsWithItsConsumer(t *testing.T) {
 	wantError(t, err, interact.ShuttingDown)
 }
 
-func TestWhatPassesAsAStream(t *testing.T) {
+func TestStreamedTypes(t *testing.T) {
 	t.Parallel()
 	answer := func(contentType string, length int, texts ...string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -428,7 +428,7 @@ func TestStreamsThatBreak(t *testing.T) {
 }
 
 // A stream takes no more memory than its parts, and the agent writes no faster than the consumer reads.
-func TestLongStreamsTakeLittleMemory(t *testing.T) {
+func TestLongStreamsUseLittleMemory(t *testing.T) {
 	const size = 64 << 20
 	block := bytes.Repeat([]byte("0123456789abcdef"), 4<<10)
 	agent := newRecorder(t, nil)

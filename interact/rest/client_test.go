@@ -184,7 +184,7 @@ func TestTextForms(t *testing.T) {
 	wantError(t, err, interact.UnsupportedType)
 }
 
-func TestNothingIsSentThatDoesNotFit(t *testing.T) {
+func TestLargeMessagesAreNotSent(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, says(`1`))
 	c, thing := newClient(t, Options{}), describe(t, agent.URL, lamp)
@@ -315,7 +315,7 @@ func TestConnectionsToAnAgentAreBounded(t *testing.T) {
 	}
 }
 
-func TestConsumerWhoLeavesCancelsTheRequest(t *testing.T) {
+func TestDisconnectCancelsTheRequest(t *testing.T) {
 	t.Parallel()
 	asked, gone := make(chan bool), make(chan bool)
 	agent := newRecorder(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -351,7 +351,7 @@ func TestSequenceIsOneReply(t *testing.T) {
 	}
 }
 
-func TestChoosesTheFormThatTakesTheInput(t *testing.T) {
+func TestFormThatAcceptsTheInputIsChosen(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, says(`1`))
 	thing := describe(t, agent.URL, `"actions": {"put": {"input": {}, "forms": [{"href": "BASE/json"},
@@ -400,7 +400,7 @@ func TestBadFormsAreNamed(t *testing.T) {
 	}
 }
 
-func TestUserInAnAddressIsNeitherSentNorShown(t *testing.T) {
+func TestUserOfAnAddressIsHidden(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) })
 	base := strings.Replace(agent.URL, "http://", "http://me:hunter2@", 1)
@@ -411,7 +411,7 @@ func TestUserInAnAddressIsNeitherSentNorShown(t *testing.T) {
 	}
 }
 
-func TestIdempotentActionGoesAgainOverAFreshConnection(t *testing.T) {
+func TestIdempotentActionIsRepeatedOverANewConnection(t *testing.T) {
 	t.Parallel()
 	// The first request on a kept connection is swallowed: the server closes it unanswered.
 	agent := newRecorder(t, nil)

@@ -96,7 +96,7 @@ func TestTypesOfInputAndAnswer(t *testing.T) {
 	}
 }
 
-func TestInputInCBORThatCannotBeTakenApart(t *testing.T) {
+func TestInvalidCBORInput(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, mirrors)
 	m := invoke("room", "\xff")
@@ -202,7 +202,7 @@ func TestRefusalOfDialIsTheError(t *testing.T) {
 const closedAddress = "http://127.0.0.1:1"
 
 // Begun says whether the agent may have begun, so that another way is tried only if it surely has not.
-func TestBegun(t *testing.T) {
+func TestErrorIsStarted(t *testing.T) {
 	t.Parallel()
 	hold := make(chan bool)
 	defer close(hold)
@@ -242,7 +242,7 @@ func TestBegun(t *testing.T) {
 	}
 }
 
-func TestBackgroundActionThatIsLostHasBegun(t *testing.T) {
+func TestLostBackgroundActionHasStarted(t *testing.T) {
 	t.Parallel()
 	_, agent := newWorker(t, `{"status":"running"}`, "down", "down", "down")
 	_, _, err := replies(t, quick(t, Options{}).Thing(describe(t, agent.URL, background)), invoke("fade", ""))
@@ -251,7 +251,7 @@ func TestBackgroundActionThatIsLostHasBegun(t *testing.T) {
 	}
 }
 
-func TestPathsTryAnotherWayOnlyIfNothingBegan(t *testing.T) {
+func TestAnotherPathIsTriedOnlyBeforeTheStart(t *testing.T) {
 	t.Parallel()
 	broken := newRecorder(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	good := newRecorder(t, says(`"done"`))
@@ -267,7 +267,7 @@ func TestPathsTryAnotherWayOnlyIfNothingBegan(t *testing.T) {
 	}
 }
 
-func TestThingDoesNothingBeforeDo(t *testing.T) {
+func TestThingIsIdleBeforeDo(t *testing.T) {
 	t.Parallel()
 	c := NewClient(Options{Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("not yet") }})
 	thing := c.Thing(describe(t, "http://a.example", sensor))

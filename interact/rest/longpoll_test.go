@@ -120,7 +120,7 @@ func TestLongpollOfAll(t *testing.T) {
 }
 
 // The Kotlin SDK's server may answer at once with nothing (lmos.md §7.1): it is asked less and less.
-func TestLongpollThatIsAnsweredAtOnceWithNothing(t *testing.T) {
+func TestLongPollWithAnEmptyAnswer(t *testing.T) {
 	t.Parallel()
 	for name, nothing := range map[string]http.HandlerFunc{
 		"204": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
@@ -262,7 +262,7 @@ func TestLongpollsThatEnd(t *testing.T) {
 }
 
 // A node says which event an answer was, and goes on behind it.
-func TestLongpollOfANodeLosesNothing(t *testing.T) {
+func TestLongPollReceivesAllEvents(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
 		n := len(r.Header.Get("Last-Event-Id")) + 1

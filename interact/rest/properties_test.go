@@ -199,7 +199,7 @@ func TestWriteMultipleChecksAllBeforeTheFirst(t *testing.T) {
 	}
 }
 
-func TestWriteMultipleSaysWhatWasWritten(t *testing.T) {
+func TestWriteMultipleListsWrittenProperties(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/power" {
@@ -215,7 +215,7 @@ func TestWriteMultipleSaysWhatWasWritten(t *testing.T) {
 	}
 }
 
-func TestWriteAnswersWithWhatTheAgentSays(t *testing.T) {
+func TestWriteReturnsTheOutputOfTheAgent(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, says(`42`)) // it took another value than it was given
 	got, err := ask(t, newClient(t, Options{}), describe(t, agent.URL, lamp), write("level", "41"))
@@ -330,7 +330,7 @@ func TestSeveralValuesWithVariables(t *testing.T) {
 	}
 }
 
-func TestWholeFormThatCannotBeUsed(t *testing.T) {
+func TestUnusableThingForm(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, byPath(map[string]string{"/power": "true", "/level": "1", "/serial": `"x"`}))
 	thing := describe(t, agent.URL, `"securityDefinitions": {"nosec_sc": {"scheme": "nosec"}, "sc": {"scheme": "bearer"}},

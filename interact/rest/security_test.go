@@ -271,7 +271,7 @@ func TestSecretInABrokenConnectionIsNotShown(t *testing.T) {
 	}
 }
 
-func TestBodySecretIsNotTheConsumersToGive(t *testing.T) {
+func TestConsumerCannotSetTheBodySecret(t *testing.T) {
 	t.Parallel()
 	agent := newRecorder(t, says(`1`))
 	thing := describe(t, agent.URL, `"securityDefinitions": {"sc": {"scheme": "apikey", "in": "body",

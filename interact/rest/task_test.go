@@ -142,7 +142,7 @@ func TestBackgroundActionsThatEnd(t *testing.T) {
 	}
 }
 
-func TestBackgroundActionWhoseOwnAnswerIsNoJSON(t *testing.T) {
+func TestBackgroundActionWithInvalidJSON(t *testing.T) {
 	t.Parallel()
 	_, agent := newWorker(t, `{"status":"completed","output":"done"}`)
 	thing := describe(t, agent.URL, `"actions": {"fade": {"output": {}, "forms": [{"href": "BASE/fade",
@@ -161,7 +161,7 @@ func TestOneLostLookIsForgiven(t *testing.T) {
 	}
 }
 
-func TestWhatAnnouncesABackgroundAction(t *testing.T) {
+func TestAnnouncementOfBackgroundActions(t *testing.T) {
 	t.Parallel()
 	answer := func(status int, location, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -230,7 +230,7 @@ func TestLocationWithoutABody(t *testing.T) {
 	}
 }
 
-func TestConsumerWhoLeavesCancelsTheBackgroundAction(t *testing.T) {
+func TestDisconnectCancelsTheBackgroundAction(t *testing.T) {
 	t.Parallel()
 	t.Run("by leaving the loop", func(t *testing.T) {
 		t.Parallel()

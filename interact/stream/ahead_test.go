@@ -15,9 +15,9 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// TestAnAnswerIsWholeHoweverLateItIsRead: the host has closed its end when the caller comes to the data. The hosts have
+// TestLateReadReturnsTheWholeAnswer: the host has closed its end when the caller comes to the data. The hosts have
 // resource managers, which grant no memory for a stream that has ended.
-func TestAnAnswerIsWholeHoweverLateItIsRead(t *testing.T) {
+func TestLateReadReturnsTheWholeAnswer(t *testing.T) {
 	t.Parallel()
 	data := bytes.Repeat([]byte("x"), 512<<10)
 	events := interact.Func(func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {

@@ -59,8 +59,8 @@ func TestBudgetRefuses(t *testing.T) {
 	}
 }
 
-// TestBudgetNeverLies: what is reserved covers what is used, and not much more.
-func TestBudgetNeverLies(t *testing.T) {
+// TestBudgetIsExact: what is reserved covers what is used, and not much more.
+func TestBudgetIsExact(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		scope := &ration{limit: 8 * slab}

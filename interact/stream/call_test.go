@@ -93,7 +93,7 @@ func TestUnary(t *testing.T) {
 	})
 }
 
-func TestFromIsWhatTheConnectionProved(t *testing.T) {
+func TestFromIsTheAuthenticatedPeer(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		p := newPair(t, transport, interact.Unary(func(_ context.Context, m *interact.Message) (*interact.Message, error) {
 			return done(m, m.From.ID()), nil
@@ -347,7 +347,7 @@ func TestLeavingTheLoopReachesTheHost(t *testing.T) {
 	})
 }
 
-func TestDeadlineHoldsAtBothEnds(t *testing.T) {
+func TestDeadlineAppliesAtBothEnds(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		for name, prepare := range map[string]func(*interact.Message) context.Context{
 			"of the message": func(m *interact.Message) context.Context {
@@ -377,7 +377,7 @@ func TestDeadlineHoldsAtBothEnds(t *testing.T) {
 	})
 }
 
-func TestADeadlineInThePastSendsNothing(t *testing.T) {
+func TestPastDeadlineSendsNothing(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "tcp", answering, Options{}, Options{})
 	m := ask("a", "")
@@ -563,7 +563,7 @@ func TestAnAnswerEndsTheRequestStream(t *testing.T) {
 	})
 }
 
-func TestASlowConsumerSlowsItsOwnCallOnly(t *testing.T) {
+func TestSlowConsumerDelaysItsOwnCallOnly(t *testing.T) {
 	each(t, func(t *testing.T, transport string) {
 		sent := make(chan int, 1)
 		p := newPair(t, transport, interact.Func(func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestWorkThatNobodyWatches(t *testing.T) {
+func TestUnobservedAction(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var w work

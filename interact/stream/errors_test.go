@@ -20,7 +20,7 @@ func resetWith(code network.StreamErrorCode) error {
 	return &network.StreamError{ErrorCode: code, Remote: true}
 }
 
-func TestWhatMayBeRepeated(t *testing.T) {
+func TestRepeatableOperations(t *testing.T) {
 	t.Parallel()
 	action, read := interact.InvokeAction, interact.ReadProperty
 	for name, c := range map[string]struct {
@@ -65,7 +65,7 @@ func TestReads(t *testing.T) {
 	}
 }
 
-func TestLostErrorsSayWhatHappened(t *testing.T) {
+func TestErrorsOfLostConnections(t *testing.T) {
 	t.Parallel()
 	for want, e := range map[string]*lostError{
 		"LMOS-3030 this node is shutting down":                  {cause: errClosed},

@@ -130,8 +130,8 @@ func TestACallKeepsItsLane(t *testing.T) {
 	sweeping.Wait()
 }
 
-// TestARelayedLaneGivesWay: once there is a direct connection, new calls take it, and the old ones end where they are.
-func TestARelayedLaneGivesWay(t *testing.T) {
+// TestRelayedSessionIsReplaced: once there is a direct connection, new calls take it, and the old ones end where they are.
+func TestRelayedSessionIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "tcp", answering, Options{}, Options{})
 	for range 2 {
@@ -153,7 +153,7 @@ func TestARelayedLaneGivesWay(t *testing.T) {
 	}
 }
 
-func TestAnAnswerIsNotAskedElsewhere(t *testing.T) {
+func TestAnsweredCallIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	one, two := newHost(t, "tcp"), newHost(t, "tcp")
 	newBinding(t, one, Options{}).Serve(failing(interact.Errorf(interact.AgentFailed, "", "no")))

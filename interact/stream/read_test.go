@@ -72,7 +72,7 @@ func TestFramesThatEndEarly(t *testing.T) {
 	}
 }
 
-func TestLargeChunksNeedAnOwnLane(t *testing.T) {
+func TestLargeChunksUseASeparateSession(t *testing.T) {
 	t.Parallel()
 	sent := raw(frame.Chunk, 0, strings.Repeat("x", frame.MaxChunk))
 	own, _ := sessionOf(t, bytes.NewReader(sent), true)
@@ -88,8 +88,8 @@ func TestLargeChunksNeedAnOwnLane(t *testing.T) {
 	}
 }
 
-// TestMemoryComesBeforeAllocation: an announced size costs nothing that the peer's budget does not hold.
-func TestMemoryComesBeforeAllocation(t *testing.T) {
+// TestMemoryIsReservedBeforeAllocation: an announced size costs nothing that the peer's budget does not hold.
+func TestMemoryIsReservedBeforeAllocation(t *testing.T) {
 	t.Parallel()
 	l, _ := sessionOf(t, bytes.NewReader(raw(frame.Chunk, 0, strings.Repeat("x", frame.MaxChunk))), true)
 	l.memory.scope = &ration{limit: slab}

@@ -159,7 +159,7 @@ func TestTheHostClosesIdleLanesLater(t *testing.T) {
 	})
 }
 
-func TestAPeerThatReadsNothing(t *testing.T) {
+func TestPeerThatDoesNotRead(t *testing.T) {
 	simulated(t, 2, func(t *testing.T, hosts []host.Host) {
 		b, stop := bind(hosts[0], Options{})
 		defer stop()
@@ -266,7 +266,7 @@ func swallow(s network.Stream) {
 	_ = s.Reset()
 }
 
-func TestASilentPeer(t *testing.T) {
+func TestUnresponsivePeer(t *testing.T) {
 	for name, c := range map[string]struct {
 		m    *interact.Message
 		want string // the answer, "" for Unreachable
@@ -309,7 +309,7 @@ func TestASilentPeer(t *testing.T) {
 	}
 }
 
-func TestASlowAgentIsNoSilentPeer(t *testing.T) {
+func TestSlowAgentDoesNotEndTheSession(t *testing.T) {
 	simulated(t, 2, func(t *testing.T, hosts []host.Host) {
 		var probes atomic.Int32
 		pong := &ping.PingService{Host: hosts[0]}
@@ -519,9 +519,9 @@ func TestDoubtBesideAPatientCall(t *testing.T) {
 	})
 }
 
-// TestCrowdedHostIsAskedAgain: a host that has no place, and says when to come again, is asked again for a while, each time later; not
+// TestBusyHostIsRetried: a host that has no place, and says when to come again, is asked again for a while, each time later; not
 // beyond the deadline, and not with a request stream, which cannot be sent again.
-func TestCrowdedHostIsAskedAgain(t *testing.T) {
+func TestBusyHostIsRetried(t *testing.T) {
 	for name, c := range map[string]struct {
 		refused int // calls, before one is taken
 		after   time.Duration
@@ -572,8 +572,8 @@ func TestCrowdedHostIsAskedAgain(t *testing.T) {
 	}
 }
 
-// TestCloseEndsWhatWaits: calls that wait until their host wants to be asked again end with the node.
-func TestCloseEndsWhatWaits(t *testing.T) {
+// TestCloseEndsWaitingCalls: calls that wait until their host wants to be asked again end with the node.
+func TestCloseEndsWaitingCalls(t *testing.T) {
 	for _, code := range []interact.Code{interact.RateLimited, interact.Overloaded} {
 		t.Run(code.Slug(), func(t *testing.T) {
 			simulated(t, 2, func(t *testing.T, hosts []host.Host) {

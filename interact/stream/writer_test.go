@@ -138,7 +138,7 @@ func TestDirectWrites(t *testing.T) {
 // taken is how many frames of 50 kB may wait.
 const taken = highWater/50_000 + 1
 
-func TestWhoWritesTooMuchWaits(t *testing.T) {
+func TestWritersAreThrottled(t *testing.T) {
 	gated(t, func(t *testing.T, l *session, g *gate) {
 		errs := make(chan error, 100)
 		for range 100 {
@@ -167,7 +167,7 @@ func TestWhoWritesTooMuchWaits(t *testing.T) {
 	})
 }
 
-func TestTheEndFreesWhoWaits(t *testing.T) {
+func TestEndReleasesWaitingCallers(t *testing.T) {
 	gated(t, func(t *testing.T, l *session, g *gate) {
 		errs := make(chan error, 100)
 		for range 100 {
@@ -216,7 +216,7 @@ func TestStuck(t *testing.T) {
 	})
 }
 
-func TestFinishComesAfterTheLastFrame(t *testing.T) {
+func TestFinishFollowsTheLastFrame(t *testing.T) {
 	gated(t, func(t *testing.T, l *session, g *gate) {
 		_ = push(l, 100, false)
 		synctest.Wait()
@@ -232,7 +232,7 @@ func TestFinishComesAfterTheLastFrame(t *testing.T) {
 	})
 }
 
-func TestFinishWithNothingToWrite(t *testing.T) {
+func TestFinishWithoutFrames(t *testing.T) {
 	gated(t, func(t *testing.T, l *session, g *gate) {
 		if l.out.finish(); !g.isShut() {
 			t.Error("not closed")

@@ -69,7 +69,7 @@ func TestQuery(t *testing.T) {
 	})
 }
 
-func TestQueryTellsTimesAndOutput(t *testing.T) {
+func TestQueryHasTimesAndOutput(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, r *Runner, a *agent, thing interact.Thing) {
 		began := time.Now()
 		c := begin(t, thing, detached)
@@ -143,8 +143,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestCancelWhatDoesNotListen waits five seconds, or as long as the consumer does.
-func TestCancelWhatDoesNotListen(t *testing.T) {
+// TestCancelOfAnAgentThatDoesNotAnswer waits five seconds, or as long as the consumer does.
+func TestCancelOfAnAgentThatDoesNotAnswer(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, r *Runner, a *agent, thing interact.Thing) {
 		release := make(chan struct{})
 		a.eager = func(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
@@ -178,8 +178,8 @@ func TestCancelWhatDoesNotListen(t *testing.T) {
 	})
 }
 
-// TestWhatAnAgentMakesOfCancelling: whatever it says, it was cancelled, unless it was completed.
-func TestWhatAnAgentMakesOfCancelling(t *testing.T) {
+// TestAgentsAnswersToCancel: whatever it says, it was cancelled, unless it was completed.
+func TestAgentsAnswersToCancel(t *testing.T) {
 	for name, c := range map[string]struct {
 		says func(m *interact.Message, yield func(*interact.Message, error) bool)
 		want string

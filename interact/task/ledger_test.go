@@ -213,7 +213,7 @@ func TestLedgerNotes(t *testing.T) {
 	}
 }
 
-func TestLedgerHears(t *testing.T) {
+func TestLedgerLearnsStates(t *testing.T) {
 	t.Parallel()
 	l := open(t, newDisk(), LedgerOptions{})
 	for i := range 4 {

@@ -75,8 +75,8 @@ func TestFollowedToItsEnd(t *testing.T) {
 	})
 }
 
-// TestWhatIsNoTask: everything else passes as it is, with its own end.
-func TestWhatIsNoTask(t *testing.T) {
+// TestInvalidTasks: everything else passes as it is, with its own end.
+func TestInvalidTasks(t *testing.T) {
 	chunks := func(m *interact.Message) { m.Chunks = func(func([]byte, error) bool) {} }
 	for name, changes := range map[string][]change{
 		"synchronous":                {named("knock")},
@@ -106,7 +106,7 @@ func TestWhatIsNoTask(t *testing.T) {
 	}
 }
 
-func TestPassingCostsNothing(t *testing.T) { // not parallel: it counts allocations
+func TestOtherMessagesDoNotAllocate(t *testing.T) { // not parallel: it counts allocations
 	r := New(Options{})
 	defer r.Close()
 	var got *interact.Message
@@ -164,7 +164,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestWhatAKeyIsOf(t *testing.T) {
+func TestScopeOfAKey(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, r *Runner, a *agent, thing interact.Thing) {
 		first := begin(t, thing, keyed("k"), detached, input("1"))
 		for name, changes := range map[string][]change{
@@ -221,8 +221,8 @@ func TestLeavingASharedRun(t *testing.T) {
 	})
 }
 
-// TestKeyOfWhatDidNotBegin: a key is for what ran; what surely did not may be asked for again.
-func TestKeyOfWhatDidNotBegin(t *testing.T) {
+// TestKeyOfAnUnstartedAction: a key is for what ran; what surely did not may be asked for again.
+func TestKeyOfAnUnstartedAction(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   *interact.Error
 		said  bool
@@ -367,8 +367,8 @@ func TestAgentsThatMisbehave(t *testing.T) {
 	}
 }
 
-// TestNeverReads: a consumer that takes nothing holds the task up for ten seconds, and then no more.
-func TestNeverReads(t *testing.T) {
+// TestClientThatDoesNotRead: a consumer that takes nothing holds the task up for ten seconds, and then no more.
+func TestClientThatDoesNotRead(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, r *Runner, a *agent, thing interact.Thing) {
 		c := &caller{done: make(chan struct{}), hold: make(chan struct{})}
 		c.start(t, thing, message(interact.InvokeAction, keyed("k"), detached))
@@ -396,8 +396,8 @@ func TestNeverReads(t *testing.T) {
 	})
 }
 
-// TestSlowIsNotNever: a consumer that is slow slows the agent down, and gets everything.
-func TestSlowIsNotNever(t *testing.T) {
+// TestSlowAnswerIsReceived: a consumer that is slow slows the agent down, and gets everything.
+func TestSlowAnswerIsReceived(t *testing.T) {
 	bubble(t, Options{}, func(t *testing.T, r *Runner, a *agent, thing interact.Thing) {
 		a.eager = func(_ context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
 			return func(yield func(*interact.Message, error) bool) {
@@ -584,8 +584,8 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestWhoMakesRoom: the oldest that has ended of the consumer that has most, so that a greedy one harms itself.
-func TestWhoMakesRoom(t *testing.T) {
+// TestEvictionOrder: the oldest that has ended of the consumer that has most, so that a greedy one harms itself.
+func TestEvictionOrder(t *testing.T) {
 	bubble(t, Options{MaxTasks: 10}, func(t *testing.T, r *Runner, a *agent, thing interact.Thing) {
 		a.eager = completes
 		for range 2 {

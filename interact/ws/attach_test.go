@@ -286,8 +286,8 @@ func dialWithToken(t *testing.T, url string) *wire {
 	return newWire(t, k.ws)
 }
 
-// TestAgentDiesInTheMiddle of an action, an observation and a registration: everybody hears of it, and it is released.
-func TestAgentDiesInTheMiddle(t *testing.T) {
+// TestAgentCrashesDuringAStream of an action, an observation and a registration: everybody hears of it, and it is released.
+func TestAgentCrashesDuringAStream(t *testing.T) {
 	t.Parallel()
 	r := newRegistry()
 	_, url := serve(t, newLab(), ServerOptions{Register: r.register})
@@ -428,8 +428,8 @@ func (w *wire) quietAs(id string) {
 	}
 }
 
-// TestRegistrationIsNotAskedBeforeItStands: the node may try at once.
-func TestRegistrationIsNotAskedBeforeItStands(t *testing.T) {
+// TestRegistrationIsNotCalledBeforeItIsComplete: the node may try at once.
+func TestRegistrationIsNotCalledBeforeItIsComplete(t *testing.T) {
 	t.Parallel()
 	asked := make(chan error, 1)
 	eager := func(_ context.Context, _ []byte, agent interact.Thing) (string, func(over bool), error) {

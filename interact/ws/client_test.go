@@ -492,8 +492,8 @@ func TestUpgradeRequest(t *testing.T) {
 	}
 }
 
-// TestWhatWasReadDoesNotWait: a consumer that is always one frame behind may read for ever.
-func TestWhatWasReadDoesNotWait(t *testing.T) {
+// TestReadFramesLeaveTheQueue: a consumer that is always one frame behind may read for ever.
+func TestReadFramesLeaveTheQueue(t *testing.T) {
 	t.Parallel()
 	k := &call{bell: make(chan struct{}, 1)}
 	k.put(&frame.Frame{}, 64<<10)
@@ -567,8 +567,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeAsked is refused before anything is sent.
-func TestWhatCannotBeAsked(t *testing.T) {
+// TestInvalidCalls is refused before anything is sent.
+func TestInvalidCalls(t *testing.T) {
 	t.Parallel()
 	l := newLab()
 	_, url := serve(t, l, ServerOptions{})
@@ -596,8 +596,8 @@ func TestWhatCannotBeAsked(t *testing.T) {
 	}
 }
 
-// TestTraceGoesToTheUpgradeToo, as ARC has it.
-func TestTraceGoesToTheUpgradeToo(t *testing.T) {
+// TestUpgradeHasTheTrace, as ARC has it.
+func TestUpgradeHasTheTrace(t *testing.T) {
 	t.Parallel()
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	seen := make(chan string, 1)

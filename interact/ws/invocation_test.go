@@ -170,8 +170,8 @@ func TestTasksOfWTP(t *testing.T) {
 		< {"messageType":"response","operation":"cancelaction","actionID":"a-work","status":null}`)
 }
 
-// TestTasksDoNotTakeThePlacesOfRequests: what outlives the connection is followed beside them, up to a limit.
-func TestTasksDoNotTakeThePlacesOfRequests(t *testing.T) {
+// TestTasksDoNotCountAsRequests: what outlives the connection is followed beside them, up to a limit.
+func TestTasksDoNotCountAsRequests(t *testing.T) {
 	t.Parallel()
 	l := newLab()
 	_, url := serve(t, l, ServerOptions{MaxPending: 1, MaxSubscriptions: 2})

@@ -196,8 +196,8 @@ func TestWatchersComeAndGo(t *testing.T) {
 	}
 }
 
-// TestDialTakesItsTime and no more: an agent that never answers the upgrade is given up.
-func TestDialTakesItsTime(t *testing.T) {
+// TestDialIsDelayed and no more: an agent that never answers the upgrade is given up.
+func TestDialIsDelayed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := &pipes{pipenet.Listen()}

@@ -181,8 +181,8 @@ func TestConversations(t *testing.T) {
 	}
 }
 
-// TestMessageCarriesWhatTheFrameSays looks at what the mesh is asked.
-func TestMessageCarriesWhatTheFrameSays(t *testing.T) {
+// TestMessageHasTheMembersOfTheFrame looks at what the mesh is asked.
+func TestMessageHasTheMembersOfTheFrame(t *testing.T) {
 	t.Parallel()
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	const other = "00-11111111111111111111111111111111-2222222222222222-00"
@@ -330,8 +330,8 @@ func TestManyAtOnce(t *testing.T) {
 	w.quiet()
 }
 
-// TestConnectionEndsWhatItBegan closes a connection in the middle of everything.
-func TestConnectionEndsWhatItBegan(t *testing.T) {
+// TestConnectionEndsItsCalls closes a connection in the middle of everything.
+func TestConnectionEndsItsCalls(t *testing.T) {
 	t.Parallel()
 	l := newLab()
 	_, url := serve(t, l, ServerOptions{})

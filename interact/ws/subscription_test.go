@@ -61,8 +61,8 @@ func TestSubscriptionsInEachDialect(t *testing.T) {
 	}
 }
 
-// TestObservationBeginsWithTheCurrentReading in LMOS; in wtp it is a response without a value.
-func TestObservationBeginsWithTheCurrentReading(t *testing.T) {
+// TestObservationStartsWithTheCurrentValue in LMOS; in wtp it is a response without a value.
+func TestObservationStartsWithTheCurrentValue(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, offer, begin, change string
@@ -97,8 +97,8 @@ func TestObservationBeginsWithTheCurrentReading(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeReadIsObserved: the first change is then the first that is heard.
-func TestWhatCannotBeReadIsObserved(t *testing.T) {
+// TestUnreadablePropertyIsObserved: the first change is then the first that is heard.
+func TestUnreadablePropertyIsObserved(t *testing.T) {
 	t.Parallel()
 	l := newLab()
 	_, url := serve(t, l, ServerOptions{})

@@ -307,8 +307,8 @@ func TestTimesOfAnswers(t *testing.T) {
 	})
 }
 
-// TestAcknowledgementWaitsForTheThing: an error within that time takes its place, and an event does not overtake it.
-func TestAcknowledgementWaitsForTheThing(t *testing.T) {
+// TestAcknowledgementFollowsTheThing: an error within that time takes its place, and an event does not overtake it.
+func TestAcknowledgementFollowsTheThing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string

@@ -163,7 +163,7 @@ func TestImportsFollowThePlan(t *testing.T) {
 	}
 }
 
-func TestThePlanNamesWhatIsThere(t *testing.T) {
+func TestEveryPackageHasARow(t *testing.T) {
 	t.Parallel()
 	have := map[string]bool{}
 	used := map[string]bool{}

@@ -149,7 +149,7 @@ func TestAppendRefuses(t *testing.T) {
 	}
 }
 
-func TestAppendKeepsWhatWasThere(t *testing.T) {
+func TestAppendKeepsThePrefix(t *testing.T) {
 	t.Parallel()
 	got, err := Append([]byte("x="), []any{map[string]any{"b": 1.0, "a": nil}})
 	if err != nil || string(got) != `x=[{"a":null,"b":1}]` {
@@ -224,7 +224,7 @@ func TestOracle(t *testing.T) {
 	})
 }
 
-func TestWhatIsAppendedDecodesToTheSame(t *testing.T) {
+func TestAppendedValuesDecode(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		v := anyJSON(4).Filter(func(v any) bool { return !writesLongInteger(v) }).Draw(t, "value")

@@ -79,7 +79,7 @@ func TestAddressesThatAreNotPublic(t *testing.T) {
 	}
 }
 
-func TestErrorSaysWhatAndWhy(t *testing.T) {
+func TestErrorHasObjectAndCause(t *testing.T) {
 	t.Parallel()
 	lo := netip.MustParseAddr("127.0.0.1")
 	for want, e := range map[string]*Error{
@@ -151,7 +151,7 @@ func TestNamesThatLeadInside(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoHostAndPort(t *testing.T) {
+func TestInvalidHostsAndPorts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, network, addr string }{
 		{"a file", "unix", "/run/docker.sock"},

@@ -65,7 +65,7 @@ func TestWords(t *testing.T) {
 }
 
 // No word says what it stands for, and no two are alike.
-func TestWordsSayNothing(t *testing.T) {
+func TestTokensAreOpaque(t *testing.T) {
 	t.Parallel()
 	s := New("")
 	a, b := s.Seal(ours, 0, "secret"), s.Seal(ours, 0, "secret")

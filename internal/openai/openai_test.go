@@ -135,7 +135,7 @@ func TestBadAnswers(t *testing.T) {
 }
 
 // An endpoint that is busy for a moment is asked again, not sooner than it says.
-func TestAsksAgain(t *testing.T) {
+func TestBusyEndpointIsRetried(t *testing.T) {
 	t.Parallel()
 	var asked, embedded atomic.Int32
 	answer := embedder(t, &embedded)

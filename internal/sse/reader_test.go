@@ -136,7 +136,7 @@ func TestEventStreamAtItsLimit(t *testing.T) {
 }
 
 // A source that returns no bytes and no error must not keep a goroutine busy.
-func TestEventStreamOfNothing(t *testing.T) {
+func TestEmptyEventStream(t *testing.T) {
 	t.Parallel()
 	if _, _, err := readEvents(iotest.ErrReader(io.ErrClosedPipe), 100); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("got %v", err)

@@ -84,7 +84,7 @@ func (f *tightFile) Write(b []byte) (int, error) {
 
 // A disk fills up while a node runs: reads work, writes are refused at once and have no effect, messages are not repeated, and writes work
 // when there is room again.
-func TestADiskWithoutRoomEndsNothing(t *testing.T) {
+func TestFullDiskDoesNotStopTheNode(t *testing.T) {
 	t.Parallel()
 	var j journal
 	fs, ctx := &tightFS{FS: vfs.Default}, t.Context()
@@ -295,7 +295,7 @@ func TestALockOnAFullDisk(t *testing.T) {
 }
 
 // A cache whose write waits for room blocks neither a sync nor Close. The disk does not report that it is full, like one with quotas.
-func TestNobodyWaitsForRoomOfACache(t *testing.T) {
+func TestFullCacheDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	fs, ctx := &tightFS{FS: vfs.Default}, t.Context()
 	s := open(t, Pebble, t.TempDir(), Options{Log: slog.New(slog.DiscardHandler), fs: fs, Free: func() (uint64, error) { return 1 << 40, nil }})
@@ -334,7 +334,7 @@ func TestNobodyWaitsForRoomOfACache(t *testing.T) {
 
 // Unreadable files are damage, whatever their path and the text of the error. Refusals of the system are not damage, and nothing is moved
 // aside.
-func TestWhatIsDamage(t *testing.T) {
+func TestDamageIsRecognized(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "lock")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -43,7 +43,7 @@ func TestClocksAreCompared(t *testing.T) {
 }
 
 // A peer of an older version sends no time, which is not a clock at zero.
-func TestAnOlderPeerSaysNoTime(t *testing.T) {
+func TestOlderPeerSendsNoTime(t *testing.T) {
 	t.Parallel()
 	s := newNode().session()
 	s.compareClocks(&turn{}, time.Now())

@@ -119,8 +119,8 @@ func itemOf(t testing.TB, s *td.Signed) item {
 	return item{r.Key(), r.Seq}
 }
 
-// TestLies has a peer that answers the first turn with contradictions. The session fails, and the peer is avoided.
-func TestLies(t *testing.T) {
+// TestContradictingPeer has a peer that answers the first turn with contradictions. The session fails, and the peer is avoided.
+func TestContradictingPeer(t *testing.T) {
 	t.Parallel()
 	same, few := newNode(), newNode() // the sets of the victims
 	same.fill(0, 100)
@@ -233,8 +233,8 @@ func sortedItems(n *node) (all []item) {
 	return all
 }
 
-// TestBadBeginnings has a peer that begins with messages that no correct peer sends.
-func TestBadBeginnings(t *testing.T) {
+// TestInvalidFirstFrames has a peer that begins with messages that no correct peer sends.
+func TestInvalidFirstFrames(t *testing.T) {
 	t.Parallel()
 	n := newNode()
 	n.fill(0, 100)

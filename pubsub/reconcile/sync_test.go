@@ -89,7 +89,7 @@ func TestOneDifferenceAmongManyCostsLittle(t *testing.T) {
 	})
 }
 
-func TestBothEndsLearn(t *testing.T) {
+func TestBothEndsReceiveRecords(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := pair(t)
@@ -115,8 +115,8 @@ func TestBothEndsLearn(t *testing.T) {
 	})
 }
 
-// TestWhatABoundCutsComesNext has more differences than one session exchanges.
-func TestWhatABoundCutsComesNext(t *testing.T) {
+// TestCutResultsAreOnTheNextPage has more differences than one session exchanges.
+func TestCutResultsAreOnTheNextPage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
@@ -188,8 +188,8 @@ func TestALateJoinerIsCompleteWithinSeconds(t *testing.T) {
 	})
 }
 
-// TestRefusedRecordsAreNotAskedForAgain has a node that stores no record, like a full directory.
-func TestRefusedRecordsAreNotAskedForAgain(t *testing.T) {
+// TestRefusedRecordsAreNotRequestedAgain has a node that stores no record, like a full directory.
+func TestRefusedRecordsAreNotRequestedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
@@ -228,8 +228,8 @@ func TestRefusedRecordsAreNotAskedForAgain(t *testing.T) {
 	})
 }
 
-// TestANodeWithoutRoomAsksForWhatItKnows has room for ten of fifty Things. It receives newer records of these only.
-func TestANodeWithoutRoomAsksForWhatItKnows(t *testing.T) {
+// TestFullNodeRequestsKnownRecords has room for ten of fifty Things. It receives newer records of these only.
+func TestFullNodeRequestsKnownRecords(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
@@ -314,7 +314,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	})
 }
 
-func TestStrangersAreRefused(t *testing.T) {
+func TestUntrustedPeersAreRejected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)

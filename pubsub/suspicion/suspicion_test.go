@@ -176,7 +176,7 @@ func TestTrueReportsReducePenalties(t *testing.T) {
 	})
 }
 
-func TestInconclusiveProbesChangeNothing(t *testing.T) {
+func TestInconclusiveProbesKeepTheState(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		n, from := s.line(1)[0], s.bare()
 		s.connect(from, n.host)

@@ -494,7 +494,7 @@ func TestServers(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoDocument(t *testing.T) {
+func TestInvalidDocuments(t *testing.T) {
 	t.Parallel()
 	head := "openapi: 3.0.0\ninfo: {title: x}\nservers: [{url: 'http://a'}]\n"
 	for name, c := range map[string]struct {
@@ -642,7 +642,7 @@ func TestManyWarnings(t *testing.T) {
 	}
 }
 
-func TestYAMLIsWhatItSays(t *testing.T) {
+func TestYAMLIsParsed(t *testing.T) {
 	t.Parallel()
 	thing, _ := convert(t, "\ufeff"+`
 x-common: &common {type: string, maxLength: 3}

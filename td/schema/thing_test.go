@@ -81,7 +81,7 @@ func disturb(v any, check func(what string)) {
 }
 
 // The walker ignores keywords that it does not know, so the fast check would accept what a new one in the schema of TDs rejects.
-func TestTheWalkerKnowsTheKeywordsOfTheThingSchema(t *testing.T) {
+func TestWalkerHasTheKeywordsOfTheThingSchema(t *testing.T) {
 	t.Parallel()
 	known := []string{"$ref", "$defs", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "type", "enum", "const", "format",
 		"required", "properties", "additionalProperties", "minProperties", "maxProperties", "propertyNames", "items", "contains",

@@ -92,7 +92,7 @@ func took(t *testing.T, what string, want time.Duration, f func()) {
 	}
 }
 
-func TestAMessageTakesTheDelay(t *testing.T) {
+func TestMessagesAreDelayed(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, h []*Host) {
 		near, far := pair(t, h[0], h[1])
 		big := bytes.Repeat([]byte("lmos"), 100_000)
@@ -121,7 +121,7 @@ func TestAMessageTakesTheDelay(t *testing.T) {
 	})
 }
 
-func TestWhoWritesTooMuchWaits(t *testing.T) {
+func TestWritersAreThrottled(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, h []*Host) {
 		near, far := pair(t, h[0], h[1])
 		if _, err := near.Write(make([]byte, window)); err != nil {

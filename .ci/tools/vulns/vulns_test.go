@@ -86,7 +86,7 @@ func TestAnExceptionEnds(t *testing.T) {
 	}
 }
 
-func TestWhatGovulncheckSays(t *testing.T) {
+func TestOutputOfGovulncheck(t *testing.T) {
 	got, err := calledOf(strings.NewReader(`{"config":{"scanner_name":"govulncheck"}} {"osv":{"id":"GO-1"}}
 {"finding":{"osv":"GO-1","trace":[{"module":"x.org/a"}]}}
 {"finding":{"osv":"GO-2","trace":[{"module":"x.org/b","function":"Parse"},{"function":"main"}]}}

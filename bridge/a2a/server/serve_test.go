@@ -109,7 +109,7 @@ func rpcOf(method, params string) string {
 
 // An error before the first event of a stream has the form that the official clients decode: an event over JSON-RPC (a2aclient/jsonrpc.go
 // decodes nothing else); a status and a JSON body over REST, and for authorization errors.
-func TestStreamsThatDoNotBegin(t *testing.T) {
+func TestStreamsThatDoNotStart(t *testing.T) {
 	t.Parallel()
 	base := startAlive(t, time.Hour)
 	for _, test := range []struct {

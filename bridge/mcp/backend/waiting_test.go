@@ -319,7 +319,7 @@ func TestServerThatPrintsText(t *testing.T) {
 }
 
 // Callers of a silent server wait, and can cancel.
-func TestSilentServers(t *testing.T) {
+func TestUnresponsiveServers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := backend.New(backend.Options{Name: "silent", Start: 10 * time.Second, Dial: scripted(func(*protocol.Message) []string { return nil })})

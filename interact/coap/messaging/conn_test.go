@@ -269,8 +269,8 @@ func TestAnswersOfAllKinds(t *testing.T) {
 	}
 }
 
-// TestWhatNobodyWaitsFor is rejected, each copy alike, and what somebody waits for is acknowledged, each copy alike.
-func TestWhatNobodyWaitsFor(t *testing.T) {
+// TestUnexpectedResponsesAreRejected is rejected, each copy alike, and what somebody waits for is acknowledged, each copy alike.
+func TestUnexpectedResponsesAreRejected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fars := make(chan *far, 1000)

@@ -52,7 +52,7 @@ func TestDatagrams(t *testing.T) {
 
 func sameOption(a, b message.Option) bool { return a.ID == b.ID && bytes.Equal(a.Value, b.Value) }
 
-func TestWhatIsNoDatagram(t *testing.T) {
+func TestInvalidDatagrams(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"nothing":               "",

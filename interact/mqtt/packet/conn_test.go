@@ -40,7 +40,7 @@ var (
 	connect3 = packetOf(0x10, "\x00\x04MQTT\x04\x02\x00\x3c\x00\x05first")
 )
 
-func TestGuardPassesOnWhatIsAllowed(t *testing.T) {
+func TestGuardForwardsAllowedPackets(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
@@ -62,7 +62,7 @@ func TestGuardPassesOnWhatIsAllowed(t *testing.T) {
 	}
 }
 
-func TestGuardEndsWhatIsNot(t *testing.T) {
+func TestGuardClosesInvalidConnections(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name string
@@ -101,7 +101,7 @@ func TestGuardEndsWhatIsNot(t *testing.T) {
 	}
 }
 
-func TestGuardCutsWhatIsTooLarge(t *testing.T) {
+func TestGuardLimitsSizes(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", 5000)
 	raw := join(connack3, packetOf(0x31, "\x00\x01a"+large), packetOf(0x32, "\x00\x02bc\x00\x07"+large), packetOf(0x30, "\x00\x01ay"))
@@ -120,7 +120,7 @@ func TestGuardCutsWhatIsTooLarge(t *testing.T) {
 	}
 }
 
-func TestGuardKnowsWhatWasSent(t *testing.T) {
+func TestGuardTracksSentPackets(t *testing.T) {
 	t.Parallel()
 	sent := join(packetOf(0x82, "\x00\x01\x00\x01a\x01"), packetOf(0xa2, "\x00\x02\x00\x01a"))
 	tests := []struct {
@@ -178,7 +178,7 @@ func TestGuardKeepsFailedWritesToItself(t *testing.T) {
 	}
 }
 
-func TestGuardKnowsAnOldBroker(t *testing.T) {
+func TestGuardRecognizesOlderBrokers(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]bool{"\x20\x02\x00\x01": true, "\x20\x03\x00\x84\x00": false} {
 		g := feed(t, FromBroker, 1000, []byte(raw))

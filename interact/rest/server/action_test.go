@@ -142,7 +142,7 @@ func TestTask(t *testing.T) {
 	}
 }
 
-func TestTaskThatNobodyKnows(t *testing.T) {
+func TestUnknownTask(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{}, fails(interact.Errorf(interact.NoTask, "", "there is no run 7").Then(interact.StepTasks)))
 	for _, method := range []string{"GET", "DELETE"} {
@@ -429,7 +429,7 @@ func TestResponseStreamOfValuesThatFails(t *testing.T) {
 	wantProblem(t, resp, body, 413, interact.TooLarge)
 }
 
-func TestResponseStreamConsumerGone(t *testing.T) {
+func TestResponseStreamAfterDisconnect(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		part := strings.Repeat("x", 64<<10)
@@ -501,7 +501,7 @@ func TestRequestStreamInBothDirections(t *testing.T) {
 }
 
 // What is a stream, and what a whole.
-func TestWhatIsAStream(t *testing.T) {
+func TestStreamContentTypes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{}, func(_ context.Context, m *interact.Message, yield func(*interact.Message, error) bool) {
 		kind := fmt.Sprint("whole ", len(m.Data))
@@ -662,7 +662,7 @@ func TestStreamInConstantMemory(t *testing.T) {
 }
 
 // A run that wants to know more goes on without its consumer, if that said it would come back; for anybody else it is an error.
-func TestActionThatAsks(t *testing.T) {
+func TestActionThatRequiresInput(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, prefer, key string

@@ -265,7 +265,7 @@ func TestHandlerBodyLimit(t *testing.T) {
 	}
 }
 
-func TestHandlerTakesTheTypesOfTheForms(t *testing.T) {
+func TestHandlerAcceptsTheTypesOfTheForms(t *testing.T) {
 	t.Parallel()
 	m, base := serve(t, ``)
 	for contentType, media := range map[string]string{"text/plain; charset=utf-8": "text/plain",
@@ -348,7 +348,7 @@ func TestHandlerTimeout(t *testing.T) {
 	wantProblem(t, resp, body, 504, interact.Timeout)
 }
 
-func TestHandlerConsumerGone(t *testing.T) {
+func TestHandlerAfterDisconnect(t *testing.T) {
 	t.Parallel()
 	m, base := serve(t, ``)
 	cancelled := make(chan error, 1)

@@ -240,7 +240,7 @@ func TestLongPollWithoutData(t *testing.T) {
 }
 
 // A watch without a value ends with an error after its timeout.
-func TestLongPollOfNothing(t *testing.T) {
+func TestLongPollWithoutEvents(t *testing.T) {
 	t.Parallel()
 	p := defaultPace
 	p.hold = time.Millisecond
@@ -264,7 +264,7 @@ func TestLongPollIsEndedByDelete(t *testing.T) {
 }
 
 // Clients open a long poll with a HEAD that must not wait.
-func TestHeadNeverWaits(t *testing.T) {
+func TestHeadReturnsAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{}, untilLeft())
 	for path, media := range map[string]string{"/events/hot": jsonType, "/events": jsonType, "/properties/units/observable": jsonType} {
@@ -386,7 +386,7 @@ func flood(_ context.Context, m *interact.Message, yield func(*interact.Message,
 }
 
 // A reader that takes nothing loses its connection, and what waits for it is released.
-func TestReaderThatTakesNothing(t *testing.T) {
+func TestReaderThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	p := defaultPace
 	p.write = 50 * time.Millisecond
@@ -463,7 +463,7 @@ func TestReadAheadIsBounded(t *testing.T) {
 }
 
 // A consumer that goes away in the middle of a long poll ends it.
-func TestLongPollConsumerGone(t *testing.T) {
+func TestLongPollAfterDisconnect(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Options{}, untilLeft())
 	ctx, cancel := context.WithCancel(t.Context())

@@ -258,7 +258,7 @@ func TestWebhookTriesAgain(t *testing.T) {
 }
 
 // A consumer that cannot be reached is given up, but not at the first event.
-func TestWebhookOfNobody(t *testing.T) {
+func TestUnknownWebhook(t *testing.T) {
 	t.Parallel()
 	url, got := consumer(t, always(500))
 	c := make(counts, 1000)
@@ -278,7 +278,7 @@ func TestWebhookOfNobody(t *testing.T) {
 }
 
 // What went wrong is shown, and forgotten when it goes well again.
-func TestWebhookShowsWhatWentWrong(t *testing.T) {
+func TestWebhookReportsTheError(t *testing.T) {
 	t.Parallel()
 	url, _ := consumer(t, func(n int) int {
 		if n <= tries {
@@ -374,7 +374,7 @@ func TestWebhookOverAnotherDial(t *testing.T) {
 }
 
 // An observation that is lost is begun again after the last event; one that is refused ends the webhook.
-func TestWebhookBeginsAgain(t *testing.T) {
+func TestWebhookIsRestarted(t *testing.T) {
 	t.Parallel()
 	url, got := consumer(t, always(200))
 	var times atomic.Int32

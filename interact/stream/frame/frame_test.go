@@ -35,8 +35,8 @@ func TestFramesCost(t *testing.T) {
 	}
 }
 
-// TestAsksLong looks at the first member only, whatever follows.
-func TestAsksLong(t *testing.T) {
+// TestIsLong looks at the first member only, whatever follows.
+func TestIsLong(t *testing.T) {
 	t.Parallel()
 	for typ := range interact.Type(40) {
 		b, err := AppendRequest(nil, &interact.Message{Type: typ, Name: "x"}, Extra{}, 0)

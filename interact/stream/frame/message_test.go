@@ -432,7 +432,7 @@ func TestForeignCodes(t *testing.T) {
 	}
 }
 
-func TestACauseStaysAtHome(t *testing.T) {
+func TestCausesAreNotSent(t *testing.T) {
 	t.Parallel()
 	secret := &interact.Error{Code: interact.Internal, Title: "it failed", Err: errors.New("open /var/lib/lmosd/identity.pem")}
 	if b := AppendError(nil, secret); bytes.Contains(b, []byte("identity.pem")) {

@@ -181,7 +181,7 @@ func TestBothSpellings(t *testing.T) {
 	}
 }
 
-func TestSubprotocolIsTheFirstThatIsKnown(t *testing.T) {
+func TestFirstKnownSubprotocolIsChosen(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ offer, want string }{
 		{"", ""}, {"graphql-ws", ""}, {"graphql-ws, webthingprotocol, lmosprotocol", "webthingprotocol"},

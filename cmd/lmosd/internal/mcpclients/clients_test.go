@@ -28,7 +28,7 @@ func golden(t *testing.T, file string, got []byte) {
 	}
 }
 
-func TestFilesStayAsTheyAreButForTheEntry(t *testing.T) {
+func TestOnlyTheEntryOfAFileChanges(t *testing.T) {
 	t.Parallel()
 	all, err := filepath.Glob("testdata/*.before")
 	if err != nil || len(all) == 0 {
@@ -68,7 +68,7 @@ func TestFilesStayAsTheyAreButForTheEntry(t *testing.T) {
 	}
 }
 
-func TestBrokenFilesAreLeftAlone(t *testing.T) {
+func TestInvalidFilesAreUnchanged(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{`{`, `[]`, `{"mcpServers":[]}`, `{"a":1 "b":2}`, `{} x`, `{"a":}`, `{/* }`, `{"a":tru}`, `{"a":"b}`, `nothing`,
 		`{,}`, `{"a":[,]}`, `{"a":1,,}`, `{}/*/`, `{"a":,}`, `{"a":1},`} {

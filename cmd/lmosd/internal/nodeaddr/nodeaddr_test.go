@@ -8,7 +8,7 @@ import (
 	"github.com/lmosd/lmosd/cmd/lmosd/internal/cli"
 )
 
-func TestTokenGoesToThisHostOnly(t *testing.T) {
+func TestTokenIsSentToThisHostOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "api.token"), []byte("abc\n"), 0o600); err != nil {

@@ -44,7 +44,7 @@ func TestPartWriter(t *testing.T) {
 	}
 }
 
-func TestAValueThatNeverEnds(t *testing.T) {
+func TestEndlessValue(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	p := &Parts{To: &terminal.Screen{Writer: &b}, asJSON: true}
@@ -80,7 +80,7 @@ func FuzzPartWriter(f *testing.F) {
 	})
 }
 
-func TestWhatComesInLinesOfJSON(t *testing.T) {
+func TestLinesOfJSON(t *testing.T) {
 	t.Parallel()
 	for media, want := range map[string]bool{"application/x-ndjson": true, "application/json; charset=utf-8": true, "application/ld+json": true,
 		"audio/ogg": false, "text/plain": false, "": false, ";": false} {

@@ -301,8 +301,8 @@ func TestUnknownAgentAtTheStart(t *testing.T) {
 	})
 }
 
-// TestAConnectionThatComesTooLate: a connection to the node that is made while the relay ends does not keep the relay from ending.
-func TestAConnectionThatComesTooLate(t *testing.T) {
+// TestLateConnection: a connection to the node that is made while the relay ends does not keep the relay from ending.
+func TestLateConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, true)
