@@ -18,15 +18,15 @@ const (
 // clocks compares the clock of this node with those of the peers of its sessions.
 //
 // Each peer has one vote. Only peers that this node chose at random among its neighbors have one, so that a peer gains no weight by many
-// sessions. Still an owner of more keys around a node than honest peers decides the median. Therefore a skew only leads to warnings: no
-// clock is set, and no record is accepted or refused for it.
+// sessions. An adversary with more keys among the neighbors than honest peers still decides the median. Therefore a skew only leads to warnings: it
+// sets no clock and affects no record.
 type clocks struct {
 	mu    sync.Mutex
 	votes map[did.DID]clockVote // at most maxClockVotes; owned by mu
 }
 
 type clockVote struct {
-	ahead time.Duration // of the peer's clock before ours
+	ahead time.Duration // lead of the peer's clock
 	at    time.Time
 }
 
@@ -65,7 +65,7 @@ func (c *clocks) skew(now time.Time) Skew {
 		return Skew{}
 	}
 	slices.Sort(all)
-	// Of two in the middle the smaller one: half of the peers prove nothing.
+	// Of two medians the smaller one counts: half of the peers is not a majority.
 	low, high := all[(len(all)-1)/2], all[len(all)/2]
 	if high.Abs() < low.Abs() {
 		low = high
@@ -87,7 +87,7 @@ func (s Skew) IsOurs(tolerance time.Duration) bool {
 	return s.Peers >= minClockVotes && s.Ahead.Abs() > tolerance
 }
 
-// IsUndecided reports whether a clock is wrong by more than a tolerance, and too few peers show whose.
+// IsUndecided reports whether a clock is wrong by more than a tolerance, and too few peers were compared to decide which one.
 func (s Skew) IsUndecided(tolerance time.Duration) bool {
 	return s.Peers < minClockVotes && s.Ahead.Abs() > tolerance
 }

@@ -11,32 +11,32 @@ import (
 
 // The initiator of a session learns the clock of the peer, without the round-trip time. The responder does not: untrusted peers that begin
 // sessions have no vote.
-func TestClocksAreCompared(t *testing.T) {
+func TestPeerClocksAreCompared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const latency = 40 * time.Millisecond
 		s := simulate(t, latency)
-		asks := s.node(func(*Options) {})
+		initiator := s.node(func(*Options) {})
 		for i, off := range []time.Duration{0, 10 * time.Minute, -2 * time.Hour} {
 			peer := s.node(func(o *Options) {
 				o.Now = func() time.Time { return time.Now().Add(off) }
 			})
-			s.connect(asks.host, peer.host)
+			s.connect(initiator.host, peer.host)
 			if i > 0 {
 				peer.add(t, signed(t, i, 1)) // more than one turn
 			}
-			if _, err := asks.Sync(t.Context(), peer.host.ID()); err != nil {
+			if _, err := initiator.Sync(t.Context(), peer.host.ID()); err != nil {
 				t.Fatal(err)
 			}
 			id, err := did.FromPeer([]byte(peer.host.ID()))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if v := asks.clocks.votes; len(v) != i+1 || (v[id].ahead-off).Abs() > 2*latency {
+			if v := initiator.clocks.votes; len(v) != i+1 || (v[id].ahead-off).Abs() > 2*latency {
 				t.Errorf("the votes are %v, want %v of %s", v, off, id)
 			}
 			if s := peer.Skew(); s.Peers != 0 {
-				t.Errorf("the peer that was asked compared clocks: %v", s)
+				t.Errorf("the responder compared clocks: %v", s)
 			}
 		}
 	})
@@ -55,7 +55,7 @@ func TestOlderPeerSendsNoTime(t *testing.T) {
 	}
 }
 
-func TestTheMedianOfThePeers(t *testing.T) {
+func TestSkewIsTheMedian(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for name, c := range map[string]struct {
@@ -63,12 +63,12 @@ func TestTheMedianOfThePeers(t *testing.T) {
 		want  time.Duration   // of this node
 		bad   bool
 	}{
-		"nobody was asked":             {nil, 0, false},
-		"two cannot say whose":         {[]time.Duration{time.Hour, time.Hour}, -time.Hour, false},
+		"no peers":                     {nil, 0, false},
+		"two of two are undecided":     {[]time.Duration{time.Hour, time.Hour}, -time.Hour, false},
 		"three agree":                  {[]time.Duration{time.Hour, time.Hour, time.Hour}, -time.Hour, true},
 		"this node is ahead":           {[]time.Duration{-2 * time.Hour, -2 * time.Hour, -2 * time.Hour}, 2 * time.Hour, true},
-		"one liar of three":            {[]time.Duration{1e6 * time.Hour, time.Second, -time.Second}, -time.Second, false},
-		"two liars of five":            {[]time.Duration{time.Hour, 0, time.Second, time.Hour, -time.Second}, -time.Second, false},
+		"one false clock of three":     {[]time.Duration{1e6 * time.Hour, time.Second, -time.Second}, -time.Second, false},
+		"two false clocks of five":     {[]time.Duration{time.Hour, 0, time.Second, time.Hour, -time.Second}, -time.Second, false},
 		"half of the peers":            {[]time.Duration{0, 0, time.Hour, time.Hour}, 0, false},
 		"too little to refuse records": {[]time.Duration{time.Minute, time.Minute, time.Minute}, -time.Minute, false},
 	} {
@@ -80,7 +80,7 @@ func TestTheMedianOfThePeers(t *testing.T) {
 			t.Errorf("%s: got %+v", name, s)
 		}
 		if s := all.skew(now.Add(clockVoteLifetime + 1)); s.Peers != 0 {
-			t.Errorf("%s: %d votes never end", name, s.Peers)
+			t.Errorf("%s: %d votes after their lifetime", name, s.Peers)
 		}
 	}
 	var all clocks

@@ -54,8 +54,8 @@ func signedBy(t testing.TB, k *keystore.Key, n int, seq uint64) *td.Signed {
 	return s
 }
 
-// buried returns the tombstone of the nth thing.
-func buried(t testing.TB, n int, seq uint64) *td.Signed {
+// tombstone returns a tombstone of the nth thing of the first key.
+func tombstone(t testing.TB, n int, seq uint64) *td.Signed {
 	t.Helper()
 	s, err := td.SignTombstone(first, fmt.Sprint("urn:x:", n), td.Lease{Seq: seq, Now: time.Now(), Lifetime: 48 * time.Hour}, false)
 	if err != nil {
@@ -71,15 +71,15 @@ func filler(n int) item {
 	return item{sha256.Sum256(b[:]), 1}
 }
 
-// A node of a test: its set, and the records in it.
+// A node is a Reconciler with its set and the records in it.
 type node struct {
 	*Reconciler
 	host host.Host
 	set  *Set
 
-	mu    sync.Mutex
-	known map[[32]byte]*td.Signed // owned by mu
-	came  int                     // of these, those from Offer
+	mu      sync.Mutex
+	known   map[[32]byte]*td.Signed // owned by mu
+	offered int                     // the number of records from Offer
 }
 
 // learn stores valid and newer records, as the directory does.
@@ -110,7 +110,7 @@ func (n *node) offer(s *td.Signed) {
 	if n.learn(s) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.came++
+		n.offered++
 	}
 }
 
@@ -127,7 +127,7 @@ func (n *node) add(t testing.TB, all ...*td.Signed) {
 	t.Helper()
 	for _, s := range all {
 		if !n.learn(s) {
-			t.Fatal("a record was not taken")
+			t.Fatal("a record was not stored")
 		}
 	}
 }
@@ -140,7 +140,7 @@ func (n *node) fill(from, to int) {
 	}
 }
 
-// newNode returns a node that is on no network yet.
+// newNode returns a node without a host.
 func newNode() *node {
 	n := &node{set: new(Set), known: map[[32]byte]*td.Signed{}}
 	n.Reconciler = &Reconciler{o: n.options(), log: slog.New(slog.DiscardHandler)}
@@ -148,7 +148,7 @@ func newNode() *node {
 }
 
 func (n *node) options() Options {
-	return Options{Network: "test", Set: n.set, Get: n.get, Offer: n.offer, Verifier: verifier, wants: maxWants,
+	return Options{Network: "test", Set: n.set, Get: n.get, Offer: n.offer, Verifier: verifier, maxRequests: maxRequests,
 		Room: func() int { return math.MaxInt }}
 }
 

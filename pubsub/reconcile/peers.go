@@ -7,68 +7,68 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// Durations for which peers are avoided, and the rate of their sessions.
+// Durations for which peers are avoided, and the rate limit of their sessions.
 const (
-	lieTime   = 10 * time.Minute // after a violation
-	failTime  = 5 * time.Second  // after a session that failed: the peer may be busy
-	eachTime  = 2 * time.Second  // between sessions of one peer, on average
-	burstTime = maxInARow * eachTime
-	maxKnown  = 1024 // remembered peers
+	violationPause  = 10 * time.Minute // after a violation
+	failurePause    = 5 * time.Second  // after a session that failed: the peer may be busy
+	sessionInterval = 2 * time.Second  // between sessions of one peer, on average
+	sessionBurst    = maxConsecutive * sessionInterval
+	maxKnown        = 1024 // remembered peers
 )
 
 // peers records which peers to avoid, and which begin too many sessions. It is safe for concurrent use; the zero value is ready.
 type peers struct {
-	mu     sync.Mutex
-	until  map[peer.ID]time.Time // all of these are owned by mu; a time in the past counts as none
-	banned map[peer.ID]time.Time
-	paid   map[peer.ID]time.Time // the time until which the past sessions of a peer use up its share
+	mu          sync.Mutex
+	avoidUntil  map[peer.ID]time.Time // these maps are owned by mu; a past time has no effect
+	bannedUntil map[peer.ID]time.Time
+	usedUntil   map[peer.ID]time.Time // the time until which past sessions use up the rate limit of a peer
 }
 
-// ban ends sessions with a peer for a while, and rejects its requests.
+// ban pauses sessions with a peer. After a violation it also rejects the requests of the peer.
 func (p *peers) ban(id peer.ID, violation bool, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	pause := failTime
+	pause := failurePause
 	if violation {
-		pause = lieTime
-		note(&p.banned, id, now.Add(pause), now)
+		pause = violationPause
+		setTime(&p.bannedUntil, id, now.Add(pause), now)
 	}
-	if end := now.Add(pause); end.After(p.until[id]) {
-		note(&p.until, id, end, now)
+	if end := now.Add(pause); end.After(p.avoidUntil[id]) {
+		setTime(&p.avoidUntil, id, end, now)
 	}
 }
 
-// shuns reports whether this node begins no session with a peer.
-func (p *peers) shuns(id peer.ID, now time.Time) bool {
+// avoids reports whether this node must not begin sessions with a peer.
+func (p *peers) avoids(id peer.ID, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return now.Before(p.until[id])
+	return now.Before(p.avoidUntil[id])
 }
 
 // isBanned reports whether requests of a peer are rejected.
 func (p *peers) isBanned(id peer.ID, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return now.Before(p.banned[id])
+	return now.Before(p.bannedUntil[id])
 }
 
-// may reports whether a peer may begin a session, and counts it.
-func (p *peers) may(id peer.ID, now time.Time) bool {
+// allow reports whether a peer may begin a session, and counts the session.
+func (p *peers) allow(id peer.ID, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := p.paid[id]
+	t := p.usedUntil[id]
 	if t.Before(now) {
 		t = now
 	}
-	if t.Sub(now) > burstTime {
+	if t.Sub(now) > sessionBurst {
 		return false
 	}
-	note(&p.paid, id, t.Add(eachTime), now)
+	setTime(&p.usedUntil, id, t.Add(sessionInterval), now)
 	return true
 }
 
-// note sets a time. If the map is full, it removes expired times, and then arbitrary ones: a removed peer is only tried once more.
-func note(m *map[peer.ID]time.Time, id peer.ID, t, now time.Time) {
+// setTime sets a time. If the map is full, it removes expired times, and then arbitrary ones: a removed peer is only tried again early.
+func setTime(m *map[peer.ID]time.Time, id peer.ID, t, now time.Time) {
 	if *m == nil {
 		*m = map[peer.ID]time.Time{}
 	}
@@ -115,7 +115,7 @@ func (r *recent) add(it item, now time.Time) {
 	r.current[it.key] = max(it.seq, r.current[it.key])
 }
 
-// has reports whether an item, or a newer one of its Thing, was received recently.
+// reserve reports whether an item, or a newer one of its Thing, was received recently.
 func (r *recent) has(it item, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,10 +2,10 @@
 //
 // Gossip has no history and drops what exceeds its queues. Reconciliation with random neighbors, at join and every minute, fills the gaps,
 // so that a late joiner is complete within seconds. The cost depends on the difference: equal sets take one short round trip, and one Thing
-// among 100,000 is found in five turns. One session updates both ends. Tombstones are items like others.
+// among 100,000 is found in five turns. One session updates both ends. Tombstones are reconciled as other records are.
 //
-// A received record was requested and has a valid signature; the rest of the node verifies its TD. A peer that contradicts itself loses
-// the session and is banned for a while. The protocol is in wire.go, bounds in session.go.
+// A received record was requested and has a valid signature; the rest of the node verifies its TD. A peer that violates the
+// protocol loses the session and is banned for ten minutes. The protocol is in wire.go, bounds in session.go.
 package reconcile
 
 import (
@@ -34,14 +34,14 @@ import (
 
 // Times of sessions. All pauses are jittered by a tenth.
 const (
-	everyMinute = time.Minute            // the longest pause
-	firstPause  = 2 * time.Second        // after the first round; doubles, because the first peers may be new, too
-	lookPause   = 200 * time.Millisecond // between checks for a first peer
-	sessionTime = time.Minute            // limit of a session
-	stallTime   = 10 * time.Second       // without a frame
-	maxPeers    = 2                      // per round
-	maxTries    = 6                      // peers tried per round
-	maxInARow   = 64                     // sessions with one peer in a row, if limits ended them
+	maxPause         = time.Minute            // the longest pause
+	firstPause       = 2 * time.Second        // after the first round; doubles, because the first peers may be new, too
+	peerPollInterval = 200 * time.Millisecond // between checks for a first peer
+	sessionTime      = time.Minute            // limit of a session
+	stallTime        = 10 * time.Second       // without a frame
+	maxPeers         = 2                      // per round
+	maxTries         = 6                      // peers tried per round
+	maxConsecutive   = 64                     // sessions with one peer in a row, if limits ended them
 )
 
 // Options configure a [Reconciler].
@@ -69,13 +69,13 @@ type Options struct {
 	// Log may be nil.
 	Log *slog.Logger
 
-	wants int // for tests: the records that a session requests; 0 is maxWants
+	maxRequests int // for tests: the records that a session requests; 0 is maxRequests
 }
 
 // Protocol returns the id of the protocol of a network, for the limits of the resource manager.
 func Protocol(network string) protocol.ID { return protocol.ID("/lmos/" + network + "/sync/1") }
 
-// A Reconciler begins and serves sessions of this node. Its methods are safe for concurrent use.
+// A Reconciler begins and serves the sessions of this node. Its methods are safe for concurrent use.
 type Reconciler struct {
 	o      Options
 	host   host.Host
@@ -94,7 +94,7 @@ type Stats struct {
 	Failed     uint64 // of these, those that failed
 	Served     uint64 // that others began
 	Refused    uint64 // rejected requests of others
-	Violations uint64 // in which a peer broke the protocol or contradicted itself
+	Violations uint64 // sessions in which a peer violated the protocol
 	Received   uint64 // records
 	Sent       uint64 // records
 	BytesIn    uint64
@@ -106,7 +106,7 @@ type counts struct {
 	sessions, failed, served, refused, violation, received, sent, in, out, panics atomic.Uint64
 }
 
-// New serves sessions of others from now on; [Reconciler.Run] begins sessions. Call New before h dials, because the first handshake
+// New serves the sessions of other nodes; [Reconciler.Run] begins sessions. Call New before h dials, because the first handshake
 // contains the protocol. Call Close before h is closed.
 func New(h host.Host, o Options) (*Reconciler, error) {
 	if o.Verifier == nil {
@@ -116,7 +116,7 @@ func New(h host.Host, o Options) (*Reconciler, error) {
 		o.Room = func() int { return math.MaxInt }
 	}
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	o.wants = cmp.Or(o.wants, maxWants)
+	o.maxRequests = cmp.Or(o.maxRequests, maxRequests)
 	if o.Network == "" || o.Set == nil || o.Get == nil || o.Offer == nil {
 		return nil, errors.New("reconcile: Network, Set, Get and Offer are required")
 	}
@@ -129,12 +129,12 @@ func New(h host.Host, o Options) (*Reconciler, error) {
 // Run syncs with one or two random neighbors as soon as one is connected, then after growing pauses, and finally every minute. It returns
 // nil when ctx ends.
 func (r *Reconciler) Run(ctx context.Context) error {
-	pauses := backoff.Backoff{First: firstPause, Max: everyMinute, Jitter: 0.1}
+	pauses := backoff.Backoff{First: firstPause, Max: maxPause, Jitter: 0.1}
 	for {
-		wait := lookPause
-		if r.round(ctx) > 0 {
+		wait := peerPollInterval
+		if r.syncRound(ctx) > 0 {
 			wait = pauses.Next()
-		} else if len(r.neighbours()) == 0 {
+		} else if len(r.neighbors()) == 0 {
 			pauses.Reset() // a node without peers joins again
 		}
 		if backoff.Sleep(ctx, wait) != nil {
@@ -143,24 +143,24 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// round syncs with a few neighbors, and returns their number.
-func (r *Reconciler) round(ctx context.Context) (done int) {
-	all := r.neighbours()
+// syncRound syncs with a few neighbors, and returns their number.
+func (r *Reconciler) syncRound(ctx context.Context) (done int) {
+	all := r.neighbors()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	for _, p := range all[:min(len(all), maxTries)] {
 		if ctx.Err() != nil || done == maxPeers {
 			break
 		}
-		if r.exhaust(ctx, p) == nil {
+		if r.syncAll(ctx, p) == nil {
 			done++
 		}
 	}
 	return done
 }
 
-// exhaust holds sessions with a peer until one ends without reaching a limit, or transfers nothing.
-func (r *Reconciler) exhaust(ctx context.Context, p peer.ID) error {
-	for range maxInARow {
+// syncAll runs sessions with a peer until one ends without reaching a limit, or transfers nothing.
+func (r *Reconciler) syncAll(ctx context.Context, p peer.ID) error {
+	for range maxConsecutive {
 		report, err := r.Sync(ctx, p)
 		if err != nil || !report.More || report.Received+report.Sent == 0 {
 			return err
@@ -169,12 +169,12 @@ func (r *Reconciler) exhaust(ctx context.Context, p peer.ID) error {
 	return nil
 }
 
-// neighbours returns the connected peers that speak the protocol and are not avoided. Relayed connections are too slow.
-func (r *Reconciler) neighbours() []peer.ID {
+// neighbors returns the connected peers that speak the protocol and are not avoided. Relayed connections are too slow.
+func (r *Reconciler) neighbors() []peer.ID {
 	var ps []peer.ID
 	now := time.Now()
 	for _, p := range r.host.Network().Peers() {
-		if r.host.Network().Connectedness(p) != network.Connected || r.peers.shuns(p, now) || !r.admits(p) {
+		if r.host.Network().Connectedness(p) != network.Connected || r.peers.avoids(p, now) || !r.admits(p) {
 			continue
 		}
 		if ids, err := r.host.Peerstore().SupportsProtocols(p, r.proto); err == nil && len(ids) > 0 {
@@ -184,8 +184,8 @@ func (r *Reconciler) neighbours() []peer.ID {
 	return ps
 }
 
-// Sync holds one session with a connected peer: afterwards each end has the records that it lacked or had in an older version, except if
-// Report.More. It takes a minute at most, and less if nothing moves for ten seconds. The report is valid also with an error.
+// Sync runs one session with a connected peer. Afterwards each end has the newest version of all records of both, unless Report.More is
+// set. A session takes one minute at most, and ends after ten seconds without a frame. The report is also valid with an error.
 // [Reconciler.Run] avoids a peer that failed for some seconds, and one that violated the protocol for ten minutes.
 func (r *Reconciler) Sync(ctx context.Context, p peer.ID) (Report, error) {
 	start := time.Now()
@@ -193,7 +193,7 @@ func (r *Reconciler) Sync(ctx context.Context, p peer.ID) (Report, error) {
 	report, err := r.sync(ctx, p)
 	report.Peer, _ = did.FromPeer([]byte(p))
 	report.Took = time.Since(start)
-	r.account(p, report)
+	r.addCounts(p, report)
 	if report.Timed {
 		r.clocks.vote(report.Peer, report.Clock, time.Now())
 	}
@@ -219,8 +219,8 @@ func (r *Reconciler) sync(ctx context.Context, p peer.ID) (Report, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = st.Reset() })
 	defer stop()
-	report, err := r.hold(st, func(s *session) error {
-		if err := s.lead(); err != nil {
+	report, err := r.runSession(st, func(s *session) error {
+		if err := s.initiate(); err != nil {
 			return err
 		}
 		return s.finish(st)
@@ -233,8 +233,8 @@ func (r *Reconciler) sync(ctx context.Context, p peer.ID) (Report, error) {
 	return report, nil
 }
 
-// hold holds one end of a session over a stream: memory, deadline, turns.
-func (r *Reconciler) hold(st network.Stream, turns func(*session) error) (Report, error) {
+// runSession runs one end of a session over a stream: memory, deadline, turns.
+func (r *Reconciler) runSession(st network.Stream, turns func(*session) error) (Report, error) {
 	if err := st.Scope().ReserveMemory(sessionMemory, network.ReservationPriorityMedium); err != nil {
 		return Report{}, fmt.Errorf("reserve %d bytes: %w", sessionMemory, err)
 	}
@@ -247,13 +247,13 @@ func (r *Reconciler) hold(st network.Stream, turns func(*session) error) (Report
 	return s.report, err
 }
 
-func (r *Reconciler) account(p peer.ID, report Report) {
+func (r *Reconciler) addCounts(p peer.ID, report Report) {
 	r.counts.received.Add(uint64(report.Received))
 	r.counts.sent.Add(uint64(report.Sent))
 	r.counts.in.Add(uint64(report.BytesIn))
 	r.counts.out.Add(uint64(report.BytesOut))
 	if report.Refused+report.Missing > 0 {
-		r.log.Debug("records of no use", "peer", p, "refused", report.Refused, "missing", report.Missing)
+		r.log.Debug("received records not stored", "peer", p, "refused", report.Refused, "missing", report.Missing)
 	}
 }
 
@@ -266,27 +266,27 @@ func (r *Reconciler) penalize(p peer.ID, err error) {
 		return
 	}
 	r.counts.violation.Add(1)
-	r.log.Warn("peer lies in reconciliation", "peer", p, "err", err)
+	r.log.Warn("sync protocol violated", "peer", p, "err", err)
 }
 
-// give returns the record under a key as it is sent: with the TD beside it if the record does not contain it and it fits.
-func (r *Reconciler) give(key [32]byte, withTD bool) given {
+// outgoing returns the record under a key as it is sent: with its TD if withTD is set and the record does not contain the TD.
+func (r *Reconciler) outgoing(key [32]byte, withTD bool) recordMessage {
 	s := r.o.Get(key)
 	if s == nil {
-		return given{}
+		return recordMessage{}
 	}
 	rec, err := r.o.Verifier.Record(s.Record, time.Now())
 	switch {
 	case err != nil:
-		return given{} // expired
+		return recordMessage{} // expired
 	case withTD && rec.Kind == td.KindTD && len(rec.Inline) == 0:
-		return given{Record: s.Record, TD: s.TD}
+		return recordMessage{Record: s.Record, TD: s.TD}
 	}
-	return given{Record: s.Record}
+	return recordMessage{Record: s.Record}
 }
 
-// take offers a requested record. The error means that no correct node would send it.
-func (r *Reconciler) take(want item, s *td.Signed) (taken bool, err error) {
+// accept verifies a requested record and passes it to Options.Offer. An error means that the peer violated the protocol.
+func (r *Reconciler) accept(requested item, s *td.Signed) (accepted bool, err error) {
 	now := time.Now()
 	rec, err := r.o.Verifier.Record(s.Record, now)
 	switch {
@@ -294,12 +294,12 @@ func (r *Reconciler) take(want item, s *td.Signed) (taken bool, err error) {
 		return false, nil // clocks and versions differ; the type is unknown here
 	case err != nil:
 		return false, fmt.Errorf("%w: %w", errViolation, err)
-	case rec.Key() != want.key || rec.Seq < want.seq:
-		return false, fmt.Errorf("%w: the record differs from the announced one", errViolation)
+	case rec.Key() != requested.key || rec.Seq < requested.seq:
+		return false, fmt.Errorf("%w: expected the announced record, got another one", errViolation)
 	case s.TD != nil && !matches(rec, s.TD):
-		return false, fmt.Errorf("%w: another TD than the record's", errViolation)
+		return false, fmt.Errorf("%w: the TD does not match the hash in its record", errViolation)
 	}
-	r.recent.add(item{want.key, rec.Seq}, now)
+	r.recent.add(item{requested.key, rec.Seq}, now)
 	if r.o.Admits != nil && r.o.Admits(rec.Owner) != nil {
 		return false, nil
 	}

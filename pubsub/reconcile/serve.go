@@ -20,11 +20,11 @@ func (r *Reconciler) newServer() *streamserver.Server {
 		Admit: r.admit, Done: r.done, Log: r.log})
 }
 
-// handle holds a session that another node began.
+// handle serves a session that another node began.
 func (r *Reconciler) handle(st network.Stream) {
 	r.server.Serve(st, func(st network.Stream) error {
-		report, err := r.hold(st, (*session).follow)
-		r.account(st.Conn().RemotePeer(), report)
+		report, err := r.runSession(st, (*session).respond)
+		r.addCounts(st.Conn().RemotePeer(), report)
 		return err
 	})
 }
@@ -33,7 +33,7 @@ func (r *Reconciler) admit(c network.Conn) network.StreamErrorCode {
 	switch p, now := c.RemotePeer(), time.Now(); {
 	case !r.admits(p):
 		return network.StreamGated
-	case r.peers.isBanned(p, now), !r.peers.may(p, now):
+	case r.peers.isBanned(p, now), !r.peers.allow(p, now):
 		return network.StreamRateLimited
 	}
 	return network.StreamNoError

@@ -19,18 +19,18 @@ import (
 
 // Limits of each end of a session. The next session continues.
 const (
-	maxTurns     = 40       // four levels of the tree hold a million Things
-	maxSplit     = 4096     // ranges that are split; also ranges that wait for room in a turn
-	maxAnnounced = 8192     // items in lists and news
-	maxWants     = 4096     // records
-	maxGive      = 16 << 20 // bytes of records and TDs given
-	maxTDs       = 8 << 20  // bytes of TDs sent beside records; the others can be fetched by hash
-	maxTaken     = 32 << 20 // received bytes: more than a correct peer sends
-	maxTalk      = maxTurn - 16<<10
-	listMost     = 16 // items of a range that are listed; with more it is split, which costs no more bytes
+	maxTurns         = 40       // four levels of the tree hold a million Things
+	maxSplit         = 4096     // ranges that are split; also ranges that wait for room in a turn
+	maxAnnounced     = 8192     // announced items
+	maxRequests      = 4096     // records
+	maxSentBytes     = 16 << 20 // bytes of records and TDs
+	maxTDs           = 8 << 20  // bytes of TDs sent with records; the others can be fetched by hash
+	maxReceivedBytes = 32 << 20 // bytes; correct peers send less
+	maxTurnContent   = maxTurn - 16<<10
+	maxListed        = 16 // items of a range that are listed; with more it is split, which costs no more bytes
 
-	// The memory of a session: announced, claimed, wanted and waiting items, and two buffers.
-	sessionMemory = (maxAnnounced+maxWants+2*maxSplit)*2*itemSize + 2*bufferSize
+	// The memory of a session: announced, open, requested and waiting items, and two buffers.
+	sessionMemory = (maxAnnounced+maxRequests+2*maxSplit)*2*itemSize + 2*bufferSize
 	bufferSize    = 16 << 10
 )
 
@@ -64,58 +64,58 @@ type session struct {
 	out   *bufio.Writer
 	alive func() // called after each frame in either direction
 
-	view      *tree               // our set at the start, against which claims of the peer are checked
-	first     int                 // the part that is compared first; random, so that a limit cuts different parts
-	root      bool                // the peer may answer our claim of the whole set
-	claimed   map[string]uint16   // like root, for the parts of a range, a bit each
-	waiting   []pending           // ranges that differ and did not fit into our last turn
-	announced map[[32]byte]uint64 // items that the peer may want
-	wanted    map[[32]byte]bool   // items wanted so far
-	space     int                 // number of unknown Things that may still be wanted
-	asked     []item              // wants of our last turn
-	gives     []given             // records of our next turn
-	tds       int                 // bytes of TDs given
-	given     int                 // bytes given
-	room      int                 // bytes left in our next turn
-	final     bool                // the last turn was ours
-	report    Report
+	view        *tree               // our set at the start, against which fingerprints of the peer are checked
+	first       int                 // the part that is compared first; random, so that a limit cuts different parts
+	openRoot    bool                // the peer may answer our fingerprint of the whole set
+	openParts   map[string]uint16   // like openRoot, for the parts of a range, a bit each
+	waiting     []pending           // ranges that differ and did not fit into our last turn
+	announced   map[[32]byte]uint64 // items that the peer may request
+	requested   map[[32]byte]bool   // items requested so far
+	space       int                 // number of unknown Things that may still be requested
+	requests    []item              // items requested in our last turn
+	outgoing    []recordMessage     // records of our next turn
+	sentTDBytes int                 // bytes of TDs sent
+	sentBytes   int                 // bytes of records and TDs sent
+	room        int                 // bytes left in our next turn
+	final       bool                // the last turn was ours
+	report      Report
 }
 
-// A pending range is one with a different claim of the peer.
+// A pending range has a different fingerprint at the peer.
 type pending struct {
 	at     []byte
-	theirs claim
+	theirs fingerprint
 }
 
 func newSession(r *Reconciler, m streamserver.Memory, rw io.ReadWriter, alive func()) *session {
 	return &session{
 		rec: r, mem: m, in: bufio.NewReaderSize(rw, bufferSize), out: bufio.NewWriterSize(rw, bufferSize), alive: alive,
 		view: r.o.Set.view(), first: rand.IntN(parts), space: r.o.Room(),
-		claimed: map[string]uint16{}, announced: map[[32]byte]uint64{}, wanted: map[[32]byte]bool{},
+		openParts: map[string]uint16{}, announced: map[[32]byte]uint64{}, requested: map[[32]byte]bool{},
 	}
 }
 
-// lead runs the session of the initiator.
-func (s *session) lead() error {
-	out := s.open()
+// initiate runs the session of the initiator.
+func (s *session) initiate() error {
+	out := s.firstTurn()
 	for i := range maxTurns {
-		asked := s.rec.now()
-		if err := s.say(out); err != nil {
+		sent := s.rec.now()
+		if err := s.sendTurn(out); err != nil {
 			return err
 		}
-		if out.last() {
+		if out.isLast() {
 			return nil
 		}
 		in, err := s.receive()
 		if i == 0 && err == nil {
-			s.compareClocks(in, asked)
+			s.compareClocks(in, sent)
 		}
-		if err != nil || in.last() {
-			s.rest()
+		if err != nil || in.isLast() {
+			s.noteRest()
 			return err
 		}
 		if len(in.Root) > 0 {
-			return fmt.Errorf("%w: a second beginning", errWire)
+			return fmt.Errorf("%w: expected an answer, got a first turn", errWire)
 		}
 		if out, err = s.answer(in); err != nil {
 			return err
@@ -124,29 +124,29 @@ func (s *session) lead() error {
 	return fmt.Errorf("%w: more than %d turns", errViolation, maxTurns)
 }
 
-// compareClocks records the clock of the peer from its first response; asked is the time of the request.
-func (s *session) compareClocks(in *turn, asked time.Time) {
+// compareClocks records the clock of the peer from its first response to the turn sent at a time.
+func (s *session) compareClocks(in *turn, sent time.Time) {
 	if in.Time == 0 {
 		return
 	}
 	now := s.rec.now()
-	s.report.Clock, s.report.Timed = time.UnixMilli(in.Time).Sub(asked.Add(now.Sub(asked)/2)), true
+	s.report.Clock, s.report.Timed = time.UnixMilli(in.Time).Sub(sent.Add(now.Sub(sent)/2)), true
 }
 
-// follow runs the session of the responder.
-func (s *session) follow() error {
+// respond runs the session of the responder.
+func (s *session) respond() error {
 	for i := range maxTurns {
 		in, err := s.receive()
-		if err != nil || in.last() {
-			s.rest()
+		if err != nil || in.isLast() {
+			s.noteRest()
 			return err
 		}
 		if (len(in.Root) > 0) != (i == 0) {
-			return fmt.Errorf("%w: it begins once", errWire)
+			return fmt.Errorf("%w: expected the first turn exactly once", errWire)
 		}
 		var out *turn
 		if i == 0 {
-			if out, err = s.begin(in); err == nil {
+			if out, err = s.answerFirst(in); err == nil {
 				out.Time = s.rec.now().UnixMilli()
 			}
 		} else {
@@ -155,7 +155,7 @@ func (s *session) follow() error {
 		if err != nil {
 			return err
 		}
-		if err := s.say(out); err != nil || out.last() {
+		if err := s.sendTurn(out); err != nil || out.isLast() {
 			return err
 		}
 	}
@@ -179,60 +179,60 @@ func (s *session) finish(st network.Stream) error {
 	}
 }
 
-// open returns the first turn.
-func (s *session) open() *turn {
-	s.room = maxTalk
-	all := s.view.claim(nil)
+// firstTurn returns the first turn.
+func (s *session) firstTurn() *turn {
+	s.room = maxTurnContent
+	all := s.view.fingerprint(nil)
 	out := &turn{Root: all.append(nil)}
-	if s.view.size() <= listMost {
+	if s.view.size() <= maxListed {
 		s.list(out, nil)
 	}
-	s.root = true
+	s.openRoot = true
 	return out
 }
 
-// begin answers the first turn.
-func (s *session) begin(in *turn) (*turn, error) {
-	theirs, mine := claimAt(in.Root, 0), s.view.claim(nil)
+// answerFirst answers the first turn.
+func (s *session) answerFirst(in *turn) (*turn, error) {
+	theirs, mine := fingerprintAt(in.Root, 0), s.view.fingerprint(nil)
 	listed := len(in.List) == 1 && len(in.List[0].At) == 0
 	switch {
-	case len(in.Split)+len(in.News)+len(in.Want)+in.Give > 0, len(in.List) > 0 && !listed:
-		return nil, fmt.Errorf("%w: a beginning with answers", errWire)
-	case listed && claimOf(in.List[0].Of) != theirs, !theirs.plausible():
-		return nil, fmt.Errorf("%w: %d items are claimed", errViolation, theirs.count)
+	case len(in.Split)+len(in.Announced)+len(in.Requested)+in.Records > 0, len(in.List) > 0 && !listed:
+		return nil, fmt.Errorf("%w: the first turn contains answers", errWire)
+	case listed && listFingerprint(in.List[0].Of) != theirs, !theirs.isConsistent():
+		return nil, fmt.Errorf("%w: the fingerprint of %d items is inconsistent", errViolation, theirs.count)
 	case theirs == mine:
 		return &turn{}, nil
 	case listed:
-		s.root = true // the list answers the claim that follows
+		s.openRoot = true // the list answers our fingerprint
 		return s.answer(&turn{List: in.List})
 	}
-	s.room = maxTalk
+	s.room = maxTurnContent
 	out := &turn{}
 	s.differ(out, nil, theirs)
 	return out, nil
 }
 
-// claimOf returns the claim of a list of items.
-func claimOf(items []byte) claim {
+// listFingerprint returns the fingerprint of a list of items.
+func listFingerprint(items []byte) fingerprint {
 	var t total
 	for i := range len(items) / itemSize {
 		t.add(itemAt(items, i).digest())
 	}
-	return newClaim(len(items)/itemSize, t)
+	return newFingerprint(len(items)/itemSize, t)
 }
 
-var nothing = newClaim(0, total{})
+var emptyFingerprint = newFingerprint(0, total{})
 
-// plausible reports whether count and fingerprint agree on whether the range is empty.
-func (c claim) plausible() bool { return (c.count == 0) == (c == nothing) }
+// isConsistent reports whether count and fingerprint agree on whether the range is empty.
+func (c fingerprint) isConsistent() bool { return (c.count == 0) == (c == emptyFingerprint) }
 
 // answer returns the next turn.
 func (s *session) answer(in *turn) (*turn, error) {
-	s.room, s.asked = maxTalk, nil
+	s.room, s.requests = maxTurnContent, nil
 	out := &turn{}
 	for _, step := range []func() error{
-		func() error { return s.answerWants(out, in.Want) },
-		func() error { return s.answerNews(out, in.News) },
+		func() error { return s.answerRequests(out, in.Requested) },
+		func() error { return s.answerAnnounced(out, in.Announced) },
 		func() error { return s.answerLists(out, in.List) },
 		func() error { return s.answerSplits(out, in.Split) },
 	} {
@@ -244,51 +244,51 @@ func (s *session) answer(in *turn) (*turn, error) {
 	return out, nil
 }
 
-// resume continues with waiting ranges, as far as they fit.
+// resume adds the waiting ranges that fit.
 func (s *session) resume(out *turn) {
 	waiting := s.waiting
 	s.waiting = nil
 	for _, p := range waiting {
 		s.differ(out, p.at, p.theirs)
 	}
-	if len(s.waiting) > 0 && out.last() {
+	if len(s.waiting) > 0 && out.isLast() {
 		out.More = true // no later turn has room
 	}
 }
 
-// rest leaves the waiting ranges to the next session.
-func (s *session) rest() { s.report.More = s.report.More || len(s.waiting) > 0 }
+// noteRest sets Report.More if ranges are left to the next session.
+func (s *session) noteRest() { s.report.More = s.report.More || len(s.waiting) > 0 }
 
-// answered removes a range from those that the peer may answer: each once, in the next turn or a later one.
-func (s *session) answered(at []byte) error {
+// closeRange removes a range from those that the peer may answer: each once, in the next turn or a later one.
+func (s *session) closeRange(at []byte) error {
 	if len(at) == 0 {
-		was := s.root
-		if s.root = false; was {
+		was := s.openRoot
+		if s.openRoot = false; was {
 			return nil
 		}
-		return fmt.Errorf("%w: an answer to no claim", errViolation)
+		return fmt.Errorf("%w: an answer without a request", errViolation)
 	}
 	of, bit := string(at[:len(at)-1]), uint16(1)<<at[len(at)-1]
-	if s.claimed[of]&bit == 0 {
-		return fmt.Errorf("%w: an answer at %x, where nothing was claimed", errViolation, at)
+	if s.openParts[of]&bit == 0 {
+		return fmt.Errorf("%w: an answer at %x without a request", errViolation, at)
 	}
-	s.claimed[of] &^= bit
+	s.openParts[of] &^= bit
 	return nil
 }
 
 // answerSplits compares the parts of ranges that differ. At least one part must differ.
 func (s *session) answerSplits(out *turn, splits []part) error {
 	for _, p := range splits {
-		if err := s.answered(p.At); err != nil {
+		if err := s.closeRange(p.At); err != nil {
 			return err
 		}
 		differing := 0
 		for at, i := range s.parts(p.At) {
-			theirs := claimAt(p.Of, i)
-			if !theirs.plausible() {
-				return fmt.Errorf("%w: %d items are claimed at %x", errViolation, theirs.count, at)
+			theirs := fingerprintAt(p.Of, i)
+			if !theirs.isConsistent() {
+				return fmt.Errorf("%w: the fingerprint of %d items at %x is inconsistent", errViolation, theirs.count, at)
 			}
-			if theirs != s.view.claim(at) {
+			if theirs != s.view.fingerprint(at) {
 				differing++
 				s.differ(out, at, theirs)
 			}
@@ -312,48 +312,48 @@ func (s *session) parts(at []byte) iter.Seq2[[]byte, int] {
 	}
 }
 
-// differ splits or lists a range with different claims, in this turn or the next.
-func (s *session) differ(out *turn, at []byte, theirs claim) {
-	mine := s.view.claim(at)
+// differ splits or lists a range with different fingerprints, in this turn or the next.
+func (s *session) differ(out *turn, at []byte, theirs fingerprint) {
+	mine := s.view.fingerprint(at)
 	done := true
 	switch {
 	case theirs.count == 0:
-		s.newsOf(out, at)
-	case mine.count <= listMost:
+		s.announceRange(out, at)
+	case mine.count <= maxListed:
 		done = s.list(out, at)
 	default:
 		done = s.split(out, at)
 	}
 	switch {
 	case done:
-	case len(s.waiting) < maxSplit && len(s.announced) < maxAnnounced && len(s.claimed) < maxSplit:
+	case len(s.waiting) < maxSplit && len(s.announced) < maxAnnounced && len(s.openParts) < maxSplit:
 		s.waiting = append(s.waiting, pending{at, theirs})
 	default:
 		out.More = true
 	}
 }
 
-// split sends the claims of the parts of a range, if they fit.
+// split sends the fingerprints of the parts of a range and reports whether they fit.
 func (s *session) split(out *turn, at []byte) bool {
-	if len(s.claimed) >= maxSplit || !s.has(parts*claimSize+len(at)+16) {
+	if len(s.openParts) >= maxSplit || !s.reserve(parts*fingerprintSize+len(at)+16) {
 		return false
 	}
-	of := make([]byte, 0, parts*claimSize)
+	of := make([]byte, 0, parts*fingerprintSize)
 	for i := range parts {
-		of = s.view.claim(append(bytes.Clone(at), byte(i))).append(of)
+		of = s.view.fingerprint(append(bytes.Clone(at), byte(i))).append(of)
 	}
-	s.claimed[string(at)] = 1<<parts - 1
+	s.openParts[string(at)] = 1<<parts - 1
 	out.Split = append(out.Split, part{At: at, Of: of})
 	return true
 }
 
-// list sends all items of a range, if they fit.
+// list sends all items of a range and reports whether they fit.
 func (s *session) list(out *turn, at []byte) bool {
 	var of []byte
 	for it := range s.view.all(at) {
 		of = it.append(of)
 	}
-	if len(s.announced)+len(of)/itemSize > maxAnnounced || !s.has(len(of)+len(at)+16) {
+	if len(s.announced)+len(of)/itemSize > maxAnnounced || !s.reserve(len(of)+len(at)+16) {
 		return false
 	}
 	for i := range len(of) / itemSize {
@@ -364,8 +364,8 @@ func (s *session) list(out *turn, at []byte) bool {
 	return true
 }
 
-// newsOf sends our items in a range that is empty at the other end.
-func (s *session) newsOf(out *turn, at []byte) {
+// announceRange sends our items in a range that is empty at the other end.
+func (s *session) announceRange(out *turn, at []byte) {
 	if len(at) == keyDepth {
 		s.announceAll(out, at)
 		return
@@ -385,16 +385,16 @@ func (s *session) announceAll(out *turn, at []byte) {
 
 // announce sends an item that the other end lacks or has in an older version.
 func (s *session) announce(out *turn, it item) {
-	if len(s.announced) >= maxAnnounced || !s.has(itemSize) {
+	if len(s.announced) >= maxAnnounced || !s.reserve(itemSize) {
 		out.More = true
 		return
 	}
 	s.announced[it.key] = it.seq
-	out.News = it.append(out.News)
+	out.Announced = it.append(out.Announced)
 }
 
-// has reserves n bytes of the current turn, and reports whether they fit.
-func (s *session) has(n int) bool {
+// reserve reserves n bytes of the current turn, and reports whether they fit.
+func (s *session) reserve(n int) bool {
 	if s.room < n {
 		return false
 	}
@@ -405,7 +405,7 @@ func (s *session) has(n int) bool {
 // answerLists compares lists of the peer with the set. Something must differ.
 func (s *session) answerLists(out *turn, lists []part) error {
 	for _, p := range lists {
-		if err := s.answered(p.At); err != nil {
+		if err := s.closeRange(p.At); err != nil {
 			return err
 		}
 		if s.compare(out, p) == 0 {
@@ -423,7 +423,7 @@ func (s *session) compare(out *turn, p part) (differing int) {
 		theirs[it.key] = it.seq
 		if mine, known := s.view.get(it.key); !known || mine.seq < it.seq {
 			differing++
-			s.want(out, it)
+			s.request(out, it)
 		}
 	}
 	for it := range s.view.all(p.At) {
@@ -435,73 +435,73 @@ func (s *session) compare(out *turn, p part) (differing int) {
 	return differing
 }
 
-// answerNews requests announced items. Known items are a violation.
-func (s *session) answerNews(out *turn, news []byte) error {
-	for i := range len(news) / itemSize {
-		it := itemAt(news, i)
-		if mine, known := s.view.get(it.key); known && mine.seq >= it.seq || s.wanted[it.key] {
-			return fmt.Errorf("%w: %x is no news", errViolation, it.key[:4])
+// answerAnnounced requests announced items. Known items are a violation.
+func (s *session) answerAnnounced(out *turn, announced []byte) error {
+	for i := range len(announced) / itemSize {
+		it := itemAt(announced, i)
+		if mine, known := s.view.get(it.key); known && mine.seq >= it.seq || s.requested[it.key] {
+			return fmt.Errorf("%w: the announced item %x is already known", errViolation, it.key[:4])
 		}
-		s.want(out, it)
+		s.request(out, it)
 	}
 	return nil
 }
 
-// want requests a record, unless an equally new one was received recently, or the node has no room.
-func (s *session) want(out *turn, it item) {
+// request requests a record, unless an equally new one was received recently, or the node has no room.
+func (s *session) request(out *turn, it item) {
 	_, known := s.view.get(it.key)
 	if !known && s.space <= 0 || s.rec.recent.has(it, time.Now()) {
 		return
 	}
-	if len(s.wanted) >= s.rec.o.wants || !s.has(keySize) {
+	if len(s.requested) >= s.rec.o.maxRequests || !s.reserve(keySize) {
 		out.More = true
 		return
 	}
-	s.wanted[it.key] = true
+	s.requested[it.key] = true
 	if !known {
 		s.space--
 	}
-	s.asked = append(s.asked, it)
-	out.Want = append(out.Want, it.key[:]...)
+	s.requests = append(s.requests, it)
+	out.Requested = append(out.Requested, it.key[:]...)
 }
 
-// answerWants sends the requested records of announced items.
-func (s *session) answerWants(out *turn, wants []byte) error {
-	for i := range len(wants) / keySize {
-		key := [32]byte(wants[i*keySize:])
+// answerRequests sends the requested records of announced items.
+func (s *session) answerRequests(out *turn, keys []byte) error {
+	for i := range len(keys) / keySize {
+		key := [32]byte(keys[i*keySize:])
 		if _, ok := s.announced[key]; !ok {
-			return fmt.Errorf("%w: peer requested %x, which was not announced to it", errViolation, key[:4])
+			return fmt.Errorf("%w: the peer requested %x, which was not announced", errViolation, key[:4])
 		}
 		delete(s.announced, key)
-		if s.given > maxGive {
+		if s.sentBytes > maxSentBytes {
 			out.More = true
 			continue
 		}
-		g := s.rec.give(key, s.tds < maxTDs)
-		s.tds += len(g.TD)
-		s.given += len(g.Record) + len(g.TD)
-		s.gives = append(s.gives, g)
+		g := s.rec.outgoing(key, s.sentTDBytes < maxTDs)
+		s.sentTDBytes += len(g.TD)
+		s.sentBytes += len(g.Record) + len(g.TD)
+		s.outgoing = append(s.outgoing, g)
 	}
-	out.Give = len(s.gives)
+	out.Records = len(s.outgoing)
 	return nil
 }
 
-// say sends a turn and its records.
-func (s *session) say(t *turn) error {
+// sendTurn sends a turn and its records.
+func (s *session) sendTurn(t *turn) error {
 	if err := s.send(t); err != nil {
 		return err
 	}
-	for i := range s.gives {
-		if err := s.send(&s.gives[i]); err != nil {
+	for i := range s.outgoing {
+		if err := s.send(&s.outgoing[i]); err != nil {
 			return err
 		}
-		if len(s.gives[i].Record) > 0 {
+		if len(s.outgoing[i].Record) > 0 {
 			s.report.Sent++
 		}
 	}
-	s.gives = nil
+	s.outgoing = nil
 	s.report.Turns++
-	s.final = t.last()
+	s.final = t.isLast()
 	s.report.More = s.report.More || t.More
 	if err := s.out.Flush(); err != nil {
 		return fmt.Errorf("send: %w", err)
@@ -529,15 +529,15 @@ func (s *session) receive() (*turn, error) {
 		return nil, err
 	}
 	s.report.More = s.report.More || t.More
-	if t.Give > len(s.asked) || t.Give < len(s.asked) && !t.More {
-		return nil, fmt.Errorf("%w: it gives %d of %d records", errViolation, t.Give, len(s.asked))
+	if t.Records > len(s.requests) || t.Records < len(s.requests) && !t.More {
+		return nil, fmt.Errorf("%w: expected %[3]d records, got %[2]d", errViolation, t.Records, len(s.requests))
 	}
-	for _, want := range s.asked[:t.Give] {
-		g, err := receive(s, maxGiven, decodeGiven)
+	for _, it := range s.requests[:t.Records] {
+		g, err := receive(s, maxRecordMessage, decodeRecordMessage)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.take(want, g); err != nil {
+		if err := s.accept(it, g); err != nil {
 			return nil, err
 		}
 	}
@@ -552,28 +552,28 @@ func receive[T any](s *session, limit int, decode func([]byte) (*T, error)) (*T,
 	}
 	defer release()
 	s.alive()
-	if s.report.BytesIn += len(frame) + 3; s.report.BytesIn > maxTaken {
-		return nil, fmt.Errorf("%w: more than %d bytes", errViolation, maxTaken)
+	if s.report.BytesIn += len(frame) + 3; s.report.BytesIn > maxReceivedBytes {
+		return nil, fmt.Errorf("%w: more than %d bytes", errViolation, maxReceivedBytes)
 	}
 	return decode(frame)
 }
 
-// few is the number of missing records that is always tolerated: the peer may lose records between announcing and sending.
-const few = 8
+// toleratedMissing is the number of missing records that is always tolerated: the peer may lose records between announcing and sending.
+const toleratedMissing = 8
 
-// take offers a requested record.
-func (s *session) take(want item, g *given) error {
+// accept handles one record of an answer.
+func (s *session) accept(requested item, g *recordMessage) error {
 	if len(g.Record) == 0 {
-		if s.report.Missing++; s.report.Missing > few && 4*s.report.Missing > len(s.wanted) {
+		if s.report.Missing++; s.report.Missing > toleratedMissing && 4*s.report.Missing > len(s.requested) {
 			return fmt.Errorf("%w: %d announced records are missing", errViolation, s.report.Missing)
 		}
 		return nil
 	}
-	taken, err := s.rec.take(want, &td.Signed{Record: g.Record, TD: g.TD, From: s.peer})
+	accepted, err := s.rec.accept(requested, &td.Signed{Record: g.Record, TD: g.TD, From: s.peer})
 	switch {
 	case err != nil:
 		return err
-	case taken:
+	case accepted:
 		s.report.Received++
 	default:
 		s.report.Refused++

@@ -18,19 +18,19 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// accounts is the memory of a session.
-type accounts struct{ held, peak int }
+// memory counts the memory of a session.
+type memory struct{ held, peak int }
 
-func (a *accounts) ReserveMemory(n int, _ uint8) error {
+func (a *memory) ReserveMemory(n int, _ uint8) error {
 	a.held += n
 	a.peak = max(a.peak, a.held)
 	return nil
 }
 
-func (a *accounts) ReleaseMemory(n int) { a.held -= n }
+func (a *memory) ReleaseMemory(n int) { a.held -= n }
 
 // session returns an end of a session that talk connects.
-func (n *node) session() *session { return newSession(n.Reconciler, &accounts{}, nil, func() {}) }
+func (n *node) session() *session { return newSession(n.Reconciler, &memory{}, nil, func() {}) }
 
 // connect sets the stream of an end.
 func (s *session) connect(rw io.ReadWriter) {
@@ -38,22 +38,22 @@ func (s *session) connect(rw io.ReadWriter) {
 	s.out.Reset(rw)
 }
 
-// talk runs two ends until they end, and returns them, the second one first.
-func talk(t testing.TB, lead, follow *session) []*session {
+// runBoth runs both ends of a session, and returns them, the responder first.
+func runBoth(t testing.TB, initiator, responder *session) []*session {
 	t.Helper()
 	x, y := net.Pipe()
-	lead.connect(x)
-	follow.connect(y)
+	initiator.connect(x)
+	responder.connect(y)
 	done := make(chan error, 1)
-	go func() { done <- lead.lead() }()
-	if err := follow.follow(); err != nil {
-		t.Error("follow:", err)
+	go func() { done <- initiator.initiate() }()
+	if err := responder.respond(); err != nil {
+		t.Error("responder:", err)
 	}
 	if err := <-done; err != nil {
-		t.Error("lead:", err)
+		t.Error("initiator:", err)
 	}
 	_, _ = x.Close(), y.Close()
-	return []*session{follow, lead}
+	return []*session{responder, initiator}
 }
 
 // large is a thing whose TD does not fit into its record.
@@ -102,10 +102,10 @@ func keysOf(items ...item) (b []byte) {
 	return b
 }
 
-// claims returns the claims of a node for the parts of a range.
-func (n *node) claims(at ...byte) (b []byte) {
+// fingerprints returns the fingerprints of a node for the parts of a range.
+func (n *node) fingerprints(at ...byte) (b []byte) {
 	for i := range byte(parts) {
-		b = n.set.view().claim(append(bytes.Clone(at), i)).append(b)
+		b = n.set.view().fingerprint(append(bytes.Clone(at), i)).append(b)
 	}
 	return b
 }
@@ -125,101 +125,101 @@ func TestContradictingPeer(t *testing.T) {
 	same, few := newNode(), newNode() // the sets of the victims
 	same.fill(0, 100)
 	few.fill(0, 5)
-	var told []item
+	var announced []item
 	var none []any
 	for i := range 40 {
-		told = append(told, filler(1000+i))
-		none = append(none, &given{})
+		announced = append(announced, filler(1000+i))
+		none = append(none, &recordMessage{})
 	}
-	many := append([]any{&turn{News: pack(told...)}, &turn{Give: 40}}, none...)
-	// gives announces a Thing, and then sends the result of make.
-	gives := func(make func(t *testing.T, good *td.Signed) *given) func(t *testing.T) []byte {
+	many := append([]any{&turn{Announced: pack(announced...)}, &turn{Records: 40}}, none...)
+	// outgoing announces a Thing, and then sends the result of make.
+	sends := func(make func(t *testing.T, good *td.Signed) *recordMessage) func(t *testing.T) []byte {
 		return func(t *testing.T) []byte {
 			good := signed(t, 1, 5)
-			return frames(t, &turn{News: pack(itemOf(t, good))}, &turn{Give: 1}, make(t, good))
+			return frames(t, &turn{Announced: pack(itemOf(t, good))}, &turn{Records: 1}, make(t, good))
 		}
 	}
 	all := func(vs ...any) func(t *testing.T) []byte {
 		return func(t *testing.T) []byte { return frames(t, vs...) }
 	}
 	raw := func(b ...byte) func(t *testing.T) []byte { return func(*testing.T) []byte { return b } }
-	differs := same.claims()
+	differs := same.fingerprints()
 	differs[5]++
 	emptied := bytes.Clone(differs)
 	copy(emptied, make([]byte, 4))
 	for _, c := range []struct {
 		name string
 		few  bool // the victim has so few items that it lists them at once
-		says func(t *testing.T) []byte
+		sent func(t *testing.T) []byte
 		want error
 	}{
 		{"garbage", false, raw([]byte("\x07garbage")...), errWire},
 		{"an endless length", false, raw(bytes.Repeat([]byte{0x80}, 100)...), streamserver.ErrFrame},
-		{"a frame that is too long", false, raw(0xff, 0xff, 0x7f), streamserver.ErrFrame},
-		{"a length that is not minimal", false, raw(0x81, 0x80, 0x00), streamserver.ErrFrame},
-		{"it begins too", false, all(&turn{Root: make([]byte, claimSize)}), errWire},
-		{"parts that are equal", false, all(&turn{Split: []part{{Of: same.claims()}}}), errViolation},
-		{"parts of what was not claimed", false, all(&turn{Split: []part{{At: []byte{3}, Of: same.claims(3)}}}), errViolation},
+		{"a frame over the limit", false, raw(0xff, 0xff, 0x7f), streamserver.ErrFrame},
+		{"a non-minimal length", false, raw(0x81, 0x80, 0x00), streamserver.ErrFrame},
+		{"a second first turn", false, all(&turn{Root: make([]byte, fingerprintSize)}), errWire},
+		{"equal parts", false, all(&turn{Split: []part{{Of: same.fingerprints()}}}), errViolation},
+		{"parts that were not requested", false, all(&turn{Split: []part{{At: []byte{3}, Of: same.fingerprints(3)}}}), errViolation},
 		{"the same parts twice", false, all(&turn{Split: []part{{Of: differs}, {Of: differs}}}), errViolation},
-		{"a count that is false", false, all(&turn{Split: []part{{Of: emptied}}}), errViolation},
-		{"items that are equal", true, all(&turn{List: []part{{Of: pack(sortedItems(few)...)}}}), errViolation},
-		{"news that are none", true, all(&turn{News: pack(filler(3))}), errViolation},
-		{"news twice", true, all(&turn{News: pack(filler(9), filler(9))}), errViolation},
-		{"wants what was not told", false, all(&turn{Want: keysOf(filler(3))}), errViolation},
-		{"wants something twice", true, all(&turn{Want: keysOf(filler(3), filler(3))}), errViolation},
-		{"has nothing of what it tells", true, all(many...), errViolation},
-		{"gives fewer and says no more", true, all(&turn{News: pack(filler(9))}, &turn{}), errViolation},
-		{"gives what was not wanted", false, all(&turn{Give: 1}, &given{}), errViolation},
-		{"gives garbage", true, all(&turn{News: pack(filler(9))}, &turn{Give: 1}, &given{Record: []byte("garbage")}), errViolation},
-		{"gives another thing", true, gives(func(t *testing.T, _ *td.Signed) *given {
-			return &given{Record: signed(t, 2, 5).Record}
+		{"a false count", false, all(&turn{Split: []part{{Of: emptied}}}), errViolation},
+		{"equal items", true, all(&turn{List: []part{{Of: pack(sortedItems(few)...)}}}), errViolation},
+		{"a known item is announced", true, all(&turn{Announced: pack(filler(3))}), errViolation},
+		{"an item announced twice", true, all(&turn{Announced: pack(filler(9), filler(9))}), errViolation},
+		{"a request for an unannounced item", false, all(&turn{Requested: keysOf(filler(3))}), errViolation},
+		{"an item requested twice", true, all(&turn{Requested: keysOf(filler(3), filler(3))}), errViolation},
+		{"all announced records are missing", true, all(many...), errViolation},
+		{"fewer records without more", true, all(&turn{Announced: pack(filler(9))}, &turn{}), errViolation},
+		{"a record that was not requested", false, all(&turn{Records: 1}, &recordMessage{}), errViolation},
+		{"garbage as a record", true, all(&turn{Announced: pack(filler(9))}, &turn{Records: 1}, &recordMessage{Record: []byte("garbage")}), errViolation},
+		{"a record of another Thing", true, sends(func(t *testing.T, _ *td.Signed) *recordMessage {
+			return &recordMessage{Record: signed(t, 2, 5).Record}
 		}), errViolation},
-		{"gives an older one", true, gives(func(t *testing.T, _ *td.Signed) *given {
-			return &given{Record: signed(t, 1, 4).Record}
+		{"an older record", true, sends(func(t *testing.T, _ *td.Signed) *recordMessage {
+			return &recordMessage{Record: signed(t, 1, 4).Record}
 		}), errViolation},
-		{"gives another TD", true, gives(func(_ *testing.T, good *td.Signed) *given {
-			return &given{Record: good.Record, TD: []byte("{}")}
+		{"another TD", true, sends(func(_ *testing.T, good *td.Signed) *recordMessage {
+			return &recordMessage{Record: good.Record, TD: []byte("{}")}
 		}), errViolation},
-		{"gives a forged one", true, gives(func(_ *testing.T, good *td.Signed) *given {
-			return &given{Record: bytes.Replace(good.Record, []byte("Thing 1"), []byte("Think 1"), 1)}
+		{"a forged record", true, sends(func(_ *testing.T, good *td.Signed) *recordMessage {
+			return &recordMessage{Record: bytes.Replace(good.Record, []byte("Thing 1"), []byte("Think 1"), 1)}
 		}), errViolation},
-		{"says half", true, raw(50, 1, 2, 3), io.ErrUnexpectedEOF},
-		{"says nothing", true, raw(), io.EOF},
+		{"half a frame", true, raw(50, 1, 2, 3), io.ErrUnexpectedEOF},
+		{"no frame", true, raw(), io.EOF},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := simulate(t, 10*time.Millisecond)
-				victim, liar := s.node(), s.bare()
+				victim, violator := s.node(), s.bare()
 				victim.fill(0, map[bool]int{false: 100, true: 5}[c.few])
-				says := c.says(t)
-				liar.SetStreamHandler(victim.proto, func(st network.Stream) {
-					_, _ = st.Write(says)
+				sent := c.sent(t)
+				violator.SetStreamHandler(victim.proto, func(st network.Stream) {
+					_, _ = st.Write(sent)
 					_ = st.CloseWrite()
 					_, _ = io.Copy(io.Discard, st)
 				})
-				s.connect(victim.host, liar)
-				r, err := victim.Sync(t.Context(), liar.ID())
+				s.connect(victim.host, violator)
+				r, err := victim.Sync(t.Context(), violator.ID())
 				if !errors.Is(err, c.want) {
 					t.Fatalf("got %+v, %v; want %v", r, err, c.want)
 				}
-				lied := errors.Is(c.want, streamserver.ErrViolation)
-				if got := victim.Stats().Violations == 1; got != lied || len(victim.neighbours()) != 0 {
-					t.Errorf("counted as a lie: %v; %d neighbours", got, len(victim.neighbours()))
+				violated := errors.Is(c.want, streamserver.ErrViolation)
+				if got := victim.Stats().Violations == 1; got != violated || len(victim.neighbors()) != 0 {
+					t.Errorf("counted as a violation: %v; %d neighbors", got, len(victim.neighbors()))
 				}
-				time.Sleep(failTime)
-				if n := len(victim.neighbours()); (n == 0) != lied {
-					t.Errorf("after a moment %d neighbours", n)
+				time.Sleep(failurePause)
+				if n := len(victim.neighbors()); (n == 0) != violated {
+					t.Errorf("after failurePause: %d neighbors", n)
 				}
-				if st, err := liar.NewStream(t.Context(), victim.host.ID(), victim.proto); lied && err == nil {
-					_, _ = st.Write(frames(t, &turn{Root: nothing.append(nil)}))
+				if st, err := violator.NewStream(t.Context(), victim.host.ID(), victim.proto); violated && err == nil {
+					_, _ = st.Write(frames(t, &turn{Root: emptyFingerprint.append(nil)}))
 					if _, err := io.ReadAll(st); err == nil || victim.Stats().Refused != 1 {
-						t.Error("a liar is served")
+						t.Error("a banned peer is served")
 					}
 				}
-				time.Sleep(lieTime)
-				if len(victim.neighbours()) != 1 || victim.came != 0 {
-					t.Errorf("%d neighbours at last, %d records taken", len(victim.neighbours()), victim.came)
+				time.Sleep(violationPause)
+				if len(victim.neighbors()) != 1 || victim.offered != 0 {
+					t.Errorf("after violationPause: %d neighbors, %d records accepted", len(victim.neighbors()), victim.offered)
 				}
 			})
 		})
@@ -233,20 +233,20 @@ func sortedItems(n *node) (all []item) {
 	return all
 }
 
-// TestInvalidFirstFrames has a peer that begins with messages that no correct peer sends.
+// TestInvalidFirstFrames sends first turns that violate the protocol.
 func TestInvalidFirstFrames(t *testing.T) {
 	t.Parallel()
 	n := newNode()
 	n.fill(0, 100)
-	root := n.set.view().claim(nil).append(nil)
+	root := n.set.view().fingerprint(nil).append(nil)
 	for name, in := range map[string]*turn{
-		"no claim":                   {More: true, Want: make([]byte, keySize)},
-		"a want":                     {Root: root, Want: make([]byte, keySize)},
-		"a split":                    {Root: root, Split: []part{{At: nil, Of: n.claims()}}},
-		"a list of a part":           {Root: root, List: []part{{At: []byte{1}}}},
-		"a list that belies its sum": {Root: root, List: []part{{At: nil, Of: pack(filler(1))}}},
-		"records":                    {Root: root, Give: 1},
-		"a false count":              {Root: append(make([]byte, 4), root[4:]...)},
+		"no fingerprint":          {More: true, Requested: make([]byte, keySize)},
+		"a request":               {Root: root, Requested: make([]byte, keySize)},
+		"a split":                 {Root: root, Split: []part{{At: nil, Of: n.fingerprints()}}},
+		"a list of a part":        {Root: root, List: []part{{At: []byte{1}}}},
+		"a list of another count": {Root: root, List: []part{{At: nil, Of: pack(filler(1))}}},
+		"records":                 {Root: root, Records: 1},
+		"a false count":           {Root: append(make([]byte, 4), root[4:]...)},
 	} {
 		s := n.session()
 		var out bytes.Buffer
@@ -254,8 +254,8 @@ func TestInvalidFirstFrames(t *testing.T) {
 			io.Reader
 			io.Writer
 		}{bytes.NewReader(frames(t, in)), &out})
-		if err := s.follow(); !errors.Is(err, errWire) && !errors.Is(err, errViolation) || out.Len() != 0 {
-			t.Errorf("%s: got %v, %d bytes said", name, err, out.Len())
+		if err := s.respond(); !errors.Is(err, errWire) && !errors.Is(err, errViolation) || out.Len() != 0 {
+			t.Errorf("%s: got %v, %d bytes sent", name, err, out.Len())
 		}
 	}
 }
@@ -281,12 +281,12 @@ func TestRandomSets(t *testing.T) {
 				b.learn(s)
 			}
 		}
-		ends := talk(t, a.session(), b.session())
-		if a.set.view().claim(nil) != b.set.view().claim(nil) {
+		ends := runBoth(t, a.session(), b.session())
+		if a.set.view().fingerprint(nil) != b.set.view().fingerprint(nil) {
 			t.Fatalf("round %d: %d and %d items", round, a.set.Len(), b.set.Len())
 		}
 		for _, s := range ends {
-			if m := s.mem.(*accounts); m.held != 0 || s.report.Turns > 8 {
+			if m := s.mem.(*memory); m.held != 0 || s.report.Turns > 8 {
 				t.Errorf("round %d: %d bytes held, %d turns", round, m.held, s.report.Turns)
 			}
 		}
@@ -300,13 +300,13 @@ func TestPeersAreBounded(t *testing.T) {
 	for i := range 3 * maxKnown {
 		id := testID(i)
 		p.ban(id, true, now)
-		p.ban(id, false, now) // must not shorten it
-		if !p.shuns(id, now.Add(lieTime-1)) || !p.isBanned(id, now) || !p.may(id, now) {
-			t.Fatal("a peer is forgotten at once")
+		p.ban(id, false, now) // must not shorten the ban
+		if !p.avoids(id, now.Add(violationPause-1)) || !p.isBanned(id, now) || !p.allow(id, now) {
+			t.Fatal("a new entry is missing")
 		}
 	}
-	if len(p.until) > maxKnown || len(p.banned) > maxKnown || len(p.paid) > maxKnown {
-		t.Errorf("%d, %d and %d peers are remembered", len(p.until), len(p.banned), len(p.paid))
+	if len(p.avoidUntil) > maxKnown || len(p.bannedUntil) > maxKnown || len(p.usedUntil) > maxKnown {
+		t.Errorf("%d, %d and %d peers are remembered", len(p.avoidUntil), len(p.bannedUntil), len(p.usedUntil))
 	}
 }
 
@@ -323,9 +323,9 @@ func TestRecentIsBounded(t *testing.T) {
 	newer := filler(3*maxRecent - 1)
 	newer.seq++
 	if r.has(newer, now) {
-		t.Error("a newer one did not come")
+		t.Error("a newer item counts as received")
 	}
 	if r.has(filler(3*maxRecent-1), now.Add(2*recentTime)) {
-		t.Error("it is remembered for ever")
+		t.Error("an item is remembered after its time")
 	}
 }

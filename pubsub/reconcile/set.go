@@ -12,9 +12,9 @@ import (
 
 // Sizes of the leaves of the tree. With two thresholds, one item that is added and removed does not split and join a leaf each time.
 const (
-	leafMost  = 64 // items; with more a leaf is split
-	leafAgain = 16 // items; with as few a branch is a leaf again
-	keyDepth  = 64 // nibbles of a key
+	maxLeaf    = 64 // items; with more a leaf is split
+	joinedLeaf = 16 // items; with as few a branch becomes a leaf
+	keyDepth   = 64 // nibbles of a key
 )
 
 // An item is the key of a Thing ([td.Key]) and the seq of its newest record.
@@ -52,26 +52,26 @@ func (t *total) sub(o total) {
 	}
 }
 
-// A claim describes the items of a node in a range: their number, and the first 16 bytes of SHA-256 of number and total.
-type claim struct {
+// A fingerprint describes the items of a node in a range: their number, and the first 16 bytes of SHA-256 of number and total.
+type fingerprint struct {
 	count uint32
-	print [16]byte
+	hash  [16]byte
 }
 
-func newClaim(count int, t total) claim {
+func newFingerprint(count int, t total) fingerprint {
 	var b [36]byte
 	binary.BigEndian.PutUint32(b[:], uint32(count))
 	for i, w := range t {
 		binary.BigEndian.PutUint64(b[4+8*i:], w)
 	}
 	sum := sha256.Sum256(b[:])
-	return claim{count: uint32(count), print: [16]byte(sum[:16])}
+	return fingerprint{count: uint32(count), hash: [16]byte(sum[:16])}
 }
 
 // A Set holds the items of this node. The zero value is an empty set. It is safe for concurrent use.
 //
 // It is a tree over the nibbles of keys with a count and a fingerprint in each node, so that a change and the fingerprint of a range cost
-// O(log n). Keys are hashes, which keeps it flat. An item takes 44 to 70 bytes. Views do not change: a change copies the nodes on its path
+// O(log n). Keys are hashes, which keeps the tree flat. An item takes 44 to 70 bytes. Views do not change: a change copies the nodes on its path
 // that a view may use.
 type Set struct {
 	mu    sync.Mutex
@@ -88,7 +88,7 @@ type tree struct {
 	items []item     // of a leaf, sorted by key
 }
 
-// Put sets seq as the newest of the Thing with a key.
+// Put sets the seq of the newest record of the Thing with a key.
 func (s *Set) Put(key [32]byte, seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,14 +151,14 @@ func (s *Set) apply(n *tree, depth int, c *change) *tree {
 		return nil
 	case n.kids == nil:
 		n.set(c)
-		if len(n.items) > leafMost && depth < keyDepth {
+		if len(n.items) > maxLeaf && depth < keyDepth {
 			s.split(n, depth)
 		}
 		return n
 	}
 	kid := &n.kids[nibble(&c.item.key, depth)]
 	*kid = s.apply(*kid, depth+1, c)
-	if c.more < 0 && n.count <= leafAgain {
+	if c.more < 0 && n.count <= joinedLeaf {
 		n.items = slices.AppendSeq(make([]item, 0, n.count), n.all(nil))
 		n.kids = nil
 	}
@@ -212,7 +212,7 @@ func (s *Set) split(n *tree, depth int) {
 		for _, it := range kid.items {
 			kid.total.add(it.digest())
 		}
-		if end > leafMost && depth+1 < keyDepth {
+		if end > maxLeaf && depth+1 < keyDepth {
 			s.split(kid, depth+1)
 		}
 		n.kids[at], items = kid, items[end:]
@@ -241,14 +241,14 @@ func (n *tree) get(key [32]byte) (item, bool) {
 	return item{}, false
 }
 
-// claim returns the claim of the range of keys that begin with the nibbles of at.
-func (n *tree) claim(at []byte) claim {
+// fingerprint returns the fingerprint of the range of keys that begin with the nibbles of at.
+func (n *tree) fingerprint(at []byte) fingerprint {
 	n, exact := n.under(at)
 	if n == nil {
-		return newClaim(0, total{})
+		return newFingerprint(0, total{})
 	}
 	if exact {
-		return newClaim(n.count, n.total)
+		return newFingerprint(n.count, n.total)
 	}
 	var t total
 	count := 0
@@ -256,7 +256,7 @@ func (n *tree) claim(at []byte) claim {
 		count++
 		t.add(it.digest())
 	}
-	return newClaim(count, t)
+	return newFingerprint(count, t)
 }
 
 // under returns the node of a range; if not exact, it is a leaf that also has other items.

@@ -28,8 +28,8 @@ func check(t *testing.T, n *tree, want map[[32]byte]uint64) {
 		count++
 		last = it
 	}
-	if count != len(want) || n.claim(nil) != newClaim(count, sum) {
-		t.Fatalf("%d items, want %d; claim true: %v", count, len(want), n.claim(nil) == newClaim(count, sum))
+	if count != len(want) || n.fingerprint(nil) != newFingerprint(count, sum) {
+		t.Fatalf("%d items, want %d; fingerprint valid: %v", count, len(want), n.fingerprint(nil) == newFingerprint(count, sum))
 	}
 	for _, at := range [][]byte{{0}, {7, 3}, {15, 15, 15}, {1, 2, 3, 4, 5}} {
 		var part total
@@ -40,13 +40,13 @@ func check(t *testing.T, n *tree, want map[[32]byte]uint64) {
 				in++
 			}
 		}
-		if n.claim(at) != newClaim(in, part) {
-			t.Fatalf("the claim at %x is not true", at)
+		if n.fingerprint(at) != newFingerprint(in, part) {
+			t.Fatalf("the fingerprint at %x is wrong", at)
 		}
 	}
 }
 
-// TestSetAgainstAMap makes random changes to a set and a map, some keys with a long common beginning, and takes views meanwhile.
+// TestSetAgainstAMap makes random changes to a set and a map, some keys with a long common beginning, and takes views in between.
 func TestSetAgainstAMap(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -73,18 +73,18 @@ func TestSetAgainstAMap(t *testing.T) {
 		}
 		if i%3000 == 0 {
 			check(t, s.view(), want)
-			check(t, view, seen) // later changes do not matter
+			check(t, view, seen) // later changes do not affect a view
 		}
 	}
 	for key := range want {
 		s.Delete(key)
 	}
-	if s.Len() != 0 || s.root != nil || s.view().claim(nil) != nothing {
+	if s.Len() != 0 || s.root != nil || s.view().fingerprint(nil) != emptyFingerprint {
 		t.Errorf("an emptied set has %d items", s.Len())
 	}
 }
 
-func TestEqualSetsHaveEqualClaims(t *testing.T) {
+func TestEqualSetsHaveEqualFingerprints(t *testing.T) {
 	t.Parallel()
 	var a, b Set
 	order := rand.New(rand.NewPCG(3, 4)).Perm(5000)
@@ -94,13 +94,13 @@ func TestEqualSetsHaveEqualClaims(t *testing.T) {
 		b.Put(other.key, 9)
 		b.Put(other.key, other.seq)
 	}
-	if a.view().claim(nil) != b.view().claim(nil) || a.Len() != 5000 {
-		t.Error("the order of changes shows in the claim")
+	if a.view().fingerprint(nil) != b.view().fingerprint(nil) || a.Len() != 5000 {
+		t.Error("the fingerprint depends on the order of changes")
 	}
 	it := filler(17)
 	b.Put(it.key, it.seq+1)
-	if a.view().claim(nil) == b.view().claim(nil) {
-		t.Error("another seq does not show in the claim")
+	if a.view().fingerprint(nil) == b.view().fingerprint(nil) {
+		t.Error("the fingerprint does not depend on seq")
 	}
 }
 

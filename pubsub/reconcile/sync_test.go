@@ -23,7 +23,7 @@ func pair(t *testing.T) (*sim, *node, *node) {
 	return s, a, b
 }
 
-// sync holds a session that must succeed.
+// sync runs a session that must succeed.
 func (n *node) sync(t *testing.T, with *node) Report {
 	t.Helper()
 	r, err := n.Sync(t.Context(), with.host.ID())
@@ -37,12 +37,12 @@ func (n *node) sync(t *testing.T, with *node) Report {
 // same checks that both nodes have the same records.
 func same(t *testing.T, a, b *node, want int) {
 	t.Helper()
-	if a.set.Len() != want || b.set.Len() != want || a.set.view().claim(nil) != b.set.view().claim(nil) {
+	if a.set.Len() != want || b.set.Len() != want || a.set.view().fingerprint(nil) != b.set.view().fingerprint(nil) {
 		t.Errorf("%d and %d items; want %d, the same", a.set.Len(), b.set.Len(), want)
 	}
 }
 
-func TestEqualSetsCostOneRoundTrip(t *testing.T) {
+func TestEqualSetsTakeOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := pair(t)
@@ -62,7 +62,7 @@ func TestEqualSetsCostOneRoundTrip(t *testing.T) {
 	})
 }
 
-func TestOneDifferenceAmongManyCostsLittle(t *testing.T) {
+func TestOneDifferenceTakesFewBytes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := pair(t)
@@ -73,10 +73,10 @@ func TestOneDifferenceAmongManyCostsLittle(t *testing.T) {
 			with *node
 			s    *td.Signed
 		}{
-			{"the other has one more", b, signed(t, 1, 1)},
-			{"the other has a newer one", b, signed(t, 1, 2)},
-			{"this one has one more", a, signed(t, 2, 1)},
-			{"this one has buried it", a, buried(t, 1, 3)},
+			{"the peer has one more", b, signed(t, 1, 1)},
+			{"the peer has a newer one", b, signed(t, 1, 2)},
+			{"this node has one more", a, signed(t, 2, 1)},
+			{"this node has a tombstone", a, tombstone(t, 1, 3)},
 		} {
 			c.with.add(t, c.s)
 			r := a.sync(t, b)
@@ -115,20 +115,20 @@ func TestBothEndsReceiveRecords(t *testing.T) {
 	})
 }
 
-// TestCutResultsAreOnTheNextPage has more differences than one session exchanges.
-func TestCutResultsAreOnTheNextPage(t *testing.T) {
+// TestNextSessionContinues has more differences than one session exchanges.
+func TestNextSessionContinues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
-		a, b := s.node(func(o *Options) { o.wants = 100 }), s.node()
+		a, b := s.node(func(o *Options) { o.maxRequests = 100 }), s.node()
 		s.connect(a.host, b.host)
 		for i := range 350 {
-			b.add(t, buried(t, i, 1))
+			b.add(t, tombstone(t, i, 1))
 		}
 		if r := a.sync(t, b); r.Received != 100 || !r.More {
 			t.Errorf("got %+v, want it cut", r)
 		}
-		if err := b.exhaust(t.Context(), a.host.ID()); err != nil {
+		if err := b.syncAll(t.Context(), a.host.ID()); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()
@@ -139,7 +139,7 @@ func TestCutResultsAreOnTheNextPage(t *testing.T) {
 	})
 }
 
-func TestALateJoinerIsCompleteWithinSeconds(t *testing.T) {
+func TestLateJoinerSyncsWithinSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 30*time.Millisecond)
@@ -162,7 +162,7 @@ func TestALateJoinerIsCompleteWithinSeconds(t *testing.T) {
 		}
 		for late.set.Len() < 2002 {
 			if time.Since(start) > 3*time.Second {
-				t.Fatalf("it knows %d things after 3 s", late.set.Len())
+				t.Fatalf("%d Things after 3 s", late.set.Len())
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -170,7 +170,7 @@ func TestALateJoinerIsCompleteWithinSeconds(t *testing.T) {
 		t.Logf("complete after %v: %d sessions, %d bytes in, %d out", time.Since(start), st.Sessions, st.BytesIn, st.BytesOut)
 		time.Sleep(3 * time.Minute)
 		if st := late.Stats(); st.Received != 2000 || st.Failed != 0 || st.Sessions < 8 || st.Sessions > 20 {
-			t.Errorf("got %+v; want that nothing came twice, and a few sessions", st)
+			t.Errorf("got %+v; want each record once, and 8 to 20 sessions", st)
 		}
 		learned := 0
 		for _, n := range nodes {
@@ -179,7 +179,7 @@ func TestALateJoinerIsCompleteWithinSeconds(t *testing.T) {
 			}
 		}
 		if learned < 2 {
-			t.Errorf("%d of 3 have learned what the joiner brought", learned)
+			t.Errorf("%d of 3 nodes have the Things of the joiner", learned)
 		}
 		cancel()
 		if err := <-done; err != nil {
@@ -218,7 +218,7 @@ func TestRefusedRecordsAreNotRequestedAgain(t *testing.T) {
 				t.Errorf("%s: %+v, %d learned", c.name, r, c.n.set.Len())
 			}
 			if r := c.n.sync(t, b); r.Received+r.Refused != 0 {
-				t.Errorf("%s, at once: %+v", c.name, r)
+				t.Errorf("%s, immediately after: %+v", c.name, r)
 			}
 			time.Sleep(2 * recentTime)
 			if r := c.n.sync(t, b); r.Received+r.Refused != c.received+c.refused-c.learned {
@@ -264,7 +264,7 @@ func TestLargeThings(t *testing.T) {
 		}
 		for k, s := range a.known {
 			if string(s.TD) != string(b.get(k).TD) || len(s.TD) == 0 {
-				t.Error("a TD did not come along")
+				t.Error("a TD is missing")
 			}
 		}
 	})
@@ -278,7 +278,7 @@ func TestSessionsAreBounded(t *testing.T) {
 		for i := range maxServing + 2 {
 			h := s.bare()
 			s.connect(h, n.host)
-			for range 2 { // the second of each is one too many
+			for range 2 { // the second of each exceeds the limit
 				st, err := h.NewStream(t.Context(), n.host.ID(), n.proto)
 				if err != nil {
 					t.Fatal(err)
@@ -299,17 +299,17 @@ func TestSessionsAreBounded(t *testing.T) {
 		same(t, n, late, 1)
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		if n.came != 1 || n.Stats().Panics != 0 {
-			t.Errorf("got %d", n.came)
+		if n.offered != 1 || n.Stats().Panics != 0 {
+			t.Errorf("got %d", n.offered)
 		}
 		served := 0
-		for range 2 * maxInARow {
+		for range 2 * maxConsecutive {
 			if _, err := late.Sync(t.Context(), n.host.ID()); err == nil {
 				served++
 			}
 		}
-		if served < maxInARow-2 || served > maxInARow+10 {
-			t.Errorf("%d sessions in a row were served, want about %d", served, maxInARow)
+		if served < maxConsecutive-2 || served > maxConsecutive+10 {
+			t.Errorf("%d sessions in a row were served, want about %d", served, maxConsecutive)
 		}
 	})
 }
@@ -319,28 +319,28 @@ func TestUntrustedPeersAreRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
 		a := s.node()
-		closed := s.node(func(o *Options) { o.Admits = func(did.DID) error { return errors.New("nobody") } })
+		closed := s.node(func(o *Options) { o.Admits = func(did.DID) error { return errors.New("not a member") } })
 		s.connect(a.host, closed.host)
 		if _, err := a.Sync(t.Context(), closed.host.ID()); err == nil {
-			t.Error("a stranger was served")
+			t.Error("a peer that is not admitted was served")
 		}
-		if closed.Stats().Refused != 1 || len(closed.neighbours()) != 0 || len(a.neighbours()) != 0 {
-			t.Errorf("%+v, %d and %d neighbours", closed.Stats(), len(closed.neighbours()), len(a.neighbours()))
+		if closed.Stats().Refused != 1 || len(closed.neighbors()) != 0 || len(a.neighbors()) != 0 {
+			t.Errorf("%+v, %d and %d neighbors", closed.Stats(), len(closed.neighbors()), len(a.neighbors()))
 		}
-		time.Sleep(failTime)
-		if len(a.neighbours()) != 1 {
-			t.Error("who failed is never asked again")
+		time.Sleep(failurePause)
+		if len(a.neighbors()) != 1 {
+			t.Error("a failed peer is not tried again")
 		}
 		if _, err := New(a.host, Options{}); err == nil {
-			t.Error("a set is required")
+			t.Error("New accepted options without a set")
 		}
 		if Protocol("x") != "/lmos/x/sync/1" {
-			t.Error("another protocol")
+			t.Error("the protocol id changed")
 		}
 	})
 }
 
-func TestAnOfferThatPanicsCostsItsSession(t *testing.T) {
+func TestPanicInOfferEndsTheSession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
@@ -376,7 +376,7 @@ func BenchmarkDifferences(b *testing.B) {
 				}
 				known = max(known, n)
 				b.StartTimer()
-				ends := talk(b, a.session(), c.session())
+				ends := runBoth(b, a.session(), c.session())
 				bytes += ends[0].report.BytesIn + ends[0].report.BytesOut
 				sessions++
 				if a.set.Len() != 100_000+known {
@@ -389,8 +389,8 @@ func BenchmarkDifferences(b *testing.B) {
 	}
 }
 
-// TestAMeshUnderChurn adds, renews and removes Things while nodes sync: no node is banned, and finally all have the same.
-func TestAMeshUnderChurn(t *testing.T) {
+// TestMeshUnderChurn adds, renews and removes Things while nodes sync: no node is banned, and finally all have the same.
+func TestMeshUnderChurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const size, rounds = 12, 40
@@ -408,13 +408,13 @@ func TestAMeshUnderChurn(t *testing.T) {
 		}
 		for round := range rounds { // every quarter of a second one Thing is added, one renewed, and one removed here
 			for i, n := range nodes {
-				n.add(t, buried(t, 1000*i+round, 1))
+				n.add(t, tombstone(t, 1000*i+round, 1))
 				if round >= 10 {
-					n.learn(buried(t, 1000*i+round-10, uint64(round)))
+					n.learn(tombstone(t, 1000*i+round-10, uint64(round)))
 				}
-				n.drop(itemOf(t, buried(t, 1000*((i+1)%size)+round/2, 1)).key)
+				n.drop(itemOf(t, tombstone(t, 1000*((i+1)%size)+round/2, 1)).key)
 				if round%4 == 0 {
-					n.round(ctx) // more often than usual
+					n.syncRound(ctx) // more often than usual
 				}
 			}
 			time.Sleep(250 * time.Millisecond)

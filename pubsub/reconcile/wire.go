@@ -14,32 +14,32 @@ import (
 // The protocol /lmos/<network>/sync/1 is one session per stream. Both ends send turns alternately; the initiator begins. A turn is
 // a frame, and then the records that it announces, a frame each; a frame is a uvarint length and a map in deterministic CBOR.
 //
-//	turn   {root: claim, split: [{at, of: 16 claims}, …], list: [{at, of: items}, …], news: items, want: keys,
+//	turn   {root: fingerprint, split: [{at, of: 16 fingerprints}, …], list: [{at, of: items}, …], news: items, want: keys,
 //	        give: n, more: true, time: ms}
-//	given  {record: h'…', td: h'…'}, or {} for a removed record
+//	record {record: h'…', td: h'…'}, or {} for a removed record
 //
-// A claim is 20 bytes, a count of four and a fingerprint of 16; an item is 40, the key of a thing and a seq of eight; a key is
-// 32. Of each there may be many in one byte string. A range is written as the nibbles, a byte each, with which its keys begin.
+// A fingerprint has 20 bytes: a count of 4 and a hash of 16. An item has 40 bytes: the key of a Thing (32) and a seq of 8. A byte string
+// may contain several of them. A range is written as the nibbles, a byte each, with which its keys begin.
 //
-// The first turn has the claim of the whole set, and lists a small set. After that each turn answers the one before, or
-// claims of earlier ones for which there was no room:
+// The first turn has the fingerprint of the whole set, and lists a small set. Each later turn answers the previous one, and fingerprints
+// of earlier turns for which it has room:
 //
-//   - a claim of a range that differs, by the 16 claims of its parts, by a list of all items in it if there are few, or, if the
-//     other has none in it, by news;
-//   - a list, by what the other lacks or has older, as news, and by what it has newer, as wants;
-//   - news, by wants: not all need be wanted, and nothing comes that was not;
-//   - wants, by as many records in that order, or fewer, and more.
+//   - a different fingerprint of a range: the 16 fingerprints of its parts (split), all its items if they are few (list), or, if
+//     the peer has no items in it, the items to announce (news);
+//   - list: the items that the peer lacks or has in an older version (news), and the keys of its newer items (want);
+//   - news: the keys of some or all of these items (want);
+//   - want: the requested records in this order (give), or the first of them and "more".
 //
 // The first answer has the clock of the responder, in milliseconds of Unix time, so that nodes detect wrong clocks. The protocol does not
 // depend on it, and older versions omit it.
 //
-// A turn without claims, items and wants is the last one. "more" means that the sender left items to the next session.
+// A turn without fingerprints, items and keys is the last one. "more" means that the sender left items to the next session.
 const (
-	maxTurn  = 256 << 10                       // bytes of a turn
-	maxGiven = td.MaxRecord + td.MaxTD + 1<<10 // bytes of a record with its TD
+	maxTurn          = 256 << 10                       // bytes of a turn
+	maxRecordMessage = td.MaxRecord + td.MaxTD + 1<<10 // bytes of a record with its TD
 
-	claimSize, itemSize, keySize = 20, 40, 32
-	parts                        = 16
+	fingerprintSize, itemSize, keySize = 20, 40, 32
+	parts                              = 16
 
 	maxTime = 1 << 48 // milliseconds: the year 10889
 )
@@ -47,19 +47,19 @@ const (
 // errWire means malformed messages, errViolation contradictory ones. Both end the session and ban the peer; see peers.
 const (
 	errWire      = streamserver.Violation("malformed message of the sync protocol")
-	errViolation = streamserver.Violation("the far end contradicts itself")
+	errViolation = streamserver.Violation("the peer contradicts itself")
 )
 
 // A turn is one message of an end.
 type turn struct {
-	Root  []byte `cbor:"root,omitempty"`
-	Split []part `cbor:"split,omitempty"`
-	List  []part `cbor:"list,omitempty"`
-	News  []byte `cbor:"news,omitempty"`
-	Want  []byte `cbor:"want,omitempty"`
-	Give  int    `cbor:"give,omitempty"`
-	More  bool   `cbor:"more,omitempty"`
-	Time  int64  `cbor:"time,omitempty"`
+	Root      []byte `cbor:"root,omitempty"`
+	Split     []part `cbor:"split,omitempty"`
+	List      []part `cbor:"list,omitempty"`
+	Announced []byte `cbor:"news,omitempty"`
+	Requested []byte `cbor:"want,omitempty"`
+	Records   int    `cbor:"give,omitempty"`
+	More      bool   `cbor:"more,omitempty"`
+	Time      int64  `cbor:"time,omitempty"`
 }
 
 // A part is the content for one range.
@@ -68,15 +68,15 @@ type part struct {
 	Of []byte `cbor:"of"`
 }
 
-// A given is a record, or nothing.
-type given struct {
+// A recordMessage is a requested record, or empty if the record was removed.
+type recordMessage struct {
 	Record []byte `cbor:"record,omitempty"`
 	TD     []byte `cbor:"td,omitempty"`
 }
 
-// last reports whether t needs no answer.
-func (t *turn) last() bool {
-	return len(t.Root)+len(t.Split)+len(t.List)+len(t.News)+len(t.Want) == 0
+// isLast reports whether t needs no answer.
+func (t *turn) isLast() bool {
+	return len(t.Root)+len(t.Split)+len(t.List)+len(t.Announced)+len(t.Requested) == 0
 }
 
 // decodeTurn reads a turn and checks its form. b has at most maxTurn bytes.
@@ -86,17 +86,17 @@ func decodeTurn(b []byte) (*turn, error) {
 		return nil, err
 	}
 	switch {
-	case len(t.Root) != 0 && len(t.Root) != claimSize:
-		return nil, fmt.Errorf("%w: a claim of %d bytes", errWire, len(t.Root))
-	case len(t.News)%itemSize != 0, len(t.Want)%keySize != 0:
-		return nil, fmt.Errorf("%w: %d bytes of news, %d of wants", errWire, len(t.News), len(t.Want))
-	case t.Give < 0 || t.Give > maxWants:
-		return nil, fmt.Errorf("%w: %d records", errWire, t.Give)
+	case len(t.Root) != 0 && len(t.Root) != fingerprintSize:
+		return nil, fmt.Errorf("%w: a fingerprint of %d bytes", errWire, len(t.Root))
+	case len(t.Announced)%itemSize != 0, len(t.Requested)%keySize != 0:
+		return nil, fmt.Errorf("%w: %d bytes of announced items, %d of requested keys", errWire, len(t.Announced), len(t.Requested))
+	case t.Records < 0 || t.Records > maxRequests:
+		return nil, fmt.Errorf("%w: %d records", errWire, t.Records)
 	case t.Time < 0 || t.Time > maxTime:
 		return nil, fmt.Errorf("%w: the time %d", errWire, t.Time)
 	}
 	for _, p := range t.Split {
-		if !isRange(p.At) || len(p.At) == keyDepth || len(p.Of) != parts*claimSize {
+		if !isRange(p.At) || len(p.At) == keyDepth || len(p.Of) != parts*fingerprintSize {
 			return nil, fmt.Errorf("%w: a split at %x of %d bytes", errWire, p.At, len(p.Of))
 		}
 	}
@@ -124,9 +124,9 @@ func sorted(p part) bool {
 	return true
 }
 
-// decodeGiven decodes a requested record. b has at most maxGiven bytes.
-func decodeGiven(b []byte) (*given, error) {
-	var g given
+// decodeRecordMessage decodes a requested record. b has at most maxRecordMessage bytes.
+func decodeRecordMessage(b []byte) (*recordMessage, error) {
+	var g recordMessage
 	if err := decode(b, &g); err != nil {
 		return nil, err
 	}
@@ -147,14 +147,14 @@ func decode(b []byte, v any) error {
 	return nil
 }
 
-func (c claim) append(b []byte) []byte {
-	return append(binary.BigEndian.AppendUint32(b, c.count), c.print[:]...)
+func (c fingerprint) append(b []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(b, c.count), c.hash[:]...)
 }
 
-// claimAt returns the i-th claim in b.
-func claimAt(b []byte, i int) claim {
-	b = b[i*claimSize:]
-	return claim{binary.BigEndian.Uint32(b), [16]byte(b[4:claimSize])}
+// fingerprintAt returns the i-th fingerprint in b.
+func fingerprintAt(b []byte, i int) fingerprint {
+	b = b[i*fingerprintSize:]
+	return fingerprint{binary.BigEndian.Uint32(b), [16]byte(b[4:fingerprintSize])}
 }
 
 func (it item) append(b []byte) []byte {

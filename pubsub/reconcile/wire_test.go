@@ -42,24 +42,24 @@ func TestDecodeTurn(t *testing.T) {
 		ok   bool
 	}{
 		{"the last", &turn{}, true},
-		{"all of it", &turn{Root: make([]byte, claimSize), Split: []part{{At: nil, Of: make([]byte, parts*claimSize)}},
-			List: []part{{At: []byte{3}, Of: pack(low, high)}}, News: pack(low), Want: keysOf(low), Give: 3, More: true}, true},
+		{"all members", &turn{Root: make([]byte, fingerprintSize), Split: []part{{At: nil, Of: make([]byte, parts*fingerprintSize)}},
+			List: []part{{At: []byte{3}, Of: pack(low, high)}}, Announced: pack(low), Requested: keysOf(low), Records: 3, More: true}, true},
 		{"a list of nothing", &turn{List: []part{{At: []byte{15, 0}}}}, true},
-		{"a short claim", &turn{Root: make([]byte, claimSize-1)}, false},
-		{"three parts", &turn{Split: []part{{Of: make([]byte, 3*claimSize)}}}, false},
-		{"a range below a key", &turn{Split: []part{{At: make([]byte, keyDepth), Of: make([]byte, parts*claimSize)}}}, false},
-		{"no nibble", &turn{List: []part{{At: []byte{16}}}}, false},
+		{"a short fingerprint", &turn{Root: make([]byte, fingerprintSize-1)}, false},
+		{"three parts", &turn{Split: []part{{Of: make([]byte, 3*fingerprintSize)}}}, false},
+		{"a range below a key", &turn{Split: []part{{At: make([]byte, keyDepth), Of: make([]byte, parts*fingerprintSize)}}}, false},
+		{"not a nibble", &turn{List: []part{{At: []byte{16}}}}, false},
 		{"half an item", &turn{List: []part{{Of: make([]byte, itemSize/2)}}}, false},
 		{"items that do not ascend", &turn{List: []part{{Of: pack(high, low)}}}, false},
 		{"an item twice", &turn{List: []part{{Of: pack(low, low)}}}, false},
 		{"an item of another range", &turn{List: []part{{At: []byte{4}, Of: pack(low)}}}, false},
-		{"half of the news", &turn{News: make([]byte, itemSize+1)}, false},
-		{"half a want", &turn{Want: make([]byte, keySize-1)}, false},
-		{"fewer than none", &turn{Give: -1}, false},
-		{"more than may be", &turn{Give: maxWants + 1}, false},
-		{"its clock", &turn{Time: maxTime}, true},
-		{"a time before all", &turn{Time: -1}, false},
-		{"a time after all", &turn{Time: maxTime + 1}, false},
+		{"half an announced item", &turn{Announced: make([]byte, itemSize+1)}, false},
+		{"half a key", &turn{Requested: make([]byte, keySize-1)}, false},
+		{"a negative number of records", &turn{Records: -1}, false},
+		{"too many records", &turn{Records: maxRequests + 1}, false},
+		{"a time", &turn{Time: maxTime}, true},
+		{"a negative time", &turn{Time: -1}, false},
+		{"a time over the limit", &turn{Time: maxTime + 1}, false},
 		{"another member", map[string]any{"more": true, "less": 1}, false},
 		{"not canonical", map[string]any{"more": false}, false},
 		{"a list", []int{1}, false},
@@ -70,39 +70,39 @@ func TestDecodeTurn(t *testing.T) {
 	}
 }
 
-func TestDecodeGiven(t *testing.T) {
+func TestDecodeRecordMessage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
 		g    any
 		ok   bool
 	}{
-		{"nothing", &given{}, true},
-		{"the largest", &given{Record: make([]byte, td.MaxRecord), TD: make([]byte, td.MaxTD)}, true},
-		{"a TD alone", &given{TD: []byte("{}")}, false},
-		{"a large record", &given{Record: make([]byte, td.MaxRecord+1)}, false},
-		{"a large TD", &given{Record: []byte("r"), TD: make([]byte, td.MaxTD+1)}, false},
+		{"nothing", &recordMessage{}, true},
+		{"the largest", &recordMessage{Record: make([]byte, td.MaxRecord), TD: make([]byte, td.MaxTD)}, true},
+		{"a TD alone", &recordMessage{TD: []byte("{}")}, false},
+		{"a large record", &recordMessage{Record: make([]byte, td.MaxRecord+1)}, false},
+		{"a large TD", &recordMessage{Record: []byte("r"), TD: make([]byte, td.MaxTD+1)}, false},
 		{"a text", "x", false},
 	} {
-		if _, err := decodeGiven(marshal(t, c.g)); (err == nil) != c.ok {
+		if _, err := decodeRecordMessage(marshal(t, c.g)); (err == nil) != c.ok {
 			t.Errorf("%s: got %v", c.name, err)
 		}
 	}
-	frame := frames(t, &given{Record: make([]byte, td.MaxRecord), TD: make([]byte, td.MaxTD)})
-	if _, _, err := streamserver.ReadFrame(bytes.NewReader(frame), &accounts{}, maxGiven); err != nil {
+	frame := frames(t, &recordMessage{Record: make([]byte, td.MaxRecord), TD: make([]byte, td.MaxTD)})
+	if _, _, err := streamserver.ReadFrame(bytes.NewReader(frame), &memory{}, maxRecordMessage); err != nil {
 		t.Errorf("the largest does not fit: %v", err)
 	}
 }
 
-// broke is a scope without memory.
-type broke struct{ accounts }
+// noMemory rejects all reservations.
+type noMemory struct{ memory }
 
-func (*broke) ReserveMemory(int, uint8) error { return network.ErrResourceLimitExceeded }
+func (*noMemory) ReserveMemory(int, uint8) error { return network.ErrResourceLimitExceeded }
 
 func TestFramesNeedMemory(t *testing.T) {
 	t.Parallel()
-	in := bytes.NewReader(frames(t, &turn{Give: 1}))
-	if _, _, err := streamserver.ReadFrame(in, &broke{}, maxTurn); !errors.Is(err, network.ErrResourceLimitExceeded) || in.Len() == 0 {
+	in := bytes.NewReader(frames(t, &turn{Records: 1}))
+	if _, _, err := streamserver.ReadFrame(in, &noMemory{}, maxTurn); !errors.Is(err, network.ErrResourceLimitExceeded) || in.Len() == 0 {
 		t.Errorf("got %v, %d bytes unread", err, in.Len())
 	}
 	if code := streamserver.CodeOf(network.ErrResourceLimitExceeded); code != network.StreamResourceLimitExceeded {
@@ -113,26 +113,26 @@ func TestFramesNeedMemory(t *testing.T) {
 func FuzzTurn(f *testing.F) {
 	f.Add(marshal(f, &turn{}))
 	f.Add(marshal(f, &turn{Time: 1_800_000_000_000}))
-	f.Add(marshal(f, &turn{Split: []part{{At: []byte{1}, Of: make([]byte, parts*claimSize)}}, News: pack(filler(1)), Give: 1}))
-	f.Add(marshal(f, &turn{List: []part{{Of: pack(filler(1))}}, Want: keysOf(filler(1)), More: true}))
+	f.Add(marshal(f, &turn{Split: []part{{At: []byte{1}, Of: make([]byte, parts*fingerprintSize)}}, Announced: pack(filler(1)), Records: 1}))
+	f.Add(marshal(f, &turn{List: []part{{Of: pack(filler(1))}}, Requested: keysOf(filler(1)), More: true}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		in, err := decodeTurn(b)
 		if err != nil {
 			return
 		}
 		if again := marshal(t, in); !bytes.Equal(again, b) {
-			t.Errorf("%x was read, %x is the same", b, again)
+			t.Errorf("%x was decoded, and encodes as %x", b, again)
 		}
 	})
 }
 
-func FuzzGiven(f *testing.F) {
-	f.Add(marshal(f, &given{}))
-	f.Add(marshal(f, &given{Record: []byte("r"), TD: []byte("t")}))
+func FuzzRecordMessage(f *testing.F) {
+	f.Add(marshal(f, &recordMessage{}))
+	f.Add(marshal(f, &recordMessage{Record: []byte("r"), TD: []byte("t")}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		g, err := decodeGiven(b)
+		g, err := decodeRecordMessage(b)
 		if err == nil && (len(g.Record) > td.MaxRecord || len(g.TD) > td.MaxTD || !bytes.Equal(marshal(t, g), b)) {
-			t.Errorf("took %x", b)
+			t.Errorf("accepted %x", b)
 		}
 	})
 }
@@ -141,26 +141,26 @@ func FuzzGiven(f *testing.F) {
 func FuzzSession(f *testing.F) {
 	n := newNode()
 	n.fill(0, 100)
-	root := n.set.view().claim(nil).append(nil)
-	differs := n.claims()
+	root := n.set.view().fingerprint(nil).append(nil)
+	differs := n.fingerprints()
 	differs[7]++
 	f.Add(frames(f, &turn{Root: root}), false)
 	f.Add(frames(f, &turn{Root: append([]byte{0, 0, 0, 9}, root[4:]...)}, &turn{Split: []part{{At: []byte{3}, Of: differs}}}), false)
 	f.Add(frames(f, &turn{Split: []part{{Of: differs}}}, &turn{}), true)
-	f.Add(frames(f, &turn{News: pack(filler(1000))}, &turn{Give: 1}, &given{}), true)
-	f.Fuzz(func(t *testing.T, b []byte, lead bool) {
+	f.Add(frames(f, &turn{Announced: pack(filler(1000))}, &turn{Records: 1}, &recordMessage{}), true)
+	f.Fuzz(func(t *testing.T, b []byte, initiator bool) {
 		s := n.session()
 		s.connect(struct {
 			io.Reader
 			io.Writer
 		}{bytes.NewReader(b), io.Discard})
-		end := s.follow
-		if lead {
-			end = s.lead
+		end := s.respond
+		if initiator {
+			end = s.initiate
 		}
 		_ = end()
-		if m := s.mem.(*accounts); m.held != 0 || m.peak > maxTurn || s.report.BytesOut > maxTurns*maxTurn || n.came != 0 {
-			t.Errorf("%d bytes held, %d at the peak, %d said, %d taken", m.held, m.peak, s.report.BytesOut, n.came)
+		if m := s.mem.(*memory); m.held != 0 || m.peak > maxTurn || s.report.BytesOut > maxTurns*maxTurn || n.offered != 0 {
+			t.Errorf("%d bytes held, %d at the peak, %d sent, %d accepted", m.held, m.peak, s.report.BytesOut, n.offered)
 		}
 	})
 }
