@@ -29,7 +29,7 @@ func (a *memory) ReserveMemory(n int, _ uint8) error {
 
 func (a *memory) ReleaseMemory(n int) { a.held -= n }
 
-// session returns an end of a session that talk connects.
+// session returns an end of a session.
 func (n *node) session() *session { return newSession(n.Reconciler, &memory{}, nil, func() {}) }
 
 // connect sets the stream of an end.
@@ -132,7 +132,7 @@ func TestContradictingPeer(t *testing.T) {
 		none = append(none, &recordMessage{})
 	}
 	many := append([]any{&turn{Announced: pack(announced...)}, &turn{Records: 40}}, none...)
-	// outgoing announces a Thing, and then sends the result of make.
+	// sends announces a Thing, and then sends the result of make.
 	sends := func(make func(t *testing.T, good *td.Signed) *recordMessage) func(t *testing.T) []byte {
 		return func(t *testing.T) []byte {
 			good := signed(t, 1, 5)
