@@ -93,7 +93,7 @@ func TestVectors(t *testing.T) {
 }
 
 // The private half of the derived key (SHA-512 of the seed, first half) belongs to the public half.
-func TestAgreementMatchesThePrivateHalf(t *testing.T) {
+func TestKeyAgreementMatchesThePrivateKey(t *testing.T) {
 	t.Parallel()
 	for _, v := range vectors {
 		h := sha512.Sum512(unhex(t, v.seed))

@@ -55,7 +55,7 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 		Latency: n.network.peers.Latency, Connected: n.network.peers.IsConnected, Share: n.network.peers.Share, Trust: n.policy.Trust,
 		Embedder: embedder, OnChange: m.changed,
 		Probe:  func(ctx context.Context, id did.DID) error { return m.monitor.Dial(ctx, id) },
-		OnDown: func(id did.DID) { m.monitor.Lost(id) }}); err != nil {
+		OnDown: func(id did.DID) { m.monitor.OnDown(id) }}); err != nil {
 		return nil, fmt.Errorf("open the directory: %w", err)
 	}
 	n.life.onClose(m.directory.Close)
@@ -72,7 +72,7 @@ func (n *Node) openMesh(embedder embedding.Embedder) (*mesh, error) {
 func (n *Node) openCarriers(m *mesh) (err error) {
 	m.streams = stream.New(n.network.Host, stream.Options{Network: n.opts.Network, As: stream.NewPseudonyms(n.key).Of, Log: n.opts.Log,
 		DialTimeout: n.opts.dialTimeout(), MaxPerPeer: n.opts.Limits.Streams, MaxConcurrent: max(maxServed, n.policy.Most()),
-		Refused: n.network.peers.Refusal, Reach: func(id did.DID, ok bool) { m.monitor.Reached(id, ok) }})
+		Refused: n.network.peers.Refusal, Reach: func(id did.DID, ok bool) { m.monitor.SetReachable(id, ok) }})
 	n.life.onClose(m.streams.Close)
 	n.life.onRun(m.streams.Run)
 
@@ -84,9 +84,9 @@ func (n *Node) openCarriers(m *mesh) (err error) {
 		Store: n.stores.fast, BootstrapPeers: n.network.bootstrap.Peers, Verifier: m.verifier, Local: m.index, Admits: n.policy.Admits,
 		States:    func(ctx context.Context, keys [][32]byte) []dht.AgentState { return m.publisher.States(ctx, keys) },
 		Evidence:  func(s *td.Signed) { m.directory.Enqueue(s) },
-		OnResult:  func(p peer.ID, ok bool) { m.monitor.PeerReached(p, ok) },
+		OnResult:  func(p peer.ID, ok bool) { m.monitor.OnResult(p, ok) },
 		Down:      func(p peer.ID) bool { return m.monitor.IsDown(p) },
-		OnTimeout: func(p peer.ID) { m.monitor.Missed(p) },
+		OnTimeout: func(p peer.ID) { m.monitor.OnTimeout(p) },
 		Diversity: n.opts.Diversity, Log: n.opts.Log})
 	if err != nil {
 		return fmt.Errorf("open the DHT: %w", err)
@@ -117,7 +117,7 @@ func (n *Node) openSync(m *mesh) (err error) {
 
 	m.suspicion, err = suspicion.New(n.network.Host, suspicion.Options{Network: n.opts.Network, Tracks: m.directory.Tracks,
 		Probe:    func(ctx context.Context, id did.DID) (bool, error) { return m.monitor.Probe(ctx, id) },
-		OnFailed: func(id did.DID) { m.monitor.Reached(id, false) }, Admits: n.policy.Admits, Log: n.opts.Log})
+		OnFailed: func(id did.DID) { m.monitor.SetReachable(id, false) }, Admits: n.policy.Admits, Log: n.opts.Log})
 	if err != nil {
 		return fmt.Errorf("open failure detection: %w", err)
 	}

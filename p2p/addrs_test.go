@@ -37,11 +37,11 @@ func TestAnnouncedAddresses(t *testing.T) {
 		o    Options
 		want []string
 	}{
-		"all but link-local":    {Options{}, []string{has[0], has[1], has[2], has[3], has[6]}},
-		"public ones and names": {Options{PublicOnly: true}, []string{has[3], has[6]}},
-		"what the user says":    {Options{Announce: []string{"/ip4/192.0.2.7/tcp/4667"}}, []string{"/ip4/192.0.2.7/tcp/4667"}},
-		"what the user copied":  {Options{Announce: []string{"/ip4/192.0.2.7/tcp/4667/p2p/" + id}}, []string{"/ip4/192.0.2.7/tcp/4667"}},
-		"the user's, private or not": {Options{Announce: []string{"/ip4/10.9.9.9/tcp/1"}, PublicOnly: true, NoAnnounce: []string{"/ip4"}},
+		"all but link-local":     {Options{}, []string{has[0], has[1], has[2], has[3], has[6]}},
+		"public ones and names":  {Options{PublicOnly: true}, []string{has[3], has[6]}},
+		"configured":             {Options{Announce: []string{"/ip4/192.0.2.7/tcp/4667"}}, []string{"/ip4/192.0.2.7/tcp/4667"}},
+		"configured with a peer": {Options{Announce: []string{"/ip4/192.0.2.7/tcp/4667/p2p/" + id}}, []string{"/ip4/192.0.2.7/tcp/4667"}},
+		"configured and private": {Options{Announce: []string{"/ip4/10.9.9.9/tcp/1"}, PublicOnly: true, NoAnnounce: []string{"/ip4"}},
 			[]string{"/ip4/10.9.9.9/tcp/1"}},
 		"without one":      {Options{NoAnnounce: []string{"/ip4/10.0.0.1"}}, []string{has[0], has[2], has[3], has[6]}},
 		"without some":     {Options{NoAnnounce: []string{"/ip4/10.0.0.1/tcp/1", "/dns4/", "/ip4/8.8.8.8/"}}, []string{has[0], has[2]}},
@@ -61,14 +61,14 @@ func TestAnnouncedAddresses(t *testing.T) {
 	}
 }
 
-func TestBridgesOfContainersAreHidden(t *testing.T) {
+func TestContainerBridgesAreNotAnnounced(t *testing.T) {
 	t.Parallel()
 	bridges := map[string]bool{"172.17.0.1": true, "fd00::1": true}
 	const loop, bridge, bridge6, lan, name = "/ip4/127.0.0.1/tcp/1", "/ip4/172.17.0.1/tcp/1", "/ip6/fd00::1/tcp/1", "/ip4/172.17.0.2/tcp/1", "/dns4/a.example/tcp/1"
 	for _, c := range []struct{ has, want []string }{
 		{[]string{loop, bridge, lan}, []string{loop, lan}},
 		{[]string{bridge, bridge6, name}, []string{name}},
-		{[]string{loop, bridge, bridge6}, []string{loop, bridge, bridge6}}, // nothing else leads here
+		{[]string{loop, bridge, bridge6}, []string{loop, bridge, bridge6}}, // the only other addresses
 		{[]string{bridge}, []string{bridge}},
 		{[]string{loop}, []string{loop}},
 		{nil, nil},
@@ -79,7 +79,7 @@ func TestBridgesOfContainersAreHidden(t *testing.T) {
 	}
 	for ip := range bridgeIPs() {
 		if strings.HasPrefix(ip, "127.") {
-			t.Errorf("loopback (%s) was taken for a bridge", ip)
+			t.Errorf("loopback (%s) counts as a bridge", ip)
 		}
 	}
 }

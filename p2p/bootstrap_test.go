@@ -38,7 +38,7 @@ func connected(t testing.TB) (a, b *Host) {
 	return a, b
 }
 
-func TestBootstrapPeersComeInOrderOfTrust(t *testing.T) {
+func TestBootstrapPeerOrder(t *testing.T) {
 	t.Parallel()
 	a, b := connected(t)
 	store := inMemory()
@@ -58,7 +58,7 @@ func TestBootstrapPeersComeInOrderOfTrust(t *testing.T) {
 	}
 }
 
-func TestTheSnapshotKeepsTheLastPeers(t *testing.T) {
+func TestSnapshotKeepsTheLastPeers(t *testing.T) {
 	t.Parallel()
 	a, b := connected(t)
 	s := bootstrapOf(t, a, inMemory())
@@ -80,7 +80,7 @@ func TestTheSnapshotKeepsTheLastPeers(t *testing.T) {
 	}
 }
 
-func TestDamagedEntriesOfTheSnapshotAreDropped(t *testing.T) {
+func TestSnapshotDropsDamagedEntries(t *testing.T) {
 	t.Parallel()
 	a, b := connected(t)
 	store := inMemory()
@@ -106,7 +106,7 @@ func (faulty) Query(context.Context, query.Query) (query.Results, error) {
 	return nil, errors.New("the cable is out")
 }
 
-func TestAFailingSnapshotIsLogged(t *testing.T) {
+func TestSnapshotFailureIsLogged(t *testing.T) {
 	t.Parallel()
 	a, _ := connected(t)
 	var log bytes.Buffer

@@ -15,7 +15,7 @@ func TestRankDialsPutsTCPFirstNearby(t *testing.T) {
 	}{
 		"loopback":            {[]string{"/ip4/127.0.0.1/udp/1/quic-v1", "/ip4/127.0.0.1/tcp/1"}, "/ip4/127.0.0.1/tcp/1"},
 		"a local network":     {[]string{"/ip4/10.0.0.7/udp/1/quic-v1", "/ip4/10.0.0.7/tcp/1"}, "/ip4/10.0.0.7/tcp/1"},
-		"the open internet":   {[]string{"/ip4/1.2.3.4/udp/1/quic-v1", "/ip4/1.2.3.4/tcp/1"}, "/ip4/1.2.3.4/udp/1/quic-v1"},
+		"a public address":    {[]string{"/ip4/1.2.3.4/udp/1/quic-v1", "/ip4/1.2.3.4/tcp/1"}, "/ip4/1.2.3.4/udp/1/quic-v1"},
 		"QUIC only, nearby":   {[]string{"/ip4/10.0.0.7/udp/1/quic-v1"}, "/ip4/10.0.0.7/udp/1/quic-v1"},
 		"a private TCP alone": {[]string{"/ip4/192.168.1.2/tcp/1"}, "/ip4/192.168.1.2/tcp/1"},
 	} {
@@ -25,11 +25,11 @@ func TestRankDialsPutsTCPFirstNearby(t *testing.T) {
 		}
 		ranked := rankDials(addrs)
 		if len(ranked) != len(addrs) {
-			t.Errorf("%s: %d addresses came back, want %d", name, len(ranked), len(addrs))
+			t.Errorf("%s: %d addresses returned, want %d", name, len(ranked), len(addrs))
 		}
 		for _, r := range ranked {
 			if isFirst := r.Addr.String() == tc.first; isFirst != (r.Delay == 0) {
-				t.Errorf("%s: %s is dialled after %v", name, r.Addr, r.Delay.Round(time.Millisecond))
+				t.Errorf("%s: %s is dialed after %v", name, r.Addr, r.Delay.Round(time.Millisecond))
 			}
 		}
 	}

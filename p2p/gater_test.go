@@ -43,7 +43,7 @@ func rawID(t testing.TB, hexKey string) peer.ID {
 	return idOf(t, key, err)
 }
 
-func TestOnlyKeysThatAreDIDsAreLetIn(t *testing.T) {
+func TestGaterRejectsInvalidKeys(t *testing.T) {
 	t.Parallel()
 	_, ed, err := crypto.GenerateEd25519Key(rand.Reader)
 	good := idOf(t, ed, err)
@@ -73,15 +73,15 @@ func TestOnlyKeysThatAreDIDsAreLetIn(t *testing.T) {
 	} {
 		g := &gater{}
 		if got := g.InterceptPeerDial(c.id); got != c.want {
-			t.Errorf("%s: may be dialled: %v, want %v", name, got, c.want)
+			t.Errorf("%s: dial allowed %v, want %v", name, got, c.want)
 		}
 		for _, dir := range []network.Direction{network.DirInbound, network.DirOutbound} {
 			if got := g.InterceptSecured(dir, c.id, nil); got != c.want {
-				t.Errorf("%s: let in %v: %v, want %v", name, dir, got, c.want)
+				t.Errorf("%s: %v allowed %v, want %v", name, dir, got, c.want)
 			}
 		}
 		if !g.InterceptAccept(nil) {
-			t.Errorf("%s: who it is was judged before it was known", name)
+			t.Errorf("%s: InterceptAccept rejected an unauthenticated connection", name)
 		}
 	}
 }
@@ -107,14 +107,14 @@ func TestPolicyDecidesConnections(t *testing.T) {
 		return nil
 	}}
 	if g.InterceptPeerDial(peer.ID(raw)) || g.InterceptSecured(network.DirOutbound, peer.ID(raw), nil) {
-		t.Error("who is denied is dialled")
+		t.Error("a denied peer is dialed")
 	}
 	if !g.InterceptPeerDial(peer.ID(didtest.NewKey().Peer())) {
-		t.Error("who is not denied may not connect")
+		t.Error("an admitted peer is rejected")
 	}
 }
 
-func TestAddressesThatAreNotDialled(t *testing.T) {
+func TestGaterRejectsHostileAddresses(t *testing.T) {
 	t.Parallel()
 	for addr, c := range map[string]struct{ anywhere, loopback bool }{
 		"/ip4/192.0.2.1/tcp/4667":            {true, true},
@@ -128,7 +128,7 @@ func TestAddressesThatAreNotDialled(t *testing.T) {
 		"/ip4/169.254.169.254/tcp/80":        {false, false}, // a cloud's metadata
 		"/ip6/fe80::1/tcp/4667":              {false, false},
 		"/ip6zone/eth0/ip6/fe80::1/tcp/4667": {false, false},
-		"/ip4/0.0.0.0/tcp/4667":              {false, false}, // means this machine to some systems
+		"/ip4/0.0.0.0/tcp/4667":              {false, false}, // this machine on some systems
 		"/ip6/::/tcp/4667":                   {false, false},
 		"/ip4/224.0.0.251/udp/5353/quic-v1":  {false, false},
 		"/ip4/239.255.255.250/tcp/1900":      {false, false},
@@ -141,15 +141,15 @@ func TestAddressesThatAreNotDialled(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := (&gater{}).InterceptAddrDial("", a); got != c.anywhere {
-			t.Errorf("%s: dialled %v, want %v", addr, got, c.anywhere)
+			t.Errorf("%s: allowed %v, want %v", addr, got, c.anywhere)
 		}
 		if got := (&gater{loopback: true}).InterceptAddrDial("", a); got != c.loopback {
-			t.Errorf("%s: dialled by a node that lives on loopback %v, want %v", addr, got, c.loopback)
+			t.Errorf("%s: with loopback allowed: %v, want %v", addr, got, c.loopback)
 		}
 	}
 }
 
-// TestBan has a host that is banned dial and be dialled, over a real connection.
+// TestBan dials from and to a banned host over real connections.
 func TestBan(t *testing.T) {
 	t.Parallel()
 	a, b, c := started(t, Options{Listen: []string{anyTCP}}), started(t, Options{Listen: []string{anyTCP}}), started(t, Options{Listen: []string{anyTCP}})
@@ -163,7 +163,7 @@ func TestBan(t *testing.T) {
 		t.Error("a banned peer is connected")
 	}
 	if err := c.Connect(t.Context(), to(a)); err != nil {
-		t.Errorf("who is not banned is kept out: %v", err)
+		t.Errorf("a peer that is not banned is rejected: %v", err)
 	}
 }
 
@@ -174,14 +174,14 @@ func TestBansAreBounded(t *testing.T) {
 		g.ban(peer.ID(fmt.Sprint(i)), time.Minute, now)
 	}
 	if len(g.banned) > maxBanned {
-		t.Errorf("%d are remembered", len(g.banned))
+		t.Errorf("%d bans are kept", len(g.banned))
 	}
 	last := peer.ID(fmt.Sprint(3*maxBanned - 1))
 	if !g.isBanned(last, now) || g.isBanned(last, now.Add(time.Minute)) {
-		t.Error("the ban does not last as long as it should")
+		t.Error("the ban ended early")
 	}
 	g.ban("later", time.Minute, now.Add(time.Hour))
 	if len(g.banned) != 1 {
-		t.Errorf("%d are remembered after their time", len(g.banned))
+		t.Errorf("%d bans are kept after their end", len(g.banned))
 	}
 }

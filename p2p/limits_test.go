@@ -19,10 +19,10 @@ func TestLimitsHaveDefaults(t *testing.T) {
 	}
 	own := Limits{1, 2, 3, 4, 5, 6}
 	if got := own.WithDefaults(); got != own {
-		t.Errorf("got %+v, want what was set", got)
+		t.Errorf("got %+v, want the given values", got)
 	}
 	if files() < 64 || files() > 8192 {
-		t.Errorf("%d files may be open", files())
+		t.Errorf("limit of %d open files", files())
 	}
 }
 
@@ -45,10 +45,10 @@ func TestConnectionsPerAddressAreLimited(t *testing.T) {
 		from string
 		want int
 	}{
-		"an address of the internet": {"/ip4/8.8.8.8/tcp/1", 4},
-		"a subnet of IPv6":           {"/ip6/2001:4860::1/tcp/1", 4},
-		"this machine":               {"/ip4/127.0.0.1/tcp/1", 20},
-		"this machine by IPv6":       {"/ip6/::1/tcp/1", 20},
+		"a public address":     {"/ip4/8.8.8.8/tcp/1", 4},
+		"a subnet of IPv6":     {"/ip6/2001:4860::1/tcp/1", 4},
+		"this machine":         {"/ip4/127.0.0.1/tcp/1", 20},
+		"this machine by IPv6": {"/ip6/::1/tcp/1", 20},
 	} {
 		rm, err := resourceManager(Limits{PerAddress: 4, PerAddressRate: 100}.WithDefaults(), "test")
 		if err != nil {
@@ -89,11 +89,11 @@ func TestStreamsPerPeerAreLimited(t *testing.T) {
 				got++
 			}
 		}
-		if got != min(want, 6) { // six are all that a peer gets of any kind: twice Streams
+		if got != min(want, 6) { // the limit of all streams of a peer is twice Streams
 			t.Errorf("one peer gets %d streams of %s, want %d", got, proto, want)
 		}
 		if !opens(greedy, proto) || !opens(modest, proto) {
-			t.Errorf("others get no stream of %s", proto)
+			t.Errorf("another peer gets no stream of %s", proto)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (c *leftConn) Write([]byte) (int, error) {
 func (c *leftConn) Read(b []byte) (int, error) {
 	select {
 	case <-c.failed:
-		time.Sleep(time.Millisecond) // until all that the failure causes has happened
+		time.Sleep(time.Millisecond) // until the effects of the failure have happened
 	case <-c.closed:
 	}
 	select {
@@ -50,8 +50,8 @@ func (c *leftConn) Read(b []byte) (int, error) {
 func (c *leftConn) Close() error                     { c.end(); return nil }
 func (c *leftConn) SetWriteDeadline(time.Time) error { return nil }
 
-// TestAReasonIsReadAfterAWriteFailed: a dialer writes before it has read why the peer closed the connection.
-func TestAReasonIsReadAfterAWriteFailed(t *testing.T) {
+// TestReadAfterFailedWrite writes before the reason of the peer for closing the connection is read.
+func TestReadAfterFailedWrite(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &leftConn{reason: []byte{0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, failed: make(chan struct{}), closed: make(chan struct{})} // yamux: go away
@@ -61,7 +61,7 @@ func TestAReasonIsReadAfterAWriteFailed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.OpenStream(t.Context()); err != nil { // its frame is what fails
+		if _, err := m.OpenStream(t.Context()); err != nil { // writing its frame fails
 			t.Fatal(err)
 		}
 		if _, err := m.AcceptStream(); !isRefusal(err) {
@@ -73,8 +73,8 @@ func TestAReasonIsReadAfterAWriteFailed(t *testing.T) {
 	})
 }
 
-// TestAWriteFailsWithoutAReader: a reader that waits for the writer is not waited for without end.
-func TestAWriteFailsWithoutAReader(t *testing.T) {
+// TestFailedWriteWithoutReader checks that a failed write does not wait without limit for a blocked reader.
+func TestFailedWriteWithoutReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &readingConn{Conn: &leftConn{fail: func() {}}, over: make(chan struct{})}

@@ -28,7 +28,7 @@ const (
 	anyQUIC = "/ip4/127.0.0.1/udp/0/quic-v1"
 )
 
-// made returns a host that lives on loopback and is closed with the test.
+// made returns a loopback host that is closed at the end of the test.
 func made(t testing.TB, o Options) *Host {
 	t.Helper()
 	if o.Key == nil {
@@ -86,10 +86,10 @@ func TestHostsConnect(t *testing.T) {
 			}
 			conn := from.Network().ConnsToPeer(to.ID())[0].ConnState()
 			if conn.Transport != c.transport || string(conn.Security) != c.security {
-				t.Errorf("they speak %s over %s, want %s over %s", conn.Security, conn.Transport, c.security, c.transport)
+				t.Errorf("connected by %s over %s, want %s over %s", conn.Security, conn.Transport, c.security, c.transport)
 			}
 			if agent, err := from.Peerstore().Get(to.ID(), "AgentVersion"); agent != "lmosd/7" {
-				t.Errorf("it is told as %v (%v), want lmosd/7", agent, err)
+				t.Errorf("agent version %v (%v), want lmosd/7", agent, err)
 			}
 			if r, ok := c.to.Metrics.(*prometheus.Registry); ok {
 				if all, err := r.Gather(); err != nil || len(all) == 0 {
@@ -112,18 +112,18 @@ func TestUnadmittedPeersAreNotConnected(t *testing.T) {
 	strict := started(t, Options{Listen: []string{anyTCP}, Admits: admits})
 	stranger := started(t, Options{Key: denied, Listen: []string{anyTCP}})
 	if err := dial(t, strict, stranger); err == nil {
-		t.Error("it dials whom it does not admit")
+		t.Error("a peer that is not admitted is dialed")
 	}
-	_ = dial(t, stranger, strict) // It may hear only afterwards that it is not wanted.
+	_ = dial(t, stranger, strict) // the refusal may arrive after the dial returns
 	if len(strict.Network().ConnsToPeer(stranger.ID())) > 0 {
-		t.Error("it lets in whom it does not admit")
+		t.Error("a peer that is not admitted is accepted")
 	}
 	if err := dial(t, started(t, Options{}), strict); err != nil {
-		t.Errorf("who is admitted is refused: %v", err)
+		t.Errorf("an admitted peer is refused: %v", err)
 	}
 }
 
-func TestAnAddressThatCannotWorkIsRefused(t *testing.T) {
+func TestInvalidListenAddresses(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]Options{
 		"listen.p2p":      {Listen: []string{"127.0.0.1:1"}},
@@ -132,7 +132,7 @@ func TestAnAddressThatCannotWorkIsRefused(t *testing.T) {
 		o.Key = didtest.NewKey()
 		h, err := New(o)
 		if err == nil {
-			t.Fatal(errors.Join(errors.New("it was made"), h.Close()))
+			t.Fatal(errors.Join(errors.New("New accepted it"), h.Close()))
 		}
 		if e := wantCode(t, err, interact.ConfigInvalid); !strings.Contains(e.Title, name) {
 			t.Errorf("%q does not name %s", e.Title, name)
@@ -143,7 +143,7 @@ func TestAnAddressThatCannotWorkIsRefused(t *testing.T) {
 		listen string
 		want   interact.Code
 	}{
-		"a transport that is not ours":  {"/ip4/127.0.0.1/tcp/0/ws", interact.ConfigInvalid},
+		"an unsupported transport":      {"/ip4/127.0.0.1/tcp/0/ws", interact.ConfigInvalid},
 		"an address of another machine": {"/ip4/192.0.2.1/tcp/0", interact.ConfigInvalid},
 		"a TCP port that is busy":       {"/ip4/127.0.0.1/tcp/" + busyTCP(t), interact.PortBusy},
 		"a UDP port that is busy":       {"/ip4/127.0.0.1/udp/" + busyUDP(t) + "/quic-v1", interact.PortBusy},
@@ -185,15 +185,15 @@ func TestBusyDefaultPortIsReplaced(t *testing.T) {
 	var said bytes.Buffer
 	h := started(t, Options{Listen: busy, Log: slog.New(slog.NewTextHandler(&said, nil))})
 	if len(h.Addrs()) != len(busy) {
-		t.Errorf("it listens on %v, want as many addresses as %v", h.Addrs(), busy)
+		t.Errorf("listens on %v, want as many addresses as %v", h.Addrs(), busy)
 	}
 	for _, b := range busy {
 		if !strings.Contains(said.String(), "busy="+b) {
-			t.Errorf("the log does not tell of %s: %s", b, said.String())
+			t.Errorf("the log does not name %s: %s", b, said.String())
 		}
 		for _, a := range h.Addrs() {
 			if a.String() == b {
-				t.Errorf("it listens on %s, which is busy", b)
+				t.Errorf("listens on %s, which is busy", b)
 			}
 		}
 	}

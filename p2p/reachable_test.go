@@ -8,7 +8,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 )
 
-func TestARecordHasTheAddressesThatMostCanUse(t *testing.T) {
+func TestRecordAddrs(t *testing.T) {
 	t.Parallel()
 	const relayed = "/ip4/192.0.2.9/tcp/1/p2p/12D3KooWA4Xop1JaT3MHxwYMkCepYsv4iPVopMXwCz5iHYdBfeSB/p2p-circuit"
 	for name, c := range map[string]struct{ has, want []string }{
@@ -39,7 +39,7 @@ func TestLoopbackOnlyIsAWarning(t *testing.T) {
 		{[]string{loop}, []string{all}, true},
 		{nil, []string{loop, lan}, true},
 		{[]string{loop, lan}, []string{all}, false},
-		{[]string{loop}, []string{loop}, false}, // as it was told to
+		{[]string{loop}, []string{loop}, false}, // as configured
 		{[]string{loop, "/dns4/a.example/tcp/1"}, []string{all}, false},
 	} {
 		if got := OnlyLoopback(addrs(t, c.announced...), addrs(t, c.listening...)); got != c.want {

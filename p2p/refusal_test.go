@@ -15,7 +15,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// TestRefusedPeersGetTheReason: over each transport, a dialer that the policy of the peer refuses gets that reason, and is not connected. A peer
+// TestRefusedPeersGetTheReason checks over each transport that a dialer whom the policy of the peer refuses gets the reason. A peer
 // that is admitted later is no longer refused.
 func TestRefusedPeersGetTheReason(t *testing.T) {
 	t.Parallel()
@@ -33,14 +33,14 @@ func TestRefusedPeersGetTheReason(t *testing.T) {
 			for range 5 {
 				_ = caller.Connect(t.Context(), peer.AddrInfo{ID: no.ID(), Addrs: no.Addrs()}) // it may be connected for a moment
 				if !caller.Refused(no.ID()) {
-					t.Fatal("the dialler does not know that it was refused")
+					t.Fatal("the dialer reports no refusal")
 				}
 				if no.Network().Connectedness(caller.ID()) == network.Connected {
-					t.Error("who is refused is connected")
+					t.Error("a refused peer is connected")
 				}
 			}
 			if err := caller.Connect(t.Context(), peer.AddrInfo{ID: other.ID(), Addrs: other.Addrs()}); err != nil || caller.Refused(other.ID()) {
-				t.Errorf("a peer that admits everybody: %v, refused %v", err, caller.Refused(other.ID()))
+				t.Errorf("a peer that admits all: %v, refused %v", err, caller.Refused(other.ID()))
 			}
 		})
 	}
@@ -60,8 +60,8 @@ func (c *closedConn) Stat() network.ConnStats {
 }
 func (c *closedConn) NewStream(context.Context) (network.Stream, error) { return nil, c.err }
 
-// TestARefusalBeforeTheIdentification: a peer may close a connection before its identification begins, or before the dial returns.
-func TestARefusalBeforeTheIdentification(t *testing.T) {
+// TestRefusalBeforeIdentify has a peer close a connection before its identification begins, or before the dial returns.
+func TestRefusalBeforeIdentify(t *testing.T) {
 	t.Parallel()
 	h := started(t, Options{})
 	gated := &network.ConnError{Remote: true, ErrorCode: network.ConnGated}

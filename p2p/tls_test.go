@@ -24,7 +24,7 @@ import (
 	"github.com/lmosd/lmosd/did/didtest"
 )
 
-// shown returns the certificate that a host shows at an address.
+// shown returns the certificate of a host at an address.
 func shown(t *testing.T, h *Host, at ma.Multiaddr) *x509.Certificate {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -65,9 +65,9 @@ func shown(t *testing.T, h *Host, at ma.Multiaddr) *x509.Certificate {
 	return c.ConnectionState().PeerCertificates[0]
 }
 
-// TestCertificatesHoldForEveryClock: certificates of hosts are accepted by a peer whose clock is wrong by years. A peer whose clock is two
+// TestCertificatesAreAlwaysValid checks that certificates of hosts are accepted by a peer whose clock is wrong by years. A peer whose clock is two
 // hours behind refuses those of the library, which begin an hour ago.
-func TestCertificatesHoldForEveryClock(t *testing.T) {
+func TestCertificatesAreAlwaysValid(t *testing.T) {
 	t.Parallel()
 	h := started(t, Options{Listen: []string{anyTCP, anyQUIC}})
 	for _, at := range h.Network().ListenAddresses() {
@@ -77,14 +77,14 @@ func TestCertificatesHoldForEveryClock(t *testing.T) {
 		c.UnhandledCriticalExtensions = nil // libp2p's own, which the library checks
 		for _, off := range []time.Duration{-20 * 365 * 24 * time.Hour, -2 * time.Hour, 2 * time.Hour, 200 * 365 * 24 * time.Hour} {
 			if _, err := c.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: time.Now().Add(off)}); err != nil {
-				t.Errorf("%s: a clock that is off by %v: %v", at, off, err)
+				t.Errorf("%s: with a clock that is off by %v: %v", at, off, err)
 			}
 		}
 	}
 }
 
-// TestTLSWithTheLibrarysOwn connects this package's TLS with libp2p's, in both directions, and checks the identities.
-func TestTLSWithTheLibrarysOwn(t *testing.T) {
+// TestTLSInteroperatesWithLibp2p connects this package's TLS with libp2p's, in both directions, and checks the identities.
+func TestTLSInteroperatesWithLibp2p(t *testing.T) {
 	t.Parallel()
 	ours, theirs := started(t, Options{Listen: []string{anyTCP}}), foreign(t)
 	other := started(t, Options{})
@@ -107,7 +107,7 @@ func TestTLSWithTheLibrarysOwn(t *testing.T) {
 	// A peer with another id than the dialed one is refused.
 	wrong := peer.AddrInfo{ID: other.ID(), Addrs: theirs.Addrs()}
 	if err := started(t, Options{}).Connect(t.Context(), wrong); err == nil {
-		t.Error("another key was taken for the one that was dialled")
+		t.Error("a peer with another key than the dialed one was accepted")
 	}
 }
 
@@ -118,7 +118,7 @@ type hostLike interface {
 	Connect(context.Context, peer.AddrInfo) error
 }
 
-// foreign is a host as the library makes it.
+// foreign returns a host with the defaults of libp2p.
 func foreign(t *testing.T) hostLike {
 	t.Helper()
 	priv, err := crypto.UnmarshalPrivateKey(didtest.NewKey().Libp2p())
@@ -138,8 +138,8 @@ func foreign(t *testing.T) hostLike {
 	return h
 }
 
-// TestADialThatFailsForTheClock has a peer whose certificate begins in two hours, as the library's does where the clock is three ahead.
-func TestADialThatFailsForTheClock(t *testing.T) {
+// TestDialFailsBecauseOfTheClock has a peer whose certificate begins in two hours, as the library's does where the clock is three ahead.
+func TestDialFailsBecauseOfTheClock(t *testing.T) {
 	t.Parallel()
 	priv, err := crypto.UnmarshalPrivateKey(didtest.NewKey().Libp2p())
 	if err != nil {

@@ -117,9 +117,9 @@ func onDisconnect(ctx context.Context, t *testing.T, h host.Host, id peer.ID) (w
 	}
 }
 
-// TestForgersAreDisconnected floods a node with forged records of fresh keys over real connections. Each key costs a window of
+// TestPeersThatForgeRecordsAreDisconnected floods a node with forged records of fresh keys over real connections. Each key costs a window of
 // verifications and its connection; an honest peer keeps its share and its connection.
-func TestForgersAreDisconnected(t *testing.T) {
+func TestPeersThatForgeRecordsAreDisconnected(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -194,8 +194,8 @@ func TestForgersAreDisconnected(t *testing.T) {
 	}
 }
 
-// TestRefusedBeforeAnyCost checks that messages of banned and graylisted peers are refused and not charged.
-func TestRefusedBeforeAnyCost(t *testing.T) {
+// TestRefusedMessagesAreNotCharged checks that messages of banned and graylisted peers are refused and not charged.
+func TestRefusedMessagesAreNotCharged(t *testing.T) {
 	t.Parallel()
 	p := checker(t, Options{})
 	for range maxOffenses {

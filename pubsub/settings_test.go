@@ -51,7 +51,7 @@ func TestTopics(t *testing.T) {
 	}
 }
 
-func TestBelongs(t *testing.T) {
+func TestShardsOf(t *testing.T) {
 	t.Parallel()
 	one, other := td.Shard("a"), td.Shard("b")
 	for _, c := range []struct {
@@ -82,7 +82,7 @@ func TestMeshOf(t *testing.T) {
 	}
 	for d := 3; d <= 24; d++ {
 		if m := meshOf(d); m.Dout >= m.Dlo || m.Dout >= m.D/2 || m.Dscore > m.Dhi {
-			t.Errorf("degree %d: gossipsub would refuse %d %d %d", d, m.Dlo, m.Dout, m.Dscore)
+			t.Errorf("degree %d: gossipsub would reject %d %d %d", d, m.Dlo, m.Dout, m.Dscore)
 		}
 	}
 }

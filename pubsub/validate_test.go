@@ -66,9 +66,9 @@ func TestVerdicts(t *testing.T) {
 		{"on a shard where it does not belong", good, elsewhere, reject},
 		{"tombstone, anywhere", a.tombstone(t, 9).Record, elsewhere, accept},
 		{"nothing", nil, 0, reject},
-		{"no CBOR", []byte("hello"), 0, reject},
+		{"not CBOR", []byte("hello"), 0, reject},
 		{"too large", append(bytes.Clone(good), make([]byte, td.MaxRecord)...), a.shard(t), reject},
-		{"bytes behind it", append(bytes.Clone(good), 0), a.shard(t), reject},
+		{"trailing bytes", append(bytes.Clone(good), 0), a.shard(t), reject},
 		{"signature broken", tamper(-1), a.shard(t), reject},
 		{"a byte of the owner changed", tamper(30), a.shard(t), reject},
 		{"expired", a.signedAt(t, 5, now.Add(-2*time.Hour)).Record, a.shard(t), ignore},
@@ -155,7 +155,7 @@ func TestSequences(t *testing.T) {
 				}
 			}
 			if len(p.queue) != c.news {
-				t.Errorf("got %d news, want %d", len(p.queue), c.news)
+				t.Errorf("%d records queued, want %d", len(p.queue), c.news)
 			}
 		})
 	}
@@ -242,7 +242,7 @@ func TestMeshPeers(t *testing.T) {
 		{"one is not", 3, []peer.ID{"a", "b", "c"}, "a", true},
 		{"only the sender is not", 3, []peer.ID{"a", "c"}, "c", false},
 		{"other shard", 4, []peer.ID{"a", "b"}, "a", true},
-		{"nobody listens", 5, nil, "a", false},
+		{"no listeners", 5, nil, "a", false},
 	} {
 		if got := n.misses(c.shard, c.listeners, c.from); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
@@ -258,7 +258,7 @@ func TestMeshPeers(t *testing.T) {
 	}
 }
 
-func TestWaitingIsBounded(t *testing.T) {
+func TestPendingIsBounded(t *testing.T) {
 	t.Parallel()
 	w := pending{max: 2}
 	var dropped uint64
@@ -312,7 +312,7 @@ func FuzzValidator(f *testing.F) {
 			return
 		}
 		if !shardsOf(r).has(shard) || r.Owner != a.key.DID() {
-			t.Errorf("took %+v on shard %d", r, shard)
+			t.Errorf("accepted %+v on shard %d", r, shard)
 		}
 	})
 }

@@ -157,7 +157,7 @@ func TestCompleteKeepsSignedMembers(t *testing.T) {
 	}
 }
 
-func TestSignedTDOfAnother(t *testing.T) {
+func TestCompleteReplacesProofOfAnotherOwner(t *testing.T) {
 	t.Parallel()
 	k, other := signer(t, 1), signer(t, 2)
 	thing, err := Complete(published(t, readFile(t, "weather.td.json"), k, 7).TD, other.DID())

@@ -86,7 +86,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-func TestWarningsAreForTheAuthor(t *testing.T) {
+func TestVerifiedThingHasNoWarnings(t *testing.T) {
 	t.Parallel()
 	raw := []byte(strings.Replace(string(readFile(t, "weather.td.json")), `"synchronous": true,`, ``, 1))
 	if w := mustParse(t, string(raw)).Warnings; len(w) != 1 {

@@ -149,7 +149,7 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-func TestBury(t *testing.T) {
+func TestSignTombstone(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)
 	for _, final := range []bool{false, true} {
@@ -286,7 +286,7 @@ func TestSignAgain(t *testing.T) {
 }
 
 // A signer that answers nonsense does not get into the mesh.
-func TestSignerThatAnswersNonsense(t *testing.T) {
+func TestSignerWithInvalidResult(t *testing.T) {
 	t.Parallel()
 	k := signer(t, 1)
 	thing, err := Complete([]byte(tdWith(`"id": "urn:x"`)), k.DID())

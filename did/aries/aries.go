@@ -37,7 +37,7 @@ func (resolver) Resolve(ctx context.Context, id did.DID) (*did.Document, error) 
 	if _, err := did.ParseForeign(string(id)); err != nil {
 		return nil, err
 	}
-	doc, err := fenced(ctx, func() (*legacy.Doc, error) {
+	doc, err := recovered(ctx, func() (*legacy.Doc, error) {
 		r, err := key.New().Read(string(id))
 		if err != nil {
 			return nil, err
@@ -65,7 +65,7 @@ func ReadDocument(raw []byte) (*did.Document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: legacy document: %w", did.ErrInvalid, err)
 	}
-	doc, err := fenced(context.Background(), func() (*legacy.Doc, error) { return legacy.ParseDocument(raw) })
+	doc, err := recovered(context.Background(), func() (*legacy.Doc, error) { return legacy.ParseDocument(raw) })
 	if err != nil {
 		return nil, fmt.Errorf("%w: legacy document: %w", did.ErrInvalid, err)
 	}
@@ -81,10 +81,10 @@ func ReadDocument(raw []byte) (*did.Document, error) {
 	return d, nil
 }
 
-// fenced runs call and returns what it returns, an error if it panics, or an error if it takes longer than timeout or
+// recovered runs call and returns what it returns, an error if it panics, or an error if it takes longer than timeout or
 // ctx. The module takes no context: an abandoned call continues and keeps its slot until it ends.
 // It is not generic: a type argument would have the linker keep each method of a document, and with them 7 MB of unused code.
-func fenced(ctx context.Context, call func() (*legacy.Doc, error)) (*legacy.Doc, error) {
+func recovered(ctx context.Context, call func() (*legacy.Doc, error)) (*legacy.Doc, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	select {

@@ -159,7 +159,7 @@ func TestResolverRefuses(t *testing.T) {
 }
 
 // A fallback uses both resolvers: one for the mesh's own keys, this one for the rest.
-func TestBehindTheKeysOfTheMesh(t *testing.T) {
+func TestFallbackAfterDIDKey(t *testing.T) {
 	t.Parallel()
 	r := did.Fallback(did.Keys(), Resolver())
 	other := multikey(0x1200, point(t, ecdh.P256(), elliptic.P256()))
@@ -294,9 +294,9 @@ func hexKey(text string) string {
 	return fmt.Sprintf("%x", ed25519.NewKeyFromSeed(seed[:]).Public())
 }
 
-func TestFenceCatchesPanics(t *testing.T) {
+func TestPanicsAreRecovered(t *testing.T) {
 	t.Parallel()
-	_, err := fenced(t.Context(), func() (*legacy.Doc, error) { panic("nil loader") })
+	_, err := recovered(t.Context(), func() (*legacy.Doc, error) { panic("nil loader") })
 	if err == nil || !strings.Contains(err.Error(), "nil loader") {
 		t.Error(err)
 	}
@@ -306,7 +306,7 @@ func TestCallTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
 		start := time.Now()
-		_, err := fenced(t.Context(), func() (*legacy.Doc, error) { <-stuck; return nil, nil })
+		_, err := recovered(t.Context(), func() (*legacy.Doc, error) { <-stuck; return nil, nil })
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != timeout {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}

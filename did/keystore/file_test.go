@@ -44,7 +44,7 @@ func keyPath(t testing.TB) string {
 	return filepath.Join(t.TempDir(), "data", "node", "identity.pem")
 }
 
-func TestOpenMakesTheKeyOnce(t *testing.T) {
+func TestOpenCreatesTheKeyOnce(t *testing.T) {
 	t.Parallel()
 	path := keyPath(t)
 	first, err := Open(path)
@@ -203,7 +203,7 @@ func chmod(t *testing.T, path string, mode fs.FileMode) {
 	t.Cleanup(func() { _ = os.Chmod(path, 0o700) })
 }
 
-func TestNoKeyIsMadeWhereOthersWrite(t *testing.T) {
+func TestOpenRefusesWorldWritableFolder(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "it's open")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -54,7 +54,7 @@ func replacements(c byte) []byte {
 }
 
 // After removing, doubling or inserting bytes it does not verify either.
-func TestNoByteCanGoOrCome(t *testing.T) {
+func TestEveryInsertionAndDeletionIsDetected(t *testing.T) {
 	t.Parallel()
 	raw := []byte(canonical(t, signed(t)))
 	for i := range raw {

@@ -63,7 +63,7 @@ func hostOf(s string) (string, error) {
 	name, port, hasPort := strings.Cut(strings.Replace(s, "%3a", "%3A", 1), "%3A")
 	if hasPort {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || port[0] == '0' {
-			return "", fmt.Errorf("%q is no port", port)
+			return "", fmt.Errorf("expected a port, got %q", port)
 		}
 		port = ":" + port
 	}

@@ -95,9 +95,9 @@ func serve(t *testing.T, h http.HandlerFunc) (*Resolver, did.DID) {
 	}}), did.DID("did:web:example.com%3A" + port)
 }
 
-// TestTheDocumentOfANode: what one node writes, another reads (WoT Discovery §6.5, DID document: the context MUST be there; WotThing and
+// TestNodeDocument: what one node writes, another reads (WoT Discovery §6.5, DID document: the context MUST be there; WotThing and
 // WotDirectory lead to TDs).
-func TestTheDocumentOfANode(t *testing.T) {
+func TestNodeDocument(t *testing.T) {
 	t.Parallel()
 	var id did.DID
 	r, id := serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -108,21 +108,21 @@ func (m *Monitor) redial(ctx context.Context, p peer.ID) {
 	limited, cancel := context.WithTimeout(ctx, redialTimeout)
 	defer cancel()
 	if err = m.o.Peers.Redial(limited, p); err != nil && ctx.Err() == nil && !p2p.IsLocalFailure(err) {
-		m.Reached(id, false)
+		m.SetReachable(id, false)
 	}
 }
 
-// Reached records whether a node could be reached. A node that refuses this one has not failed.
-func (m *Monitor) Reached(id did.DID, ok bool) {
+// SetReachable records whether a node could be reached. A node that refuses this one has not failed.
+func (m *Monitor) SetReachable(id did.DID, ok bool) {
 	if ok || m.o.Peers.Refusal(id) == nil {
 		m.o.Directory.SetReachable(id, ok)
 	}
 }
 
-// PeerReached is [Monitor.Reached] for a peer.
-func (m *Monitor) PeerReached(p peer.ID, ok bool) {
+// OnResult is [Monitor.SetReachable] for a peer.
+func (m *Monitor) OnResult(p peer.ID, ok bool) {
 	if id, err := did.FromPeer([]byte(p)); err == nil {
-		m.Reached(id, ok)
+		m.SetReachable(id, ok)
 	}
 }
 
@@ -132,15 +132,15 @@ func (m *Monitor) IsDown(p peer.ID) bool {
 	return err == nil && m.o.Directory.HostDown(id)
 }
 
-// Missed has a peer that did not answer probed, unless it refuses this node.
-func (m *Monitor) Missed(p peer.ID) {
+// OnTimeout queues a probe of a peer that did not answer, unless it refuses this node.
+func (m *Monitor) OnTimeout(p peer.ID) {
 	if id, err := did.FromPeer([]byte(p)); err == nil && m.o.Peers.Refusal(id) == nil {
 		m.o.Suspicion.Suspect(id)
 	}
 }
 
-// Lost reports a host of known Things that went down.
-func (m *Monitor) Lost(id did.DID) {
+// OnDown reports a failed host of known Things to the peers.
+func (m *Monitor) OnDown(id did.DID) {
 	if raw, err := id.Peer(); err == nil {
 		m.o.DHT.Forget(peer.ID(raw))
 	}
@@ -160,7 +160,7 @@ func (m *Monitor) Dial(ctx context.Context, node did.DID) error {
 	return m.o.Peers.Dial(ctx, node, addrs)
 }
 
-// Probe dials a host that is said to be down. An error means that the result shows nothing about the host.
+// Probe dials a host that was reported as down. An error means that the cause is at this node.
 func (m *Monitor) Probe(ctx context.Context, id did.DID) (reached bool, err error) {
 	err = m.Dial(ctx, id)
 	switch {

@@ -149,7 +149,7 @@ func (m *Monitor) request(ctx context.Context, node did.DID, things []*td.Descri
 		if errors.Is(ctx.Err(), context.Canceled) || err != nil { // the node closes, or the failure is local
 			return
 		}
-		if m.Reached(node, reached); !reached {
+		if m.SetReachable(node, reached); !reached {
 			return
 		}
 	}
@@ -162,7 +162,7 @@ func (m *Monitor) request(ctx context.Context, node did.DID, things []*td.Descri
 		m.o.Log.Debug("request for the states of agents failed", "host", node, "err", err)
 		return
 	}
-	m.Reached(node, true)
+	m.SetReachable(node, true)
 	for i, s := range states {
 		m.o.Directory.SetAway(things[i], node, s == dht.AgentAway || s == dht.AgentNotHere)
 	}

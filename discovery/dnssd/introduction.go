@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/lmosd/lmosd/td/scheme"
 )
 
 // An Introduction is the location of a TD on the local network. It is not authenticated.
@@ -41,10 +43,9 @@ type text struct{ td, kind, scheme, network string }
 // ignored. A td without a leading slash is below the root; the default is /.well-known/wot. A scheme that does not match the transport,
 // and a td that is not a path, are errors.
 func parseText(strs []string, udp bool) (text, error) {
-	t := text{td: wellKnown, kind: "Thing", scheme: "http"}
-	schemes := []string{"http", "https", "coap+tcp", "coaps+tcp"}
+	t, network := text{td: wellKnown, kind: "Thing", scheme: "http"}, "tcp"
 	if udp {
-		t.scheme, schemes = "coap", []string{"coap", "coaps"}
+		t.scheme, network = "coap", "udp"
 	}
 	seen := map[string]bool{}
 	for _, s := range strs {
@@ -67,8 +68,8 @@ func parseText(strs []string, udp bool) (text, error) {
 			t.network = value
 		}
 	}
-	if !slices.Contains(schemes, t.scheme) {
-		return t, fmt.Errorf("the scheme %q is not one of %v", t.scheme, schemes)
+	if s := scheme.Lookup(t.scheme); s.Network != network || s.Protocol != "http" && s.Protocol != "coap" { // WoT Discovery §6.3.1
+		return t, fmt.Errorf("expected an HTTP or CoAP scheme over %s, got %q", network, t.scheme)
 	}
 	// Below an empty authority a path cannot become a host: "//evil" stays a path.
 	if u, err := url.Parse("x://h" + t.td); err != nil || u.Host != "h" || u.User != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // Pages and comments name decisions by number.
-func TestEachDecisionHasANumberOfItsOwn(t *testing.T) {
+func TestDecisionNumbersAreUnique(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../docs/decisions/[0-9][0-9][0-9][0-9]-*.md")
 	if err != nil || len(files) == 0 {

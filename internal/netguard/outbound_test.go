@@ -26,9 +26,9 @@ func TestPublicAddresses(t *testing.T) {
 		"168.63.129.15", "168.63.129.17", "169.253.255.255", "169.255.0.0", "172.15.255.255", "172.32.0.0", "191.255.255.255",
 		"192.0.1.0", "192.0.3.0", "192.167.255.255", "192.169.0.0", "198.17.255.255", "198.20.0.0", "223.255.255.255",
 		"2001:200::1", "2606:4700:4700::1111", "2a00:1450:4001:80e::200e", "2001:db7::1", "2001:db9::1", "3ffe::1",
-		"64:ff9b::8.8.8.8",      // NAT64 of a public address: how a network without IPv4 reaches it
+		"64:ff9b::8.8.8.8",      // NAT64 of a public address: used by networks without IPv4
 		"2002:808:808::1",       // 6to4 of 8.8.8.8
-		"2a00::a00:1",           // the low bits look like 10.0.0.1 and mean nothing here
+		"2a00::a00:1",           // the low bits are those of 10.0.0.1, but not an IPv4 address
 		"2a00::ffff:a00:1",      // nor here
 		"2003:a00:1::64:ff9b:1", // nor here
 	} {
@@ -38,7 +38,7 @@ func TestPublicAddresses(t *testing.T) {
 	}
 }
 
-func TestAddressesThatAreNotPublic(t *testing.T) {
+func TestNonPublicAddresses(t *testing.T) {
 	t.Parallel()
 	for addr, why := range map[string]string{
 		"0.0.0.0": "unspecified", "0.1.2.3": "unspecified",
@@ -59,19 +59,19 @@ func TestAddressesThatAreNotPublic(t *testing.T) {
 		"2001:1ff:ffff::": "protocols", "2001:db8::1": "documentation", "3fff::1": "documentation", "3fff:fff::1": "documentation",
 		"100::1": "discarded", "100:0:0:1::1": "not global unicast", "5f00::1": "not global unicast", "4000::": "not global unicast",
 		"1fff::": "not global unicast", "fd00:ec2::254": "unique local", "fc00::1": "unique local", "fdff::1": "unique local",
-		"fe80::1": "link-local", "fe80::1%eth0": "names a link", "2a00::1%lo": "names a link", "febf::1": "link-local",
+		"fe80::1": "link-local", "fe80::1%eth0": "zone", "2a00::1%lo": "zone", "febf::1": "link-local",
 		"fec0::1": "site-local", "ff02::1": "multicast", "ff0e::1": "multicast",
 		"::ffff:0:0:1": "not global unicast", // IPv4-translated (RFC 2765), ::ffff:0:a.b.c.d
 	} {
 		parsed := netip.MustParseAddr(addr)
 		err := Public().Check(parsed)
 		var refused *Error
-		if !errors.As(err, &refused) || !strings.Contains(refused.Why, why) || refused.Addr != parsed ||
+		if !errors.As(err, &refused) || !strings.Contains(refused.Reason, why) || refused.Addr != parsed ||
 			refused.Host != parsed.String() {
 			t.Errorf("%s: got %v, want it refused as %q", addr, err, why)
 		}
 		if err := Any().Check(parsed); err != nil {
-			t.Errorf("%s: any guard says %v", addr, err)
+			t.Errorf("%s: Any refused it: %v", addr, err)
 		}
 	}
 	if err := Public().Check(netip.Addr{}); err == nil {
@@ -85,7 +85,7 @@ func TestErrorHasObjectAndCause(t *testing.T) {
 	for want, e := range map[string]*Error{
 		`refused to connect to "printer.example" at 127.0.0.1: loopback`: {"printer.example", lo, "loopback"},
 		`refused to connect to 127.0.0.1: loopback`:                      {"127.0.0.1", lo, "loopback"},
-		`refused to connect to "x": it has no address`:                   {"x", netip.Addr{}, "it has no address"},
+		`refused to connect to "x": the name has no address`:             {"x", netip.Addr{}, "the name has no address"},
 	} {
 		if e.Error() != want {
 			t.Errorf("got %s, want %s", e, want)
@@ -110,7 +110,7 @@ func names(table map[string][]string) func(context.Context, string, string) ([]n
 	}
 }
 
-func TestNamesThatLeadInside(t *testing.T) {
+func TestNamesOfNonPublicAddresses(t *testing.T) {
 	t.Parallel()
 	g := Public()
 	g.lookup = names(map[string][]string{
@@ -133,11 +133,11 @@ func TestNamesThatLeadInside(t *testing.T) {
 		{"tcp", "[::1]:80", "::1", "::1", "loopback"},
 		{"tcp", "[::ffff:127.0.0.1]:80", "::ffff:127.0.0.1", "::ffff:127.0.0.1", "IPv4-mapped"},
 		{"udp4", "224.0.0.251:5353", "224.0.0.251", "224.0.0.251", "multicast"},
-		{"tcp", "[fe80::1%lo]:80", "fe80::1%lo", "fe80::1%lo", "link"},
+		{"tcp", "[fe80::1%lo]:80", "fe80::1%lo", "fe80::1%lo", "zone"},
 	} {
 		conn, err := g.DialContext(t.Context(), c.network, c.addr)
 		var e *Error
-		if conn != nil || !errors.As(err, &e) || e.Host != c.host || e.Addr.String() != c.refused || !strings.Contains(e.Why, c.why) {
+		if conn != nil || !errors.As(err, &e) || e.Host != c.host || e.Addr.String() != c.refused || !strings.Contains(e.Reason, c.why) {
 			t.Errorf("%s %s: got %v, want %s of %s refused as %q", c.network, c.addr, err, c.refused, c.host, c.why)
 		}
 	}
@@ -147,7 +147,7 @@ func TestNamesThatLeadInside(t *testing.T) {
 	}
 	var dns *net.DNSError
 	if _, err := g.DialContext(t.Context(), "tcp", "gone.evil:80"); !errors.As(err, &dns) || errors.As(err, &e) {
-		t.Errorf("a name that is not there: got %v, want the resolver's error", err)
+		t.Errorf("an unknown name: got %v, want the resolver's error", err)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestInvalidHostsAndPorts(t *testing.T) {
 		}
 	}
 	if _, err := Any().DialContext(t.Context(), "tcp", "8.8.8.8"); err == nil {
-		t.Error("an address without port is dialled")
+		t.Error("an address without a port is dialed")
 	}
 }
 
@@ -242,34 +242,34 @@ func TestAnyConnectsOverUDP(t *testing.T) {
 	}
 }
 
-// only returns a guard for which loopback stands for the public internet, as far as allowed says.
-func only(table map[string][]string, allowed ...string) *Guard {
-	return &Guard{lookup: names(table), judge: func(a netip.Addr) string {
+// allowOnly returns a guard that allows only the given addresses.
+func allowOnly(table map[string][]string, allowed ...string) *Guard {
+	return &Guard{lookup: names(table), reason: func(a netip.Addr) string {
 		for _, ok := range allowed {
 			if a.String() == ok {
 				return ""
 			}
 		}
-		return "not of the test's internet"
+		return "not allowed in the test"
 	}}
 }
 
-func TestANameWithBothKindsOfAddressReachesTheAllowedOne(t *testing.T) {
+func TestDialSkipsRefusedAddresses(t *testing.T) {
 	t.Parallel()
 	addr := server(t, "tcp4", "127.0.0.1:0", "right")
 	_, port, _ := net.SplitHostPort(addr)
 	server(t, "tcp4", "127.0.0.2:"+port, "wrong")
-	g := only(map[string][]string{"two.example": {"127.0.0.2", "::ffff:127.0.0.1"}}, "127.0.0.1")
+	g := allowOnly(map[string][]string{"two.example": {"127.0.0.2", "::ffff:127.0.0.1"}}, "127.0.0.1")
 	if got, err := read(t, g, "tcp", "two.example:"+port); got != "right" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
 }
 
-func TestTheNextAddressIsTried(t *testing.T) {
+func TestDialTriesTheNextAddress(t *testing.T) {
 	t.Parallel()
 	addr := server(t, "tcp4", "127.0.0.1:0", "second")
 	_, port, _ := net.SplitHostPort(addr)
-	g := only(map[string][]string{"x": {"127.0.0.9", "127.0.0.1"}, "y": {"127.0.0.8", "127.0.0.9"}}, "127.0.0.1", "127.0.0.8",
+	g := allowOnly(map[string][]string{"x": {"127.0.0.9", "127.0.0.1"}, "y": {"127.0.0.8", "127.0.0.9"}}, "127.0.0.1", "127.0.0.8",
 		"127.0.0.9")
 	if got, err := read(t, g, "tcp", "x:"+port); got != "second" || err != nil {
 		t.Errorf("got %q, %v", got, err)
@@ -277,11 +277,11 @@ func TestTheNextAddressIsTried(t *testing.T) {
 	var e *Error
 	_, err := read(t, g, "tcp", "y:"+port)
 	if !errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &e) || !strings.Contains(err.Error(), "127.0.0.8") {
-		t.Errorf("got %v, want what the first address said", err)
+		t.Errorf("got %v, want the error of the first address", err)
 	}
 }
 
-func TestAtMostEightAddressesAreTried(t *testing.T) {
+func TestDialTriesAtMostEightAddresses(t *testing.T) {
 	t.Parallel()
 	var all []string
 	for i := range 40 {
@@ -295,13 +295,13 @@ func TestAtMostEightAddressesAreTried(t *testing.T) {
 	}
 }
 
-// TestRebinding lets a name resolve well and the socket be told another address, as if the resolver had been asked twice.
+// TestRebinding connects a socket to a refused address after a successful resolution (DNS rebinding).
 func TestRebinding(t *testing.T) {
 	t.Parallel()
 	addr := netip.MustParseAddrPort(server(t, "tcp4", "127.0.0.1:0", "secret"))
 	conn, err := Public().dial(withTimeout(t), "tcp", addr.Port(), []netip.Addr{addr.Addr()})
 	var e *Error
-	if conn != nil || !errors.As(err, &e) || e.Addr != addr.Addr() || e.Why != "loopback" {
+	if conn != nil || !errors.As(err, &e) || e.Addr != addr.Addr() || e.Reason != "loopback" {
 		t.Errorf("got %v, want the socket refused", err)
 	}
 	if err := Public().control("tcp", "nonsense", nil); !errors.As(err, &e) {
@@ -315,7 +315,7 @@ func withTimeout(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestASlowResolverHasTenSeconds(t *testing.T) {
+func TestSlowResolverTimesOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := Public()
@@ -323,15 +323,15 @@ func TestASlowResolverHasTenSeconds(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		begun := time.Now()
+		start := time.Now()
 		_, err := g.DialContext(t.Context(), "tcp", "slow.example:80")
-		if took := time.Since(begun); !errors.Is(err, context.DeadlineExceeded) || took != timeout {
+		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took != timeout {
 			t.Errorf("got %v after %v, want the deadline after %v", err, took, timeout)
 		}
 	})
 }
 
-func TestCancelEndsTheDialling(t *testing.T) {
+func TestCancelEndsTheDial(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	g := Any()
@@ -344,8 +344,8 @@ func TestCancelEndsTheDialling(t *testing.T) {
 	}
 }
 
-// TestInsideAnHTTPClient is how bindings use a guard: the reason comes through the client's own errors.
-func TestInsideAnHTTPClient(t *testing.T) {
+// TestErrorPassesThroughHTTPClient checks that the errors of an HTTP client wrap that of the guard.
+func TestErrorPassesThroughHTTPClient(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "yes") }))
 	defer s.Close()
@@ -357,7 +357,7 @@ func TestInsideAnHTTPClient(t *testing.T) {
 		defer tr.CloseIdleConnections()
 		resp, err := (&http.Client{Transport: tr}).Get(s.URL)
 		var e *Error
-		if c.ok != (err == nil) || !c.ok && (!errors.As(err, &e) || e.Why != "loopback") {
+		if c.ok != (err == nil) || !c.ok && (!errors.As(err, &e) || e.Reason != "loopback") {
 			t.Errorf("%s: got %v", name, err)
 		}
 		if resp != nil {
@@ -366,7 +366,7 @@ func TestInsideAnHTTPClient(t *testing.T) {
 	}
 }
 
-// FuzzCheck holds the guard against what the standard library knows of addresses.
+// FuzzCheck compares the guard with the classification of net/netip.
 func FuzzCheck(f *testing.F) {
 	for _, s := range []string{"8.8.8.8", "127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:7f00:1::", "fe80::1%x",
 		"2a00::1", "::", "0x7f.1"} {
@@ -384,12 +384,12 @@ func FuzzCheck(f *testing.F) {
 		if addr.Is4() && g.Check(netip.AddrFrom16(addr.As16())) == nil {
 			t.Fatalf("%s is allowed as IPv6", s)
 		}
-		hide(t, g, addr)
+		checkEmbeddedIPv4(t, g, addr)
 	})
 }
 
-// hide looks for IPv4 where translators and tunnels have it.
-func hide(t *testing.T, g *Guard, addr netip.Addr) {
+// checkEmbeddedIPv4 checks the IPv4 addresses in NAT64 and 6to4 addresses.
+func checkEmbeddedIPv4(t *testing.T, g *Guard, addr netip.Addr) {
 	b := addr.As16()
 	var v4 netip.Addr
 	switch {

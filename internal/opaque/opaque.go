@@ -25,8 +25,8 @@ import (
 
 // Bounds, in bytes.
 const (
-	maxWord = 256 << 10
-	maxNode = 255
+	maxToken = 256 << 10
+	maxNode  = 255
 )
 
 // A For is the context to which a token is bound. Open requires an equal one.
@@ -41,10 +41,10 @@ type For struct {
 
 // Errors of Open.
 var (
-	ErrExpired = errors.New("it is too old")
+	ErrExpired = errors.New("the token has expired")
 	// ErrForged means a modified or forged token, one of another caller or request, or one from before a restart: the cases are
 	// indistinguishable.
-	ErrForged = errors.New("it is not of this request")
+	ErrForged = errors.New("the token is not valid for this request")
 )
 
 // An ElsewhereError means that another node issued the token.
@@ -53,7 +53,7 @@ type ElsewhereError struct {
 	Node string
 }
 
-func (e *ElsewhereError) Error() string { return "it was given by another node" }
+func (e *ElsewhereError) Error() string { return "another node issued the token" }
 
 // A Sealer issues tokens and opens its own. It is safe for concurrent use.
 type Sealer struct {
@@ -91,8 +91,8 @@ func (s *Sealer) Seal(f For, life time.Duration, v any) string {
 		end = time.Now().Add(life).UnixMilli()
 	}
 	text = append(binary.BigEndian.AppendUint64(nil, uint64(end)), text...)
-	word := append([]byte{byte(len(s.node))}, s.node...)
-	return base64.RawURLEncoding.EncodeToString(append(word, s.aead.Seal(nil, nil, text, s.bound(f))...))
+	token := append([]byte{byte(len(s.node))}, s.node...)
+	return base64.RawURLEncoding.EncodeToString(append(token, s.aead.Seal(nil, nil, text, s.bound(f))...))
 }
 
 // bound returns the additional authenticated data. Each part has a length prefix, so that the encoding is unambiguous.
@@ -105,11 +105,11 @@ func (s *Sealer) bound(f For) []byte {
 }
 
 // Open decodes a token of [Sealer.Seal] into v. The error is ErrForged, ErrExpired or an [*ElsewhereError]; v is not changed then.
-func (s *Sealer) Open(f For, word string, v any) error {
-	if len(word) > maxWord || strings.ContainsAny(word, "\r\n") { // the decoder skips line ends
+func (s *Sealer) Open(f For, token string, v any) error {
+	if len(token) > maxToken || strings.ContainsAny(token, "\r\n") { // the decoder skips line ends
 		return ErrForged
 	}
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(word)
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(token)
 	if err != nil || len(raw) == 0 || len(raw) < 1+int(raw[0]) {
 		return ErrForged
 	}

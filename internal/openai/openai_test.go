@@ -163,7 +163,7 @@ func TestBusyEndpointIsRetried(t *testing.T) {
 	}
 }
 
-func TestTakesTooLong(t *testing.T) {
+func TestTimeout(t *testing.T) {
 	t.Parallel()
 	c := endpoint(t, Options{Timeout: 20 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice who leaves

@@ -2,7 +2,7 @@ package ratelimit
 
 import "sync"
 
-// An Inflight limits how many of something run at once, for each key and in all. It is safe for concurrent use.
+// An Inflight limits the number of concurrent operations, per key and in total. It is safe for concurrent use.
 type Inflight[K comparable] struct {
 	each, all int
 
@@ -11,22 +11,22 @@ type Inflight[K comparable] struct {
 	total int       // owned by mu
 }
 
-// NewInflight returns an Inflight of each for one key, and all for all keys together.
+// NewInflight returns an Inflight with the limits each per key and all in total.
 func NewInflight[K comparable](each, all int) *Inflight[K] {
 	return &Inflight[K]{each: each, all: all, byKey: map[K]int{}}
 }
 
-// An Outcome is a free slot, or the limit that is reached.
+// An Outcome is the result of [Inflight.Enter].
 type Outcome int
 
 // The outcomes of [Inflight.Enter].
 const (
 	Entered Outcome = iota
-	KeyFull         // the key has its number
-	AllFull         // all keys together have theirs
+	KeyFull         // the limit of the key is reached
+	AllFull         // the total limit is reached
 )
 
-// Enter takes a slot of k. Only after Entered must [Inflight.Leave] be called, once.
+// Enter takes a slot of k. After Entered, call [Inflight.Leave] once.
 func (f *Inflight[K]) Enter(k K) Outcome {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -41,7 +41,7 @@ func (f *Inflight[K]) Enter(k K) Outcome {
 	return Entered
 }
 
-// Len returns how many slots of all keys are taken.
+// Len returns the number of slots in use.
 func (f *Inflight[K]) Len() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

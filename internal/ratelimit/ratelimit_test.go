@@ -9,7 +9,7 @@ var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func after(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
 
-func TestABucketHoldsItsBurstAndFillsAtItsRate(t *testing.T) {
+func TestBucketBurstAndRate(t *testing.T) {
 	t.Parallel()
 	for _, l := range []Limit{{1, 1}, {3, 3}, {7, 100}, {1000, 1}, {0.1, 5}, {1e6, 1e6}} {
 		var b Bucket
@@ -25,7 +25,7 @@ func TestABucketHoldsItsBurstAndFillsAtItsRate(t *testing.T) {
 		}
 		wait := b.Wait(l, 1, noon)
 		if b.Take(l, 1, noon.Add(wait-1)) {
-			t.Errorf("%v: a token came before the wait %v ended", l, wait)
+			t.Errorf("%v: a token before the wait %v ended", l, wait)
 		}
 		if !b.Take(l, 1, noon.Add(wait)) {
 			t.Errorf("%v: no token after the wait %v", l, wait)
@@ -36,22 +36,22 @@ func TestABucketHoldsItsBurstAndFillsAtItsRate(t *testing.T) {
 	}
 }
 
-func TestTakeTakesAllOrNothing(t *testing.T) {
+func TestTakeIsAtomic(t *testing.T) {
 	t.Parallel()
 	l := Limit{Rate: 10, Burst: 20}
 	var b Bucket
 	if b.Take(l, 21, noon) {
-		t.Error("took more than the bucket can hold")
+		t.Error("removed more tokens than the bucket holds")
 	}
 	if !b.Take(l, 20, noon) {
-		t.Error("a failed Take took something")
+		t.Error("a failed Take removed tokens")
 	}
 	if got := b.Wait(l, 5, noon); got != 500*time.Millisecond {
 		t.Errorf("wait %v for 5 tokens at 10/s, want 500ms", got)
 	}
 }
 
-func TestChargeGoesIntoDebtByOneBurst(t *testing.T) {
+func TestChargeDebtIsBounded(t *testing.T) {
 	t.Parallel()
 	l := Limit{Rate: 10, Burst: 20}
 	var b Bucket
@@ -61,7 +61,7 @@ func TestChargeGoesIntoDebtByOneBurst(t *testing.T) {
 	}
 	b.Charge(l, 1e9, noon)
 	if got := b.Left(l, noon); got != -20 {
-		t.Errorf("%d left, want the least, -20", got)
+		t.Errorf("%d left, want the minimum, -20", got)
 	}
 	if b.Take(l, 1, after(2)) || !b.Take(l, 1, after(2.1)) {
 		t.Error("a debt of 20 at 10/s is not paid after 2.1 s")
@@ -81,7 +81,7 @@ func TestNoLimit(t *testing.T) {
 	}
 }
 
-func TestABucketFollowsItsLimit(t *testing.T) {
+func TestChangedLimitScalesTheTokens(t *testing.T) {
 	t.Parallel()
 	var b Bucket
 	b.Take(Limit{Rate: 10, Burst: 10}, 5, noon)

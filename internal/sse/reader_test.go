@@ -151,7 +151,7 @@ type lazy struct{}
 func (lazy) Read([]byte) (int, error) { return 0, nil }
 
 // The memory of a long line is released when shorter lines follow.
-func TestLongLineIsForgotten(t *testing.T) {
+func TestBufferOfLongLineIsReleased(t *testing.T) {
 	t.Parallel()
 	e := NewReader(strings.NewReader("data: "+strings.Repeat("x", 1<<20)+"\n\ndata: 1\n\n"), 2<<20)
 	for range 2 {

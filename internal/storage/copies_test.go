@@ -15,7 +15,7 @@ import (
 )
 
 // On a full disk nothing is restored: lost entries are reported, and not as restored.
-func TestRepairOnAFullDisk(t *testing.T) {
+func TestRepairOnFullDisk(t *testing.T) {
 	t.Parallel()
 	free := uint64(1 << 40)
 	o := Options{Log: slog.New(slog.DiscardHandler), Free: func() (uint64, error) { return free, nil }}

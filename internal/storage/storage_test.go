@@ -136,7 +136,7 @@ func TestFullDiskDoesNotStopTheNode(t *testing.T) {
 }
 
 // A store that is opened on a full disk can be read, and accepts changes as soon as there is room.
-func TestAStoreOnAFullDiskIsRead(t *testing.T) {
+func TestReadOnFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{Pebble, LevelDB} {
 		t.Run(engine, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestAStoreOnAFullDiskIsRead(t *testing.T) {
 }
 
 // A store that cannot be reopened, neither for writing nor for reading, fails with the cause until it can.
-func TestAStoreThatDoesNotOpenAgain(t *testing.T) {
+func TestReopenFails(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{Pebble, LevelDB} {
 		t.Run(engine, func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestTheSameIsLoggedOnceInAWhile(t *testing.T) {
 	}
 }
 
-func TestALockOnAFullDisk(t *testing.T) {
+func TestLockOnFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	release, err := Lock(dir)

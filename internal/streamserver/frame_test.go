@@ -75,7 +75,7 @@ func TestReadFrame(t *testing.T) {
 	}
 }
 
-func TestReadFrameAsksForMemoryFirst(t *testing.T) {
+func TestReadFrameReservesMemoryFirst(t *testing.T) {
 	t.Parallel()
 	r := bytes.NewReader(AppendFrame(nil, []byte("abc")))
 	_, _, err := ReadFrame(r, &accounts{full: true}, 10)

@@ -86,7 +86,7 @@ func (n *node) lost(host did.DID) {
 	}
 }
 
-// list marks hosts as up; living reports whether they are reachable.
+// list marks hosts as up; living is whether they are reachable.
 func (n *node) list(living bool, hosts ...did.DID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -95,8 +95,8 @@ func (n *node) list(living bool, hosts ...did.DID) {
 	}
 }
 
-// dies makes a host unreachable.
-func (n *node) dies(host did.DID) {
+// fail makes a host unreachable.
+func (n *node) fail(host did.DID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.alive, host)
@@ -199,13 +199,13 @@ func (s *sim) say(from host.Host, to *node, body []byte) {
 	}
 	_, _ = st.Write(body)
 	_ = st.CloseWrite()
-	rest(50 * time.Millisecond)
+	sleep(50 * time.Millisecond)
 	_ = st.Reset()
 	synctest.Wait()
 }
 
-// rest waits for the given time, and then until all goroutines are idle.
-func rest(d time.Duration) {
+// sleep waits for the given time, and then until all goroutines are idle.
+func sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }

@@ -114,7 +114,7 @@ func (d *Detector) mustProbe(host did.DID) bool {
 func (d *Detector) probeLoop(ctx context.Context) {
 	var g sync.WaitGroup
 	defer g.Wait()
-	places := make(chan struct{}, maxProbes)
+	slots := make(chan struct{}, maxProbes)
 	d.toProbe.Loop(ctx, func() time.Duration {
 		for {
 			host, wait := d.next(time.Now())
@@ -124,10 +124,10 @@ func (d *Detector) probeLoop(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return 0
-			case places <- struct{}{}:
+			case slots <- struct{}{}:
 			}
 			g.Go(func() {
-				defer func() { <-places }()
+				defer func() { <-slots }()
 				d.probe(ctx, host)
 			})
 		}

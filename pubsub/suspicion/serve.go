@@ -13,7 +13,7 @@ import (
 // Limits of the messages that other nodes send.
 const (
 	service    = "lmos.suspicion"
-	maxServing = 256 // at once: when many hosts fail, all peers report them at once
+	maxServing = 256 // concurrent: when many hosts fail, all peers report them at the same time
 )
 
 func (d *Detector) newServer() *streamserver.Server {
@@ -62,8 +62,8 @@ func (d *Detector) done(p peer.ID, err error) {
 	d.counts.rejected.Add(1)
 }
 
-// Close refuses new messages, ends those that are read, and returns when the last has ended. It is called after Run has returned, and
-// before the host is closed.
+// Close rejects new messages, ends those being received, and returns after the last one. Call it after Run has returned, and before the
+// host is closed.
 func (d *Detector) Close() error {
 	d.host.RemoveStreamHandler(d.proto)
 	d.server.Close()

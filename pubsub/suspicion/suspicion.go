@@ -35,7 +35,7 @@ import (
 // Limits of sending.
 const (
 	batchTime   = 200 * time.Millisecond // failures within this time share one message
-	batchJitter = 500 * time.Millisecond // additional random wait: a host that a peer reports meanwhile is not sent to that peer
+	batchJitter = 500 * time.Millisecond // additional random wait: a host that a peer reports in between is not sent to that peer
 	sendPause   = 500 * time.Millisecond // minimum between messages to a peer; see messageRate
 	sendTimeout = 3 * time.Second        // per message
 	maxSends    = 32
@@ -155,7 +155,7 @@ func (d *Detector) SyncPeer(ctx context.Context, p peer.ID, failed []did.DID) {
 func (d *Detector) sendLoop(ctx context.Context) {
 	var g sync.WaitGroup
 	defer g.Wait()
-	places := make(chan struct{}, maxSends)
+	slots := make(chan struct{}, maxSends)
 	for {
 		select {
 		case <-ctx.Done():
@@ -174,10 +174,10 @@ func (d *Detector) sendLoop(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case places <- struct{}{}:
+			case slots <- struct{}{}:
 			}
 			g.Go(func() {
-				defer func() { <-places }()
+				defer func() { <-slots }()
 				d.send(ctx, p, failed)
 			})
 		}

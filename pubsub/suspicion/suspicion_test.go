@@ -19,7 +19,7 @@ func TestReportsGoFromPeerToPeer(t *testing.T) {
 			n.list(false, host)
 		}
 		nodes[0].lost(host)
-		rest(3 * (batchTime + batchJitter + probeJitter + 100*time.Millisecond))
+		sleep(3 * (batchTime + batchJitter + probeJitter + 100*time.Millisecond))
 		for i, n := range nodes {
 			st := n.Stats()
 			if n.tracks(host) || n.dialed[host] != min(i, 1) {
@@ -31,7 +31,7 @@ func TestReportsGoFromPeerToPeer(t *testing.T) {
 			}
 		}
 		told := nodes[0].Stats().BytesOut
-		rest(time.Hour)
+		sleep(time.Hour)
 		if got := nodes[0].Stats().BytesOut; got != told || told > 64 {
 			t.Errorf("%d bytes, %d after an hour of silence", told, got)
 		}
@@ -46,7 +46,7 @@ func TestFalseReportIsNotForwarded(t *testing.T) {
 			n.list(i > 0, host)
 		}
 		nodes[0].lost(host)
-		rest(time.Minute)
+		sleep(time.Minute)
 		if st := nodes[1].Stats(); !nodes[1].tracks(host) || st.Probed != 1 || st.Refuted != 1 || st.Sent != 0 {
 			t.Errorf("a node that reaches the host must list it: %v, %+v", nodes[1].tracks(host), st)
 		}
@@ -64,7 +64,7 @@ func TestUnrelatedHostsAreNotProbed(t *testing.T) {
 		id := func(p peer.ID) did.DID { d, _ := did.FromPeer([]byte(p)); return d }
 		n.list(true, id(n.host.ID()), id(friend.ID())) // itself, a connected host, and one without Things
 		s.say(from, n, message1(t, id(n.host.ID()), id(friend.ID()), failedHost(t, 1)))
-		rest(time.Minute)
+		sleep(time.Minute)
 		if st := n.Stats(); st.Received != 3 || st.Probed != 0 || len(n.suspects) != 0 {
 			t.Errorf("%+v, %d suspects", st, len(n.suspects))
 		}
@@ -73,7 +73,7 @@ func TestUnrelatedHostsAreNotProbed(t *testing.T) {
 		n.list(false, failedHost(t, 3))
 		n.receive(from.ID(), []did.DID{failedHost(t, 3)}, time.Now())
 		n.lost(failedHost(t, 3)) // fails before its probe
-		rest(time.Minute)
+		sleep(time.Minute)
 		if st := n.Stats(); st.Probed != 1 || st.Confirmed != 1 {
 			t.Errorf("%+v, want one tried", st)
 		}
@@ -91,7 +91,7 @@ func TestSuspects(t *testing.T) {
 		nodes[0].Suspect(dead)
 		nodes[0].Suspect(slow)
 		nodes[0].Suspect(failedHost(t, 3)) // an unknown host
-		rest(5 * time.Second)
+		sleep(5 * time.Second)
 		if a, b := nodes[0].Stats(), nodes[1].Stats(); a.Probed != 2 || a.Confirmed != 1 || a.Refuted != 1 || b.Received != 1 || nodes[1].tracks(dead) {
 			t.Errorf("%+v, %+v", a, b)
 		}
@@ -108,7 +108,7 @@ func TestProbePause(t *testing.T) {
 			s.connect(from, n.host)
 			s.say(from, n, message1(t, host))
 		}
-		rest(2 * time.Second)
+		sleep(2 * time.Second)
 		if st := n.Stats(); st.Received != 3 || st.Probed != 1 {
 			t.Errorf("%+v, want one probe", st)
 		}
@@ -116,14 +116,14 @@ func TestProbePause(t *testing.T) {
 		s.connect(from, n.host)
 		for range 10 {
 			s.say(from, n, message1(t, host))
-			rest(15 * time.Second)
+			sleep(15 * time.Second)
 		}
 		if got := n.dials() - before; got != 2 && got != 3 {
 			t.Errorf("tried %d times in two and a half minutes", got)
 		}
-		n.dies(host) // a report within the minute is not lost
+		n.fail(host) // a report within the minute is not lost
 		s.say(from, n, message1(t, host))
-		rest(probePause + probeJitter)
+		sleep(probePause + probeJitter)
 		if n.tracks(host) {
 			t.Error("the host failed in between, and is still listed")
 		}
@@ -139,21 +139,21 @@ func TestFalseReporterIsBanned(t *testing.T) {
 		n.list(true, hosts...)
 		n.Suspect(hosts[48]) // does not depend on the reporters
 		s.say(liar, n, message1(t, hosts[:48]...))
-		rest(time.Second)
+		sleep(time.Second)
 		s.say(liar, n, message1(t, hosts[49]))
-		rest(5 * time.Minute)
+		sleep(5 * time.Minute)
 		if st := n.Stats(); st.Probed != maxPenalties+1 || st.Refuted != maxPenalties+1 || st.Rejected != 1 || st.Received != 48 {
 			t.Errorf("%+v, want %d and the suspect tried and the rest dropped", st, maxPenalties)
 		}
-		n.dies(hosts[49])
+		n.fail(hosts[49])
 		s.say(honest, n, message1(t, hosts[49]))
-		rest(2 * time.Second)
+		sleep(2 * time.Second)
 		if st := n.Stats(); n.tracks(hosts[49]) || st.Confirmed != 1 {
 			t.Errorf("reports of others are ignored: %+v", st)
 		}
-		rest(banTime - 5*time.Minute)
+		sleep(banTime - 5*time.Minute)
 		s.say(liar, n, message1(t, hosts[0]))
-		rest(2 * time.Second)
+		sleep(2 * time.Second)
 		if st := n.Stats(); st.Refuted != maxPenalties+2 {
 			t.Errorf("after ten minutes: %+v", st)
 		}
@@ -168,7 +168,7 @@ func TestTrueReportsReducePenalties(t *testing.T) {
 		for i, host := range several(t, 6*maxPenalties) {
 			n.list(i%2 == 0, host)
 			s.say(from, n, message1(t, host))
-			rest(2 * time.Second)
+			sleep(2 * time.Second)
 		}
 		if st := n.Stats(); st.Refuted != 3*maxPenalties || st.Confirmed != 3*maxPenalties || st.Rejected != 0 {
 			t.Errorf("%+v", st)
@@ -184,7 +184,7 @@ func TestInconclusiveProbesKeepTheState(t *testing.T) {
 		n.list(false, hosts...)
 		n.unknown = true
 		s.say(from, n, message1(t, hosts...))
-		rest(2 * time.Second)
+		sleep(2 * time.Second)
 		if st := n.Stats(); st.Probed != 2*maxPenalties || st.Confirmed+st.Refuted+st.Sent != 0 || !n.tracks(hosts[0]) || n.peers.all[from.ID()].penalties != 0 {
 			t.Errorf("%+v", st)
 		}
@@ -236,7 +236,7 @@ func TestManyHostsFailAtOnce(t *testing.T) {
 			nodes[0].lost(h)
 		}
 		for nodes[1].Stats().Confirmed < 150 && time.Since(start) < time.Minute {
-			rest(100 * time.Millisecond)
+			sleep(100 * time.Millisecond)
 		}
 		took := time.Since(start)
 		if st := nodes[0].Stats(); st.Sent != 3 || st.BytesOut > 150*keySize+3*16 {
@@ -259,11 +259,11 @@ func TestSyncPeer(t *testing.T) {
 			nodes[0].SyncPeer(t.Context(), stranger.ID(), hosts)
 			nodes[0].SyncPeer(t.Context(), peerOf(t, 99), hosts)
 		}
-		rest(2 * time.Second)
+		sleep(2 * time.Second)
 		if a, b := nodes[0].Stats(), late.Stats(); a.Sent != 1 || a.SendFailed != 0 || b.Confirmed != maxHosts {
 			t.Errorf("%+v, %+v", a, b)
 		}
-		rest(syncPause)
+		sleep(syncPause)
 		nodes[0].SyncPeer(t.Context(), late.host.ID(), nil)
 		nodes[0].SyncPeer(t.Context(), late.host.ID(), hosts[:1])
 		if a := nodes[0].Stats(); a.Sent != 2 {
@@ -282,7 +282,7 @@ func TestPeersThatAreNotAdmitted(t *testing.T) {
 		out.list(false, host, failedHost(t, 2))
 		n.lost(host)
 		out.lost(failedHost(t, 2))
-		rest(time.Minute)
+		sleep(time.Minute)
 		if a, b := n.Stats(), out.Stats(); a.Received != 0 || b.Received != 0 || b.Rejected != 1 || b.Sent != 0 {
 			t.Errorf("%+v, %+v", a, b)
 		}
@@ -301,11 +301,11 @@ func TestSilentStreamsTimeOut(t *testing.T) {
 			}
 			_, _ = st.Write([]byte{0xa1})
 		}
-		rest(time.Second)
+		sleep(time.Second)
 		if held := n.serves(); held != 10 {
 			t.Errorf("%d are being received", held)
 		}
-		rest(sendTimeout)
+		sleep(sendTimeout)
 		if st := n.Stats(); st.Rejected != 10 || n.serves() != 0 {
 			t.Errorf("%+v, %d are being received", st, n.serves())
 		}
@@ -321,7 +321,7 @@ func TestCloseEndsStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _ = st.Write([]byte{0xa1})
-		rest(100 * time.Millisecond)
+		sleep(100 * time.Millisecond)
 		start := time.Now()
 		if err := n.Close(); err != nil || time.Since(start) > time.Second {
 			t.Errorf("closed after %v, %v", time.Since(start), err)
@@ -329,7 +329,7 @@ func TestCloseEndsStreams(t *testing.T) {
 	})
 }
 
-func TestAPanicCostsOneMessage(t *testing.T) {
+func TestPanicEndsOneMessage(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		n, from := s.line(1, func(o *Options) { o.Tracks = func(did.DID) bool { panic("oh") } })[0], s.bare()
 		s.connect(from, n.host)
@@ -365,16 +365,16 @@ func TestMemoryIsBounded(t *testing.T) {
 			t.Errorf("%d suspects, want %d", got, maxSuspects)
 		}
 		for len(n.gather()) > 0 {
-			rest(time.Millisecond)
+			sleep(time.Millisecond)
 		}
-		rest(probePause)
+		sleep(probePause)
 		n.mu.Lock()
 		for _, s := range n.suspects {
 			s.probeAt = time.Time{}
 		}
 		n.mu.Unlock()
 		n.Report(failedHost(t, maxSuspects+100))
-		rest(2 * syncPause)
+		sleep(2 * syncPause)
 		n.peers.allow(peerOf(t, 5000), time.Now())
 		if len(n.suspects) != 1 || len(n.peers.all) != 1 {
 			t.Errorf("%d suspects and %d peers, want expired ones removed", len(n.suspects), len(n.peers.all))

@@ -594,7 +594,7 @@ func large(n int) string {
 	return b.String() + `"last":{}}}}}}`
 }
 
-func TestALargeAPIIsCut(t *testing.T) {
+func TestLargeAPIIsTruncated(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]string{3: "", 72: "level 3", 400: "left out, but for their types"} {
 		raw, warnings, err := Convert([]byte(large(n)), Options{})

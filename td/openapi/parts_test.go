@@ -170,8 +170,8 @@ func TestClipCutsBetweenCharacters(t *testing.T) {
 	}
 }
 
-// TestTheExampleIsAccepted checks the golden description as a node does: it is completed, and lint reports only unavoidable findings.
-func TestTheExampleIsAccepted(t *testing.T) {
+// TestExampleValuesMatchTheirSchemas checks the golden description as a node does: it is completed, and lint reports only unavoidable findings.
+func TestExampleValuesMatchTheirSchemas(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile(filepath.Join("testdata", "nursery.yaml"))
 	if err != nil {

@@ -318,7 +318,7 @@ func (f *ssrfFilter) trusts(u *url.URL) bool {
 func rejectLocal(_, addr string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(addr)
 	if at := to.Addr().Unmap(); err != nil || at.IsLoopback() || at.IsLinkLocalUnicast() || at.IsMulticast() || at.IsUnspecified() {
-		return &netguard.Error{Host: addr, Why: "local address"}
+		return &netguard.Error{Host: addr, Reason: "local address"}
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	dtlsnet "github.com/pion/dtls/v3/pkg/net"
 
 	"github.com/lmosd/lmosd/interact"
+	"github.com/lmosd/lmosd/td/scheme"
 )
 
 const (
@@ -178,11 +179,8 @@ func (p *Pool) wanted(e *Lease) bool {
 func (p *Pool) connect(t Target) (*conn, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, dialling)
 	defer cancel()
-	network, stream := "udp", false
-	if t.Scheme == "coap+tcp" || t.Scheme == "coaps+tcp" {
-		network, stream = "tcp", true
-	}
-	raw, err := p.dial(ctx, network, t.Hostport)
+	s := scheme.Lookup(t.Scheme)
+	raw, err := p.dial(ctx, s.Network, t.Hostport)
 	if err != nil {
 		return nil, err
 	}
@@ -191,11 +189,12 @@ func (p *Pool) connect(t Target) (*conn, error) {
 		return nil, interact.Errorf(interact.NotAllowed, "write the address of one agent into the form",
 			"%s is an address of many", t.Host)
 	}
-	secured, err := secure(ctx, t, raw)
+	secured, err := secure(ctx, t, s, raw)
 	if err != nil {
 		_ = raw.Close() // the error of the handshake is returned
 		return nil, err
 	}
+	stream := s.Network == "tcp"
 	c := newConn(secured, stream, p.timing, p.limit)
 	if stream {
 		if err := c.introduce(ctx); err != nil {
@@ -215,15 +214,17 @@ func (h *HandshakeError) Error() string { return h.Err.Error() }
 // Unwrap returns the cause.
 func (h *HandshakeError) Unwrap() error { return h.Err }
 
-// secure adds DTLS or TLS to raw, if the scheme requires it. With a key the suites are those of RFC 7252 §9.1.3.1 and stronger
+// secure adds DTLS or TLS to raw, if s requires it. With a key the suites are those of RFC 7252 §9.1.3.1 and stronger
 // ones; without, the certificate must be for the host and trusted by the system.
-func secure(ctx context.Context, t Target, raw net.Conn) (net.Conn, error) {
+func secure(ctx context.Context, t Target, s scheme.Scheme, raw net.Conn) (net.Conn, error) {
 	var c interface {
 		net.Conn
 		HandshakeContext(ctx context.Context) error
 	}
-	switch t.Scheme {
-	case "coaps":
+	switch {
+	case !s.IsSecure:
+		return raw, nil
+	case s.Network == "udp":
 		options := []dtls.ClientOption{dtls.WithServerName(t.Host)}
 		if t.Key != "" {
 			options = []dtls.ClientOption{dtls.WithPSK(func([]byte) ([]byte, error) { return []byte(t.Key), nil }),
@@ -235,11 +236,9 @@ func secure(ctx context.Context, t Target, raw net.Conn) (net.Conn, error) {
 			return nil, err
 		}
 		c = d
-	case "coaps+tcp":
+	default:
 		// RFC 8323 §8.2: the protocol of ALPN is "coap".
 		c = tls.Client(raw, &tls.Config{ServerName: t.Host, NextProtos: []string{"coap"}, MinVersion: tls.VersionTLS12})
-	default:
-		return raw, nil
 	}
 	if err := c.HandshakeContext(ctx); err != nil {
 		_ = c.Close() // the error of the handshake is returned
