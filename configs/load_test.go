@@ -242,7 +242,7 @@ var wrongFiles = []struct {
 	{"keys over http", "a2a: {key_origins: [\"http://keys.example\"]}\n", interact.ConfigInvalid, ":1:20", "an https origin"},
 	{"keys at a path", "a2a: {key_origins: [\"https://keys.example/x\"]}\n", interact.ConfigInvalid, ":1:20", "an https origin"},
 	{"cards too often", "a2a: {card_refresh: 1ms}\n", interact.ConfigInvalid, ":1:21", "1s"},
-	{"an introduction by an address", "mesh: {introductions: [\"did:web:127.0.0.1\"]}\n", interact.ConfigInvalid, ":1:23", "a name is wanted"},
+	{"an introduction by an address", "mesh: {introductions: [\"did:web:127.0.0.1\"]}\n", interact.ConfigInvalid, ":1:23", "got the address"},
 	{"a network with a slash", "mesh: {network: a/b}\n", interact.ConfigInvalid, ":1:17", "network name"},
 	{"low above high", "mesh: {limits: {peers: {low: 200}}}\n", interact.ConfigInvalid, ":1:30", "low is 200"},
 	{"not a DID", "trust: {allow: [bob]}\n", interact.ConfigInvalid, ":1:16", "not a DID"},

@@ -109,14 +109,14 @@ func TestKeyCacheIsBounded(t *testing.T) {
 	for n := range 10 * generationSize {
 		v.add(key(n))
 		if !v.has(key(0)) {
-			t.Fatalf("the key in use was forgotten after %d others", n)
+			t.Fatalf("the key in use was dropped after %d others", n)
 		}
 		if size := len(v.recent) + len(v.older); size > 2*generationSize {
-			t.Fatalf("%d keys are remembered", size)
+			t.Fatalf("%d keys are cached", size)
 		}
 	}
 	if v.has(key(1)) {
-		t.Error("a key that nobody asked for is still remembered")
+		t.Error("an unused key is still cached")
 	}
 }
 
@@ -145,7 +145,7 @@ func TestBase58(t *testing.T) {
 	for _, b := range [][]byte{{0}, {0, 0, 1}, []byte("Hello World!")} {
 		got, err := DecodeBase58(EncodeBase58(b))
 		if err != nil || string(got) != string(b) {
-			t.Errorf("%x came back as %x, %v", b, got, err)
+			t.Errorf("%x decoded as %x, %v", b, got, err)
 		}
 	}
 	if got := EncodeBase58([]byte("Hello World!")); got != "z2NEpo7TZRRrLZSi2U" { // Base58 draft §5

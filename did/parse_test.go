@@ -41,7 +41,7 @@ func TestParseRefuses(t *testing.T) {
 	u := base64.RawURLEncoding.EncodeToString(append([]byte{0xed, 1}, pub...))
 	for _, c := range []struct{ name, s string }{
 		{"empty", ""},
-		{"no DID", "urn:uuid:1"},
+		{"not a DID", "urn:uuid:1"},
 		{"scheme in capitals", "DID:key:" + countingBody},
 		{"method in capitals", "did:KEY:" + countingBody},
 		{"no id", "did:key:"},
@@ -140,7 +140,7 @@ func TestParseURLRefuses(t *testing.T) {
 		{"space in the fragment", "did:web:a.example#a b"},
 		{"bad percent-encoding", "did:web:a.example/%zz#k"},
 		{"relative", "#key-1"},
-		{"no DID", "https://a.example/#k"},
+		{"not a DID", "https://a.example/#k"},
 		{"too long", "did:web:a.example#" + strings.Repeat("k", 2*did.MaxLength)},
 	} {
 		t.Run(c.name, func(t *testing.T) {

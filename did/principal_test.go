@@ -44,7 +44,7 @@ func TestPrincipalOfContext(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	if got := PrincipalOf(context.Background()); got != nil {
-		t.Errorf("nobody is %+v", got)
+		t.Errorf("the zero principal is %+v", got)
 	}
 }
 

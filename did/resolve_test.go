@@ -95,8 +95,8 @@ func TestFallbackUsesTheNextOnlyForOtherMethods(t *testing.T) {
 		{"first answers", []did.Resolver{answer{doc: found}, missing}, found, nil},
 		{"second answers", []did.Resolver{unknown, answer{doc: found}}, found, nil},
 		{"a refusal is final", []did.Resolver{missing, answer{doc: found}}, nil, did.ErrNotFound},
-		{"nobody knows", []did.Resolver{unknown, unknown}, nil, did.ErrMethod},
-		{"nobody is there", nil, nil, did.ErrMethod},
+		{"unknown method", []did.Resolver{unknown, unknown}, nil, did.ErrMethod},
+		{"no resolvers", nil, nil, did.ErrMethod},
 	} {
 		doc, err := did.Fallback(c.rs...).Resolve(t.Context(), "did:key:x")
 		if doc != c.doc || !errors.Is(err, c.err) {

@@ -35,7 +35,7 @@ func TestPack(t *testing.T) {
 	other := *d.Thing
 	for name, d := range map[string]*Description{
 		"a tombstone":           {Record: d.Record, Signed: &Signed{}},
-		"nobody verified it":    {Thing: mustParse(t, string(d.Raw)), Record: d.Record, Signed: &Signed{TD: d.Raw}},
+		"not verified":          {Thing: mustParse(t, string(d.Raw)), Record: d.Record, Signed: &Signed{TD: d.Raw}},
 		"of other bytes":        {Thing: d.Thing, Record: d.Record, Signed: &Signed{TD: []byte(string(d.Raw))}, ProofMethod: "x"},
 		"a view of its own":     {Thing: &Thing{Raw: other.Raw, ID: other.ID}, Record: d.Record, Signed: d.Signed, ProofMethod: "x"},
 		"what its author wrote": {Thing: mustParse(t, string(d.Raw)), Record: d.Record, Signed: d.Signed, ProofMethod: "x"},

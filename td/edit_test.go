@@ -55,7 +55,7 @@ func TestAddMember(t *testing.T) {
 	}
 }
 
-// An added member changes nothing else, whatever the document is and however it is spaced.
+// An added member changes no other byte of any document.
 func TestAddMemberKeepsTheRest(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -59,7 +59,7 @@ func newBase(s string) *base {
 	return &base{u, strings.NewReplacer(aside...)}
 }
 
-// resolve returns href as an absolute reference (RFC 3986 §5.2). Placeholders replace the expressions of a URI template meanwhile. An href
+// resolve returns href as an absolute reference (RFC 3986 §5.2). Placeholders replace the expressions of a URI template. An href
 // that is not a URI is returned unchanged.
 func (b *base) resolve(href string) string {
 	if b == nil || hasScheme(href) {

@@ -24,7 +24,7 @@ const nice = `{
 func TestLint(t *testing.T) {
 	t.Parallel()
 	if w := mustParse(t, nice).Warnings; len(w) > 0 {
-		t.Fatalf("a TD that breaks nobody has warnings: %v", w)
+		t.Fatalf("a valid TD has warnings: %v", w)
 	}
 	tests := []struct{ name, old, new, want string }{
 		{"no 1.0 context", `"https://www.w3.org/2019/wot/td/v1", `, ``,
@@ -90,7 +90,7 @@ func TestVerifiedThingHasNoWarnings(t *testing.T) {
 	t.Parallel()
 	raw := []byte(strings.Replace(string(readFile(t, "weather.td.json")), `"synchronous": true,`, ``, 1))
 	if w := mustParse(t, string(raw)).Warnings; len(w) != 1 {
-		t.Errorf("the author sees %v", w)
+		t.Errorf("got %v, want one warning", w)
 	}
 	if w := verified(t, published(t, raw, signer(t, 1), 7)).Warnings; w != nil {
 		t.Errorf("the mesh sees %v", w)

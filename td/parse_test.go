@@ -344,7 +344,7 @@ func TestParseRefuses(t *testing.T) {
 				t.Errorf("got %v, want %v", got, want)
 			}
 			if tt.raw != `{}` && len(issuesOf(err)) != 1 {
-				t.Errorf("one thing is wrong, and it says %q", issuesOf(err))
+				t.Errorf("got %q, want one issue", issuesOf(err))
 			}
 		})
 	}
@@ -490,7 +490,7 @@ func TestLMOSCapabilities(t *testing.T) {
 			[]Capability{{ID: "urn:x", Name: "urn:x"}}},
 		{"a bare name under the context", bare(`"capabilities": ["urn:x"]`),
 			[]Capability{{ID: "urn:x", Name: "urn:x"}}},
-		{"a bare name of somebody else", tdWith(`"capabilities": ["urn:x"]`), nil},
+		{"a bare foreign name", tdWith(`"capabilities": ["urn:x"]`), nil},
 		{"none", tdWith(), nil},
 	}
 	for _, tt := range tests {

@@ -14,7 +14,7 @@ func TestMatch(t *testing.T) {
 		query Query
 		want  bool
 	}{
-		{"nothing asked", Query{}, true},
+		{"empty query", Query{}, true},
 		{"the whole capability", Query{Capability: []string{"urn:example:weather:forecast"}}, true},
 		{"in capitals, with slashes, without urn", Query{Capability: []string{"EXAMPLE/Weather"}}, true},
 		{"the first level", Query{Capability: []string{"example"}}, true},
@@ -44,7 +44,7 @@ func TestMatch(t *testing.T) {
 		{"one of the words", Query{Text: "forecast mars"}, true},
 		{"with a typo", Query{Text: "waether"}, true},
 		{"none of the words", Query{Text: "mars rover"}, false},
-		{"a question", Query{Text: "Who can tell me the weather?"}, true},
+		{"a text", Query{Text: "Who can tell me the weather?"}, true},
 		{"a version", Query{Version: "^1"}, true},
 		{"another version", Query{Version: "^2"}, false},
 		{"a version of a capability", Query{Capability: []string{"example:weather"}, Version: "[1.0,2.0["}, true},
@@ -129,7 +129,7 @@ func TestCoverageComplete(t *testing.T) {
 	t.Parallel()
 	var tally CoverageCounter
 	if !tally.Coverage().Complete() {
-		t.Error("nobody was asked, and it is incomplete")
+		t.Error("incomplete without a query")
 	}
 	tally.CountAsked(1)
 	tally.CountAnswer()

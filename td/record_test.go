@@ -143,7 +143,7 @@ func TestRecordRefuses(t *testing.T) {
 		{"a TD over the limit", ErrMalformed, func(w *wireRecord) { w.Size = MaxTD + 1 }},
 		{"a tombstone with a TD", ErrMalformed, func(w *wireRecord) { w.Kind = 1 }},
 		{"a tombstone with a TD inside", ErrMalformed, func(w *wireRecord) { entomb(w); w.Inline = []byte{1} }},
-		{"moved to nobody", ErrMalformed, func(w *wireRecord) { entomb(w); w.Kind = 2 }},
+		{"moved without a successor", ErrMalformed, func(w *wireRecord) { entomb(w); w.Kind = 2 }},
 		{"moved to nonsense", ErrMalformed, func(w *wireRecord) { entomb(w); w.Kind, w.Successor = 2, "somewhere" }},
 		{"a successor of what did not move", ErrMalformed, func(w *wireRecord) { w.Successor = string(other.DID()) }},
 		{"the last seq without a tombstone", ErrMalformed, func(w *wireRecord) { w.Seq = finalSeq }},

@@ -12,7 +12,7 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// Limits of a description and its record, in bytes unless said otherwise.
+// Limits of a description and its record, in bytes unless stated otherwise.
 const (
 	MaxTD          = 128 << 10 // a TD's JSON
 	MaxRecord      = 8 << 10   // an encoded record

@@ -149,7 +149,7 @@ func TestVerifySendsNoRequest(t *testing.T) {
 		t.Errorf("got %v, want %v", err, ErrOwner)
 	}
 	if asked.n != 0 {
-		t.Errorf("%d questions", asked.n)
+		t.Errorf("%d requests", asked.n)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestEveryByteOfATD(t *testing.T) {
 		}
 		same++
 	}
-	t.Logf("%d of %d changes say the same", same, len(raw))
+	t.Logf("%d of %d changes keep the meaning", same, len(raw))
 }
 
 // A foreign proof may name the signed contexts. Contexts that are appended later do not break it, and are not read: here the LMOS context,
@@ -215,7 +215,7 @@ func TestForeignProofWithContext(t *testing.T) {
 	}
 	d := verified(t, attested(t, k, "urn:x", addMember([]byte(appended), "proof", bytesOf(config))))
 	if len(d.Capabilities) != 0 {
-		t.Errorf("a capability that nobody signed: %v", d.Capabilities)
+		t.Errorf("an unsigned capability: %v", d.Capabilities)
 	}
 }
 

@@ -22,9 +22,10 @@ const timeout = 2 * time.Second
 // slots limits the concurrent calls, abandoned ones included.
 var slots = make(chan struct{}, 4)
 
-// Resolver returns the resolver of did:keys of P-256, P-384, P-521, BLS12-381 and Ed25519 keys. The methods have the
-// types of their time (JsonWebKey2020, Ed25519VerificationKey2018). Its errors wrap [did.ErrMethod] for all else,
-// [did.ErrInvalid] for a damaged key, or the error of ctx; a call that takes more than two seconds ends like a deadline. It is safe for concurrent use and needs no network.
+// Resolver returns a resolver for did:keys of P-256, P-384, P-521, BLS12-381 and Ed25519 keys. The verification
+// methods have legacy types (JsonWebKey2020, Ed25519VerificationKey2018). The error wraps [did.ErrInvalid] for a damaged key,
+// [did.ErrMethod] for other DIDs, or the error of ctx. A call ends after two seconds with a deadline error. The resolver is safe for
+// concurrent use and sends no requests.
 func Resolver() did.Resolver { return resolver{} }
 
 type resolver struct{}
@@ -47,16 +48,16 @@ func (resolver) Resolve(ctx context.Context, id did.DID) (*did.Document, error) 
 	switch {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Errorf("resolve %q: %w", id.Short(), err)
-	case err != nil: // the text was checked: what is left is an algorithm that the module does not know
+	case err != nil: // the text is valid, so the module does not support its algorithm
 		return nil, fmt.Errorf("%w: resolve %q: %w", did.ErrMethod, id.Short(), err)
 	}
 	return translate(doc, nil, id)
 }
 
 // ReadDocument reads a DID document of DID Core 1.0 or older: the contexts v0.11 and w3id.org/did/v1, publicKey lists,
-// keys in hex. (The module knows the context 2019/did/v1 by name, and refuses it all the same; v1.1 it does not know.)
-// The document must be strict JSON of at most [did.MaxDocument] bytes. The result is what [did.ParseDocument] would say
-// of the same document in today's form; Raw is raw itself. The error wraps [did.ErrInvalid].
+// keys in hex. (The module rejects the contexts 2019/did/v1 and v1.1.)
+// The document must be strict JSON of at most [did.MaxDocument] bytes. The result is that of [did.ParseDocument]
+// for the same document in the current form; Raw is raw itself. The error wraps [did.ErrInvalid].
 func ReadDocument(raw []byte) (*did.Document, error) {
 	top, err := jcs.Object(raw, did.MaxDocument)
 	if err == nil {
@@ -81,8 +82,7 @@ func ReadDocument(raw []byte) (*did.Document, error) {
 	return d, nil
 }
 
-// recovered runs call and returns what it returns, an error if it panics, or an error if it takes longer than timeout or
-// ctx. The module takes no context: an abandoned call continues and keeps its slot until it ends.
+// recovered runs call and returns its result, or an error if it panics or takes longer than timeout or ctx. The module takes no context: an abandoned call continues and keeps its slot until it ends.
 // It is not generic: a type argument would have the linker keep each method of a document, and with them 7 MB of unused code.
 func recovered(ctx context.Context, call func() (*legacy.Doc, error)) (*legacy.Doc, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)

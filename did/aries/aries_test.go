@@ -143,7 +143,7 @@ func TestResolverRefuses(t *testing.T) {
 		want error
 	}{
 		{"other method", t.Context(), "did:web:a.example", did.ErrMethod},
-		{"nobody", t.Context(), "", did.ErrMethod},
+		{"an empty DID", t.Context(), "", did.ErrMethod},
 		{"X25519", t.Context(), "did:key:z6LSgTMiVvjkfQd8CF1kWasYZKBqtAYf6h8TC3yDfjPgDbWQ", did.ErrMethod},
 		{"secp256k1", t.Context(), multikey(0xe7, append([]byte{2}, make([]byte, 32)...)), did.ErrMethod},
 		{"unknown code", t.Context(), multikey(0x55, make([]byte, 40)), did.ErrMethod},

@@ -27,7 +27,7 @@ var relationships = []struct {
 	{"capabilityDelegation", func(d *legacy.Doc) []legacy.Verification { return d.CapabilityDelegation }},
 }
 
-// precheck refuses what the module would read without a word, or would spend long on: private keys, and very long ones.
+// precheck rejects private keys, which the module accepts, and very long keys, which take it long.
 func precheck(v any) error {
 	switch v := v.(type) {
 	case []any:
@@ -61,8 +61,8 @@ func precheckMember(name string, value any) error {
 	return nil
 }
 
-// translate writes doc in today's form and reads that with did.ParseDocument. What the module loses or simplifies comes
-// from top, the decoded document, where there is one: controllers, aliases and services.
+// translate writes doc in the current form and parses that with did.ParseDocument. Controllers, aliases and services, which the
+// module simplifies, come from top, the decoded document, if not nil.
 func translate(doc *legacy.Doc, top map[string]any, id did.DID) (*did.Document, error) {
 	t := translator{controllers: controllers(top, id), known: map[string]*legacy.VerificationMethod{}}
 	out := map[string]any{"id": string(id)}
@@ -92,12 +92,12 @@ func translate(doc *legacy.Doc, top map[string]any, id did.DID) (*did.Document, 
 // A translator turns methods of the module into members of a document. err is the first failure.
 type translator struct {
 	controllers map[string]string
-	known       map[string]*legacy.VerificationMethod // by id: those that were written in full
+	known       map[string]*legacy.VerificationMethod // by id: those written in full
 	err         error
 }
 
-// relationship returns references, and methods in full where they are embedded and not listed elsewhere: in the
-// documents that the module makes, one method is both.
+// relationship returns references, and methods in full where they are embedded and not listed elsewhere: documents
+// of the module contain one method in both ways.
 func (t *translator) relationship(vs []legacy.Verification) []any {
 	out := []any{}
 	for i := range vs {
@@ -119,7 +119,7 @@ func (t *translator) relationship(vs []legacy.Verification) []any {
 func (t *translator) method(m *legacy.VerificationMethod) map[string]any {
 	t.known[m.ID] = m
 	out := map[string]any{"id": m.ID, "type": m.Type}
-	// The module takes the document for the controller of every method with a relative id, whatever the method says.
+	// The module replaces the controller of every method with a relative id by the document.
 	if c := t.controllers[m.ID]; c != "" {
 		out["controller"] = c
 	} else if m.Controller != "" {
@@ -131,7 +131,7 @@ func (t *translator) method(m *legacy.VerificationMethod) map[string]any {
 	case m.Type == "Bls12381G2Key2020" && len(m.Value) == 96:
 		out["publicKeyMultibase"] = did.EncodeBase58(append([]byte{0xeb, 0x01}, m.Value...))
 	case len(m.Value) > 32 && (m.Type == "Multikey" || strings.HasSuffix(m.Type, "2020")):
-		// The module keeps the multicodec code in front of the key.
+		// The module keeps the multicodec code before the key.
 		out["publicKeyMultibase"] = did.EncodeBase58(m.Value)
 	default:
 		out["publicKeyBase58"] = did.EncodeBase58(m.Value)[1:]
@@ -151,7 +151,7 @@ func (t *translator) jwk(m *legacy.VerificationMethod) any {
 	return nil
 }
 
-// controllers returns what the methods of a document say about their controllers, by absolute id.
+// controllers returns the controllers of the methods of a document by absolute id.
 func controllers(top map[string]any, id did.DID) map[string]string {
 	out := map[string]string{}
 	lists := []string{"verificationMethod", "publicKey"}

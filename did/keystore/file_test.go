@@ -188,7 +188,7 @@ func TestLaxModesAreRefused(t *testing.T) {
 				t.Fatalf("%v", err)
 			}
 			if !strings.Contains(err.Error(), e.Path) || !strings.Contains(err.Error(), "mode 0") {
-				t.Errorf("the message does not say what is wrong: %v", err)
+				t.Errorf("the message has no cause: %v", err)
 			}
 		})
 	}
@@ -326,7 +326,7 @@ func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		text []byte
-		say  string
+		want string
 	}{
 		{"empty", nil, "expected PEM"},
 		{"raw seed", seed[:], "expected PEM"},
@@ -344,8 +344,8 @@ func TestParseRefuses(t *testing.T) {
 		{"too large", bytes.Repeat([]byte("x"), maxFile+1), "too large"},
 	} {
 		_, err := parse(c.text)
-		if err == nil || !strings.Contains(err.Error(), c.say) {
-			t.Errorf("%s: %v, want %q", c.name, err, c.say)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 			continue
 		}
 		showsNoKey(t, err.Error())
@@ -368,7 +368,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatal(err)
 		}
 		if back, err := parse(again); err != nil || !back.Equal(private) {
-			t.Fatalf("the key came back as another, %v", err)
+			t.Fatalf("got another key, %v", err)
 		}
 	})
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/lmosd/lmosd/internal/jcs"
 )
 
-// After a change of any byte a signed TD does not verify, or has equal content.
+// After a change of any byte a signed TD does not verify, or its content is equal.
 func TestEveryByteIsCovered(t *testing.T) {
 	t.Parallel()
 	doc := signed(t)
 	doc["registration"] = map[string]any{"retrieved": "2026-11-20T12:00:00Z"}
-	raw, err := json.MarshalIndent(doc, "", " ") // with space, which may change freely
+	raw, err := json.MarshalIndent(doc, "", " ") // with white space, which is not signed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestEveryByteIsCovered(t *testing.T) {
 		}
 	}
 	if same == 0 {
-		t.Error("not even space and the registration can change: the test shows nothing")
+		t.Error("no change is accepted: the test has no effect")
 	}
 }
 
@@ -53,7 +53,7 @@ func replacements(c byte) []byte {
 	return bytes.ReplaceAll(out, []byte{c}, nil)
 }
 
-// After removing, doubling or inserting bytes it does not verify either.
+// A signed TD with a removed, doubled or inserted byte does not verify.
 func TestEveryInsertionAndDeletionIsDetected(t *testing.T) {
 	t.Parallel()
 	raw := []byte(canonical(t, signed(t)))

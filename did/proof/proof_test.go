@@ -202,7 +202,7 @@ func TestSignRefuses(t *testing.T) {
 		}
 	}
 	if _, err := Sign(map[string]any{}, broken, Options{}); !errors.Is(err, broken.err) {
-		t.Errorf("the cause is lost: %v", err)
+		t.Errorf("the cause is missing: %v", err)
 	}
 }
 
@@ -403,7 +403,7 @@ func TestAudience(t *testing.T) {
 		c      Check
 		refuse string
 	}{
-		{"nothing is asked", doc("a.example", "1"), Check{}, ""},
+		{"no requirement", doc("a.example", "1"), Check{}, ""},
 		{"both fit", doc("a.example", "1"), Check{Domain: "a.example", Challenge: "1"}, ""},
 		{"one of several domains fits", doc([]any{other, "a.example"}, "1"), Check{Domain: "a.example"}, ""},
 		{"other domain", doc(other, "1"), Check{Domain: "a.example"}, badDomain},
@@ -432,7 +432,7 @@ func TestOtherPurpose(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := Verify(t.Context(), signed(t), Check{Now: noon, Purpose: "authentication"}); err == nil {
-		t.Error("an assertion was taken for an authentication")
+		t.Error("an assertion was accepted as an authentication")
 	}
 }
 

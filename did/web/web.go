@@ -23,25 +23,25 @@ import (
 	"github.com/lmosd/lmosd/did"
 )
 
-// fetchIn bounds how long one document may take.
+// fetchIn limits the time of one request.
 const fetchIn = 10 * time.Second
 
-// URL returns where the document of a did:web is. Refused is whatever could lead elsewhere than its host, in any spelling:
-// addresses instead of names, user names, escaped characters but that before the port, dot segments. The error wraps
-// [did.ErrInvalid], or [did.ErrMethod] for other methods.
+// URL returns the URL of the document of a did:web. It refuses everything that could lead to another host: IP addresses, user
+// names, escaped characters except the colon before the port, and dot segments. The error wraps [did.ErrInvalid], or
+// [did.ErrMethod] for other methods.
 func URL(id did.DID) (string, error) {
 	rest, ok := strings.CutPrefix(string(id), "did:web:")
 	if !ok {
-		return "", fmt.Errorf("%w: %q is no did:web", did.ErrMethod, id.Short())
+		return "", fmt.Errorf("%w: %q is not a did:web", did.ErrMethod, id.Short())
 	}
 	parts := strings.Split(rest, ":")
 	host, err := hostOf(parts[0])
 	for _, segment := range parts[1:] {
 		if segment == "" || strings.Trim(segment, ".") == "" {
-			err = errors.New("a part of its path is empty, or dots")
+			err = errors.New("a path segment is empty, \".\" or \"..\"")
 		}
 		if strings.ContainsFunc(segment, func(r rune) bool { return !plain(r) && r != '_' }) {
-			err = fmt.Errorf("%q is no part of a path here", segment)
+			err = fmt.Errorf("the path segment %q is not supported", segment)
 		}
 	}
 	if err != nil {
@@ -53,12 +53,12 @@ func URL(id did.DID) (string, error) {
 	return "https://" + host + "/" + strings.Join(parts[1:], "/") + "/did.json", nil
 }
 
-// plain is what a name in DNS, and a part of a path, may have.
+// plain matches the supported host names and path segments.
 func plain(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.'
 }
 
-// hostOf reads the host of a DID, with its port if it has one.
+// hostOf returns the host of a DID, with its port if it has one.
 func hostOf(s string) (string, error) {
 	name, port, hasPort := strings.Cut(strings.Replace(s, "%3a", "%3A", 1), "%3A")
 	if hasPort {
@@ -71,25 +71,25 @@ func hostOf(s string) (string, error) {
 	last := labels[len(labels)-1]
 	for _, label := range labels {
 		if label == "" || strings.ContainsFunc(label, func(r rune) bool { return !plain(r) }) {
-			return "", fmt.Errorf("%q is no name of a host", name)
+			return "", fmt.Errorf("expected a host name, got %q", name)
 		}
 	}
-	// What ends in a number is an address to many readers, in one of its spellings (WHATWG URL §3.5).
+	// URL parsers read a host that ends in a number as an IPv4 address (WHATWG URL §3.5).
 	if _, err := netip.ParseAddr(name); err == nil || last[0] >= '0' && last[0] <= '9' {
-		return "", fmt.Errorf("%q is an address; a name is wanted", name)
+		return "", fmt.Errorf("expected a host name, got the address %q", name)
 	}
 	return name + port, nil
 }
 
 // Options of a [Resolver].
 type Options struct {
-	// Dial makes the connections; nil means as the system does.
+	// Dial opens connections; nil means [net.Dialer].
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// TLS says whom to trust; nil trusts what the system trusts.
+	// TLS configures the trusted roots; nil means those of the system.
 	TLS *tls.Config
 }
 
-// A Resolver fetches the documents of did:web over HTTPS. It follows no redirects, takes 10 s and [did.MaxDocument] at most, and keeps
+// A Resolver fetches the documents of did:web over HTTPS. It follows no redirects, takes at most 10 s and [did.MaxDocument], and caches
 // nothing. It implements [did.Resolver] and is safe for concurrent use.
 type Resolver struct{ client *http.Client }
 
@@ -112,7 +112,7 @@ func (r *Resolver) Resolve(ctx context.Context, id did.DID) (*did.Document, erro
 	return did.ParseDocument(raw, id)
 }
 
-// Services is like Resolve, and reads nothing of the document but its services (see [did.ParseServices]).
+// Services is like Resolve, but parses only the services of the document (see [did.ParseServices]).
 func (r *Resolver) Services(ctx context.Context, id did.DID) (*did.Document, error) {
 	raw, err := r.fetch(ctx, id)
 	if err != nil {
@@ -145,14 +145,14 @@ func (r *Resolver) fetch(ctx context.Context, id did.DID) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("resolve %s: %s answered %s", id.Short(), address, resp.Status)
 	}
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, did.MaxDocument+1)) // ParseDocument refuses one byte more
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, did.MaxDocument+1)) // ParseDocument rejects one byte more
 	if err != nil {
 		return nil, fmt.Errorf("resolve %s: %w", id.Short(), err)
 	}
 	return raw, nil
 }
 
-// Of returns the did:web of what is served at an https URL without a path; false for others.
+// Of returns the did:web of an https URL without a path, or false for other URLs.
 func Of(address string) (did.DID, bool) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" || strings.Trim(u.Path, "/") != "" || u.User != nil || u.RawQuery != "" {
@@ -169,11 +169,11 @@ const (
 	WotDirectory = "WotDirectory" // its endpoint is the TD of the directory
 )
 
-// contexts are those of [Document]: the last one must be there for services of the Web of Things (WoT Discovery §6.5).
+// contexts are those of [Document]: the last one is required for services of the Web of Things (WoT Discovery §6.5).
 var contexts = []string{"https://www.w3.org/ns/did/v1", "https://w3id.org/security/multikey/v1", "https://www.w3.org/2022/wot/discovery-did"}
 
-// Document writes the document of a node: id is its did:web, key its did:key, and td the URL of its TD, which describes a thing that
-// is a directory.
+// Document returns the document of a node: id is its did:web, key its did:key, and td the URL of its TD, which describes a Thing
+// Directory.
 func Document(id, key did.DID, td string) json.RawMessage {
 	type service struct {
 		ID       string `json:"id"`
@@ -194,13 +194,13 @@ func Document(id, key did.DID, td string) json.RawMessage {
 		[]string{method}, []string{method},
 		[]service{{string(id) + "#td", WotThing, td}, {string(id) + "#tdd", WotDirectory, td}}})
 	if err != nil {
-		panic(err) // texts always have a JSON form
+		panic(err) // strings always have a JSON form
 	}
 	return raw
 }
 
-// Endpoints returns the URLs that services of a type have in a document, absolute ones only: those of the Web of Things are not asked
-// for their context, which documents of LMOS leave out.
+// Endpoints returns the absolute URLs of the services of a type in a document. It does not check the @context of Web of Things
+// services, which LMOS documents omit.
 func Endpoints(doc *did.Document, typ string) (all []string) {
 	for _, s := range doc.Service {
 		var one string

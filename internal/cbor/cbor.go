@@ -1,4 +1,4 @@
-// Package cbor encodes and decodes deterministic CBOR (RFC 8949 §4.2.1). It knows nothing of what the bytes mean.
+// Package cbor encodes and decodes deterministic CBOR (RFC 8949 §4.2.1).
 package cbor
 
 import (
@@ -7,21 +7,21 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// Bounds of what [Unmarshal] reads. The caller bounds the bytes before it calls.
+// Bounds of [Unmarshal]. The caller bounds the number of bytes.
 const (
 	MaxDepth = 16      // nested arrays and maps
 	MaxItems = 1 << 16 // elements of an array
 	MaxPairs = 1 << 12 // pairs of a map
 )
 
-// encMode and decMode never change after they are made; both are safe for concurrent use.
+// encMode and decMode are immutable and safe for concurrent use.
 var (
 	encMode = must(deterministic().EncMode())
 	decMode = must(strict(cbor.ExtraDecErrorUnknownField).DecMode())
 	anyMode = must(strict(cbor.ExtraDecErrorNone).DecMode())
 )
 
-// deterministic writes a nil slice or map as an empty one, so that "nothing" has one encoding.
+// deterministic encodes a nil slice or map like an empty one.
 func deterministic() cbor.EncOptions {
 	o := cbor.CoreDetEncOptions()
 	o.NilContainers = cbor.NilContainerAsEmpty
@@ -62,10 +62,9 @@ func Marshal(v any) ([]byte, error) {
 	return b, nil
 }
 
-// Unmarshal decodes b, exactly one value, into what v points to. Refused are: bytes after the value, duplicate keys,
-// keys that the struct has no field for, indefinite lengths, tags, invalid UTF-8, NaN and infinities, and what passes
-// the bounds. It is not a check of the deterministic form: encode again and compare where that matters. v keeps no
-// reference to b.
+// Unmarshal decodes b, exactly one value, into the value that v points to. It rejects trailing bytes, duplicate keys, keys without
+// a field in the struct, indefinite lengths, tags, invalid UTF-8, NaN and infinities, and values beyond the bounds. It does not
+// check the deterministic form: encode again and compare for that. v keeps no reference to b.
 func Unmarshal(b []byte, v any) error {
 	if err := decMode.Unmarshal(b, v); err != nil {
 		return fmt.Errorf("decode CBOR: %w", err)
@@ -73,7 +72,7 @@ func Unmarshal(b []byte, v any) error {
 	return nil
 }
 
-// Peek is [Unmarshal] that passes over keys that the struct has no field for: to read a version before anything else.
+// Peek is [Unmarshal], but ignores keys without a field in the struct, for example to read only a version.
 func Peek(b []byte, v any) error {
 	if err := anyMode.Unmarshal(b, v); err != nil {
 		return fmt.Errorf("decode CBOR: %w", err)

@@ -1,4 +1,4 @@
-// Package confusable tells which names look alike: the skeletons of Unicode Technical Standard #39, section 4.
+// Package confusable detects names that look alike, by the skeletons of Unicode Technical Standard #39, section 4.
 package confusable
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/lmosd/lmosd/internal/textmatch"
 )
 
-// Skeleton returns a text that is the same for names that look alike, in whatever case. It is to be compared, not shown.
+// Skeleton returns a text that is equal for names that look alike, in any case. It is for comparison only.
 func Skeleton(name string) string {
 	if plain(name) {
 		return name

@@ -11,13 +11,13 @@ import (
 
 // Append appends the canonical form of v to dst (RFC 8785 §3.2). v consists of nil, bool, float64, string, []any and
 // map[string]any, as [Decode] returns them. Anything else, NaN, an infinity, a string that is not UTF-8, and nesting
-// beyond [maxDepth] are errors; dst is then returned as it was. Append does not change v; calls may run side by side.
+// beyond [maxDepth] are errors; dst is then returned as it was. Append does not change v and is safe for concurrent use.
 func Append(dst []byte, v any) ([]byte, error) {
 	room := rooms.Get().(*[]member)
 	e := encoder{dst: dst, members: (*room)[:0]}
 	err := e.value(v, 0)
 	if cap(e.members) <= maxRoom {
-		clear(e.members[:cap(e.members)]) // it must not hold what was written
+		clear(e.members[:cap(e.members)]) // release the written values
 		*room = e.members[:0]
 		rooms.Put(room)
 	}
@@ -27,10 +27,10 @@ func Append(dst []byte, v any) ([]byte, error) {
 	return e.dst, nil
 }
 
-// rooms has stacks for encoders: a small value would take less than its stack.
+// rooms has stacks for encoders, which are larger than most values.
 var rooms = sync.Pool{New: func() any { return new(make([]member, 0, 48)) }}
 
-// maxRoom is how long a stack may be that is kept.
+// maxRoom is the maximum length of a kept stack.
 const maxRoom = 256
 
 // An encoder writes to dst. members is a stack: an object pushes its members, sorts them, and pops them when it is
@@ -173,11 +173,11 @@ func (e *encoder) escape(c byte) {
 	}
 }
 
-// number writes f as ECMAScript's Number::toString does (RFC 8785 §3.2.2.3).
+// number writes f like ECMAScript's Number::toString (RFC 8785 §3.2.2.3).
 func (e *encoder) number(f float64) error {
 	switch abs := math.Abs(f); {
 	case math.IsNaN(f) || math.IsInf(f, 0):
-		return fmt.Errorf("canonical JSON: %v is no JSON number", f)
+		return fmt.Errorf("canonical JSON: %v is not a JSON number", f)
 	case f == 0: // -0 too
 		e.dst = append(e.dst, '0')
 	case f == math.Trunc(f) && abs < 1<<53:

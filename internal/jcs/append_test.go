@@ -187,7 +187,7 @@ func anyJSON(depth int) *rapid.Generator[any] {
 	)...)
 }
 
-// writesLongInteger tells whether the canonical form of v holds an integer of 2^53 or more. ECMAScript fills such a
+// writesLongInteger reports whether the canonical form of v holds an integer of 2^53 or more. ECMAScript fills such a
 // number up with zeros (2^55 is 36028797018963970), and the decoder refuses digits that are not those of the value.
 func writesLongInteger(v any) bool {
 	switch v := v.(type) {

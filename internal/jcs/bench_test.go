@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// agentTD returns a Thing Description of 12 actions, about 4.2 KB in canonical form, with the indentation that people
-// write.
+// agentTD returns a Thing Description of 12 actions, about 4.2 KB in canonical form, with
+// indentation.
 func agentTD() []byte {
 	var b strings.Builder
 	b.WriteString(`{

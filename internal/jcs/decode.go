@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// maxDepth is how deep arrays and objects may nest. A value in 64 pairs of brackets is accepted, in 65 it is refused.
+// maxDepth is the maximum nesting of arrays and objects: 64 pairs of brackets.
 const maxDepth = 64
 
 // errTooLarge means that the input exceeds the limit of the caller. It was not read.
@@ -30,7 +30,7 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Msg)
 }
 
-// Decode reads one JSON value from b, which may have max bytes. The value consists of nil, bool, float64, string, []any
+// Decode reads one JSON value from b, of at most max bytes. The value consists of nil, bool, float64, string, []any
 // and map[string]any, and shares no memory with b. An integer is refused if its digits are not exactly those of its
 // binary64 value; that concerns some beyond 2^53. The error is a [*SyntaxError], or wraps [errTooLarge].
 func Decode(b []byte, max int) (any, error) {
@@ -144,7 +144,7 @@ func (d *decoder) syntax(at int, msg string) *SyntaxError {
 	}
 }
 
-// peek returns the next byte, or 0 at the end; a zero byte is invalid outside of strings, too.
+// peek returns the next byte, or 0 at the end; a zero byte is invalid outside of strings as well.
 func (d *decoder) peek() byte {
 	if d.i < len(d.src) {
 		return d.src[d.i]
@@ -445,8 +445,7 @@ func (d *decoder) digits(start int) {
 	}
 }
 
-// maxTiny is how many numbers of a text may be below the normal ones. strconv takes 15 µs for each, a hundred times as long
-// as for others: a text of 128 kB full of them would take half a second.
+// maxTiny limits the subnormal numbers of a text. strconv takes 15 µs for each, a hundred times as long as for others: a text of 128 kB full of them would take half a second.
 const maxTiny = 256
 
 // binary64 converts the number between start and i.
@@ -461,7 +460,7 @@ func (d *decoder) binary64(start int, integer bool) float64 {
 			d.fail(start, "more than %d numbers that are next to zero, such as %s", maxTiny, shorten(text))
 		}
 	}
-	// Up to 15 digits are always exact. A longer one must be what the float holds, digit by digit.
+	// Up to 15 digits are always exact. A longer one must equal the value of the float, digit by digit.
 	if integer && len(text) > 15 && strconv.FormatFloat(f, 'f', 0, 64) != text {
 		d.fail(start, "the integer %s has no exact binary64 value; write it as a string", shorten(text))
 	}

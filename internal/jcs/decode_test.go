@@ -141,7 +141,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// What takes strconv long is accepted, but not by the thousand.
+// Numbers that take strconv long are accepted up to a limit.
 func TestSlowNumbers(t *testing.T) {
 	t.Parallel()
 	few := "[" + strings.Repeat("0e-320,5e-324,-0.0e5,1e-307,", maxTiny)
@@ -170,7 +170,7 @@ func TestDepth(t *testing.T) {
 			}
 		}
 	}
-	// Side by side is not deep.
+	// Siblings do not add depth.
 	if _, err := Decode([]byte("["+strings.Repeat("[],", 1000)+"{}]"), 1<<20); err != nil {
 		t.Error(err)
 	}

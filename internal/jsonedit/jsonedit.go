@@ -11,24 +11,24 @@ import (
 	"unicode/utf8"
 )
 
-// errTwice means that an object has a member twice: one reader takes the first, another the last, and what one of them
-// has checked is not what the other does.
-var errTwice = errors.New("a member is there twice")
+// errTwice means that an object has a member twice: some parsers use the first, others the last, so that a check could see
+// another value than its user.
+var errTwice = errors.New("duplicate member")
 
-// A Span is where a value stands in a text. The zero value is nowhere.
+// A Span is the position of a value in a text. The zero value means that there is none.
 type Span struct{ From, To int }
 
-// A Member is one of an object.
+// A Member is a member of an object.
 type Member struct {
-	Name []byte // with escapes undone; of the text, if there are none
+	Name []byte // unescaped; part of the text if it has no escapes
 	At   Span
 }
 
 // An Object is the members of an object, in their order.
 type Object []Member
 
-// Members appends the members of the object that begins at text[0] to room, which may be nil. Names are compared as they are
-// spelled, with escapes undone. The error is [errTwice].
+// Members appends the members of the object that begins at text[0] to room, which may be nil. Names are compared
+// unescaped. The error is [errTwice].
 func Members(room Object, text []byte) (Object, error) {
 	all := room
 	for i := SkipSpace(text, 1); text[i] != '}'; {
@@ -50,7 +50,7 @@ func Members(room Object, text []byte) (Object, error) {
 	return all, nil
 }
 
-// few members are compared with each other; more are put into a map.
+// few is the number of members up to which names are compared without a map.
 const few = 16
 
 func (o Object) twice() bool {
@@ -101,10 +101,10 @@ func String(raw []byte) (s string, ok bool) {
 	return unescape(raw)
 }
 
-// unescape is a function of its own, so that its variable costs the fast path of [String] no allocation.
+// unescape is separate, so that its variable costs the fast path of [String] no allocation.
 func unescape(raw []byte) (s string, ok bool) { err := json.Unmarshal(raw, &s); return s, err == nil }
 
-// SkipSpace returns where the white space at i ends.
+// SkipSpace returns the end of the white space at i.
 func SkipSpace(text []byte, i int) int {
 	for i < len(text) && (text[i] == ' ' || text[i] == '\t' || text[i] == '\n' || text[i] == '\r') {
 		i++
@@ -153,8 +153,8 @@ func SkipValue(text []byte, i int) int {
 	return i
 }
 
-// Find returns where the value stands that path leads to, through objects. It is nowhere if an element of the path is no object
-// or has no such member. The error is [errTwice], of an object on the way.
+// Find returns the position of the value at path, through objects, or the zero Span if it does not exist. The error is [errTwice]
+// of an object on the path.
 func Find(text []byte, path ...string) (Span, error) {
 	at := Span{0, len(text)}
 	var room [few]Member
@@ -176,7 +176,7 @@ func Find(text []byte, path ...string) (Span, error) {
 	return at, nil
 }
 
-// Splice returns text with value in the place at.
+// Splice returns text with the span at replaced by value.
 func Splice(text []byte, at Span, value []byte) []byte {
 	out := make([]byte, 0, len(text)-(at.To-at.From)+len(value))
 	out = append(out, text[:at.From]...)
@@ -184,8 +184,8 @@ func Splice(text []byte, at Span, value []byte) []byte {
 	return append(out, text[at.To:]...)
 }
 
-// Set returns the object text with value at path; objects on the way are made where there are none. A nil value takes the
-// member away. text itself stays. The error is [errTwice].
+// Set returns a copy of the object text with value at path; missing objects on the path are created. A nil value removes the
+// member. The error is [errTwice].
 func Set(text, value []byte, path ...string) ([]byte, error) {
 	at, err := Find(text, path...)
 	there := at != (Span{})
@@ -225,7 +225,7 @@ func Set(text, value []byte, path ...string) ([]byte, error) {
 	return Splice(text, Span{open, open}, added), nil
 }
 
-// remove takes away the member that path leads to, which is there.
+// remove removes the existing member at path.
 func remove(text []byte, path []string) ([]byte, error) {
 	if len(path) > 1 {
 		at, err := Find(text, path[0])

@@ -1,15 +1,15 @@
 package jsonedit
 
-// maxDepth is how deep values may be in each other: that of encoding/json.
+// maxDepth is the maximum nesting of encoding/json.
 const maxDepth = 10_000
 
-// Valid reports what [encoding/json.Valid] does, in a third of the time: a relay asks it of all that passes.
+// Valid is [encoding/json.Valid] in a third of the time: bridges call it for every message.
 func Valid(text []byte) bool {
 	end, ok := value(text, SkipSpace(text, 0), 0)
 	return ok && SkipSpace(text, end) == len(text)
 }
 
-// value returns the end of the value that begins at i, inside of depth others.
+// value returns the end of the value that begins at i, at a nesting depth.
 func value(text []byte, i, depth int) (end int, ok bool) {
 	if i >= len(text) || depth > maxDepth {
 		return i, false
@@ -88,7 +88,7 @@ func next(text []byte, at int, last byte) (i int, more, ok bool) {
 	return i + 1, false, text[i] == last
 }
 
-// plain are the bytes of a string that say only themselves (RFC 8259 §7).
+// plain are the bytes of a string that need no escape (RFC 8259 §7).
 var plain = func() (t [256]bool) {
 	for c := range t {
 		t[c] = c >= ' ' && c != '"' && c != '\\'
@@ -133,7 +133,7 @@ func literal(text []byte, i int, word string) (end int, ok bool) {
 	return end, end <= len(text) && string(text[i:end]) == word
 }
 
-// number is that of RFC 8259 §6.
+// number skips a number (RFC 8259 §6).
 func number(text []byte, i int) (end int, ok bool) {
 	if text[i] == '-' {
 		i++
@@ -160,7 +160,7 @@ func number(text []byte, i int) (end int, ok bool) {
 	return i, true
 }
 
-// digits passes one or more.
+// digits skips one or more digits.
 func digits(text []byte, i int) (end int, ok bool) {
 	end = i
 	for end < len(text) && digit(text[end]) {

@@ -22,11 +22,11 @@ import (
 
 // Limits of one request.
 const (
-	// maxTexts is how many texts are embedded by one request; more are sent by several, one after the other.
+	// maxTexts is the number of texts per request; more texts take several requests, one after the other.
 	maxTexts = 64
-	// maxText is how many bytes of a text are sent; the rest is cut off.
+	// maxText is the number of bytes of a text that are sent.
 	maxText = 8 << 10
-	// maxDimensions is how long a vector may be.
+	// maxDimensions limits the length of a vector.
 	maxDimensions = 8192
 
 	maxAnswer = 32 << 20
@@ -39,9 +39,9 @@ const (
 type Options struct {
 	// URL is the base of the API, such as "http://127.0.0.1:11434/v1".
 	URL string
-	// Model is the name of the model, as the endpoint knows it.
+	// Model is the name of the model, at the endpoint.
 	Model string
-	// Key is sent as a bearer token, if it is not empty. It is never part of an error.
+	// Key is sent as a bearer token, if not empty. Errors never contain it.
 	Key string
 	// Timeout limits one call, with all its attempts; zero means 10 s. A context may end it earlier.
 	Timeout time.Duration
@@ -63,14 +63,14 @@ func New(o Options) (*Client, error) {
 		return nil, fmt.Errorf("expected the URL of an API, such as http://127.0.0.1:11434/v1, got %q", plain(o.URL))
 	}
 	if o.Model == "" {
-		return nil, errors.New("the model is missing: name one that the endpoint has")
+		return nil, errors.New("the name of the model is missing")
 	}
 	o.Timeout = cmp.Or(max(o.Timeout, 0), 10*time.Second)
 	return &Client{o: o, base: strings.TrimSuffix(o.URL, "/"), pause: 250 * time.Millisecond,
 		http: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 4, IdleConnTimeout: 30 * time.Second}}, nil
 }
 
-// plain returns an address without its secrets.
+// plain returns a URL without secrets.
 func plain(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -120,7 +120,7 @@ func (c *Client) embed(ctx context.Context, texts []string) ([][]float32, error)
 			Embedding []float32 `json:"embedding"`
 		} `json:"data"`
 	}
-	if err := c.ask(ctx, "/embeddings", map[string]any{"model": c.o.Model, "input": cut, "encoding_format": "float"}, &answer); err != nil {
+	if err := c.post(ctx, "/embeddings", map[string]any{"model": c.o.Model, "input": cut, "encoding_format": "float"}, &answer); err != nil {
 		return nil, err
 	}
 	vectors := make([][]float32, len(texts))
@@ -139,7 +139,7 @@ func (c *Client) embed(ctx context.Context, texts []string) ([][]float32, error)
 	return vectors, nil
 }
 
-// unit gives v the length 1. It reports false if v has no direction.
+// unit scales v to the length 1. It returns false for a zero or invalid vector.
 func unit(v []float32) bool {
 	var sum float64
 	for _, x := range v {
@@ -184,7 +184,7 @@ func (c *Client) Complete(ctx context.Context, turns []Turn, object bool) (strin
 			Message Turn `json:"message"`
 		} `json:"choices"`
 	}
-	if err := c.ask(ctx, "/chat/completions", question, &answer); err != nil {
+	if err := c.post(ctx, "/chat/completions", question, &answer); err != nil {
 		return "", err
 	}
 	if len(answer.Choices) == 0 || answer.Choices[0].Message.Content == "" {
@@ -194,7 +194,7 @@ func (c *Client) Complete(ctx context.Context, turns []Turn, object bool) (strin
 }
 
 func (c *Client) nonsense(what string) error {
-	return fmt.Errorf("%s answered with %s; see whether it speaks the OpenAI API, and whether %q is a model for this", plain(c.base), what, c.o.Model)
+	return fmt.Errorf("%s answered with %s; check that it implements the OpenAI API, and that the model %q supports this", plain(c.base), what, c.o.Model)
 }
 
 // A busyError means that a later request may succeed.
@@ -203,8 +203,8 @@ type busyError struct {
 	after time.Duration // from Retry-After; 0 without one
 }
 
-// ask posts a request, and retries while the endpoint is busy.
-func (c *Client) ask(ctx context.Context, path string, question, answer any) error {
+// post sends a request, and retries while the endpoint is busy.
+func (c *Client) post(ctx context.Context, path string, question, answer any) error {
 	body, err := json.Marshal(question)
 	if err != nil {
 		return err
@@ -249,7 +249,7 @@ func (c *Client) once(ctx context.Context, path string, body []byte, answer any)
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s did not answer in time: %w", plain(c.base), ctx.Err())
 	case err != nil:
-		return busyError{error: fmt.Errorf("%s broke off: %w", plain(c.base), err)}
+		return busyError{error: fmt.Errorf("reading the response of %s failed: %w", plain(c.base), err)}
 	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable:
 		return busyError{c.refused(resp.StatusCode, raw), retryAfter(resp.Header)}
 	case resp.StatusCode != http.StatusOK:
@@ -283,7 +283,7 @@ func (c *Client) refused(status int, raw []byte) error {
 	return fmt.Errorf("%s refused with %d%s", plain(c.base), status, text)
 }
 
-// retryAfter reads the header of that name; only seconds, the form that these endpoints use.
+// retryAfter returns the time in the header Retry-After, if it is in seconds.
 func retryAfter(h http.Header) time.Duration {
 	seconds, err := strconv.ParseUint(strings.TrimSpace(h.Get("Retry-After")), 10, 16)
 	if err != nil {

@@ -43,7 +43,7 @@ func embedder(t *testing.T, asked *atomic.Int32) http.HandlerFunc {
 			Format string `json:"encoding_format"`
 		}
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.Model != "small" || q.Format != "float" || r.URL.Path != "/v1/embeddings" {
-			t.Errorf("asked %s for %+v, %v", r.URL, q, err)
+			t.Errorf("requested %s for %+v, %v", r.URL, q, err)
 		}
 		asked.Add(1)
 		var data []map[string]any
@@ -85,7 +85,7 @@ func TestComplete(t *testing.T) {
 		want := `{"messages":[{"role":"system","content":"Choose."},{"role":"user","content":"Hi"}],"model":"small",` +
 			`"response_format":{"type":"json_object"},"stream":false,"temperature":0}`
 		if string(body) != want || r.URL.Path != "/v1/chat/completions" || r.Header.Get("Authorization") != "Bearer sesame" {
-			t.Errorf("asked %s, %q: %s", r.URL, r.Header, body)
+			t.Errorf("requested %s, %q: %s", r.URL, r.Header, body)
 		}
 		fmt.Fprint(w, `{"choices":[{"message":{"role":"assistant","content":"{\"agentId\":null}"}}]}`)
 	})
@@ -128,13 +128,13 @@ func TestBadAnswers(t *testing.T) {
 			})
 			_, err := client.Embed(t.Context(), []string{"a", "b"})
 			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "sesame") || asked.Load() != c.asked {
-				t.Errorf("asked %d times, got %v", asked.Load(), err)
+				t.Errorf("%d requests, got %v", asked.Load(), err)
 			}
 		})
 	}
 }
 
-// An endpoint that is busy for a moment is asked again, not sooner than it says.
+// A request to a busy endpoint is retried, not before Retry-After.
 func TestBusyEndpointIsRetried(t *testing.T) {
 	t.Parallel()
 	var asked, embedded atomic.Int32
@@ -151,7 +151,7 @@ func TestBusyEndpointIsRetried(t *testing.T) {
 		}
 	})
 	if _, err := c.Embed(t.Context(), []string{"a"}); err != nil || asked.Load() != 3 {
-		t.Errorf("asked %d times: %v", asked.Load(), err)
+		t.Errorf("%d requests: %v", asked.Load(), err)
 	}
 	late := endpoint(t, Options{}, func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
@@ -166,7 +166,7 @@ func TestBusyEndpointIsRetried(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	c := endpoint(t, Options{Timeout: 20 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice who leaves
+		_, _ = io.Copy(io.Discard, r.Body) // the server detects a disconnect only after the body
 		<-r.Context().Done()
 	})
 	if _, err := c.Complete(t.Context(), nil, false); err == nil || !strings.Contains(err.Error(), "in time") {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A written event is read as one event with the same parts, whatever they contain.
+// A written event is read as one event with the same fields.
 func FuzzWrittenEvent(f *testing.F) {
 	f.Add("hot", "1", []byte(`{"a":1}`))
 	f.Add("a\r\nevent: b", "x\x00", []byte("a\r\rb\n\r\n: c\n\ndata: d"))

@@ -25,11 +25,11 @@ import (
 type Copies struct {
 	ds.Batching
 	dir   string
-	newer func(a, b []byte) bool // whether a is a later state of an entry than b, or b is none
+	newer func(a, b []byte) bool // whether a is a later state of an entry than b, or b is empty
 	log   *limited
 }
 
-// NewCopies returns inner with copies in the directory dir, which it makes. If the directory cannot be created, the disk counts as full.
+// NewCopies returns inner with copies in the directory dir, which it creates. If the directory cannot be created, the disk counts as full.
 func NewCopies(inner ds.Batching, dir string, newer func(a, b []byte) bool, log *slog.Logger) (*Copies, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil && !Full(err) {
 		return nil, err
@@ -56,7 +56,7 @@ func (c *Copies) copy(key ds.Key, value []byte) {
 	sum := sha256.Sum256(value)
 	data := append([]byte(hex.EncodeToString(sum[:])+"\n"), value...)
 	if err := atomicfile.Write(c.path(key), data, 0o600); err != nil {
-		c.log.say(slog.LevelWarn, "what is stored has no copy: should the store be damaged, it could be lost", "err", err)
+		c.log.say(slog.LevelWarn, "copy of a stored value not written", "err", err)
 	}
 }
 
@@ -112,7 +112,7 @@ func (c *Copies) Repair(ctx context.Context) (loss Loss, err error) {
 		}
 	}
 	if len(known) > 0 { // a query ends at a damaged block without an error, also if a later value of the same key reads
-		return loss, fmt.Errorf("%w: %d entries are stored, and not listed", errUnreadable, len(known))
+		return loss, fmt.Errorf("%w: %d stored entries are not listed", errUnreadable, len(known))
 	}
 	return loss, nil
 }
@@ -140,7 +140,7 @@ func (c *Copies) repair(ctx context.Context, key ds.Key, loss *Loss) error {
 		return nil
 	}
 	if err := c.Batching.Put(ctx, key, []byte(value)); err != nil {
-		return fmt.Errorf("put back what the store has lost: %w", err)
+		return fmt.Errorf("restore lost entries: %w", err)
 	}
 	loss.Restored = append(loss.Restored, []byte(value))
 	return nil

@@ -37,7 +37,7 @@ func (s *Store) hurt(err error) {
 	}
 	s.disk.log.say(slog.LevelError, "the store is damaged", "path", s.path, "err", err.Error(), "hint", HurtHint)
 	if err := os.WriteFile(filepath.Join(s.path, hurtName), nil, 0o600); err != nil {
-		s.disk.log.say(slog.LevelWarn, "the damage could not be noted", "path", s.path, "err", err)
+		s.disk.log.say(slog.LevelWarn, "damage mark not written", "path", s.path, "err", err)
 	}
 }
 

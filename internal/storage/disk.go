@@ -57,7 +57,7 @@ func (d *disk) wait(path string) bool {
 	}
 	if d.waiting++; d.waiting == 1 {
 		close(d.stuck)
-		d.log.say(slog.LevelError, "the disk is full: a write waits for room; nothing that was acknowledged is lost", "path", path)
+		d.log.say(slog.LevelError, "disk full, write waits for room; acknowledged writes are durable", "path", path)
 	}
 	return true
 }
@@ -67,7 +67,7 @@ func (d *disk) goOn() {
 	defer d.mu.Unlock()
 	if d.waiting--; d.waiting == 0 {
 		d.stuck = make(chan struct{})
-		d.log.say(slog.LevelInfo, "there is room on the disk again: what waited was written")
+		d.log.say(slog.LevelInfo, "disk has room again, waiting writes completed")
 	}
 }
 
@@ -129,7 +129,7 @@ func (p *patientFS) MkdirAll(dir string, perm os.FileMode) error {
 // Unwrap returns the file system below.
 func (p *patientFS) Unwrap() vfs.FS { return p.FS }
 
-// A waitingFile waits in writes. A failed sync is returned at once: the content of the disk is unknown then.
+// A waitingFile waits in writes. A failed sync is returned at once, because the content of the disk is then unknown.
 type waitingFile struct {
 	vfs.File
 	disk *disk

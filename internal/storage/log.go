@@ -18,12 +18,12 @@ const (
 	exitFull   = 9
 )
 
-// A limited log writes equal messages at most once per interval, with the number of those left out.
+// A limited log writes equal messages at most once per interval, with the number of omitted ones.
 type limited struct {
 	log     *slog.Logger
 	now     func() time.Time
 	mu      sync.Mutex
-	entries map[string]*logEntry // by message; owned by mu. There are as many as log calls in the code
+	entries map[string]*logEntry // by message, so at most one per log call in the code; owned by mu
 }
 
 type logEntry struct {

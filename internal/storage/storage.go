@@ -86,7 +86,7 @@ func Open(engine, dir string, o Options) (*Store, error) {
 		if _, err := os.Stat(s.path); errors.Is(err, os.ErrNotExist) {
 			return nil, s.full(free) // the store is empty and cannot be created
 		}
-		o.Log.Warn("the disk is full: what is stored is read, and nothing is changed until there is room", "path", s.path, "free", free)
+		o.Log.Warn("disk full, store is read-only until there is room", "path", s.path, "free", free)
 	}
 	if s.Hurt() && !s.locked.Load() { // otherwise a new one could not be created
 		return nil, fmt.Errorf("%w: damage was found when it was last used", errUnreadable)
@@ -168,7 +168,7 @@ func (s *Store) unlock() error {
 	s.locked.Store(false)
 	reopened := s.open()
 	if reopened == nil {
-		s.o.Log.Info("there is room on the disk again: changes are stored", "path", s.path)
+		s.o.Log.Info("disk has room again, changes are stored", "path", s.path)
 		return nil
 	}
 	s.locked.Store(true)
@@ -198,7 +198,7 @@ func (s *Store) Close() error {
 	case err := <-done:
 		return err
 	case <-s.disk.stuckNow():
-		s.o.Log.Warn("the disk is full: the store is left open; what was acknowledged is safe", "path", s.path)
+		s.o.Log.Warn("disk full, store left open; acknowledged writes are durable", "path", s.path)
 		return nil
 	}
 }

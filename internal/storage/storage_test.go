@@ -130,12 +130,12 @@ func TestFullDiskDoesNotStopTheNode(t *testing.T) {
 	if err := errors.Join(own.Put(ctx, b, []byte("after")), s.Close()); err != nil {
 		t.Error(err)
 	}
-	if !j.has("there is room") {
-		t.Errorf("the log does not say that there is room:\n%s", &j)
+	if !j.has("has room") {
+		t.Errorf("the log does not report that has room:\n%s", &j)
 	}
 }
 
-// A store that is opened on a full disk can be read, and accepts changes as soon as there is room.
+// A store that is opened on a full disk can be read, and accepts changes as soon as has room.
 func TestReadOnFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{Pebble, LevelDB} {
@@ -332,7 +332,7 @@ func TestFullCacheDoesNotBlock(t *testing.T) {
 	}
 }
 
-// Unreadable files are damage, whatever their path and the text of the error. Refusals of the system are not damage, and nothing is moved
+// Unreadable files are damage, independent of their path and the text of the error. Errors of the system are not damage, and nothing is moved
 // aside.
 func TestDamageIsRecognized(t *testing.T) {
 	t.Parallel()

@@ -145,7 +145,7 @@ func stays(ds.Batching) {}
 
 func (v *view) Sync(ctx context.Context, prefix ds.Key) error {
 	if v.s.closed() {
-		return nil // nothing was written meanwhile
+		return nil // nothing was written
 	}
 	return v.attempt(func(inner ds.Batching) error { return inner.Sync(ctx, prefix) }, stays)
 }

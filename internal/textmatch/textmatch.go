@@ -10,7 +10,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Fold makes texts equal that differ in case or in how letters are composed: lower case, NFC.
+// Fold returns s in lower case and composed (NFC).
 func Fold(s string) string {
 	lower := strings.ToLower(s)
 	if isASCII(lower) { // and so composed
@@ -28,8 +28,8 @@ func isASCII(s string) bool {
 	return true
 }
 
-// Split returns the words of s, folded: what stands between characters that are neither letter, digit nor mark. A name in camel
-// case is one word, and its parts too: "getWeather" gives "getweather", "get", "weather".
+// Split returns the folded words of s, which consist of letters, digits and marks. A name in camel case gives one word, and its
+// parts: "getWeather" gives "getweather", "get", "weather".
 func Split(s string) []string {
 	if isASCII(s) {
 		return splitASCII(s)
@@ -48,7 +48,7 @@ func Split(s string) []string {
 	return all
 }
 
-// splitASCII is Split of what needs no composing: its words are parts of s in lower case, whose letters have the same places.
+// splitASCII is Split for ASCII: the words are parts of lower, which has the same offsets as s.
 func splitASCII(s string) []string {
 	lower := strings.ToLower(s)
 	all := make([]string, 0, len(s)/6+1)
@@ -102,7 +102,7 @@ func humps(word string) []string {
 	return append(parts, string(runes[from:]))
 }
 
-// stop are words of questions that say nothing of what is asked for, in English and German.
+// stop are stop words of English and German.
 var stop = func() map[string]bool {
 	m := map[string]bool{}
 	for _, w := range strings.Fields(`a about an and any are as at be by can could do does for from give has have how i in is it its
@@ -115,12 +115,12 @@ var stop = func() map[string]bool {
 	return m
 }()
 
-// IsInformative reports whether a text has a word that says something of what it is about.
+// IsInformative reports whether a text has words that are not stop words.
 func IsInformative(text string) bool {
 	return slices.ContainsFunc(Split(text), func(w string) bool { return !stop[w] })
 }
 
-// Content returns the words of a question that say what it is about. A question of nothing but other words keeps them all.
+// Content returns the words of a query without stop words, or all if there are no others.
 func Content(question string) []string {
 	all := Split(question)
 	content := slices.DeleteFunc(slices.Clone(all), func(w string) bool { return stop[w] })
@@ -131,7 +131,7 @@ func Content(question string) []string {
 }
 
 // Root returns a word without the ending of an English plural: "forecasts" is "forecast", "cities" is "city". A word of another
-// language may lose a letter, in the question and in the text alike.
+// language may lose a letter, in the query and in the text alike.
 func Root(word string) string {
 	switch {
 	case len(word) < 4 || !strings.HasSuffix(word, "s"), strings.HasSuffix(word, "ss"), strings.HasSuffix(word, "us"), strings.HasSuffix(word, "is"):
@@ -144,13 +144,13 @@ func Root(word string) string {
 	return word[:len(word)-1]
 }
 
-// minPrefix is how many letters of a word's beginning stand for it.
+// minPrefix is the minimum length of a matching prefix.
 const minPrefix = 3
 
-// Typos returns how many letters may be wrong in a word of so many letters.
+// Typos returns the number of tolerated typos in a word of a length.
 func Typos(letters int) int {
 	switch {
-	case letters < 4, letters > 40: // what is so long is no word, and would take long
+	case letters < 4, letters > 40: // a long text is not a word, and would take long
 		return 0
 	case letters < 8:
 		return 1
@@ -158,8 +158,8 @@ func Typos(letters int) int {
 	return 2
 }
 
-// Like reports whether somebody who typed a may mean b: it has the same root, begins with a, or differs by typos. A typo is
-// never in the first letter, and numbers have none.
+// Like reports whether a matches b: b has the same root, begins with a, or differs by typos. The first letter and numbers must
+// be equal.
 func Like(a, b string) bool {
 	ra, rb := Root(a), Root(b)
 	if ra == rb {
@@ -176,8 +176,7 @@ func Like(a, b string) bool {
 	return Distance([]rune(ra), []rune(rb), most) <= most
 }
 
-// Distance returns how many letters must be added, removed, replaced or swapped with their neighbour to make b of a, or most+1 if
-// more than most (the restricted Damerau–Levenshtein distance).
+// Distance returns the restricted Damerau–Levenshtein distance of a and b, or most+1 if it exceeds most.
 func Distance(a, b []rune, most int) int {
 	if len(a)-len(b) > most || len(b)-len(a) > most {
 		return most + 1

@@ -170,7 +170,7 @@ func TestClipCutsBetweenCharacters(t *testing.T) {
 	}
 }
 
-// TestExampleValuesMatchTheirSchemas checks the golden description as a node does: it is completed, and lint reports only unavoidable findings.
+// TestExampleValuesMatchTheirSchemas checks the golden description as completed by a node: lint reports only unavoidable findings, and schemas accept the examples.
 func TestExampleValuesMatchTheirSchemas(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile(filepath.Join("testdata", "nursery.yaml"))
@@ -209,6 +209,6 @@ func TestExampleValuesMatchTheirSchemas(t *testing.T) {
 	}
 	output := thing.Actions["getPlant"].Output
 	if issues := output.Check(map[string]any{"id": 1.0, "name": "Quince", "kind": "tree", "new": true}); len(issues) > 0 {
-		t.Errorf("an answer with a member that nobody described: %v", issues)
+		t.Errorf("a response with an undeclared member: %v", issues)
 	}
 }

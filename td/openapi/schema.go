@@ -443,7 +443,7 @@ func (op *operation) list(array map[string]any, as listing) (map[string]any, lis
 	}
 	several := maps.Clone(array)
 	several["items"] = one
-	for _, name := range []string{"title", "description", "default"} { // they speak of the variable
+	for _, name := range []string{"title", "description", "default"} { // they describe the variable
 		delete(several, name)
 	}
 	return map[string]any{"oneOf": []any{one, several}}, as

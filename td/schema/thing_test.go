@@ -43,7 +43,7 @@ func TestFitsAgreesWithTheLibrary(t *testing.T) {
 				bad++
 			}
 			if got := ofThings().quick.fits(doc); got != (err == nil) {
-				t.Errorf("%s: fits is %v, the library says %v", what, got, err)
+				t.Errorf("%s: fits is %v, the result of the library %v", what, got, err)
 			}
 		})
 		if n < 200 || bad < n/5 || bad == n {
