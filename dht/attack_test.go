@@ -32,7 +32,7 @@ func evil(t *testing.T, i int, handler network.StreamHandler) host.Host {
 	return h
 }
 
-// replies returns a handler that answers each request with what reply makes of it.
+// replies returns a handler that answers each request with the result of reply.
 func replies(reply func(*pb.Message) []byte) network.StreamHandler {
 	return func(s network.Stream) {
 		defer func() { _ = s.Reset() }()
@@ -119,7 +119,7 @@ func TestEvilServers(t *testing.T) {
 	}
 }
 
-// TestRefusedPutHasNoReply is what an honest server does with an outdated record.
+// TestRefusedPutHasNoReply sends an outdated record to an unmodified server.
 func TestRefusedPutHasNoReply(t *testing.T) {
 	t.Parallel()
 	n := start(t, 0, loopback(t, 0), nil)
@@ -151,7 +151,7 @@ func TestRefusedPutHasNoReply(t *testing.T) {
 	}
 }
 
-// TestServerUnderAttack announces much, sends garbage, half a frame and nothing, over and over. The node goes on serving, and
+// TestServerUnderAttack repeatedly announces many keys, sends garbage, half a frame and nothing. The node continues to serve, and
 // neither its heap nor its goroutines grow.
 func TestServerUnderAttack(t *testing.T) {
 	nodes := loopbackMesh(t, 3)
@@ -182,12 +182,12 @@ func TestServerUnderAttack(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for range 20 { // half frames and silence stay, and fill the attacker's places
+	for range 20 { // half frames and silent streams stay open, and use up the slots of the attacker
 		attack(t, attacker, target, []byte{0xff, 0xff, 0x03, 1, 2, 3}, false)
 	}
 	late, soon := context.WithTimeout(t.Context(), 10*time.Second)
 	defer soon()
-	for target.Stats().RefusedStreams == 0 && backoff.Sleep(late, 10*time.Millisecond) == nil { // what was opened last may be handled later
+	for target.Stats().RefusedStreams == 0 && backoff.Sleep(late, 10*time.Millisecond) == nil { // the last streams may be handled later
 	}
 	if grown := liveheap.Bytes() - before; grown > 8<<20 {
 		t.Errorf("the heap grew by %d bytes", grown)

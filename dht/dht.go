@@ -94,7 +94,7 @@ type Options struct {
 	// Store keeps the records of others across restarts; nil keeps them in memory. The caller closes it after [DHT.Close]. Writes
 	// need not be synced.
 	Store ds.Batching
-	// BootstrapPeers returns peers to join through. It is called whenever the routing table is low, so that what it returns may
+	// BootstrapPeers returns peers to join through. It is called whenever the routing table is low, so that its result may
 	// change. Nil means none.
 	BootstrapPeers func() []peer.AddrInfo
 	// Verifier verifies records; nil means a new one for did:key.
@@ -119,8 +119,8 @@ type Options struct {
 	// Down reports whether a peer is known as failed: without a connection to it, a search counts it as unreachable and does not
 	// wait. It must be fast, and its owner must detect the return of the peer. Nil means that no peer is.
 	Down func(id peer.ID) bool
-	// Admits returns whether a node may take part: its requests are served, it is in the routing table, and it is queried. Nil
-	// admits all nodes. Peers with other keys than Ed25519 are always rejected. It is called often and must be fast.
+	// Admits returns an error for nodes that may not take part: their requests are rejected, and they are neither queried nor in the
+	// routing table. Nil admits all nodes. Peers with other keys than Ed25519 are always rejected. It is called often and must be fast.
 	Admits func(did.DID) error
 	// K is the number of replicas of a record, and the bucket size, equal on all nodes of a network. 0 means 20; lower values lose
 	// more records when many nodes fail at once. The minimum is 11: the library refreshes full tables of 10 peers without end.
@@ -161,7 +161,7 @@ type DHT struct {
 	faults       *faults
 	indexes      indexes
 
-	// joining gives the bootstrap peers to the library. Run sets it, because no peer may be dialled before all handlers are set.
+	// joining returns the bootstrap peers to the library. Run sets it, because no peer may be dialed before all handlers are set.
 	joining atomic.Bool
 }
 

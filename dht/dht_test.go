@@ -75,7 +75,7 @@ func publishGetFind(t *testing.T, nodes []*node, inTime bool) {
 		}
 		all, c := n.found(t, td.Query{Capability: []string{"urn:example:traffic"}})
 		if len(all) != 0 || inTime && !c.Complete() {
-			t.Errorf("node %d: found %d of what is not there, coverage %+v", i, len(all), c)
+			t.Errorf("node %d: found %d Things that do not exist, coverage %+v", i, len(all), c)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func TestGetMissingRecord(t *testing.T) {
 	nodes := loopbackMesh(t, 2)
 	_, err := nodes[0].Get(t.Context(), nodes[0].key.DID(), "urn:none")
 	if !errors.Is(err, did.ErrNotFound) || errors.Is(err, ErrNoPeers) {
-		t.Errorf("got %v, want that it is not found", err)
+		t.Errorf("got %v, want ErrNotFound", err)
 	}
 	alone := start(t, 9, loopback(t, 9), nil)
 	_, err = alone.Get(t.Context(), alone.key.DID(), "urn:none")
@@ -175,14 +175,14 @@ func TestNewerRecordWins(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := nodes[0].Publish(t.Context(), old); !errors.Is(err, ErrNewer) {
-			t.Errorf("an older record at home: got %v, want that a newer one is out", err)
+			t.Errorf("an older record on this node: got %v, want ErrNewer", err)
 		}
-		// A node that has lost its memory finds out from the others.
+		// A node without its store learns the newest record from the others.
 		other := net.add(nodes[1])
 		joined(t, append(nodes[1:], other))
 		r, err := other.Publish(t.Context(), old)
 		if !errors.Is(err, ErrNewer) || r.Replicas != 0 {
-			t.Errorf("an older record elsewhere: got %+v, %v; want that a newer one is out", r, err)
+			t.Errorf("an older record at another node: got %+v, %v; want ErrNewer", r, err)
 		}
 		rec := nodes[0].record(t, newer)
 		for i, n := range nodes {
@@ -259,7 +259,7 @@ func TestBodyOfALargeTD(t *testing.T) {
 	})
 }
 
-// faultyLocal is a Local that answers with what others made.
+// faultyLocal is a Local that answers with records of other nodes.
 type faultyLocal struct{ *held }
 
 func (l faultyLocal) Body([32]byte) ([]byte, bool) { return []byte(`{"title":"another TD"}`), true }
@@ -279,7 +279,7 @@ func TestInvalidResponsesAreCounted(t *testing.T) {
 		nodes[1].offer(t, nodes[1].thing(t, "Honest", 1, "urn:fruit:pear"))
 		all, c := nodes[2].found(t, td.Query{Capability: []string{"fruit"}})
 		if len(all) != 1 || all[0].Title != "Honest" {
-			t.Errorf("found %d, want the honest one", len(all))
+			t.Errorf("found %d, want the one of the unmodified node", len(all))
 		}
 		if c.Asked != 2 || c.Answered != 1 || c.Unreachable != 1 {
 			t.Errorf("coverage %+v, want one of two", c)
@@ -346,13 +346,13 @@ func TestFindWithUnreachablePeers(t *testing.T) {
 		net.kill(nodes[0])
 		var mu sync.Mutex
 		reported := map[string]int{}
-		say := func(what any, p peer.ID) {
+		record := func(what any, p peer.ID) {
 			mu.Lock()
 			defer mu.Unlock()
 			reported[fmt.Sprint(what, " ", p)]++
 		}
-		nodes[3].o.OnTimeout = func(p peer.ID) { say("missed", p) }
-		nodes[3].o.OnResult = func(p peer.ID, ok bool) { say(ok, p) }
+		nodes[3].o.OnTimeout = func(p peer.ID) { record("timeout", p) }
+		nodes[3].o.OnResult = func(p peer.ID, ok bool) { record(ok, p) }
 		all, c := nodes[3].found(t, td.Query{Capability: []string{"fruit"}})
 		if gone, here := nodes[0].host.ID(), nodes[1].host.ID(); reported[fmt.Sprint("false ", gone)] != 1 || reported[fmt.Sprint("true ", here)] != 1 || len(reported) != 2 {
 			t.Errorf("reported %v", reported)
@@ -361,11 +361,11 @@ func TestFindWithUnreachablePeers(t *testing.T) {
 		hasty, cancel := context.WithTimeout(t.Context(), -1)
 		defer cancel()
 		newSearch(nodes[3].DHT, td.Query{Counter: new(td.CoverageCounter)}).queryPeer(hasty, peer.AddrInfo{ID: nodes[0].host.ID()})
-		if reported[fmt.Sprint("missed ", nodes[0].host.ID())] != 1 || len(reported) != 1 {
+		if reported[fmt.Sprint("timeout ", nodes[0].host.ID())] != 1 || len(reported) != 1 {
 			t.Errorf("after a timeout: reported %v", reported)
 		}
 		if len(all) != 1 || all[0].Title != "Here" {
-			t.Errorf("found %d, want the one that is there", len(all))
+			t.Errorf("found %d, want the hosted one", len(all))
 		}
 		if c.Asked != 2 || c.Unreachable != 1 || c.Complete() {
 			t.Errorf("coverage %+v, want one unreachable", c)
@@ -412,7 +412,7 @@ func TestFindCancelled(t *testing.T) {
 		errs = append(errs, err)
 	}
 	if len(errs) != 1 || !errors.Is(errs[0], context.Canceled) {
-		t.Errorf("got %v, want that it was cancelled", errs)
+		t.Errorf("got %v, want context.Canceled", errs)
 	}
 	for _, err := range nodes[0].Find(t.Context(), td.Query{Text: strings.Repeat("x", maxTerm+1)}) {
 		if !errors.Is(err, errWire) {
@@ -467,7 +467,7 @@ func TestAdmits(t *testing.T) {
 			t.Errorf("%d peers in the table, want the member", n)
 		}
 		if s := a.Stats(); s.Refused == 0 || s.RefusedStreams == 0 {
-			t.Errorf("what was refused is not counted: %+v", s)
+			t.Errorf("refused queries are not counted: %+v", s)
 		}
 		if all := mustFind(t, b, td.Query{Capability: []string{"secret"}}); len(all) != 1 {
 			t.Errorf("the member found %d", len(all))

@@ -13,7 +13,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// titles returns what was found, sorted.
+// titles returns the sorted titles of Things.
 func titles(all []*td.Record) (names []string) {
 	for _, r := range all {
 		names = append(names, r.Title)
@@ -46,7 +46,7 @@ func TestFindQueriesEveryBranch(t *testing.T) {
 				[]string{"Apple", "Other"}, 2},
 			{"but not", td.Query{Or: []td.Query{fruit, traffic}, Not: []td.Query{{Capability: []string{"fruit:pear"}}}},
 				[]string{"Apple", "Jam", "Traffic"}, 3},
-			{"what has no key", td.Query{Protocol: "http", Or: []td.Query{fruit}},
+			{"a branch without a key", td.Query{Protocol: "http", Or: []td.Query{fruit}},
 				[]string{"Apple", "Jam", "Other", "Pear", "Traffic"}, 4},
 			{"no match", td.Query{Capability: []string{"fruit"}, Protocol: "mqtt"}, nil, 2},
 			{"a host", td.Query{Capability: []string{"fruit"}, Host: nodes[2].key.DID()}, []string{"Pear"}, 2},
@@ -94,7 +94,7 @@ func TestIndexRole(t *testing.T) {
 		n := 0
 		for r, err := range client.Query(t.Context(), index.host.ID(), td.Query{}) {
 			if err != nil || client.record(t, r).Title != "Its own" {
-				t.Errorf("everything that it hosts: %v", err)
+				t.Errorf("all hosted Things: %v", err)
 			}
 			n++
 		}
@@ -106,7 +106,7 @@ func TestIndexRole(t *testing.T) {
 			t.Errorf("coverage %+v, want the index unreachable", c)
 		}
 		if _, c = client.found(t, td.Query{Text: "thing"}); !c.Complete() {
-			t.Errorf("coverage %+v, want that it is not queried again", c)
+			t.Errorf("coverage %+v, want no second query", c)
 		}
 	})
 }
@@ -188,7 +188,7 @@ func TestPoisonedProviderRecords(t *testing.T) {
 		bait := nodes[2].thing(t, "Bait", 1, "urn:bait")
 		nodes[2].held.add(bait)
 		// It answers every query with unrelated records.
-		pusher := s.add(nodes[0], func(o *Options) { o.Local = everything{o.Local.(*held)} })
+		pusher := s.add(nodes[0], func(o *Options) { o.Local = allRecords{o.Local.(*held)} })
 		pusher.held.add(pusher.thing(t, "Pushed", 1, "urn:pushed"))
 		joined(t, append(nodes, pusher))
 		key := []byte(capabilityKey("fruit"))
@@ -207,7 +207,7 @@ func TestPoisonedProviderRecords(t *testing.T) {
 		}
 		all, c := nodes[4].found(t, td.Query{Capability: []string{"fruit"}})
 		if !slices.Equal(titles(all), []string{"Real"}) {
-			t.Errorf("found %v, want what is real", titles(all))
+			t.Errorf("found %v, want the existing Thing", titles(all))
 		}
 		if c.Answered != 3 || c.Unreachable != dead || c.Asked != dead+3 || c.Complete() {
 			t.Errorf("coverage %+v, want three answers of %d", c, dead+3)
@@ -215,13 +215,13 @@ func TestPoisonedProviderRecords(t *testing.T) {
 	})
 }
 
-// everything is a Local that answers with all that it has.
-type everything struct{ *held }
+// allRecords is a Local that answers every query with all its records.
+type allRecords struct{ *held }
 
-func (e everything) Hosted(td.Query) []*td.Signed { return e.things }
+func (e allRecords) Hosted(td.Query) []*td.Signed { return e.things }
 
 // TestNewClientFindsCapability counts the messages with which a node without an index, that has just joined, finds one thing
-// with a capability: DHT messages of every type, and questions (as in the costs of the DHT, N = 200, K = 20, warm servers).
+// with a capability: DHT messages of every type, and record requests (as in the costs of the DHT, N = 200, K = 20, warm servers).
 func TestNewClientFindsCapability(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -243,7 +243,7 @@ func TestNewClientFindsCapability(t *testing.T) {
 			for j := range 8 {
 				before := messages(client)
 				all, c := client.found(t, td.Query{Capability: []string{capabilities[(7*i+j)%len(capabilities)]}, Limit: 1})
-				s.wait(time.Second) // what was under way is counted, too
+				s.wait(time.Second) // messages in transit are counted as well
 				if len(all) != 1 || c.Answered != 1 || c.Unreachable != 0 {
 					t.Errorf("found %d, coverage %+v", len(all), c)
 				}
@@ -259,7 +259,7 @@ func TestNewClientFindsCapability(t *testing.T) {
 	})
 }
 
-// messages returns how many messages a node has sent: to the DHT, and questions.
+// messages returns the number of messages that a node has sent: DHT messages and record requests.
 func messages(n *node) int {
 	s := n.Stats()
 	sum := s.Queried

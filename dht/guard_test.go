@@ -23,7 +23,7 @@ import (
 	"github.com/lmosd/lmosd/internal/streamserver"
 )
 
-// readAll reads frames through a frameLimiter as the library does, and returns the sizes of those that came whole.
+// readAll reads frames through a frameLimiter as the library does, and returns the sizes of the complete ones.
 func readAll(in io.Reader) (sizes []int, st *script, err error) {
 	st = &script{r: in}
 	g := newFrameLimiter(st, func(error) {})

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	minTable    = 10               // peers in the routing table below which bootstrap peers are dialled
+	minTable    = 10               // peers in the routing table below which bootstrap peers are dialed
 	firstPause  = time.Second      // between attempts to join; it doubles
 	maxPause    = 30 * time.Second // between attempts to join
 	dialTimeout = 10 * time.Second // for one bootstrap peer

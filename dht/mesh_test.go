@@ -41,7 +41,7 @@ func (s *simulated) close() {
 	}
 }
 
-// wait lets simulated time pass.
+// wait advances the simulated time.
 func (s *simulated) wait(d time.Duration) { _ = backoff.Sleep(s.t.Context(), d) }
 
 // host adds a host that can reach every other, which has no node yet.
@@ -88,7 +88,7 @@ func (s *simulated) mesh(n int, change ...func(*Options)) []*node {
 	return s.nodes
 }
 
-// warm starts n servers that know each other as after a while, without the messages of joining.
+// warm starts n servers with full routing tables, without the messages of joining.
 func (s *simulated) warm(n int) []*node {
 	for range n {
 		s.add(nil)
@@ -153,7 +153,7 @@ func TestMeshOfTwenty(t *testing.T) {
 	})
 }
 
-// TestMeshOutlivesItsBootstrapPeer kills the bootstrap peer of all nodes, and half of the others.
+// TestMeshOutlivesItsBootstrapPeer stops the bootstrap peer of all nodes, and half of the others.
 func TestMeshOutlivesItsBootstrapPeer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -191,7 +191,7 @@ func (s *simulated) kill(n *node) {
 			s.t.Fatal(err)
 		}
 	}
-	// Again when all is quiet: a dial that had begun ends with a connection.
+	// Disconnect again at rest: a running dial may have connected.
 	for range 2 {
 		for _, other := range s.net.Peers() {
 			if err := s.net.DisconnectPeers(id, other); err != nil && other != id {
@@ -243,7 +243,7 @@ func TestBootstrapPeerDownAtStart(t *testing.T) {
 			}
 		}
 		if all := mustFind(t, early[2], td.Query{Capability: []string{"early"}}); len(all) != 1 {
-			t.Errorf("what was provided before the bootstrap peer started is found %d times", len(all))
+			t.Errorf("a Thing provided before the bootstrap peer started is found %d times", len(all))
 		}
 	})
 }
@@ -272,7 +272,7 @@ func TestNetworkLargerThanK(t *testing.T) {
 	})
 }
 
-// TestMeshForADay lets more than a day pass: what is provided and published again lives on, the rest dies.
+// TestMeshForADay runs a mesh for more than a day: renewed records stay, others expire.
 func TestMeshForADay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -292,7 +292,7 @@ func TestMeshForADay(t *testing.T) {
 			nodes[1].offer(t, kept)
 		}
 		if _, err := nodes[0].Get(t.Context(), rec.Owner, rec.Thing); !errors.Is(err, did.ErrNotFound) {
-			t.Errorf("Get of what was not published again: %v", err)
+			t.Errorf("Get of a record that was not renewed: %v", err)
 		}
 		all, c := nodes[0].found(t, td.Query{Capability: []string{"fruit"}})
 		if len(all) != 1 || all[0].Seq != 6 || c.Asked != 1 {

@@ -20,7 +20,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// A node is a DHT at work in a test, with what it hosts.
+// A node is a running DHT with its hosted records.
 type node struct {
 	*DHT
 	host host.Host
@@ -95,7 +95,7 @@ func loopback(t testing.TB, i int) host.Host {
 	return h
 }
 
-// start starts a DHT on h, as server of a private network that joins through seeds; change may say otherwise.
+// start starts a DHT on h, as server of a private network that joins through seeds; change sets other options.
 func start(t testing.TB, i int, h host.Host, seeds func() []peer.AddrInfo, change ...func(*Options)) *node {
 	t.Helper()
 	v := td.NewVerifier(did.Keys())
@@ -145,13 +145,13 @@ func seededBy(seeds ...*node) func() []peer.AddrInfo {
 	}
 }
 
-// joined waits until each node knows half of the others.
+// joined waits until each node has half of the others in its routing table.
 func joined(t testing.TB, nodes []*node) {
 	t.Helper()
 	acquainted(t, nodes, len(nodes)/2)
 }
 
-// acquainted waits until each node knows so many others.
+// acquainted waits until each node has n others in its routing table.
 func acquainted(t testing.TB, nodes []*node, others int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -233,7 +233,7 @@ func (n *node) offer(t testing.TB, s *td.Signed) Receipt {
 	return r
 }
 
-// found collects what n finds for q.
+// found collects the results of n for q.
 func (n *node) found(t testing.TB, q td.Query) (all []*td.Record, c td.Coverage) {
 	t.Helper()
 	q.Counter = new(td.CoverageCounter)

@@ -206,10 +206,10 @@ type providedKeys struct {
 
 // A providedKey is the state of one key.
 type providedKey struct {
-	users         int // Things with the key
-	taken, wanted int // in the last round
-	failures      int // consecutive rounds without a peer that stored it
-	next          time.Time
+	users          int // Things with the key
+	stored, wanted int // in the last round
+	failures       int // consecutive rounds without a peer that stored it
+	next           time.Time
 }
 
 func newProvidedKeys() *providedKeys {
@@ -230,7 +230,7 @@ func (o *providedKeys) add(thing string, keys []provideKey) (due []provideKey) {
 	o.things[thing] = keys
 	now := time.Now()
 	for _, k := range keys {
-		if of := o.keys[k]; of.taken == 0 {
+		if of := o.keys[k]; of.stored == 0 {
 			of.next = now.Add(2 * callTime)
 			due = append(due, k)
 		}
@@ -263,7 +263,7 @@ func (o *providedKeys) recordRound(k provideKey, taken, wanted, enough int, now 
 	if of == nil {
 		return // removed in between
 	}
-	of.taken, of.wanted = taken, wanted
+	of.stored, of.wanted = taken, wanted
 	pause := provideEvery
 	switch {
 	case taken == 0 && wanted == 0:
@@ -321,8 +321,8 @@ func (o *providedKeys) receipt(keys []provideKey) Receipt {
 		if of == nil {
 			of = &providedKey{}
 		}
-		if i == 0 || of.taken < r.Replicas {
-			r.Replicas, r.Wanted = of.taken, of.wanted
+		if i == 0 || of.stored < r.Replicas {
+			r.Replicas, r.Wanted = of.stored, of.wanted
 		}
 	}
 	return r

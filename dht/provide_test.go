@@ -67,7 +67,7 @@ func TestProvidedKeysAreShared(t *testing.T) {
 	}
 	o.recordRound("1", 20, 20, 20, now, 1) // comes late, and must not bring it back
 	if o.len() != 0 {
-		t.Error("a key came back")
+		t.Error("a removed key is due")
 	}
 }
 

@@ -36,7 +36,7 @@ func smallQuota(t *testing.T, entries, bytes int) *quota {
 	return q
 }
 
-// checkQuota compares the accounts with what is in the datastore.
+// checkQuota compares the accounts with the datastore.
 func checkQuota(t *testing.T, q *quota) {
 	t.Helper()
 	res, err := q.Batching.Query(t.Context(), dsq.Query{})
@@ -56,7 +56,7 @@ func checkQuota(t *testing.T, q *quota) {
 	}
 	u := q.usage()
 	if u.Entries != len(all) || u.Bytes != bytes || len(q.far) != len(all) || len(q.entries) != len(all) {
-		t.Errorf("the accounts say %d entries of %d bytes, there are %d of %d", u.Entries, u.Bytes, len(all), bytes)
+		t.Errorf("the accounts have %d entries of %d bytes, the datastore %d of %d", u.Entries, u.Bytes, len(all), bytes)
 	}
 	if u.Entries > q.limit.Entries || u.Bytes > q.limit.Bytes {
 		t.Errorf("%d entries of %d bytes are more than %+v", u.Entries, u.Bytes, q.limit)
@@ -114,7 +114,7 @@ func TestQuotaBoundsBytes(t *testing.T) {
 	checkQuota(t, q)
 }
 
-// TestQuotaCountsRandomWrites does what a store does, at random, one by one and in batches.
+// TestQuotaCountsRandomWrites makes random changes, single and in batches.
 func TestQuotaCountsRandomWrites(t *testing.T) {
 	t.Parallel()
 	q := smallQuota(t, 40, 6000)
@@ -224,7 +224,7 @@ func TestQuotaIsClosed(t *testing.T) {
 		"Commit": batch.Commit(t.Context()),
 	} {
 		if !errors.Is(err, errClosed) {
-			t.Errorf("%s: got %v, want that it is closed", name, err)
+			t.Errorf("%s: got %v, want the error of a closed store", name, err)
 		}
 	}
 }
@@ -289,7 +289,7 @@ func TestQuotaSamplesProviders(t *testing.T) {
 	}
 }
 
-// The providers of one key cost the same however much else is in the datastore, in memory too.
+// The time and memory of a query for the providers of one key do not depend on the size of the datastore.
 func BenchmarkQuotaProviders(b *testing.B) {
 	for _, others := range []int{1000, 100_000} {
 		store := dssync.MutexWrap(ds.NewMapDatastore())

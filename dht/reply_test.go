@@ -70,7 +70,7 @@ func TestRoundTripRejectsInvalidReplies(t *testing.T) {
 			st := &script{r: bytes.NewReader(tt.reply)}
 			resp, err := roundTrip(st, tt.req, []byte{0}, bucketSize)
 			if !errors.Is(err, errMalformed) || resp != nil {
-				t.Errorf("got %v and error %v, want that it is malformed", resp, err)
+				t.Errorf("got %v and error %v, want errMalformed", resp, err)
 			}
 			if st.scope.held != 0 || st.scope.peak > maxReply {
 				t.Errorf("%d bytes held, %d at the peak", st.scope.held, st.scope.peak)
@@ -121,7 +121,7 @@ func TestReplyIsTrimmed(t *testing.T) {
 		t.Errorf("%d providers, want %d", n, maxProviders)
 	}
 	if resp.Record != nil {
-		t.Error("a record came with providers")
+		t.Error("a reply with providers has a record")
 	}
 	if n := len(resp.CloserPeers[0].Addrs); n != 1 {
 		t.Errorf("%d addresses of the first, want the one that is not too long", n)
@@ -181,7 +181,7 @@ func TestRepliesBoundTheHeap(t *testing.T) {
 	}
 }
 
-// wrongSender is a message sender that gives the library what a peer has sent, if decodeReply lets it through.
+// wrongSender is a message sender that returns a fixed reply if decodeReply accepts it.
 type wrongSender struct{ reply []byte }
 
 func (s wrongSender) SendRequest(_ context.Context, _ peerID, m *pb.Message) (*pb.Message, error) {
@@ -190,7 +190,7 @@ func (s wrongSender) SendRequest(_ context.Context, _ peerID, m *pb.Message) (*p
 
 func (s wrongSender) SendMessage(context.Context, peerID, *pb.Message) error { return nil }
 
-// FuzzReply gives arbitrary bytes as a reply to every kind of request, and what is let through to the library.
+// FuzzReply decodes arbitrary bytes as a reply to every kind of request, and passes accepted replies to the library.
 func FuzzReply(f *testing.F) {
 	echo := message(pb.Message_PUT_VALUE, "key", &recpb.Record{Key: []byte("key"), Value: []byte("value")})
 	closer := message(pb.Message_FIND_NODE, "", nil)
@@ -218,12 +218,12 @@ func FuzzReply(f *testing.F) {
 		if closer, err := pm.GetClosestPeers(ctx, p, "key"); err == nil {
 			for _, ai := range closer {
 				if !isEd25519(ai.ID) || len(ai.Addrs) > maxPeerAddrs {
-					t.Errorf("peer %q was let through", ai.ID)
+					t.Errorf("peer %q was accepted", ai.ID)
 				}
 			}
 		}
 		if provs, _, err := pm.GetProviders(ctx, p, []byte("key")); err == nil && len(provs) > maxProviders {
-			t.Errorf("%d providers were let through", len(provs))
+			t.Errorf("%d providers were accepted", len(provs))
 		}
 		_ = pm.Ping(ctx, p)
 	})

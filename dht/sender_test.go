@@ -54,7 +54,7 @@ func newDialogue(t *testing.T, handler network.StreamHandler) (d *dialogue, end 
 	}
 }
 
-// pong answers a message with itself, after a while.
+// pong answers a message with itself after a delay.
 func pong(t *testing.T, after time.Duration) network.StreamHandler {
 	return replies(func(m *pb.Message) []byte {
 		_ = backoff.Sleep(t.Context(), after)
@@ -106,7 +106,7 @@ func TestSenderBoundsStreams(t *testing.T) {
 			t.Errorf("%d streams at once, want %d at most", n, maxConcurrentCalls)
 		}
 		if n := d.opened.Load(); n > maxConcurrentCalls {
-			t.Errorf("%d streams in all, want that they are used again", n)
+			t.Errorf("%d streams in all, want fewer: streams are reused", n)
 		}
 	})
 }
@@ -246,7 +246,7 @@ func TestMessagesWithoutReply(t *testing.T) {
 					t.Errorf("got %v", err)
 				}
 				if tt.ok && got.Load() != 10 {
-					t.Errorf("%d messages came, want 10", got.Load())
+					t.Errorf("%d messages received, want 10", got.Load())
 				}
 				if err := d.SendMessage(t.Context(), d.far, ms[0]); (err == nil) != tt.ok {
 					t.Errorf("one message: got %v", err)

@@ -14,14 +14,14 @@ import (
 
 // Limits of serving the records protocol.
 const (
-	recordsService  = "lmos.records"
-	recordsTime     = 10 * time.Second // of a request with its response
-	maxQuestions    = 128              // at once
-	maxPeerQuestion = 16               // at once of one peer
-	questionRate    = 50               // per second of one peer
-	questionBurst   = 500
-	bytesPerQuery   = 64 << 10 // of a response count as one query: a response may have 4 MB
-	maxBodies       = 2 << 20  // bytes of TDs in one response; further ones must be fetched by hash
+	recordsService      = "lmos.records"
+	recordsTime         = 10 * time.Second // of a request with its response
+	maxRequests         = 128              // at once
+	maxPeerRequests     = 16               // at once of one peer
+	recordsRequestRate  = 50               // per second of one peer
+	recordsRequestBurst = 500
+	bytesPerQuery       = 64 << 10 // of a response count as one query: a response may have 4 MB
+	maxBodies           = 2 << 20  // bytes of TDs in one response; further ones must be fetched by hash
 )
 
 // A recordServer serves the queries of other nodes from the data of this node. It is safe for concurrent use.
@@ -32,8 +32,8 @@ type recordServer struct {
 }
 
 func newRecordServer(d *DHT) *recordServer {
-	s := &recordServer{d: d, rate: ratelimit.NewLimiter[peer.ID](ratelimit.Limit{Rate: questionRate, Burst: questionBurst}, maxMetered)}
-	s.server = streamserver.New(streamserver.Options{Service: recordsService, Total: maxQuestions, PerPeer: maxPeerQuestion,
+	s := &recordServer{d: d, rate: ratelimit.NewLimiter[peer.ID](ratelimit.Limit{Rate: recordsRequestRate, Burst: recordsRequestBurst}, maxMetered)}
+	s.server = streamserver.New(streamserver.Options{Service: recordsService, Total: maxRequests, PerPeer: maxPeerRequests,
 		Deadline: recordsTime, Admit: s.admit, Done: s.done, Log: d.log})
 	return s
 }

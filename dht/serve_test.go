@@ -53,7 +53,7 @@ func TestRecordServerLimitsResponse(t *testing.T) {
 		count := func(q td.Query) (n int, truncated bool) {
 			truncated, err := b.queryRecords(t.Context(), a.host.ID(), newFindRequest(q), func(s *td.Signed) (bool, error) {
 				if n++; s.TD != nil {
-					t.Error("a TD came beside a record that has it inside")
+					t.Error("a TD was sent with a record that contains it")
 				}
 				return true, nil
 			})
@@ -149,7 +149,7 @@ func TestRecordServerLimitsPeers(t *testing.T) {
 	simulate(t, 2, func(t *testing.T, net *simulated, nodes []*node) {
 		a, b := nodes[0], nodes[1]
 		var open []network.Stream
-		for range maxPeerQuestion {
+		for range maxPeerRequests {
 			st, err := b.host.NewStream(t.Context(), a.host.ID(), b.records)
 			if err != nil {
 				t.Fatal(err)
@@ -159,20 +159,20 @@ func TestRecordServerLimitsPeers(t *testing.T) {
 		}
 		net.wait(time.Second)
 		if _, err := b.fetchBody(t.Context(), a.host.ID(), [32]byte{}); err == nil || errors.Is(err, errRemote) {
-			t.Errorf("a question beyond the places: got %v, want a reset", err)
+			t.Errorf("a request beyond the slots: got %v, want a reset", err)
 		}
 		for _, st := range open {
 			_ = st.Reset()
 		}
 		net.wait(time.Second)
 		refused := 0
-		for range 2 * questionBurst {
+		for range 2 * recordsRequestBurst {
 			if _, err := b.fetchBody(t.Context(), a.host.ID(), [32]byte{}); !errors.Is(err, errRemote) {
 				refused++
 			}
 		}
-		if refused == 0 || refused > questionBurst {
-			t.Errorf("%d of %d questions were refused", refused, 2*questionBurst)
+		if refused == 0 || refused > recordsRequestBurst {
+			t.Errorf("%d of %d requests were refused", refused, 2*recordsRequestBurst)
 		}
 	})
 }
@@ -184,7 +184,7 @@ func TestRecordServerReservesMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := &script{r: bytes.NewReader(frame), from: testPeer(t, 1), scope: accounts{full: true}}
+	st := &script{r: bytes.NewReader(frame), from: testPeer(t, 1), scope: memory{full: true}}
 	n.recordServer.handle(st)
 	if got := network.StreamErrorCode(st.code.Load()); got != network.StreamResourceLimitExceeded || st.wrote.Len() != 0 {
 		t.Errorf("reset with %#x, %d bytes written; want %#x and none", got, st.wrote.Len(), network.StreamResourceLimitExceeded)
@@ -212,7 +212,7 @@ func TestStaleAddresses(t *testing.T) {
 	})
 }
 
-// TestRestart stops a node and starts another over its store: it still has what the mesh gave it.
+// TestRestart stops a node and starts another one with its store: the stored records remain.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	store := dssync.MutexWrap(ds.NewMapDatastore())

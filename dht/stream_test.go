@@ -11,14 +11,14 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 )
 
-// accounts is a memory that counts and may be full.
-type accounts struct {
+// memory counts reserved memory, up to a limit.
+type memory struct {
 	network.NullScope
 	held, peak int
 	full       bool
 }
 
-func (a *accounts) ReserveMemory(n int, _ uint8) error {
+func (a *memory) ReserveMemory(n int, _ uint8) error {
 	if a.full {
 		return network.ErrResourceLimitExceeded
 	}
@@ -27,13 +27,13 @@ func (a *accounts) ReserveMemory(n int, _ uint8) error {
 	return nil
 }
 
-func (a *accounts) ReleaseMemory(n int) { a.held -= n }
+func (a *memory) ReleaseMemory(n int) { a.held -= n }
 
 // A script is a stream whose far end sends a fixed text, independent of the input.
 type script struct {
 	network.Stream
 	r     io.Reader
-	scope accounts
+	scope memory
 	wrote bytes.Buffer
 	code  atomic.Int64 // of the first reset, -1 for one without
 	from  peer.ID

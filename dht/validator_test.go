@@ -148,7 +148,7 @@ func TestEquivocationsAreReported(t *testing.T) {
 		}
 	}
 	if len(v.equivocations.seen) > maxEquivocations {
-		t.Errorf("%d forks are remembered", len(v.equivocations.seen))
+		t.Errorf("%d equivocations are stored", len(v.equivocations.seen))
 	}
 }
 

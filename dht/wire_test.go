@@ -179,7 +179,7 @@ func FuzzRecordsRequest(f *testing.F) {
 	})
 }
 
-// FuzzRecordsResponse gives arbitrary bytes as the answer to a question; what is taken from it is within the limits.
+// FuzzRecordsResponse decodes arbitrary bytes as a response: accepted content is within the limits.
 func FuzzRecordsResponse(f *testing.F) {
 	for _, as := range [][]*recordsResponse{
 		{{Record: []byte("r"), TD: []byte("t")}, {End: true}},
@@ -318,7 +318,7 @@ func TestLookupsOf(t *testing.T) {
 	}
 }
 
-// TestTermsHaveKeys checks that what a thing is provided under is what a query looks up.
+// TestTermsHaveKeys checks that a query looks up the keys under which a Thing is provided.
 func TestTermsHaveKeys(t *testing.T) {
 	t.Parallel()
 	r := &td.Record{Thing: "urn:x", Capabilities: []string{"urn:example:weather:forecast:daily:bonn"}}

@@ -219,7 +219,7 @@ func (r *responder) query(msg *dns.Msg, p packet, l link, now time.Time) []outgo
 	}
 	var answer []dns.RR
 	for _, rr := range r.records(l) {
-		if asked(rr, msg.Question) && !isKnown(rr, msg.Answer) {
+		if answers(rr, msg.Question) && !isKnown(rr, msg.Answer) {
 			answer = append(answer, rr)
 		}
 	}
@@ -380,8 +380,8 @@ func header(name string, rrtype uint16, ttl uint32) dns.RR_Header {
 	return dns.RR_Header{Name: name, Rrtype: rrtype, Class: dns.ClassINET, Ttl: ttl}
 }
 
-// asked reports whether rr answers a question. The unicast-response bit is ignored (RFC 6762 §5.4).
-func asked(rr dns.RR, questions []dns.Question) bool {
+// answers reports whether rr answers a question. The unicast-response bit is ignored (RFC 6762 §5.4).
+func answers(rr dns.RR, questions []dns.Question) bool {
 	h := rr.Header()
 	return slices.ContainsFunc(questions, func(q dns.Question) bool {
 		class := q.Qclass &^ flush

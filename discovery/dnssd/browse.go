@@ -16,7 +16,7 @@ const (
 	perSource       = 16  // introductions of one address
 	addrsMax        = 8   // addresses of one introduction
 	textMax         = 1300
-	askEvery        = 15 * time.Minute // longest interval of queries; changes are announced anyway
+	queryEvery      = 15 * time.Minute // longest interval of queries; changes are announced anyway
 	answersMax      = 40               // known answers in a query, and questions in a packet, so that it fits into one packet
 	completeTimeout = 10 * time.Second // time limit for the missing records of an entry
 )
@@ -102,7 +102,7 @@ func (c *cache) tick(links map[int]link, now time.Time) []outgoing {
 		}
 		msg.Answer = c.known(now)
 		c.next = now.Add(c.pause)
-		c.pause = min(3*c.pause, askEvery)
+		c.pause = min(3*c.pause, queryEvery)
 	}
 	for _, e := range c.entries {
 		if now.Before(e.queryAt) || e.host == c.self {

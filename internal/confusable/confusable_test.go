@@ -6,7 +6,7 @@ import (
 	"github.com/lmosd/lmosd/internal/textmatch"
 )
 
-func TestAlike(t *testing.T) {
+func TestSimilarNames(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		a, b string

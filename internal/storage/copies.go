@@ -56,7 +56,7 @@ func (c *Copies) copy(key ds.Key, value []byte) {
 	sum := sha256.Sum256(value)
 	data := append([]byte(hex.EncodeToString(sum[:])+"\n"), value...)
 	if err := atomicfile.Write(c.path(key), data, 0o600); err != nil {
-		c.log.say(slog.LevelWarn, "copy of a stored value not written", "err", err)
+		c.log.write(slog.LevelWarn, "copy of a stored value not written", "err", err)
 	}
 }
 

@@ -35,9 +35,9 @@ func (s *Store) hurt(err error) {
 	if s.disk == nil || !Damaged(err) {
 		return
 	}
-	s.disk.log.say(slog.LevelError, "the store is damaged", "path", s.path, "err", err.Error(), "hint", HurtHint)
+	s.disk.log.write(slog.LevelError, "the store is damaged", "path", s.path, "err", err.Error(), "hint", HurtHint)
 	if err := os.WriteFile(filepath.Join(s.path, hurtName), nil, 0o600); err != nil {
-		s.disk.log.say(slog.LevelWarn, "damage mark not written", "path", s.path, "err", err)
+		s.disk.log.write(slog.LevelWarn, "damage mark not written", "path", s.path, "err", err)
 	}
 }
 

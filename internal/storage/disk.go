@@ -57,7 +57,7 @@ func (d *disk) wait(path string) bool {
 	}
 	if d.waiting++; d.waiting == 1 {
 		close(d.stuck)
-		d.log.say(slog.LevelError, "disk full, write waits for room; acknowledged writes are durable", "path", path)
+		d.log.write(slog.LevelError, "disk full, write waits for room; acknowledged writes are durable", "path", path)
 	}
 	return true
 }
@@ -67,7 +67,7 @@ func (d *disk) goOn() {
 	defer d.mu.Unlock()
 	if d.waiting--; d.waiting == 0 {
 		d.stuck = make(chan struct{})
-		d.log.say(slog.LevelInfo, "disk has room again, waiting writes completed")
+		d.log.write(slog.LevelInfo, "disk has room again, waiting writes completed")
 	}
 }
 

@@ -23,7 +23,7 @@ func openLevelDB(path string, readOnly bool) (ds.Batching, func() error, error) 
 func openPebble(path string, readOnly bool, d *disk, log *slog.Logger, hurt func(error)) (durable, fast ds.Batching, closeAll func() error, err error) {
 	// The library's own is the same, and is not closed when the store does not open.
 	checked, watch := vfs.WithDiskHealthChecks(d.base, 5*time.Second, nil, func(info vfs.DiskSlowInfo) {
-		d.log.say(slog.LevelWarn, "the disk is slow", "info", info.String())
+		d.log.write(slog.LevelWarn, "the disk is slow", "info", info.String())
 	})
 	d.fail(true)
 	defer d.fail(false)

@@ -35,12 +35,12 @@ func newLimited(log *slog.Logger) *limited {
 	return &limited{log: log, now: time.Now, entries: map[string]*logEntry{}}
 }
 
-// say logs a message, limited by its constant text.
-func (l *limited) say(level slog.Level, text string, args ...any) {
-	l.sayAs(text, level, text, args...)
+// write logs a message, limited by its constant text.
+func (l *limited) write(level slog.Level, text string, args ...any) {
+	l.writeAs(text, level, text, args...)
 }
 
-func (l *limited) sayAs(key string, level slog.Level, text string, args ...any) {
+func (l *limited) writeAs(key string, level slog.Level, text string, args ...any) {
 	l.mu.Lock()
 	s, now := l.entries[key], l.now()
 	if s == nil {
@@ -72,12 +72,12 @@ func newPebbleLog(log *slog.Logger) pebbleLog { return pebbleLog{newLimited(log)
 // Infof implements [pebble.Logger], as do those below.
 func (l pebbleLog) Infof(format string, args ...any) {
 	if l.log.Enabled(context.Background(), slog.LevelDebug) {
-		l.sayAs(format, slog.LevelDebug, "store", "text", fmt.Sprintf(format, args...))
+		l.writeAs(format, slog.LevelDebug, "store", "text", fmt.Sprintf(format, args...))
 	}
 }
 
 func (l pebbleLog) Errorf(format string, args ...any) {
-	l.sayAs(format, slog.LevelError, "store", "text", fmt.Sprintf(format, args...))
+	l.writeAs(format, slog.LevelError, "store", "text", fmt.Sprintf(format, args...))
 }
 
 func (l pebbleLog) Fatalf(format string, args ...any) {

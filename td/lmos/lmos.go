@@ -17,8 +17,8 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-// capabilitiesPlace is the path at which LMOS operators expect capabilities.json.
-const capabilitiesPlace = "/.well-known/capabilities.json"
+// capabilitiesPath is the path at which LMOS operators expect capabilities.json.
+const capabilitiesPath = "/.well-known/capabilities.json"
 
 // maxEndpoints limits the endpoints of a DID document that are tried.
 const maxEndpoints = 4
@@ -54,9 +54,9 @@ func WithCapabilities(ctx context.Context, raw []byte, from *url.URL, fetch Fetc
 	if err != nil || slices.ContainsFunc(members, func(m jcs.Member) bool { return m.Name == "proof" || m.Name == "lmos:capabilities" }) {
 		return raw
 	}
-	places := []string{capabilitiesPlace}
+	places := []string{capabilitiesPath}
 	if i := slices.IndexFunc(t.Links, isServiceMeta); i >= 0 {
-		places = []string{t.Links[i].Href, capabilitiesPlace}
+		places = []string{t.Links[i].Href, capabilitiesPath}
 	}
 	for _, place := range places {
 		at, err := sameHost(from, place)
