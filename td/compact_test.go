@@ -66,7 +66,7 @@ func TestCutInline(t *testing.T) {
 			t.Errorf("%d bytes: got %x, want %x", n, got, want)
 		}
 		if got := cutInline(raw, []byte("another")); !bytes.Equal(got, raw) {
-			t.Errorf("%d bytes: what is not inside is cut out", n)
+			t.Errorf("%d bytes: a missing TD was cut out", n)
 		}
 	}
 }

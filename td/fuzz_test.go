@@ -68,7 +68,7 @@ func FuzzRecord(f *testing.F) {
 			return
 		}
 		if signed, err := w.signed(); err != nil || !bytes.Equal(signed, message(raw, w.Inline)) {
-			t.Fatalf("the message is not what is signed: %v", err)
+			t.Fatalf("the message differs from the signed bytes: %v", err)
 		}
 		if !utf8.ValidString(r.Thing) || len(r.Hosts) > MaxHosts || len(r.Capabilities) > MaxCaps || len(raw) > MaxRecord {
 			t.Fatalf("out of bounds: %+v", r)

@@ -138,7 +138,7 @@ func TestCoverageComplete(t *testing.T) {
 	}
 	tally.SetTruncated()
 	if tally.Coverage().Complete() {
-		t.Error("what was cut is complete")
+		t.Error("a truncated answer is complete")
 	}
 }
 

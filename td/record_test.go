@@ -344,7 +344,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// TestGoldenInline reads a compressed TD as it was once written: an encoder may write others, but every decoder must
+// TestGoldenInline reads a compressed TD of an earlier version: an encoder may change, but every decoder must
 // read this.
 func TestGoldenInline(t *testing.T) {
 	t.Parallel()

@@ -177,7 +177,7 @@ type Record struct {
 	Summary      string
 	Successor    did.DID // only KindMoved
 	Inline       []byte  // zstd of the TD, or nil; bound by Hash, not by the signature
-	Raw          []byte  // the encoded record as it was read or made
+	Raw          []byte  // the encoded record
 
 	digest [32]byte // SHA-256 of the signed bytes
 }

@@ -196,7 +196,7 @@ func (c Check) verifyProof(ctx context.Context, doc, p map[string]any) (*stateme
 func (c Check) read(p map[string]any) (*statement, error) {
 	for name, want := range map[string]string{"type": proofType, "cryptosuite": cryptosuite, "proofPurpose": c.Purpose} {
 		if got, _ := p[name].(string); got != want {
-			return nil, fmt.Errorf("%s of the proof is %q, not %q", name, brief(got), want)
+			return nil, fmt.Errorf("%s of the proof is %q, not %q", name, truncate(got), want)
 		}
 	}
 	if _, ok := p["previousProof"]; ok {
@@ -275,13 +275,13 @@ func (c Check) key(ctx context.Context, method did.URL) (ed25519.PublicKey, erro
 	case doc.ID != method.DID:
 		return nil, fmt.Errorf("the resolver gave the document of %q for %q", doc.ID.Short(), method.DID.Short())
 	case m == nil:
-		return nil, fmt.Errorf("%s has no key %q", method.DID.Short(), brief(id))
+		return nil, fmt.Errorf("%s has no key %q", method.DID.Short(), truncate(id))
 	case !doc.Allows(c.Purpose, id):
-		return nil, fmt.Errorf("%s does not list the key %q under %s", method.DID.Short(), brief(id), c.Purpose)
+		return nil, fmt.Errorf("%s does not list the key %q under %s", method.DID.Short(), truncate(id), c.Purpose)
 	case m.Controller != doc.ID:
-		return nil, fmt.Errorf("the key %q is controlled by %s, not by its document", brief(id), m.Controller.Short())
+		return nil, fmt.Errorf("the key %q is controlled by %s, not by its document", truncate(id), m.Controller.Short())
 	case m.KeyType != did.Ed25519:
-		return nil, fmt.Errorf("the key %q is not an Ed25519 key", brief(id))
+		return nil, fmt.Errorf("the key %q is not an Ed25519 key", truncate(id))
 	}
 	return m.PublicKey, did.CheckKey(m.PublicKey)
 }
@@ -309,13 +309,13 @@ func dateTime(v any) (time.Time, error) {
 	_, zone := t.Zone()
 	// time.Parse also accepts a single digit of the hour, a comma before the fraction, and zones that do not exist.
 	if err != nil || s[13] != ':' || strings.Contains(s, ",") || len(s) > 64 || zone > 14*3600 || zone < -14*3600 {
-		return time.Time{}, fmt.Errorf("%q is not a time such as 2026-11-20T12:00:00Z", brief(s))
+		return time.Time{}, fmt.Errorf("%q is not a time such as 2026-11-20T12:00:00Z", truncate(s))
 	}
 	return t.UTC(), nil
 }
 
-// brief shortens a text from the network.
-func brief(s string) string {
+// truncate shortens a text from the network.
+func truncate(s string) string {
 	if len(s) > 64 {
 		return s[:64] + "…"
 	}

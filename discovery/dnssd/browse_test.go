@@ -92,7 +92,7 @@ func TestReceive(t *testing.T) {
 	}{
 		{"all in one, in any order", []string{strings.Join([]string{a, txt, srv, ptr}, "\n")}, lamp},
 		{"one by one", []string{ptr, srv, txt, a}, lamp},
-		{"other cases", []string{ptr, strings.ToUpper(srv), txt, strings.ToUpper(a)}, lamp},
+		{"other case", []string{ptr, strings.ToUpper(srv), txt, strings.ToUpper(a)}, lamp},
 		{"without text", []string{ptr, srv, a}, ""},
 		{"without a PTR record", []string{srv, txt, a}, ""},
 		{"withdrawn", []string{ptr, srv, txt, a, strings.Replace(ptr, "4500", "0", 1)}, ""},
@@ -103,7 +103,7 @@ func TestReceive(t *testing.T) {
 		{"IPv6 only", []string{ptr, srv, txt, "l.local. 120 IN AAAA fe80::9"}, "lamp._wot._tcp.local. http://[fe80::9%25lan0]:80/td [fe80::9%lan0]"},
 		{"a replaced address", []string{ptr, srv, txt, a, "l.local. 120 CLASS32769 A 10.0.0.8"}, "lamp._wot._tcp.local. http://10.0.0.8:80/td [10.0.0.8]"},
 		{"an address of another network", []string{ptr, srv, txt, "l.local. 120 IN A 192.168.7.9\nl.local. 120 IN AAAA fd00::9"}, ""},
-		{"one of another network, too", []string{ptr, srv, txt, a + "\nl.local. 120 IN A 192.168.7.9"}, lamp},
+		{"an additional address of another network", []string{ptr, srv, txt, a + "\nl.local. 120 IN A 192.168.7.9"}, lamp},
 		{"the address of another host", []string{ptr, srv, txt, "m.local. 120 IN A 10.0.0.9"}, ""},
 		{"over UDP", []string{strings.NewReplacer("_tcp", "_udp", "80", "5683").Replace(strings.Join([]string{ptr, srv, txt, a}, "\n"))},
 			"lamp._wot._udp.local. coap://10.0.0.9:5683/td [10.0.0.9]"},

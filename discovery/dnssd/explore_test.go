@@ -106,7 +106,7 @@ func TestExplore(t *testing.T) {
 		{"a page elsewhere",
 			site{wellKnown: plainDir, "/.well-known/things": `<http://127.0.0.1:1/x> [{"title":"a"}]`},
 			"dir a", "next page has another origin"},
-		{"the same twice",
+		{"duplicates",
 			site{wellKnown: plainDir,
 				"/.well-known/things": `[{"id":"urn:1","title":"a"},{"id":"urn:1","title":"a"},{"id":"urn:1","title":"b"}]`},
 			"dir a b", ""},
@@ -136,7 +136,7 @@ func TestExplore(t *testing.T) {
 		{"a duplicate member", site{wellKnown: `{"title":"a","title":"b"}`}, "", "invalid TD"},
 		{"HTML", site{wellKnown: "text/html " + thing}, "", `content type "text/html"`},
 		{"too large", site{wellKnown: `{"title":"` + strings.Repeat("x", td.MaxTD) + `"}`}, "", "exceeds 131072 bytes"},
-		{"one of a list too large",
+		{"an oversized entry of a list",
 			site{wellKnown: plainDir, "/.well-known/things": `[{"title":"` + strings.Repeat("x", td.MaxTD) + `"},` + thing + `]`},
 			"dir thing", "exceeds 131072 bytes"},
 		{"the form of readproperty", site{wellKnown: `{"@type":"ThingDirectory","title":"dir","properties":{"things":{"uriVariables":{"limit":{}},"forms":[
@@ -240,14 +240,14 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%d things, %v; want %d and an error for the rest", len(got), err, pagesMax)
 		}
 	})
-	t.Run("a reader who leaves", func(t *testing.T) {
+	t.Run("the caller ends the loop", func(t *testing.T) {
 		t.Parallel()
 		_, in := site{wellKnown: `{"@type":"ThingDirectory","title":"dir"}`, "/things": `[{"title":"a"}]`}.serve(t)
 		for range NewExplorer(ExplorerOptions{}).Explore(t.Context(), in) {
 			break
 		}
 	})
-	t.Run("a server that says nothing", func(t *testing.T) {
+	t.Run("a server that does not respond", func(t *testing.T) {
 		t.Parallel()
 		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 		defer server.Close()

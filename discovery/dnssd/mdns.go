@@ -147,7 +147,7 @@ func (s *Service) relink(now time.Time) {
 	s.cache.again(now)
 }
 
-// step does what is due, and returns the time of the next step.
+// step runs due work, and returns the time of the next step.
 func (s *Service) step(now time.Time) time.Time {
 	s.mu.Lock()
 	o := s.offer

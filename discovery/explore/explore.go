@@ -27,7 +27,7 @@ import (
 func (d *Discoveries) explore(ctx context.Context, in *introduction) {
 	fetch := &fetcher{dial: dialTo(in.Introduction, d.allow(in.home))}
 	defer fetch.close()
-	x := dnssd.NewExplorer(dnssd.ExplorerOptions{Network: d.o.Network, Known: d.inMesh, Fetch: fetch.td,
+	x := dnssd.NewExplorer(dnssd.ExplorerOptions{Network: d.o.Network, Known: d.isInMesh, Fetch: fetch.td,
 		Allow: d.allow(in.home), TLS: d.o.TLS, Secure: in.home != ""})
 	found, tries, unread := map[string]bool{}, 0, false
 	var failed []error

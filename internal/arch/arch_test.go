@@ -66,7 +66,7 @@ var beside = map[string][]string{
 // forTests are packages that only tests, and each other, import.
 var forTests = []string{"bridge/bridgetest", "interact/bindingtest", "interact/coap/coaptest", "interact/interacttest", "did/didtest", "internal/liveheap", "internal/netns", "internal/pipenet", "internal/poll", "internal/testhost", "td/tdtest"}
 
-// free modules are the vocabulary that libp2p packages share: allowed where peers and addresses are spoken of.
+// free modules are the vocabulary that libp2p packages share: allowed in packages that handle peers and addresses.
 var free = []string{
 	"github.com/libp2p/go-libp2p/core", "github.com/multiformats/go-multiaddr", "github.com/multiformats/go-multihash",
 	"github.com/ipfs/go-cid", "github.com/ipfs/go-datastore", "github.com/multiformats/go-multistream",
@@ -81,8 +81,8 @@ var homes = []struct {
 	reason string
 }{
 	{"filippo.io/edwards25519", []string{"did"}, "weak keys are refused where keys are read"},
-	{"github.com/mr-tron/base58", []string{"did"}, "multibase is a spelling of keys; others ask did for it"},
-	{"github.com/hyperledger/aries-framework-go", []string{"did/aries"}, "archived: fenced in, removable by a build tag"},
+	{"github.com/mr-tron/base58", []string{"did"}, "multibase encodes keys; other packages call did"},
+	{"github.com/hyperledger/aries-framework-go", []string{"did/aries"}, "archived: isolated, removable by a build tag"},
 	{"github.com/google/renameio/v2", []string{"internal/atomicfile"}, "files are replaced in one way"},
 	{"github.com/santhosh-tekuri/jsonschema/v6", []string{"td/schema"}, "descriptions are validated in one place"},
 	{"go.mau.fi/util", []string{"internal/confusable"}, "which characters look alike, by the table of Unicode"},
@@ -91,26 +91,26 @@ var homes = []struct {
 	{"github.com/Masterminds/semver/v3", []string{"td"}, "ranges of versions"},
 	{"github.com/fxamacker/cbor/v2", []string{"internal/cbor"}, "one strict configuration for all"},
 	{"github.com/libp2p/go-libp2p-kad-dht", []string{"dht"}, "the Kademlia DHT"},
-	{"github.com/libp2p/go-libp2p-kad-dht/pb", []string{"dht", "testnet"}, "messages of the DHT; the testnet's stranger forges them"},
+	{"github.com/libp2p/go-libp2p-kad-dht/pb", []string{"dht", "testnet"}, "messages of the DHT; the adversary of testnet forges them"},
 	{"github.com/libp2p/go-libp2p-kbucket", []string{"dht"}, "distances of keys"},
 	{"github.com/libp2p/go-libp2p-record", []string{"dht", "testnet"}, "records of the DHT, true and forged"},
 	{"github.com/libp2p/go-msgio", []string{"dht", "testnet"}, "frames of the DHT's own protocol"},
 	{"google.golang.org/protobuf", []string{"dht", "telemetry"}, "messages of the DHT's own protocol, and of OTLP"},
 	{"github.com/libp2p/go-libp2p-pubsub", []string{"pubsub"}, "gossipsub"},
 	{"github.com/libp2p/go-libp2p/x/rate", []string{"dht", "p2p"}, "limits per address: of streams, of connections"},
-	{"github.com/libp2p/go-libp2p/p2p/protocol/ping", []string{"interact/stream", "p2p"}, "is a silent host still there; how far a host is; its limits"},
-	{"github.com/libp2p/go-libp2p/p2p/net/swarm", []string{"interact/stream", "p2p"}, "the host's network; its errors of dialling"},
+	{"github.com/libp2p/go-libp2p/p2p/protocol/ping", []string{"interact/stream", "p2p"}, "liveness and latency of a host; its limits"},
+	{"github.com/libp2p/go-libp2p/p2p/net/swarm", []string{"interact/stream", "p2p"}, "the network of the host; its dial errors"},
 	{"github.com/libp2p/go-libp2p/p2p/discovery/mdns", []string{"p2p"}, "nodes on the local network"},
-	{"github.com/libp2p/go-libp2p/p2p/host", []string{"p2p", "testnet/simnet"}, "hosts are made for nodes, and for simulations"},
+	{"github.com/libp2p/go-libp2p/p2p/host", []string{"p2p", "testnet/simnet"}, "hosts of nodes and simulations"},
 	{"github.com/libp2p/go-libp2p/p2p/net/connmgr", []string{"p2p", "testnet/simnet"}, "simulated hosts keep as many connections"},
 	{"github.com/libp2p/go-libp2p/p2p/net/mock", []string{"internal/testhost"}, "simulated networks of tests"},
-	{"github.com/libp2p/go-libp2p", []string{"p2p", "internal/testhost"}, "the host is made in one place, of the parts it needs"},
+	{"github.com/libp2p/go-libp2p", []string{"p2p", "internal/testhost"}, "the host is created in one place, from the parts it needs"},
 	{"github.com/quic-go/quic-go", []string{"p2p"}, "keys and hooks of the QUIC sockets"},
 	{"github.com/ipfs/go-ds-pebble", []string{"internal/storage"}, "storage engine"},
 	{"github.com/ipfs/go-ds-leveldb", []string{"internal/storage"}, "storage engine of the lean profile"},
-	{"github.com/syndtr/goleveldb", []string{"internal/storage"}, "what is damage to that"},
+	{"github.com/syndtr/goleveldb", []string{"internal/storage"}, "damage of that engine"},
 	{"github.com/cockroachdb/pebble/v2", []string{"internal/storage"}, "options of the storage engine"},
-	{"github.com/gofrs/flock", []string{"internal/storage", "interact/oauth"}, "one process per data directory, and one at a time that writes what is granted"},
+	{"github.com/gofrs/flock", []string{"internal/storage", "interact/oauth"}, "one process per data directory, and one writer of OAuth grants"},
 	{"github.com/miekg/dns", []string{"discovery/dnssd"}, "messages of multicast DNS"},
 	{"golang.org/x/net", []string{"discovery/dnssd"}, "multicast on each interface"},
 	{"github.com/coder/websocket", []string{"interact/ws"}, "WebSockets"},
@@ -122,8 +122,8 @@ var homes = []struct {
 	{"github.com/getkin/kin-openapi", []string{"td/openapi"}, "OpenAPI documents"},
 	{"github.com/oasdiff/yaml3", []string{"td/openapi"}, "YAML of OpenAPI documents, by that library's own parser"},
 	{"github.com/modelcontextprotocol/go-sdk", []string{"bridge/mcp/backend", "bridge/mcp/client", "bridge/mcp"},
-		"clients and servers of MCP, in tests: the product passes messages on as they are; and the documents in which servers say where to log in"},
-	{"golang.org/x/oauth2", []string{"interact/oauth", "bridge/mcp/client"}, "tokens; and what a browser is sent to for one"},
+		"clients and servers of MCP, in tests: production code forwards messages verbatim; and OAuth metadata documents"},
+	{"golang.org/x/oauth2", []string{"interact/oauth", "bridge/mcp/client"}, "tokens and authorization URLs"},
 	{"github.com/yosida95/uritemplate/v3", []string{"bridge/mcp"}, "addresses of MCP resources (RFC 6570)"},
 	{"go.uber.org/goleak", []string{"bridge/bridgetest", "interact/bindingtest"}, "the contracts of bridges and bindings count goroutines; all others are tests"},
 	{"github.com/google/jsonschema-go", []string{"bridge/mcp/backend", "bridge/mcp"}, "schemas of the go-sdk's servers, in tests"},
@@ -157,7 +157,7 @@ func TestImportsFollowThePlan(t *testing.T) {
 		t.Fatalf("read only %d import statements: the walk is broken", len(edges))
 	}
 	for _, e := range edges {
-		if why := judge(e); why != "" {
+		if why := violation(e); why != "" {
 			t.Errorf("%s: %s", e.file, why)
 		}
 	}
@@ -175,17 +175,17 @@ func TestEveryPackageHasARow(t *testing.T) {
 	}
 	for _, p := range append(slices.Concat(rows...), slices.Collect(maps.Keys(beside))...) {
 		if !have[p] && p != "internal/arch" {
-			t.Errorf("the plan has a package %s that is not there", p)
+			t.Errorf("the plan names the missing package %s", p)
 		}
 	}
 	for _, h := range homes {
 		if !used[h.prefix] {
-			t.Errorf("the plan gives a home to %s, which nobody imports", h.prefix)
+			t.Errorf("the plan gives a home to %s, which no package imports", h.prefix)
 		}
 	}
 }
 
-func TestJudgeRefuses(t *testing.T) {
+func TestForbiddenImports(t *testing.T) {
 	t.Parallel()
 	for name, e := range map[string]edge{
 		"a higher row":               {from: "did", to: module + "/td"},
@@ -193,21 +193,21 @@ func TestJudgeRefuses(t *testing.T) {
 		"an unknown package":         {from: "did/pigeon", to: "fmt"},
 		"aries away from home":       {from: "td", to: "github.com/hyperledger/aries-framework-go/pkg/doc/did"},
 		"a module without home":      {from: "td", to: "github.com/stretchr/testify"},
-		"libp2p words above":         {from: "gateway", to: "github.com/libp2p/go-libp2p/core/peer"},
+		"libp2p in an upper row":     {from: "gateway", to: "github.com/libp2p/go-libp2p/core/peer"},
 		"a test module in code":      {from: "td", to: "pgregory.net/rapid"},
 		"an internal helper upwards": {from: "internal/jcs", to: module + "/did"},
-		"what is for tests":          {from: "node", to: module + "/bridge/bridgetest"},
+		"a test package":             {from: "node", to: module + "/bridge/bridgetest"},
 	} {
-		if judge(e) == "" {
+		if violation(e) == "" {
 			t.Errorf("%s: %s may import %s, want it refused", name, e.from, e.to)
 		}
 	}
 }
 
-// judge says what is wrong with an import, or nothing.
-func judge(e edge) string {
+// violation returns the rule that an import violates, or "".
+func violation(e edge) string {
 	if strings.HasPrefix(e.to, module+"/") {
-		return judgeOwn(e, strings.TrimPrefix(e.to, module+"/"))
+		return ownViolation(e, strings.TrimPrefix(e.to, module+"/"))
 	}
 	if !strings.Contains(strings.SplitN(e.to, "/", 2)[0], ".") {
 		if row(e.from) < 0 && !known(e.from) {
@@ -215,12 +215,12 @@ func judge(e edge) string {
 		}
 		return "" // the standard library
 	}
-	return judgeForeign(e)
+	return foreignViolation(e)
 }
 
 func known(pkg string) bool { _, ok := beside[pkg]; return ok }
 
-func judgeOwn(e edge, to string) string {
+func ownViolation(e edge, to string) string {
 	if by, ok := beside[to]; ok {
 		if slices.Contains(by, e.from) || e.test {
 			return ""
@@ -238,16 +238,16 @@ func judgeOwn(e edge, to string) string {
 	case from < 0 || target < 0:
 		return fmt.Sprintf("%s or %s has no place in the plan", e.from, to)
 	case e.test && target <= from:
-		return "" // a test may look sideways
+		return "" // a test may import the same row
 	case target >= from:
 		return fmt.Sprintf("%s may not import %s: it is not on a lower row", e.from, to)
 	}
 	return ""
 }
 
-func judgeForeign(e edge) string {
+func foreignViolation(e edge) string {
 	if e.test {
-		return "" // tests meet real hosts and oracles; what ships does not
+		return "" // tests may use real hosts and oracles
 	}
 	if h := home(e.to); h >= 0 && longer(homes[h].prefix, e.to) {
 		if slices.Contains(homes[h].in, e.from) {
@@ -260,13 +260,13 @@ func judgeForeign(e edge) string {
 			if slices.Contains(freeFor, e.from) {
 				return ""
 			}
-			return fmt.Sprintf("%s may not speak libp2p (%s)", e.from, e.to)
+			return fmt.Sprintf("%s may not import libp2p (%s)", e.from, e.to)
 		}
 	}
 	return fmt.Sprintf("%s imports %s, which has no home: add a row with its reason", e.from, e.to)
 }
 
-// longer reports whether the home's prefix says more about path than a free prefix does.
+// longer reports whether the prefix of the home is longer than each free prefix of path.
 func longer(prefix, path string) bool {
 	for _, f := range free {
 		if under(path, f) && len(f) > len(prefix) {

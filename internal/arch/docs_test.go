@@ -25,7 +25,7 @@ func TestDecisionNumbersAreUnique(t *testing.T) {
 	}
 }
 
-// TestContributingNamesFiles checks the paths in docs/contributing.md: what is quoted and has a slash or is a file.
+// TestContributingNamesFiles checks the paths in docs/contributing.md: quoted texts with a slash or the name of a file.
 func TestContributingNamesFiles(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("../../docs/contributing.md")

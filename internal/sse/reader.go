@@ -116,7 +116,7 @@ func retryOf(value []byte, before time.Duration) time.Duration {
 	return time.Duration(n) * time.Millisecond
 }
 
-// line returns the next line without its end: LF, CR, or both. With an error it returns what was read of the line. The line is valid
+// line returns the next line without its end: LF, CR, or both. With an error it returns the part that was read. The line is valid
 // until the next call.
 func (e *Reader) line() ([]byte, error) {
 	e.long = e.long[:0]

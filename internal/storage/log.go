@@ -87,7 +87,7 @@ func (l pebbleLog) Fatalf(format string, args ...any) {
 			code = exitFull
 		}
 	}
-	l.log.Error("store cannot go on; what was acknowledged is safe", "text", fmt.Sprintf(format, args...),
+	l.log.Error("store failed; acknowledged writes are durable", "text", fmt.Sprintf(format, args...),
 		"hint", "see the disk's space and health, then start lmosd again")
 	l.exit(code)
 }

@@ -125,7 +125,7 @@ func TestFullDiskDoesNotStopTheNode(t *testing.T) {
 	undone, err := s.durable.Get(ctx, a)
 	s.mu.Unlock()
 	if string(undone) != "before" || err != nil {
-		t.Errorf("what was refused happened: %q, %v", undone, err)
+		t.Errorf("refused writes were applied: %q, %v", undone, err)
 	}
 	if err := errors.Join(own.Put(ctx, b, []byte("after")), s.Close()); err != nil {
 		t.Error(err)

@@ -454,7 +454,7 @@ func TestServers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ servers, given, want string }{
 		"the first":          {`[{url: 'https://a.example/x/'}, {url: 'https://b.example'}]`, "", "https://a.example/x/do"},
-		"what is given wins": {`[{url: 'https://a.example'}]`, "http://[::1]:80/y/", "http://[::1]:80/y/do"},
+		"an explicit server": {`[{url: 'https://a.example'}]`, "http://[::1]:80/y/", "http://[::1]:80/y/do"},
 		"variables": {`[{url: 'https://{h}.example/{v}', variables: {h: {default: a}, v: {default: ''}}}]`, "",
 			"https://a.example/do"},
 		"a path is given":     {`[{url: /v1}]`, "http://a.example/v1", "http://a.example/v1/do"},
