@@ -110,12 +110,12 @@ func TestUnadmittedPeersAreNotConnected(t *testing.T) {
 		return nil
 	}
 	strict := started(t, Options{Listen: []string{anyTCP}, Admits: admits})
-	stranger := started(t, Options{Key: denied, Listen: []string{anyTCP}})
-	if err := dial(t, strict, stranger); err == nil {
+	unadmitted := started(t, Options{Key: denied, Listen: []string{anyTCP}})
+	if err := dial(t, strict, unadmitted); err == nil {
 		t.Error("a peer that is not admitted is dialed")
 	}
-	_ = dial(t, stranger, strict) // the refusal may arrive after the dial returns
-	if len(strict.Network().ConnsToPeer(stranger.ID())) > 0 {
+	_ = dial(t, unadmitted, strict) // the refusal may arrive after the dial returns
+	if len(strict.Network().ConnsToPeer(unadmitted.ID())) > 0 {
 		t.Error("a peer that is not admitted is accepted")
 	}
 	if err := dial(t, started(t, Options{}), strict); err != nil {
@@ -182,14 +182,14 @@ func busyUDP(t testing.TB) string {
 func TestBusyDefaultPortIsReplaced(t *testing.T) {
 	t.Parallel()
 	busy := []string{"/ip4/127.0.0.1/udp/" + busyUDP(t) + "/quic-v1", "/ip4/127.0.0.1/tcp/" + busyTCP(t)}
-	var said bytes.Buffer
-	h := started(t, Options{Listen: busy, Log: slog.New(slog.NewTextHandler(&said, nil))})
+	var log bytes.Buffer
+	h := started(t, Options{Listen: busy, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if len(h.Addrs()) != len(busy) {
 		t.Errorf("listens on %v, want as many addresses as %v", h.Addrs(), busy)
 	}
 	for _, b := range busy {
-		if !strings.Contains(said.String(), "busy="+b) {
-			t.Errorf("the log does not name %s: %s", b, said.String())
+		if !strings.Contains(log.String(), "busy="+b) {
+			t.Errorf("the log does not name %s: %s", b, log.String())
 		}
 		for _, a := range h.Addrs() {
 			if a.String() == b {

@@ -173,9 +173,9 @@ func TestIgnoredRecordsCostNoScore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 10*time.Millisecond)
-		stranger := weather(t, 7)
+		unadmitted := weather(t, 7)
 		victim := start(t, s.host(), Options{Admits: func(owner did.DID) error {
-			if owner == stranger.key.DID() {
+			if owner == unadmitted.key.DID() {
 				return errors.New("not a member")
 			}
 			return nil
@@ -188,7 +188,7 @@ func TestIgnoredRecordsCostNoScore(t *testing.T) {
 		a := weather(t, 1)
 		now := time.Now()
 		for _, r := range []*td.Signed{
-			a.signedAt(t, 9, now.Add(-2*time.Hour)), a.signedAt(t, 9, now.Add(time.Hour)), stranger.signed(t, 1),
+			a.signedAt(t, 9, now.Add(-2*time.Hour)), a.signedAt(t, 9, now.Add(time.Hour)), unadmitted.signed(t, 1),
 			a.signed(t, 5), a.signed(t, 4), a.signed(t, 3),
 		} {
 			send(a.shard(t), r.Record)

@@ -14,7 +14,7 @@ import (
 
 var (
 	lan   = link{index: testLink, name: "lan0", nets: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")}}
-	begun = time.Unix(1e9, 0)
+	epoch = time.Unix(1e9, 0)
 
 	discard = slog.New(slog.DiscardHandler)
 )
@@ -29,7 +29,7 @@ func TestFloods(t *testing.T) {
 		if i >= 1000 {
 			from = netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
 		}
-		c.receive(entryOf(t, overTCP, fmt.Sprintf("x%d", i), host, "10.0.0.9", "80", `"td=/"`), from, lan, begun)
+		c.receive(entryOf(t, overTCP, fmt.Sprintf("x%d", i), host, "10.0.0.9", "80", `"td=/"`), from, lan, epoch)
 		if i == 999 && len(c.entries) != perSource {
 			t.Errorf("one source has %d entries, want %d", len(c.entries), perSource)
 		}
@@ -39,20 +39,20 @@ func TestFloods(t *testing.T) {
 		many.Answer = append(many.Answer, rr(t, fmt.Sprintf("h0.local. 120 IN A 10.0.1.%d", i)))
 	}
 	many.Answer = append(many.Answer, rr(t, "x0._wot._tcp.local. 120 IN TXT "+strings.Repeat(`"`+strings.Repeat("y", 250)+`" `, 6)))
-	c.receive(many, netip.MustParseAddr("10.0.0.9"), lan, begun)
+	c.receive(many, netip.MustParseAddr("10.0.0.9"), lan, epoch)
 	e := c.entries["x0._wot._tcp.local."]
 	if len(c.entries) != entriesMax || len(e.addrs) != addrsMax || size(e.text) > 10 {
 		t.Errorf("%d entries, %d addresses, %d bytes of text", len(c.entries), len(e.addrs), size(e.text))
 	}
-	for _, p := range c.tick(map[int]link{testLink: lan}, begun.Add(100*time.Second)) {
+	for _, p := range c.tick(map[int]link{testLink: lan}, epoch.Add(100*time.Second)) {
 		if len(p.msg.Question) > answersMax || len(p.msg.Answer) > answersMax {
 			t.Errorf("%d questions, %d known answers", len(p.msg.Question), len(p.msg.Answer))
 		}
 	}
-	if n := len(c.changes(begun)); n != entriesMax {
+	if n := len(c.changes(epoch)); n != entriesMax {
 		t.Errorf("%d changes", n)
 	}
-	if n := len(c.changes(begun.Add(ttlOther * time.Second))); n != entriesMax || len(c.entries) != 0 {
+	if n := len(c.changes(epoch.Add(ttlOther * time.Second))); n != entriesMax || len(c.entries) != 0 {
 		t.Errorf("%d changes, %d entries after all have expired", n, len(c.entries))
 	}
 }
@@ -62,14 +62,14 @@ func TestRates(t *testing.T) {
 	r := newRates()
 	allowed := 0
 	for i := range 100000 {
-		if r.allow(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), begun) {
+		if r.allow(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), epoch) {
 			allowed++
 		}
 	}
 	if allowed != sourcesMax+perSecond || r.each.Len() > sourcesMax+1 {
 		t.Errorf("%d packets of as many sources were allowed, %d sources counted", allowed, r.each.Len())
 	}
-	if !r.allow(netip.MustParseAddr("10.0.0.1"), begun.Add(time.Second)) {
+	if !r.allow(netip.MustParseAddr("10.0.0.1"), epoch.Add(time.Second)) {
 		t.Error("no packet in the next second")
 	}
 }
@@ -123,10 +123,10 @@ func TestReceive(t *testing.T) {
 				for line := range strings.Lines(text) {
 					msg.Answer = append(msg.Answer, rr(t, line))
 				}
-				cache.receive(msg, netip.MustParseAddr("10.0.0.9"), lan, begun)
+				cache.receive(msg, netip.MustParseAddr("10.0.0.9"), lan, epoch)
 			}
 			known := map[string]Introduction{}
-			for _, now := range []time.Time{begun, begun.Add(2 * time.Second)} {
+			for _, now := range []time.Time{epoch, epoch.Add(2 * time.Second)} {
 				for _, ch := range cache.changes(now) {
 					known[ch.Name] = ch.Introduction
 					if ch.Gone {
@@ -149,13 +149,13 @@ func TestReceive(t *testing.T) {
 func TestTwoNetworks(t *testing.T) {
 	t.Parallel()
 	c, other := newCache("self.local."), link{index: 8, name: "lan1", nets: []netip.Prefix{netip.MustParsePrefix("192.168.7.1/24")}}
-	c.receive(entryOf(t, overTCP, "lamp", "l.local.", "10.0.0.9", "80", `"td=/"`), netip.MustParseAddr("10.0.0.9"), lan, begun)
-	c.receive(entryOf(t, overTCP, "lamp", "l.local.", "192.168.7.9", "80", `"td=/"`), netip.MustParseAddr("192.168.7.9"), other, begun)
-	all := c.changes(begun)
+	c.receive(entryOf(t, overTCP, "lamp", "l.local.", "10.0.0.9", "80", `"td=/"`), netip.MustParseAddr("10.0.0.9"), lan, epoch)
+	c.receive(entryOf(t, overTCP, "lamp", "l.local.", "192.168.7.9", "80", `"td=/"`), netip.MustParseAddr("192.168.7.9"), other, epoch)
+	all := c.changes(epoch)
 	if len(all) != 1 || fmt.Sprint(all[0].Addrs, all[0].From) != "[10.0.0.9] 10.0.0.9" {
 		t.Fatalf("got %+v", all)
 	}
-	later := begun.Add(200 * time.Second) // it has left the first network
+	later := epoch.Add(200 * time.Second) // it has left the first network
 	c.changes(later)
 	c.receive(entryOf(t, overTCP, "lamp", "l.local.", "192.168.7.9", "80", `"td=/"`), netip.MustParseAddr("192.168.7.9"), other, later)
 	if all = c.changes(later); len(all) != 1 || fmt.Sprint(all[0].Addrs, all[0].From) != "[192.168.7.9] 192.168.7.9" {
@@ -169,8 +169,8 @@ func TestTwoSenderAddresses(t *testing.T) {
 	c := newCache("self.local.")
 	var all []Change
 	for _, from := range []string{"10.0.0.9", "fe80::9%lan0", "10.0.0.9"} {
-		c.receive(entryOf(t, overTCP, "x", "h.local.", "10.0.0.9", "80", `"td=/"`), netip.MustParseAddr(from), lan, begun)
-		all = append(all, c.changes(begun)...)
+		c.receive(entryOf(t, overTCP, "x", "h.local.", "10.0.0.9", "80", `"td=/"`), netip.MustParseAddr(from), lan, epoch)
+		all = append(all, c.changes(epoch)...)
 	}
 	if len(all) != 3 || !all[0].same(all[1].Introduction) || !all[1].same(all[2].Introduction) || all[2].From != netip.MustParseAddr("10.0.0.9") {
 		t.Errorf("got %+v", all)
@@ -185,8 +185,8 @@ func TestTTLsAreBounded(t *testing.T) {
 	for _, rr := range msg.Answer {
 		rr.Header().Ttl = 1 << 31
 	}
-	c.receive(msg, netip.MustParseAddr("10.0.0.9"), lan, begun)
-	if got := c.changes(begun); len(got) != 1 || got[0].Expires != begun.Add(ttlOther*time.Second) {
+	c.receive(msg, netip.MustParseAddr("10.0.0.9"), lan, epoch)
+	if got := c.changes(epoch); len(got) != 1 || got[0].Expires != epoch.Add(ttlOther*time.Second) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -277,10 +277,10 @@ func FuzzPacket(f *testing.F) {
 		r.offer, r.phase = announcedService{port: 80}, standing
 		links := map[int]link{testLink: lan}
 		from := netip.MustParseAddr("10.0.0.9")
-		out := r.query(msg, packet{from: netip.AddrPortFrom(from, 9)}, lan, begun)
-		r.checkConflict(msg, begun)
-		c.receive(msg, from, lan, begun)
-		for _, now := range []time.Time{begun, begun.Add(time.Second), begun.Add(time.Minute)} {
+		out := r.query(msg, packet{from: netip.AddrPortFrom(from, 9)}, lan, epoch)
+		r.checkConflict(msg, epoch)
+		c.receive(msg, from, lan, epoch)
+		for _, now := range []time.Time{epoch, epoch.Add(time.Second), epoch.Add(time.Minute)} {
 			out = slices.Concat(out, r.tick(links, now), c.tick(links, now))
 			c.changes(now)
 		}

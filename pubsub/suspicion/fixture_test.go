@@ -190,8 +190,8 @@ func (s *sim) connect(a, b host.Host) {
 	time.Sleep(100 * time.Millisecond) // the handshake names the protocols
 }
 
-// say sends bytes as a message of a bare host, and waits until they were processed or rejected.
-func (s *sim) say(from host.Host, to *node, body []byte) {
+// send sends bytes as a message of a bare host, and waits until they were processed or rejected.
+func (s *sim) send(from host.Host, to *node, body []byte) {
 	s.T.Helper()
 	st, err := from.NewStream(s.T.Context(), to.host.ID(), Protocol("test"))
 	if err != nil {

@@ -63,13 +63,13 @@ func TestUnrelatedHostsAreNotProbed(t *testing.T) {
 		s.connect(friend, n.host)
 		id := func(p peer.ID) did.DID { d, _ := did.FromPeer([]byte(p)); return d }
 		n.list(true, id(n.host.ID()), id(friend.ID())) // itself, a connected host, and one without Things
-		s.say(from, n, message1(t, id(n.host.ID()), id(friend.ID()), failedHost(t, 1)))
+		s.send(from, n, message1(t, id(n.host.ID()), id(friend.ID()), failedHost(t, 1)))
 		sleep(time.Minute)
 		if st := n.Stats(); st.Received != 3 || st.Probed != 0 || len(n.suspects) != 0 {
 			t.Errorf("%+v, %d suspects", st, len(n.suspects))
 		}
 		n.list(false, failedHost(t, 2))
-		s.say(from, n, message1(t, failedHost(t, 2)))
+		s.send(from, n, message1(t, failedHost(t, 2)))
 		n.list(false, failedHost(t, 3))
 		n.receive(from.ID(), []did.DID{failedHost(t, 3)}, time.Now())
 		n.lost(failedHost(t, 3)) // fails before its probe
@@ -106,7 +106,7 @@ func TestProbePause(t *testing.T) {
 		for range 3 {
 			from := s.bare()
 			s.connect(from, n.host)
-			s.say(from, n, message1(t, host))
+			s.send(from, n, message1(t, host))
 		}
 		sleep(2 * time.Second)
 		if st := n.Stats(); st.Received != 3 || st.Probed != 1 {
@@ -115,14 +115,14 @@ func TestProbePause(t *testing.T) {
 		from, before := s.bare(), n.dials()
 		s.connect(from, n.host)
 		for range 10 {
-			s.say(from, n, message1(t, host))
+			s.send(from, n, message1(t, host))
 			sleep(15 * time.Second)
 		}
 		if got := n.dials() - before; got != 2 && got != 3 {
 			t.Errorf("tried %d times in two and a half minutes", got)
 		}
 		n.fail(host) // a report within the minute is not lost
-		s.say(from, n, message1(t, host))
+		s.send(from, n, message1(t, host))
 		sleep(probePause + probeJitter)
 		if n.tracks(host) {
 			t.Error("the host failed in between, and is still listed")
@@ -132,27 +132,27 @@ func TestProbePause(t *testing.T) {
 
 func TestFalseReporterIsBanned(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
-		n, liar, honest := s.line(1)[0], s.bare(), s.bare()
-		s.connect(liar, n.host)
-		s.connect(honest, n.host)
+		n, reporter, other := s.line(1)[0], s.bare(), s.bare()
+		s.connect(reporter, n.host)
+		s.connect(other, n.host)
 		hosts := several(t, 50)
 		n.list(true, hosts...)
 		n.Suspect(hosts[48]) // does not depend on the reporters
-		s.say(liar, n, message1(t, hosts[:48]...))
+		s.send(reporter, n, message1(t, hosts[:48]...))
 		sleep(time.Second)
-		s.say(liar, n, message1(t, hosts[49]))
+		s.send(reporter, n, message1(t, hosts[49]))
 		sleep(5 * time.Minute)
 		if st := n.Stats(); st.Probed != maxPenalties+1 || st.Refuted != maxPenalties+1 || st.Rejected != 1 || st.Received != 48 {
 			t.Errorf("%+v, want %d and the suspect tried and the rest dropped", st, maxPenalties)
 		}
 		n.fail(hosts[49])
-		s.say(honest, n, message1(t, hosts[49]))
+		s.send(other, n, message1(t, hosts[49]))
 		sleep(2 * time.Second)
 		if st := n.Stats(); n.tracks(hosts[49]) || st.Confirmed != 1 {
 			t.Errorf("reports of others are ignored: %+v", st)
 		}
 		sleep(banTime - 5*time.Minute)
-		s.say(liar, n, message1(t, hosts[0]))
+		s.send(reporter, n, message1(t, hosts[0]))
 		sleep(2 * time.Second)
 		if st := n.Stats(); st.Refuted != maxPenalties+2 {
 			t.Errorf("after ten minutes: %+v", st)
@@ -167,7 +167,7 @@ func TestTrueReportsReducePenalties(t *testing.T) {
 		s.connect(from, n.host)
 		for i, host := range several(t, 6*maxPenalties) {
 			n.list(i%2 == 0, host)
-			s.say(from, n, message1(t, host))
+			s.send(from, n, message1(t, host))
 			sleep(2 * time.Second)
 		}
 		if st := n.Stats(); st.Refuted != 3*maxPenalties || st.Confirmed != 3*maxPenalties || st.Rejected != 0 {
@@ -183,7 +183,7 @@ func TestInconclusiveProbesKeepTheState(t *testing.T) {
 		hosts := several(t, 2*maxPenalties)
 		n.list(false, hosts...)
 		n.unknown = true
-		s.say(from, n, message1(t, hosts...))
+		s.send(from, n, message1(t, hosts...))
 		sleep(2 * time.Second)
 		if st := n.Stats(); st.Probed != 2*maxPenalties || st.Confirmed+st.Refuted+st.Sent != 0 || !n.tracks(hosts[0]) || n.peers.all[from.ID()].penalties != 0 {
 			t.Errorf("%+v", st)
@@ -198,7 +198,7 @@ func TestFloodIsRejected(t *testing.T) {
 		body := message1(t, several(t, maxHosts)...)
 		start := time.Now()
 		for range 200 {
-			s.say(from, n, body)
+			s.send(from, n, body)
 		}
 		most := maxBurst + uint64(time.Since(start)/eachTime) + 1
 		if st := n.Stats(); st.Received > most*maxHosts || st.Rejected < 200-most || len(n.suspects) != 0 {
@@ -214,8 +214,8 @@ func TestViolatorsAreBanned(t *testing.T) {
 		for i, body := range [][]byte{nil, []byte("hello"), append(slices.Clone(good), 0), make([]byte, 1<<20)} {
 			from := s.bare()
 			s.connect(from, n.host)
-			s.say(from, n, body)
-			s.say(from, n, good)
+			s.send(from, n, body)
+			s.send(from, n, good)
 			if st := n.Stats(); st.Received != 0 || st.Rejected != uint64(2*i+2) || st.BytesIn > uint64(i+1)*(maxMessage+1) {
 				t.Errorf("message %d: %+v", i, st)
 			}
@@ -251,12 +251,12 @@ func TestManyHostsFailAtOnce(t *testing.T) {
 func TestSyncPeer(t *testing.T) {
 	simulate(t, func(t *testing.T, s *sim) {
 		nodes, hosts := s.line(2), several(t, maxHosts+1)
-		late, stranger := nodes[1], s.bare()
-		s.connect(nodes[0].host, stranger)
+		late, unrelated := nodes[1], s.bare()
+		s.connect(nodes[0].host, unrelated)
 		late.list(false, hosts...)
 		for range 3 {
 			nodes[0].SyncPeer(t.Context(), late.host.ID(), hosts)
-			nodes[0].SyncPeer(t.Context(), stranger.ID(), hosts)
+			nodes[0].SyncPeer(t.Context(), unrelated.ID(), hosts)
 			nodes[0].SyncPeer(t.Context(), peerOf(t, 99), hosts)
 		}
 		sleep(2 * time.Second)
@@ -334,7 +334,7 @@ func TestPanicEndsOneMessage(t *testing.T) {
 		n, from := s.line(1, func(o *Options) { o.Tracks = func(did.DID) bool { panic("oh") } })[0], s.bare()
 		s.connect(from, n.host)
 		for i := range 2 {
-			s.say(from, n, message1(t, failedHost(t, 1)))
+			s.send(from, n, message1(t, failedHost(t, 1)))
 			if st := n.Stats(); st.Panics != uint64(i+1) || n.serves() != 0 {
 				t.Errorf("%+v", st)
 			}
