@@ -85,8 +85,8 @@ func TestClientOfAnotherServer(t *testing.T) {
 	}
 }
 
-// A connection that breaks is made again, after the last event.
-func TestWatchGoesOn(t *testing.T) {
+// A client reconnects after a broken connection and resumes after the last event.
+func TestWatchReconnects(t *testing.T) {
 	t.Parallel()
 	var times atomic.Int32
 	var after []string

@@ -56,7 +56,7 @@ func TestMessagesOfLMOSAgents(t *testing.T) {
 }
 
 // A server cannot make this node send requests to other hosts.
-func TestLMOSAgentsLeadNowhereElse(t *testing.T) {
+func TestLMOSAgentsStayAtTheirOrigin(t *testing.T) {
 	t.Parallel()
 	other := site(t, map[string]string{"/td": strings.Replace(lmosAgent, "LINKS", "", 1)})
 	here := site(t, map[string]string{"/.well-known/did.json": strings.Replace(lmosDID, "ENDPOINT", other+"/td", 1)})

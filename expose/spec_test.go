@@ -26,7 +26,7 @@ func TestParseLine(t *testing.T) {
 	}
 }
 
-func TestLinesThatCannotBeRead(t *testing.T) {
+func TestInvalidLines(t *testing.T) {
 	t.Parallel()
 	for line, says := range map[string]string{
 		"": "expected a target", "--name x": "expected a target", "exec:./a --fast": "-fast", "exec:a exec:b": "expected a target", "exec:'a": "a quote is not closed",

@@ -92,7 +92,7 @@ func TestDrainLetsCallsFinish(t *testing.T) {
 	}
 }
 
-func TestDrainEndsCallsThatDoNot(t *testing.T) {
+func TestDrainCancelsCalls(t *testing.T) {
 	t.Parallel()
 	quick := defaultTimeouts
 	quick.drain = 30 * time.Millisecond

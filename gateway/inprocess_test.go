@@ -9,7 +9,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-func TestInsideWithoutListeners(t *testing.T) {
+func TestInprocessWithoutListeners(t *testing.T) {
 	t.Parallel()
 	node := newFake()
 	g, err := New(serving(node, Options{Listen: None}))
@@ -32,7 +32,7 @@ func TestInsideWithoutListeners(t *testing.T) {
 	}
 }
 
-func TestInsideEndsWithTheGateway(t *testing.T) {
+func TestInprocessEndsWithTheGateway(t *testing.T) {
 	t.Parallel()
 	mesh, node := newHeldMesh(), newFake(describe("urn:x:weather", "Weather", owner1))
 	node.mesh = mesh.Do

@@ -215,7 +215,7 @@ func TestInvokeOfAnotherServer(t *testing.T) {
 }
 
 // The response of an in-process client begins when the handler begins it, and ends with it.
-func TestInsideStreams(t *testing.T) {
+func TestInprocessStreams(t *testing.T) {
 	t.Parallel()
 	next := make(chan string)
 	node := stationNode(t, nil)

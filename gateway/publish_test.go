@@ -6,7 +6,7 @@ import (
 	"github.com/lmosd/lmosd/td"
 )
 
-func TestFirstIsTheSameEveryTime(t *testing.T) {
+func TestFirstIsDeterministic(t *testing.T) {
 	t.Parallel()
 	d := &td.Description{Thing: &td.Thing{Actions: map[string]*td.Action{"c": nil, "a": nil, "b": nil},
 		Capabilities: []td.Capability{{ID: "urn:x:2"}, {ID: "urn:x:1"}}}}

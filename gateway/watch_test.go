@@ -133,7 +133,7 @@ func TestWatchErrors(t *testing.T) {
 }
 
 // A node that restarts may answer before its agents are registered.
-func TestWatchOutlivesTheNode(t *testing.T) {
+func TestWatchAfterNodeRestart(t *testing.T) {
 	t.Parallel()
 	first := start(t, serving(stationNode(t, counting(1)), Options{}))
 	addr := first.Addr().String()

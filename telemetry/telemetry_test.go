@@ -322,7 +322,7 @@ func TestInvalidTraceStateIsForwarded(t *testing.T) {
 	}
 }
 
-func TestTheShareThatIsRecorded(t *testing.T) {
+func TestSamplingRatio(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
 	tr := newTracer(t, Options{Endpoint: c.URL, Sample: 0.25})
@@ -460,7 +460,7 @@ func (l *logged) lines() []string {
 
 func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-func TestACollectorThatRefuses(t *testing.T) {
+func TestCollectorRefusal(t *testing.T) {
 	t.Parallel()
 	c := newCollector(t)
 	c.status = http.StatusForbidden

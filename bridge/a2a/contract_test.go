@@ -282,7 +282,7 @@ func (c *caller) follow(ctx context.Context, m *sdk.Message, call bridgetest.Cal
 		case *sdk.Task:
 			last = e
 			know()
-			for _, a := range e.Artifacts { // what it gave before the stream began
+			for _, a := range e.Artifacts { // from before the stream started
 				output(a)
 			}
 		case *sdk.Message:

@@ -152,7 +152,7 @@ func TestExtendedCardOfThing(t *testing.T) {
 
 // The extended card of a remote agent is for authorized callers: it refers to this node, and is signed here. The node does not request it
 // for other callers.
-func TestExtendedCardElsewhere(t *testing.T) {
+func TestExtendedCardOfRemoteAgent(t *testing.T) {
 	t.Parallel()
 	f := newForeign(t, "")
 	f.card = strings.Replace(f.card, `"streaming":true`, `"streaming":true,"extendedAgentCard":true,"extensions":[{"uri":"https://x.example/e"}]`, 1)

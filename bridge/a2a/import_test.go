@@ -76,7 +76,7 @@ func call(t *testing.T, m *bridgetest.Mesh, name, action, input string, answer f
 	return parts, nil
 }
 
-// Two meshes: the things of one are A2A agents to the other, over HTTP.
+// TestImport imports the Things of one mesh into another as A2A agents, over HTTP.
 func TestImport(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Options{})
@@ -379,7 +379,7 @@ func TestTokenRequestWithoutAResponse(t *testing.T) {
 	asked, left := make(chan struct{}), make(chan struct{})
 	site := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(asked)
-		_, _ = io.Copy(io.Discard, r.Body) // so that it is seen when the client leaves
+		_, _ = io.Copy(io.Discard, r.Body) // the server notices a disconnect only after it has read the body
 		<-r.Context().Done()
 	}))
 	defer site.Close()

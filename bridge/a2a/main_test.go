@@ -35,13 +35,13 @@ const deskTD = `{"title":"Desk","description":"Does this and that.","actions":{
 	"fail":{"synchronous":true,"input":{"type":"boolean"}},
 	"deny":{"synchronous":true,"input":{"type":"array"}}}}`
 
-// A deskThing implements desk. A run of slow waits until its word is released, or it is canceled.
+// A deskThing implements desk. A run of slow waits until its key is released, or it is canceled.
 type deskThing struct {
 	parking interact.InputWaiter
 
 	mu       sync.Mutex
 	released map[string]chan struct{}
-	ended    chan string // words of cancelled slow runs
+	ended    chan string // keys of canceled slow runs
 }
 
 func newDesk() *deskThing {

@@ -17,7 +17,7 @@ import (
 )
 
 // Agents of 0.3 with one transport are imported, and called through the mesh and over A2A 1.0.
-func TestImportOfSessionBasedServers(t *testing.T) {
+func TestImportVersion03(t *testing.T) {
 	t.Parallel()
 	for name, old := range map[string]struct{ transport, path string }{"JSON-RPC": {"JSONRPC", "/desk"}, "REST": {"HTTP+JSON", "/desk"}, "REST below v1": {"HTTP+JSON", "/desk/v1/"}} {
 		t.Run(name, func(t *testing.T) {
@@ -77,8 +77,8 @@ func TestImportOfSessionBasedServers(t *testing.T) {
 // oldBindings send requests of 0.3, and convert responses to 1.0.
 var oldBindings = map[string]binding{"JSON-RPC 0.3": overOldRPC, "REST 0.3": overOldREST}
 
-// inOld removes the version header, as clients of 0.3 do.
-func inOld(header map[string]string) map[string]string {
+// withoutVersion removes the version header, as clients of 0.3 do.
+func withoutVersion(header map[string]string) map[string]string {
 	all := map[string]string{"A2A-Version": ""}
 	maps.Copy(all, header)
 	return all
@@ -93,7 +93,7 @@ func overOldRPC(t *testing.T, at, method string, params map[string]any, header m
 		return a
 	}
 	body := protocol.Encode(map[string]any{"jsonrpc": "2.0", "id": 7, "method": old, "params": raw})
-	return a.fetch(t, http.MethodPost, at, body, inOld(header), func(data []byte) json.RawMessage {
+	return a.fetch(t, http.MethodPost, at, body, withoutVersion(header), func(data []byte) json.RawMessage {
 		var r struct {
 			ID     int             `json:"id"`
 			Result json.RawMessage `json:"result"`
@@ -121,7 +121,7 @@ func overOldREST(t *testing.T, at, method string, params map[string]any, header 
 		a.err = e
 		return a
 	}
-	return a.fetch(t, route.Verb, at+route.Path+"?"+route.Query.Encode(), route.Body, inOld(header), func(data []byte) json.RawMessage {
+	return a.fetch(t, route.Verb, at+route.Path+"?"+route.Query.Encode(), route.Body, withoutVersion(header), func(data []byte) json.RawMessage {
 		var failed struct{ Error json.RawMessage }
 		if json.Unmarshal(data, &failed) == nil && failed.Error != nil {
 			a.err = protocol.FromREST(a.status, data)

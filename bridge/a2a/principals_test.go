@@ -75,9 +75,9 @@ func TestTasksOfOtherPrincipals(t *testing.T) {
 	}
 }
 
-// TestTasksBesideA2A hides tasks of A2A clients from other callers through the same node, over its tunnel or as a Thing, whatever principal
+// TestTasksOfA2AClientsAreHidden hides tasks of A2A clients from other callers through the same node, over its tunnel or as a Thing, whatever principal
 // they claim. The same client finds them after its node has restarted.
-func TestTasksBesideA2A(t *testing.T) {
+func TestTasksOfA2AClientsAreHidden(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Options{})
 	m := bridgetest.NewMesh(t)

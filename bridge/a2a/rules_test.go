@@ -79,8 +79,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// unsayable reports whether clients of 0.3 cannot cause an error.
-func unsayable(name string) bool {
+// impossibleInV03 reports whether clients of 0.3 cannot cause an error.
+func impossibleInV03(name string) bool {
 	return strings.HasPrefix(name, "version") || name == "send: an unknown role" || name == "send: a message of a number" || name == "send: a part of two" || name == "send: a part of nothing"
 }
 
@@ -156,7 +156,7 @@ func refusals(t *testing.T, root string) {
 		"no such agent":                {"nobody", protocol.SendMessage, say(text("x")), nil, protocol.UnknownMethod, ""},
 	} {
 		for over, ask := range all {
-			if strings.HasSuffix(over, "0.3") && (unsayable(name) || test.method == protocol.ListTasks && over == "JSON-RPC 0.3") {
+			if strings.HasSuffix(over, "0.3") && (impossibleInV03(name) || test.method == protocol.ListTasks && over == "JSON-RPC 0.3") {
 				continue
 			}
 			t.Run(name+" over "+over, func(t *testing.T) {
@@ -183,8 +183,8 @@ func refusals(t *testing.T, root string) {
 	}
 }
 
-// everyway runs a test on all bindings, also of 0.3, and in both places.
-func everyway(t *testing.T, test func(t *testing.T, s *site, p *place, over string, ask binding)) {
+// overAllBindings runs a test on all bindings, also of 0.3, and in both places.
+func overAllBindings(t *testing.T, test func(t *testing.T, s *site, p *place, over string, ask binding)) {
 	all := maps.Clone(bindings)
 	maps.Copy(all, oldBindings)
 	for place, at := range places {
@@ -201,7 +201,7 @@ func everyway(t *testing.T, test func(t *testing.T, s *site, p *place, over stri
 // The rules with a result.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
-	everyway(t, func(t *testing.T, s *site, p *place, over string, ask binding) {
+	overAllBindings(t, func(t *testing.T, s *site, p *place, over string, ask binding) {
 		echo, desk := p.root+"/echo", p.root+"/desk"
 		send := func(at string, p row) *protocol.Task {
 			t.Helper()
@@ -352,7 +352,7 @@ func kinds(t *testing.T, a *answer) string {
 // The rules of streams: their first and last events, and equal events for all subscribers of a task.
 func TestStreams(t *testing.T) {
 	t.Parallel()
-	everyway(t, func(t *testing.T, s *site, p *place, over string, ask binding) {
+	overAllBindings(t, func(t *testing.T, s *site, p *place, over string, ask binding) {
 		desk := p.root + "/desk"
 		counted := ask(t, desk, protocol.SendStreamingMessage, say(skill("count", 3)), nil)
 		if got := kinds(t, counted); got != "[SUBMITTED] WORKING +0 +1 +2 COMPLETED" && got != "[WORKING] +0 +1 +2 COMPLETED" && !strings.HasSuffix(got, "COMPLETED") {
@@ -416,9 +416,9 @@ func TestStreams(t *testing.T) {
 }
 
 // A task continues when its client disconnects: it can be read, and followed to its end.
-func TestClientsThatLeave(t *testing.T) {
+func TestTaskContinuesAfterDisconnect(t *testing.T) {
 	t.Parallel()
-	everyway(t, func(t *testing.T, s *site, p *place, over string, ask binding) {
+	overAllBindings(t, func(t *testing.T, s *site, p *place, over string, ask binding) {
 		desk := p.root + "/desk"
 		// The client that disconnects is one of 1.0: the test is about the one that returns.
 		body, _ := json.Marshal(row{"jsonrpc": "2.0", "id": 1, "method": protocol.SendStreamingMessage, "params": say(skill("slow", row{"until": "later"}))})

@@ -35,7 +35,7 @@ func TestStates(t *testing.T) {
 		{"TASK_STATE_REJECTED", interact.StatusFailed, protocol.Failed},
 		{"TASK_STATE_CANCELED", interact.StatusCancelled, protocol.Canceled},
 		{"TASK_STATE_UNSPECIFIED", interact.StatusNone, protocol.Unspecified},
-		{"TASK_STATE_PAUSED", interact.StatusNone, protocol.Unspecified}, // of a version to come
+		{"TASK_STATE_PAUSED", interact.StatusNone, protocol.Unspecified}, // of a future version
 		{"", interact.Status(99), protocol.Unspecified},
 	} {
 		if got := executor.StatusOf(row.state); row.state != "" && got != row.status {
@@ -130,7 +130,7 @@ func takeTurn(t *testing.T, m *bridgetest.Mesh, action, turn string) (bridge.Out
 	return o, nil
 }
 
-// TestTurns has turns of a conversation with an agent.
+// TestTurns sends turns of a conversation to an agent.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	f := newForeign(t, "")

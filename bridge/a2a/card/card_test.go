@@ -205,7 +205,7 @@ func TestSnakeCase(t *testing.T) {
 	}
 }
 
-func TestCardsThatCannotBeUsed(t *testing.T) {
+func TestUnusableCards(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{``, `[]`, `{}`, `{"name":"x"}`, `{"name":"x","supportedInterfaces":[]}`, `{"name":7,"url":"https://x"}`,
 		strings.Repeat("[", 100), `{"name":"` + strings.Repeat("x", maxCard) + `"}`} {

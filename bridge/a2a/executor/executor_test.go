@@ -115,7 +115,7 @@ func TestLimits(t *testing.T) {
 }
 
 // Ended tasks expire, and tasks that wait for their client for too long fail.
-func TestKeep(t *testing.T) {
+func TestExpiry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Options{Keep: time.Minute, MaxRun: 10 * time.Second})
@@ -188,8 +188,8 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestSpoken converts text to the inputs of schemas.
-func TestSpoken(t *testing.T) {
+// TestInputFromText converts text to the inputs of schemas.
+func TestInputFromText(t *testing.T) {
 	t.Parallel()
 	for schema, want := range map[string]string{
 		`{"type":"string"}`: `"7"`, `{}`: `7`, `{"type":"integer"}`: `7`, `{"type":"boolean"}`: `"7"`,

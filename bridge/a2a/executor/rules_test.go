@@ -200,7 +200,7 @@ func TestCloseNotifies(t *testing.T) {
 }
 
 // Sending a message again, also concurrently, creates one task and one run.
-func TestOnce(t *testing.T) {
+func TestDuplicateMessage(t *testing.T) {
 	t.Parallel()
 	var runs atomic.Int32
 	d := open(t, Options{})
@@ -439,8 +439,8 @@ func TestCancelDetached(t *testing.T) {
 	})
 }
 
-// TestMeant selects the action and input of messages.
-func TestMeant(t *testing.T) {
+// TestInvocation selects the action and input of messages.
+func TestInvocation(t *testing.T) {
 	t.Parallel()
 	schema := func(text string) *td.Schema {
 		var v any
@@ -513,8 +513,8 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// FuzzDesk calls operations with arbitrary params: each result can be encoded, and storage stays bounded.
-func FuzzDesk(f *testing.F) {
+// FuzzExecutor calls operations with arbitrary params: each result can be encoded, and storage stays bounded.
+func FuzzExecutor(f *testing.F) {
 	f.Add(0, []byte(waiting(say("1", "x"))))
 	f.Add(1, []byte(`{"message":{"message_id":"1","role":1,"parts":[{"raw":"_-8","mediaType":"a/b"},{"data":[{}]},{"url":"x"}],"metadata":{"skillId":"run"}}}`))
 	f.Add(3, []byte(`{"pageSize":2,"pageToken":"AAAA","statusTimestampAfter":"2026-01-01T00:00:00Z","status":3}`))

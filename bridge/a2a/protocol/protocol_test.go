@@ -139,7 +139,7 @@ func TestRESTPaths(t *testing.T) {
 }
 
 // An operation that is encoded for REST is decoded to the same operation.
-func TestThereAndBack(t *testing.T) {
+func TestRESTRoundTrip(t *testing.T) {
 	t.Parallel()
 	for method, params := range map[string]string{
 		SendMessage:          `{"message":{"messageId":"m"},"metadata":{"a_b":1.10}}`,

@@ -149,8 +149,8 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// TestGivenUp has responses after which a webhook is not tried again.
-func TestGivenUp(t *testing.T) {
+// TestTries counts the tries for each status.
+func TestTries(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	for status, want := range map[int]int{400: 1, 410: 1, 500: 5, 429: 5} {

@@ -76,8 +76,8 @@ func (s *stepper) Do(ctx context.Context, op *protocol.Operation) iter.Seq2[json
 	}
 }
 
-// TestPace: tries have growing pauses and end, and webhooks do not delay each other.
-func TestPace(t *testing.T) {
+// TestRetryPauses: tries have growing pauses and end, and webhooks do not delay each other.
+func TestRetryPauses(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		answer func(host string, n int) int
@@ -158,7 +158,7 @@ func (w *waiter) Do(_ context.Context, op *protocol.Operation) iter.Seq2[json.Ra
 }
 
 // A task without events for minutes keeps its webhooks, and delivers each state once.
-func TestWaiting(t *testing.T) {
+func TestQuietTask(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		agent waiter

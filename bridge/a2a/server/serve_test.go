@@ -211,7 +211,6 @@ func TestMedia(t *testing.T) {
 	}
 }
 
-// TestEventStreams checks the streams of both bindings and their ends.
 // withoutComments removes the comments from the start of an event stream, which a slow agent causes.
 func withoutComments(stream string) string {
 	for strings.HasPrefix(stream, ":") {
@@ -220,6 +219,7 @@ func withoutComments(stream string) string {
 	return stream
 }
 
+// TestEventStreams checks the streams of both bindings and their ends.
 func TestEventStreams(t *testing.T) {
 	t.Parallel()
 	base := start(t)
