@@ -17,7 +17,7 @@ import (
 type heldMesh struct {
 	started chan struct{} // receives once for each call
 	release chan struct{} // closed: calls end
-	ended   chan error    // receives how each call ended for the mesh
+	ended   chan error    // receives the error of each call, as the mesh sees it
 }
 
 func newHeldMesh() *heldMesh {
@@ -62,7 +62,7 @@ func (r *running) asynchronously(t *testing.T, x exchange) <-chan struct{} {
 
 var until = poll.Until
 
-func TestDrainLetsCallsFinish(t *testing.T) {
+func TestDrainCompletesCalls(t *testing.T) {
 	t.Parallel()
 	r, mesh := startHeld(t, Options{})
 	call := r.asynchronously(t, heldCall)

@@ -98,7 +98,7 @@ func goldenStatus() *api.Status {
 	return s
 }
 
-// changing are the members that differ in each run.
+// changing lists the members that differ in each run.
 var changing = regexp.MustCompile(`"(instance|took_ms|elapsed_ms)":("[^"]*"|[0-9.e-]+)`)
 
 func golden(t *testing.T, name string, body []byte, url string) {

@@ -98,7 +98,7 @@ func TestPendingPublication(t *testing.T) {
 }
 
 // A malformed request ends only its own connection.
-func TestGarbage(t *testing.T) {
+func TestMalformedRequest(t *testing.T) {
 	t.Parallel()
 	r := start(t, Options{})
 	for _, garbage := range []string{"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "GET / HTTP/9.9\r\n\r\n",

@@ -92,7 +92,7 @@ func TestWrapOfAStream(t *testing.T) {
 	}
 }
 
-// A Thing that panics is not in flight afterwards.
+// A call that panics is not counted as in flight afterwards.
 func TestWrapOfAPanic(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics()

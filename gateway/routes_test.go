@@ -308,7 +308,7 @@ func TestErrorsAreShort(t *testing.T) {
 }
 
 // The DID document of a node with a public URL links to its TD (WoT Discovery §6.5); a did:key has no services.
-func TestTheDIDDocumentOfANode(t *testing.T) {
+func TestDIDDocument(t *testing.T) {
 	t.Parallel()
 	r := start(t, serving(newFake(), Options{PublicURL: "https://node.example/"}))
 	for _, want := range []string{`"https://www.w3.org/2022/wot/discovery-did"`, `"id":"did:web:node.example",`,

@@ -96,7 +96,7 @@ func TestSlowAnswerAfterABody(t *testing.T) {
 }
 
 // A peer that receives nothing is disconnected; one that receives slowly is not.
-func TestPeersThatReceiveSlowly(t *testing.T) {
+func TestSlowReceivers(t *testing.T) {
 	t.Parallel()
 	const size = 4 << 20
 	for name, tt := range map[string]struct {
@@ -180,7 +180,7 @@ func TestClientSendsItsTimeout(t *testing.T) {
 	}
 }
 
-func TestClientGivesUp(t *testing.T) {
+func TestClientTimesOut(t *testing.T) {
 	t.Parallel()
 	for name, inside := range map[string]bool{"over a connection": false, "inside": true} {
 		t.Run(name, func(t *testing.T) {

@@ -35,26 +35,26 @@ const deskTD = `{"title":"Desk","description":"Does this and that.","actions":{
 	"fail":{"synchronous":true,"input":{"type":"boolean"}},
 	"deny":{"synchronous":true,"input":{"type":"array"}}}}`
 
-// A deskThing implements desk. A run of slow waits until its key is released, or it is canceled.
+// A deskThing implements desk. A run of slow waits until its name is released, or it is canceled.
 type deskThing struct {
 	parking interact.InputWaiter
 
 	mu       sync.Mutex
 	released map[string]chan struct{}
-	ended    chan string // keys of canceled slow runs
+	ended    chan string // names of canceled slow runs
 }
 
 func newDesk() *deskThing {
 	return &deskThing{released: map[string]chan struct{}{}, ended: make(chan string, 100)}
 }
 
-func (d *deskThing) gate(word string) chan struct{} {
+func (d *deskThing) gate(key string) chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.released[word] == nil {
-		d.released[word] = make(chan struct{})
+	if d.released[key] == nil {
+		d.released[key] = make(chan struct{})
 	}
-	return d.released[word]
+	return d.released[key]
 }
 
 func (d *deskThing) Do(ctx context.Context, m *interact.Message) iter.Seq2[*interact.Message, error] {
