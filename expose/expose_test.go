@@ -43,7 +43,7 @@ func open(t *testing.T, s Spec) *Agent {
 	return a
 }
 
-// fails opens what must not open, and returns why it does not.
+// fails opens an invalid spec and returns the error.
 func fails(t *testing.T, s Spec) *interact.Error {
 	t.Helper()
 	a, err := Open(t.Context(), s, nil, nil)
@@ -54,7 +54,7 @@ func fails(t *testing.T, s Spec) *interact.Error {
 	return e
 }
 
-// complete returns the TD of an agent as the node that offers it makes it.
+// complete returns the TD of an agent as a node publishes it.
 func complete(t *testing.T, a *Agent) *td.Thing {
 	t.Helper()
 	raw := a.TD
@@ -127,7 +127,7 @@ func TestClosedCommand(t *testing.T) {
 	if interact.AsError(err).Code != interact.Unreachable {
 		t.Errorf("a closed agent says %v", err)
 	}
-	new(Agent).Close() // one that runs nothing
+	new(Agent).Close() // without a program
 }
 
 const petsDocument = `{"openapi": "3.1.0", "info": {"title": "Pets", "version": "1"},

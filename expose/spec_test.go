@@ -67,7 +67,7 @@ func TestUnescape(t *testing.T) {
 	}
 }
 
-// Whatever a line is, it is read or it is an error, and quoting brings each word back.
+// FuzzParseLine parses arbitrary lines without a panic, and quoting preserves each word.
 func FuzzParseLine(f *testing.F) {
 	f.Add("exec:./weather.sh --name 'a b' --capability \"c\\\"d\"")
 	f.Add(`'a\`)

@@ -35,7 +35,7 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// A pipe is a network with one server, for bubbles of synctest, where loopback has no place.
+// A pipe is a network with one server, because synctest does not support loopback connections.
 type pipe chan net.Conn
 
 func (p pipe) Accept() (net.Conn, error) {
@@ -80,11 +80,11 @@ func newBubble(t *testing.T, h http.HandlerFunc) *client {
 }
 
 const (
-	hang   = -1 // no answer
+	hang   = -1 // no response
 	broken = -2 // the connection breaks
 )
 
-func TestInvalidInputIsRequestedAgain(t *testing.T) {
+func TestRetries(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		statuses    []int // the last one repeats
@@ -187,7 +187,7 @@ func inner(b []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), b)
 }
 
-func TestAnswersOfTheCollector(t *testing.T) {
+func TestCollectorResponses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		status int
@@ -242,7 +242,7 @@ func TestAnswersOfTheCollector(t *testing.T) {
 }
 
 // The body equals the text form of the same message, by the schema.
-func TestTheWireForm(t *testing.T) {
+func TestEncoding(t *testing.T) {
 	t.Parallel()
 	id, state := trace.TraceID{1, 15: 2}, trace.TraceState{}
 	state, err := state.Insert("vendor", "a")
@@ -341,7 +341,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestEnvironmentIsRead also sends compressed. It is not parallel, for the environment is everybody's.
+// TestEnvironmentIsRead also sends compressed. It is not parallel, because it changes the environment of the process.
 func TestEnvironmentIsRead(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "X-Tenant=a,Content-Type=text/plain")
@@ -361,7 +361,7 @@ func TestEnvironmentIsRead(t *testing.T) {
 	}
 }
 
-// FuzzAnswer holds the reader of answers against the Protobuf library, which is given the schema.
+// FuzzAnswer compares the response reader with the Protobuf library.
 func FuzzAnswer(f *testing.F) {
 	for _, b := range [][]byte{nil, inner(nil), inner(message(2, "old")), append(inner(message(1, "a")), inner(message(2, ""))...),
 		inner(message(-1, "\xff")), binary.AppendUvarint(nil, math.MaxUint64), {0x0b, 0x0c}, {0x0a, 0x7f}} {
