@@ -159,7 +159,7 @@ func (x *exchange) handle(ctx context.Context) (*messaging.Packet, error) {
 			return acknowledged(&messaging.Packet{Code: codes.Continue}, b), err
 		}
 	}
-	a, err := x.ask(ctx, p, t, body)
+	a, err := x.execute(ctx, p, t, body)
 	if err != nil {
 		a = failure(err)
 	}
@@ -188,8 +188,8 @@ func (x *exchange) tooLarge() error {
 	return interact.Errorf(interact.TooLarge, "send less", "the body is larger than %d bytes", x.server.o.MaxBody)
 }
 
-// ask executes a request with its complete body.
-func (x *exchange) ask(ctx context.Context, p resource, t interact.Type, body []byte) (*messaging.Packet, error) {
+// execute executes a request with its complete body.
+func (x *exchange) execute(ctx context.Context, p resource, t interact.Type, body []byte) (*messaging.Packet, error) {
 	s := x.server
 	if wait := s.rate.Take(x.host, 1, time.Now()); wait > 0 {
 		a := failure(interact.Errorf(interact.RateLimited, "ask less often", "more than %.0f requests in a second", s.o.Rate))

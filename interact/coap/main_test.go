@@ -44,7 +44,7 @@ func newClient(t testing.TB, o Options) *Client {
 	return c
 }
 
-// ask sends one message and returns the last reply, within a time that no test needs.
+// execute sends one message and returns the last reply, within a time that no test needs.
 func ask(t testing.TB, thing interact.Thing, m *interact.Message) (*interact.Message, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

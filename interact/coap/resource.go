@@ -78,8 +78,8 @@ func (p resource) ids() []string {
 	return []string{p.id}
 }
 
-// asks are the message types of requests, by resource and method. Zero means a response without the mesh.
-var asks = map[kind]map[codes.Code]interact.Type{
+// operations are the message types of requests, by resource and method. Zero means a response without the mesh.
+var operations = map[kind]map[codes.Code]interact.Type{
 	wellKnown: {codes.GET: 0},
 	theThing:  {codes.GET: 0},
 	properties: {codes.GET: interact.ReadAllProperties, messaging.Fetch: interact.ReadMultipleProperties,
@@ -96,7 +96,7 @@ var asks = map[kind]map[codes.Code]interact.Type{
 // parseResource returns the resource of a request.
 func parseResource(q *messaging.Packet) (resource, interact.Type, error) {
 	p := resourceAt(q.Texts(message.URIPath))
-	methods, ok := asks[p.kind]
+	methods, ok := operations[p.kind]
 	if !ok {
 		return p, 0, interact.Errorf(interact.NotFound, "things have /things/{id}, and below it properties, actions and events",
 			"nothing is served at this path")

@@ -150,7 +150,7 @@ func (b *bench) request(code codes.Code, path string, more ...func(*messaging.Pa
 	return q
 }
 
-// ask sends a request and returns the one message that answers it, once the server is at rest.
+// execute sends a request and returns the one message that answers it, once the server is at rest.
 func (b *bench) ask(q *messaging.Packet) *messaging.Packet {
 	b.t.Helper()
 	b.post(me, q)
