@@ -75,7 +75,7 @@ func TestTasksOfOtherPrincipals(t *testing.T) {
 	}
 }
 
-// TestTasksOfA2AClientsAreHidden hides tasks of A2A clients from other callers through the same node, over its tunnel or as a Thing, whatever principal
+// TestTasksOfA2AClientsAreHidden: other callers through the same node, over its tunnel or as a Thing, do not see the tasks, whatever principal
 // they claim. The same client finds them after its node has restarted.
 func TestTasksOfA2AClientsAreHidden(t *testing.T) {
 	t.Parallel()

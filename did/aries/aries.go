@@ -82,7 +82,8 @@ func ReadDocument(raw []byte) (*did.Document, error) {
 	return d, nil
 }
 
-// recovered runs call and returns its result, or an error if it panics or takes longer than timeout or ctx. The module takes no context: an abandoned call continues and keeps its slot until it ends.
+// recovered runs call and returns its result, or an error if it panics or takes longer than timeout or ctx. The module takes no context:
+// an abandoned call continues and keeps its slot until it ends.
 // It is not generic: a type argument would have the linker keep each method of a document, and with them 7 MB of unused code.
 func recovered(ctx context.Context, call func() (*legacy.Doc, error)) (*legacy.Doc, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -129,6 +129,12 @@ func (p *plug) answers(t testing.TB, d time.Duration) []*dns.Msg {
 func start(t *testing.T, p *plug, o Options) (*Service, func()) {
 	t.Helper()
 	o.net = p
+	return run(t, o)
+}
+
+// run runs a service until the test ends, or the returned function is called.
+func run(t *testing.T, o Options) (*Service, func()) {
+	t.Helper()
 	s, err := New(o)
 	if err != nil {
 		t.Fatal(err)

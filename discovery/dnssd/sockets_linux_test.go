@@ -97,18 +97,6 @@ func TestOnARealNetwork(t *testing.T) {
 	}
 }
 
-func run(t *testing.T, o Options) (*Service, func()) {
-	t.Helper()
-	s, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Run(ctx) }()
-	return s, func() { cancel(); <-done; _ = s.Close() }
-}
-
 // resolve1 queries the group for directories from its own port, like a unicast resolver.
 func resolve1(t *testing.T, c net.PacketConn) *dns.Msg {
 	t.Helper()

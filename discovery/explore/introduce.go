@@ -132,8 +132,8 @@ func New(o Options) (*Discoveries, error) {
 		things: &store{publishes: o.Publishes, onChange: o.OnChange, signer: signer, all: map[string]*Discovered{}}}, nil
 }
 
-// isInMesh reports whether the mesh has the Thing with an id: a Thing of this node, or a node or Thing of the mesh whose id contains its key. Any
-// host can claim another id.
+// isInMesh reports whether the mesh has the Thing with an id: a Thing of this node, or a node or Thing of the mesh
+// whose id contains its key. Any host can claim another id.
 func (d *Discoveries) isInMesh(id string) bool {
 	owner := did.DID(td.ParseRef(id).Owner)
 	if d.o.Publishes(id) || owner == d.o.Self {

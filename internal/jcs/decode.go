@@ -445,7 +445,8 @@ func (d *decoder) digits(start int) {
 	}
 }
 
-// maxTiny limits the subnormal numbers of a text. strconv takes 15 µs for each, a hundred times as long as for others: a text of 128 kB full of them would take half a second.
+// maxTiny limits the subnormal numbers of a text. strconv takes 15 µs for each, a hundred times as long as for others: a text of 128 kB
+// full of them would take half a second.
 const maxTiny = 256
 
 // binary64 converts the number between start and i.

@@ -18,8 +18,8 @@ const (
 // clocks compares the clock of this node with those of the peers of its sessions.
 //
 // Each peer has one vote. Only peers that this node chose at random among its neighbors have one, so that a peer gains no weight by many
-// sessions. An adversary with more keys among the neighbors than honest peers still decides the median. Therefore a skew only leads to warnings: it
-// sets no clock and affects no record.
+// sessions. An adversary with more keys among the neighbors than honest peers still decides the median. Therefore a skew only
+// leads to warnings: it sets no clock and affects no record.
 type clocks struct {
 	mu    sync.Mutex
 	votes map[did.DID]clockVote // at most maxClockVotes; owned by mu

@@ -115,7 +115,7 @@ func (r *recent) add(it item, now time.Time) {
 	r.current[it.key] = max(it.seq, r.current[it.key])
 }
 
-// reserve reports whether an item, or a newer one of its Thing, was received recently.
+// has reports whether an item, or a newer one of its Thing, was received recently.
 func (r *recent) has(it item, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -69,7 +69,7 @@ type Options struct {
 	// Log may be nil.
 	Log *slog.Logger
 
-	maxRequests int // for tests: the records that a session requests; 0 is maxRequests
+	maxRequests int // for tests: the records that a session requests; 0 means the constant
 }
 
 // Protocol returns the id of the protocol of a network, for the limits of the resource manager.
