@@ -58,7 +58,7 @@ func NewClient(o Options) *Client {
 func (c *Client) Close() { c.pool.Close() }
 
 // Thing returns the agent that t describes. It answers ReadProperty, WriteProperty, InvokeAction, ObserveProperty and
-// SubscribeEvent over the CoAP forms of t, and operations on all or several affordances: over a form of the Thing if one
+// SubscribeEvent over the forms of t that it [Supports], and operations on all or several affordances: over a form of the Thing if one
 // can be used, else one by one. Other messages are [interact.NotAllowed].
 //
 // An observation uses the Observe option. A resource that cannot be observed is polled, at most once in its cov:minPollingInterval

@@ -27,7 +27,7 @@ type request struct {
 }
 
 // Fits implements [form.Transport].
-func (c *Client) Fits(f *td.Form, _ string) bool { return Claims(f) }
+func (c *Client) Fits(f *td.Form, _ string) bool { return Supports(f) }
 
 // Prepare implements [form.Transport].
 func (c *Client) Prepare(of *form.Request) (form.Exchange, error) {

@@ -15,9 +15,9 @@ import (
 	"github.com/lmosd/lmosd/td/scheme"
 )
 
-// Claims reports whether this binding can use the form f: its scheme is coap, coaps, coap+tcp or coaps+tcp. It
+// Supports reports whether this binding can use the form f: its scheme is coap, coaps, coap+tcp or coaps+tcp. It
 // supports neither WebSockets nor subprotocols.
-func Claims(f *td.Form) bool {
+func Supports(f *td.Form) bool {
 	return scheme.Lookup(f.Scheme()).Protocol == "coap" && f.Subprotocol == ""
 }
 

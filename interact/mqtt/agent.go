@@ -27,7 +27,7 @@ type call struct {
 
 // Fits implements [form.Transport].
 func (c *Client) Fits(f *td.Form, op string) bool {
-	return Claims(f) && workers[interact.TypeOf(op)] != nil
+	return Supports(f) && workers[interact.TypeOf(op)] != nil
 }
 
 // Prepare implements [form.Transport].

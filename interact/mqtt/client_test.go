@@ -524,11 +524,11 @@ func TestClaims(t *testing.T) {
 	t.Parallel()
 	for href, want := range map[string]bool{"mqtt://h/x": true, "MQTTS://h": true, "http://h": false, "lmos:/actions/x": false,
 		"mqtt+x://h": false, "": false} {
-		if got := Claims(&td.Form{Href: href}); got != want {
+		if got := Supports(&td.Form{Href: href}); got != want {
 			t.Errorf("%q: %v", href, got)
 		}
 	}
-	if Claims(&td.Form{Href: "mqtt://h", Subprotocol: "sparkplug"}) {
+	if Supports(&td.Form{Href: "mqtt://h", Subprotocol: "sparkplug"}) {
 		t.Error("a subprotocol is claimed that is not known")
 	}
 }

@@ -158,8 +158,8 @@ func (c *Client) Close() {
 	c.tasks.Wait()
 }
 
-// Claims reports whether this binding can use the form f: its scheme is mqtt or mqtts.
-func Claims(f *td.Form) bool {
+// Supports reports whether this binding can use the form f: its scheme is mqtt or mqtts.
+func Supports(f *td.Form) bool {
 	return scheme.Lookup(f.Scheme()).Protocol == "mqtt" && f.Subprotocol == ""
 }
 

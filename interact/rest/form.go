@@ -26,9 +26,9 @@ const (
 	webhook  = "webhook"
 )
 
-// Claims reports whether this binding can use the form: over http or https, plain or with the subprotocol sse, longpoll or
+// Supports reports whether this binding can use the form: over http or https, plain or with the subprotocol sse, longpoll or
 // webhook. A client without [Options].Webhook cannot use the last.
-func Claims(f *td.Form) bool {
+func Supports(f *td.Form) bool {
 	if scheme.Lookup(f.Scheme()).Protocol != "http" {
 		return false
 	}
@@ -56,7 +56,7 @@ func offers(f *td.Form, op string) bool {
 	case interact.QueryAction, interact.CancelAction, interact.QueryAllActions, interact.ContinueAction: // the node keeps the states of actions
 		return false
 	}
-	if !Claims(f) || !slices.Contains(f.Ops, op) {
+	if !Supports(f) || !slices.Contains(f.Ops, op) {
 		return false
 	}
 	switch long := of.Long(); subprotocol(f) {

@@ -26,7 +26,7 @@ func TestClaims(t *testing.T) {
 	want := []bool{true, true, true, true, true, true, false, false, false, false, false}
 	for i := range thing.Events["e"].Forms {
 		f := &thing.Events["e"].Forms[i]
-		if got := Claims(f); got != want[i] {
+		if got := Supports(f); got != want[i] {
 			t.Errorf("%s: got %t", f.Raw, got)
 		}
 	}

@@ -48,19 +48,19 @@ var protocols = []struct {
 	supports func(*td.Form) bool
 	open     func(o bindingOptions) (thing func(*td.Thing) interact.Thing, close func())
 }{
-	{rest.Claims, func(o bindingOptions) (func(*td.Thing) interact.Thing, func()) {
+	{rest.Supports, func(o bindingOptions) (func(*td.Thing) interact.Thing, func()) {
 		c := rest.NewClient(rest.Options{Credentials: o.credentials, Dial: o.dial, Webhook: o.webhook, MaxConns: o.conns, Log: o.log})
 		return c.Thing, c.Close
 	}},
-	{ws.Claims, func(o bindingOptions) (func(*td.Thing) interact.Thing, func()) {
+	{ws.Supports, func(o bindingOptions) (func(*td.Thing) interact.Thing, func()) {
 		c := ws.NewClient(ws.Options{Credentials: o.credentials, Dial: o.dial, Log: o.log})
 		return c.Thing, c.Close
 	}},
-	{mqtt.Claims, func(o bindingOptions) (func(*td.Thing) interact.Thing, func()) {
+	{mqtt.Supports, func(o bindingOptions) (func(*td.Thing) interact.Thing, func()) {
 		c := mqtt.NewClient(mqtt.Options{Credentials: o.credentials, Dial: o.dial, Log: o.log})
 		return c.Thing, c.Close
 	}},
-	{coap.Claims, func(o bindingOptions) (func(*td.Thing) interact.Thing, func()) {
+	{coap.Supports, func(o bindingOptions) (func(*td.Thing) interact.Thing, func()) {
 		c := coap.NewClient(coap.Options{Credentials: o.credentials, Dial: o.dial, Log: o.log})
 		return c.Thing, c.Close
 	}},

@@ -93,9 +93,9 @@ func (c *Client) Close() {
 	c.work.Wait()
 }
 
-// Claims reports whether this binding can use f: its scheme is ws or wss with a known subprotocol or none, or http or https with
+// Supports reports whether this binding can use f: its scheme is ws or wss with a known subprotocol or none, or http or https with
 // a known subprotocol, and its href is no template.
-func Claims(f *td.Form) bool {
+func Supports(f *td.Form) bool {
 	_, known := frame.Subprotocol(f.Subprotocol)
 	protocol := scheme.Lookup(f.Scheme()).Protocol
 	return (protocol == "ws" && (known || f.Subprotocol == "") || protocol == "http" && known) && !strings.Contains(f.Href, "{")
@@ -121,7 +121,7 @@ type request struct {
 }
 
 // Fits implements [form.Transport].
-func (c *Client) Fits(f *td.Form, _ string) bool { return Claims(f) }
+func (c *Client) Fits(f *td.Form, _ string) bool { return Supports(f) }
 
 // Prepare implements [form.Transport].
 func (c *Client) Prepare(of *form.Request) (form.Exchange, error) {

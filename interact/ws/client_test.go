@@ -561,7 +561,7 @@ func TestClaims(t *testing.T) {
 		{"http://h", "", false}, {"https://h", "v1.lmos", true}, {"http://h", "sse", false}, {"mqtt://h", "lmos", false},
 		{"ws://h/{x}", "lmos", false}, {"lmos:/actions/x", "", false}, {"", "", false},
 	} {
-		if got := Claims(&td.Form{Href: c.href, Subprotocol: c.subprotocol}); got != c.want {
+		if got := Supports(&td.Form{Href: c.href, Subprotocol: c.subprotocol}); got != c.want {
 			t.Errorf("%q %q: got %v", c.href, c.subprotocol, got)
 		}
 	}
