@@ -25,8 +25,8 @@ import (
 
 // A Kit adapts the suite to a binding. A field is required unless its comment says otherwise.
 type Kit struct {
-	// Claims reports whether the binding can use a form.
-	Claims func(f *td.Form) bool
+	// Supports reports whether the binding can use a form.
+	Supports func(f *td.Form) bool
 	// Client returns a client, which the suite closes.
 	Client func(o Options) Client
 	// Serve serves an agent until the test ends, at a free port of 127.0.0.1. It returns host and port.

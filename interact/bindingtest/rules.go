@@ -89,8 +89,8 @@ var rules = []rule{
 	{"unknown form: nothing is sent", "", func(b *fixture) {
 		thing := b.describe(`{"scheme": "nosec"}`, func(string, string) string { return `"href": "nope+tcp://127.0.0.1:9/x"` })
 		for i := range thing.Actions["echo"].Forms {
-			if b.kit.Claims(&thing.Actions["echo"].Forms[i]) {
-				b.Error("the binding claims the scheme nope+tcp")
+			if b.kit.Supports(&thing.Actions["echo"].Forms[i]) {
+				b.Error("the binding supports the scheme nope+tcp")
 			}
 		}
 		t := b.client(Options{}).Thing(thing)

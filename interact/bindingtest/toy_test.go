@@ -187,7 +187,7 @@ func serveConn(ctx context.Context, conn net.Conn, a *Agent) {
 func toyKit(t *testing.T, fault string) *Kit {
 	done := make(chan struct{})
 	t.Cleanup(func() { close(done) })
-	return &Kit{Claims: func(f *td.Form) bool { return isToy(f) || fault == "uses any form" },
+	return &Kit{Supports: func(f *td.Form) bool { return isToy(f) || fault == "uses any form" },
 		Client: func(o Options) Client { return newToy(fault, done, o) }, Serve: serveToy,
 		Form: func(address, op, name string) string {
 			return fmt.Sprintf(`"href": "toy+tcp://%s/%s/%s"`, address, op, url.PathEscape(name))
@@ -241,7 +241,7 @@ func failuresOf(t *testing.T, r rule, k *Kit, within time.Duration) []string {
 // TestFaults checks that each fault of a binding breaks its rule.
 func TestFaults(t *testing.T) {
 	for fault, breaks := range map[string]struct{ rule, says string }{
-		"uses any form":    {"unknown form", "claims the scheme nope+tcp"},
+		"uses any form":    {"unknown form", "supports the scheme nope+tcp"},
 		"dials too early":  {"credentials", "dialed"},
 		"ignores the end":  {"cancel: the interaction", "does not end"},
 		"hides the origin": {"errors", "remote"},

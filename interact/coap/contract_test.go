@@ -16,7 +16,7 @@ func TestContract(t *testing.T) {
 		return `"href": "` + scheme + "://" + address + "/things/urn:example:lamp/" + kind + "/" + name + `"`
 	}
 	bindingtest.Run(t, bindingtest.Kit{
-		Claims: Supports,
+		Supports: Supports,
 		Client: func(o bindingtest.Options) bindingtest.Client {
 			return NewClient(Options{Credentials: o.Credentials, Dial: o.Dial, MaxBody: o.Limit})
 		},

@@ -9,7 +9,7 @@ import (
 // TestContract runs the contract of bindings with the client and the broker of this package.
 func TestContract(t *testing.T) {
 	bindingtest.Run(t, bindingtest.Kit{
-		Claims: Supports,
+		Supports: Supports,
 		Client: func(o bindingtest.Options) bindingtest.Client {
 			return NewClient(Options{Credentials: o.Credentials, Dial: o.Dial, MaxPacket: o.Limit})
 		},

@@ -19,7 +19,7 @@ func TestContract(t *testing.T) {
 
 func contract(subprotocol string) bindingtest.Kit {
 	return bindingtest.Kit{
-		Claims: Supports,
+		Supports: Supports,
 		Client: func(o bindingtest.Options) bindingtest.Client {
 			return NewClient(Options{Credentials: o.Credentials, Dial: o.Dial, MaxMessage: int64(o.Limit)})
 		},

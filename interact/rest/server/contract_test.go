@@ -12,7 +12,7 @@ import (
 // TestContract runs the contract of bindings with the client of package rest and the server of this package.
 func TestContract(t *testing.T) {
 	bindingtest.Run(t, bindingtest.Kit{
-		Claims: rest.Supports,
+		Supports: rest.Supports,
 		Client: func(o bindingtest.Options) bindingtest.Client {
 			return rest.NewClient(rest.Options{Credentials: o.Credentials, Dial: o.Dial, MaxBody: int64(o.Limit)})
 		},
